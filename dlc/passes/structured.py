@@ -1,4 +1,4 @@
-"""Build standard-dialect IR: an insertion point with index arithmetic that folds constants and shares them.
+"""Build standard-dialect IR: an insertion point whose index arithmetic folds and shares constants.
 
 builder = OpBuilder(ConstantPool(function), block)
 offset = builder.add(outer, 3)            # an int when both operands are, else one arith.addi
@@ -49,11 +49,11 @@ from dlc.passes.types import (
 )
 
 Index: TypeAlias = "int | SSAValue"
-# Attribute of a matrix product: the value of the operand that is a constant matrix.
-MATRIX = "dl.matrix"
-# Attribute of a matrix product: the packed dot-product instruction of its operands (a key of `PACKED_DOTS`).
-DOT = "dl.dot"
-# Ops that may compute a value in a body from iteration indices and constants.
+# Attribute of a matrix product with a constant matrix: the value of the matrix.
+CONSTANT_MATRIX = "dl.matrix"
+# Attribute of a product of packed operands: the name of the dot-product instruction (a key of `PACKED_DOTS`).
+PACKED_DOT = "dl.dot"
+# The ops of which a body may compute a condition on iteration indices, such as a causal mask.
 INDEX_ARITHMETIC_OPS = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
     arith.MuliOp, arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,
@@ -93,24 +93,28 @@ class ConstantPool:
         if isinstance(size, int):
             return size
         if size not in self._sizes:
-            first = next((op for op in self._block.ops if not self._is_size(op)), None)
-            self._sizes[size] = self._computed(size, OpBuilder(self, self._block, anchor=first))
+            first = next((op for op in self._block.ops if not self._computes_size(op)), None)
+            self._sizes[size] = self._compute_size(size, OpBuilder(self, self._block, anchor=first))
         return self._sizes[size]
 
-    def _is_size(self, op: Operation) -> bool:
+    def _computes_size(self, op: Operation) -> bool:
+        """Return whether an op is a constant or index arithmetic at the top of the function, as sizes are."""
         return isinstance(op, arith.ConstantOp) or (
             isinstance(op, arith.AddiOp | arith.MuliOp) and isinstance(op.result.type, IndexType)
         )
 
-    def _computed(self, size: Dim, builder: OpBuilder) -> SSAValue:
+    def _compute_size(self, size: Dim, builder: OpBuilder) -> SSAValue:
+        """Insert the ops that compute a polynomial of the kernel's size arguments."""
         symbols = {symbol(k): argument for k, argument in enumerate(size_arguments(self._block))}
         total: Index = 0
         for monomial, coefficient in size.terms.items():
             product: Index = coefficient
             for atom in monomial:
                 if not isinstance(atom, str):
-                    raise UndecidableError(f"a kernel's size {size} is divided in the kernel")
-                product = builder.times(symbols[atom], product)
+                    raise UndecidableError(
+                        f"size {size} contains a division, which a kernel cannot compute; pass the quotient as a size"
+                    )
+                product = builder.multiply(symbols[atom], product)
             total = builder.add(total, product)
         return builder.value(total)
 
@@ -123,7 +127,7 @@ class OpBuilder(NamedTuple):
     location: LocationAttr | None = None
     anchor: Operation | None = None
 
-    def inside(self, block: Block) -> OpBuilder:
+    def at_block_end(self, block: Block) -> OpBuilder:
         """Return a builder at the end of another block of the same function."""
         return self._replace(block=block, anchor=None)
 
@@ -166,16 +170,14 @@ class OpBuilder(NamedTuple):
         )
         return self.op(op)
 
-    def floordiv(self, a: Index, b: int) -> Index:
-        if isinstance(a, int) or b == 1:
+    def floordiv(self, a: Index, b: Index) -> Index:
+        """Return ⌊a / b⌋ of non-negative indices, b ≠ 0."""
+        if isinstance(b, int) and (isinstance(a, int) or b == 1):
             return a // b if isinstance(a, int) else a
         return self._binary(arith.DivUIOp, a, b)
 
-    def quotient(self, a: Index, b: SSAValue) -> SSAValue:
-        """Return ⌊a / b⌋ of non-negative indices, b ≠ 0."""
-        return self._binary(arith.DivUIOp, a, b)
-
     def remainder(self, a: Index, b: int) -> Index:
+        """Return a mod b of a non-negative index, b > 0."""
         if isinstance(a, int) or b == 1:
             return a % b if isinstance(a, int) else 0
         return self._binary(arith.RemUIOp, a, b)
@@ -201,10 +203,11 @@ class OpBuilder(NamedTuple):
             return self.value(max(a, b))
         return self._binary(arith.MaxUIOp, a, b)
 
-    def multiply(self, a: Index, b: int) -> Index:
-        return a * b if isinstance(a, int) else self.times(a, b)
-
-    def times(self, a: SSAValue, b: Index) -> Index:
+    def multiply(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int):
+            if isinstance(b, int):
+                return a * b
+            a, b = b, a
         if b in (0, 1):
             return a if b else 0
         properties = {"overflowFlags": arith.IntegerOverflowAttr("none")}
@@ -212,7 +215,7 @@ class OpBuilder(NamedTuple):
         return self.op(op)
 
     def size(self, size: Size) -> Index:
-        """Return a size as an index."""
+        """Return a size without floor divisions as an index."""
         return self.constants.size(size)
 
     def compare(self, a: Index, relation: str, b: Index) -> SSAValue:
@@ -224,20 +227,24 @@ class OpBuilder(NamedTuple):
         return self.op(arith.SelectOp(condition, self.value(a), self.value(b)))
 
     def branch(self, condition: SSAValue) -> OpBuilder:
-        """Insert an scf.if without results and return a builder before the end of its body."""
-        inner = Block([scf.YieldOp()])
-        self.insert(scf.IfOp(condition, [], Region(inner)))
-        return self._replace(block=inner, anchor=inner.last_op)
+        """Insert an scf.if without results or else branch; return a builder for its body."""
+        then_block = Block([scf.YieldOp()])
+        self.insert(scf.IfOp(condition, [], Region(then_block)))
+        return self._replace(block=then_block, anchor=then_block.last_op)
 
     def if_else(self, condition: SSAValue) -> tuple[OpBuilder, OpBuilder]:
         """Insert an scf.if with an else branch; return builders for both bodies."""
-        first, second = Block([scf.YieldOp()]), Block([scf.YieldOp()])
-        self.insert(scf.IfOp(condition, [], Region(first), Region(second)))
-        return self._replace(block=first, anchor=first.last_op), self._replace(block=second, anchor=second.last_op)
+        then_block, else_block = Block([scf.YieldOp()]), Block([scf.YieldOp()])
+        self.insert(scf.IfOp(condition, [], Region(then_block), Region(else_block)))
+        return (
+            self._replace(block=then_block, anchor=then_block.last_op),
+            self._replace(block=else_block, anchor=else_block.last_op),
+        )
 
     def alloca(
         self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = PRIVATE
     ) -> SSAValue:
+        """Allocate a local buffer in memory space `space`."""
         _, dynamic = self.split(map(self.size, shape))
         op = memref.AllocaOp.create(
             operands=dynamic,
@@ -250,15 +257,15 @@ class OpBuilder(NamedTuple):
         """Return the subview of `source` at `offsets`; the dimensions in `drop` (of size 1) are rank-reduced."""
         t = memref_of(source)
         strides = strides_of(source)
-        keep = [d for d in range(len(sizes)) if d not in drop]
-        base = t.get_offset()
+        remaining_dims = [d for d in range(len(sizes)) if d not in drop]
+        source_offset = t.get_offset()
         offset: Size | None = None
-        if base is not None and all(isinstance(o, int) for o in offsets):
-            offset = base
+        if source_offset is not None and all(isinstance(o, int) for o in offsets):
+            offset = source_offset
             for o, s in zip(offsets, strides, strict=True):
                 offset = offset + cast(int, o) * s
-        kept_layout = tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep)
-        result = memref_type(t.element_type, *kept_layout, offset, t.memory_space)
+        result_shape, result_strides = tuple(sizes[d] for d in remaining_dims), tuple(strides[d] for d in remaining_dims)
+        result = memref_type(t.element_type, result_shape, result_strides, offset, t.memory_space)
         if result == t and tuple(sizes) == sizes_of(source):
             return source
         starts, dynamic_starts = self.split(offsets)
@@ -281,25 +288,24 @@ class OpBuilder(NamedTuple):
         result = memref_type(t.element_type, shape, strides, offset, t.memory_space)
         if result == t and shape == sizes_of(root):
             return root
-        lists = [self.split(map(self.size, entries)) for entries in ((offset,), shape, strides)]
+        split_entries = [self.split(map(self.size, entries)) for entries in ((offset,), shape, strides)]
         names = ("static_offsets", "static_sizes", "static_strides")
-        counts = [1, *(len(dynamic) for _, dynamic in lists)]
+        operand_counts = [1, *(len(dynamic) for _, dynamic in split_entries)]
         op = memref.ReinterpretCastOp.create(
-            operands=[root, *(v for _, dynamic in lists for v in dynamic)],
+            operands=[root, *(v for _, dynamic in split_entries for v in dynamic)],
             result_types=[result],
             properties={
-                **{name: static for name, (static, _) in zip(names, lists, strict=True)},
-                **segments(*counts),
+                **{name: static for name, (static, _) in zip(names, split_entries, strict=True)},
+                **segments(*operand_counts),
             },
         )
         return self.op(op, root.name_hint)
 
     def split(self, entries: Iterable[Index]) -> tuple[DenseArrayBase[Any], list[SSAValue]]:
-        """Split indices into a static list (dynamic entries marked) and the operands for the dynamic entries."""
-        values = tuple(entries)
-        return i64_array(tuple(e if isinstance(e, int) else DYNAMIC_INDEX for e in values)), [
-            e for e in values if not isinstance(e, int)
-        ]
+        """Split indices into a static array, with `DYNAMIC_INDEX` for SSA values, and the list of these values."""
+        indices = tuple(entries)
+        static = i64_array(tuple(i if isinstance(i, int) else DYNAMIC_INDEX for i in indices))
+        return static, [i for i in indices if not isinstance(i, int)]
 
     def loop(self, lower: Index, upper: Index, step: Index, carried: Sequence[SSAValue] = (), name: str = "i") -> scf.ForOp:
         """Insert an scf.for with an empty body; the caller fills it and ends it with `yield_`."""
@@ -316,8 +322,8 @@ class OpBuilder(NamedTuple):
     def yield_(self, *values: SSAValue) -> None:
         self.insert(scf.YieldOp.create(operands=values))
 
-    def divided_size(self, size: Size) -> Index:
-        """Return a size as an index, like `size`, but also for sizes with floor divisions, which are computed here."""
+    def compute_size(self, size: Size) -> Index:
+        """Return a size as an index, like `size`, but insert the floor divisions that it contains at this point."""
         if isinstance(size, int) or not size.is_divided:
             return self.size(size)
         total: Index = 0
@@ -327,8 +333,8 @@ class OpBuilder(NamedTuple):
                 if isinstance(atom, str):
                     factor = self.value(self.size(Dim.symbol(atom)))
                 else:
-                    factor = self.quotient(self.divided_size(atom[0]), self.value(self.divided_size(atom[1])))
-                product = self.times(factor, product)
+                    factor = self.floordiv(self.compute_size(atom[0]), self.value(self.compute_size(atom[1])))
+                product = self.multiply(factor, product)
             total = self.add(total, product)
         return total
 
@@ -345,7 +351,7 @@ class OpBuilder(NamedTuple):
         op = scf.ParallelOp.create(
             operands=[
                 *[zero] * n,
-                *(self.value(self.divided_size(e)) for e, _ in bounds),
+                *(self.value(self.compute_size(e)) for e, _ in bounds),
                 *(self.constants.index(s) for _, s in bounds),
             ],
             properties=segments(n, n, n, 0),
@@ -356,7 +362,7 @@ class OpBuilder(NamedTuple):
         return op
 
     def transfer_read(self, source: SSAValue, indices: Sequence[Index], shape: tuple[int, ...], map_: AffineMap) -> SSAValue:
-        """Read the vector that `map_` selects of a memref starting at `indices`; all elements are in bounds."""
+        """Read a vector from a memref, starting at `indices`, along the axes in `map_`; all elements are in bounds."""
         element = memref_of(source).element_type
         op = vector.TransferReadOp.create(
             operands=[source, *(self.value(i) for i in indices), self.constants.get(zero_attribute(element), element)],
@@ -370,7 +376,7 @@ class OpBuilder(NamedTuple):
         return self.op(op)
 
     def transfer_write(self, value: SSAValue, target: SSAValue, indices: Sequence[Index], map_: AffineMap) -> None:
-        """Write a vector to the elements that `transfer_read` would read with the same map."""
+        """Write a vector to the elements that `transfer_read` reads with the same indices and map."""
         self.insert(
             vector.TransferWriteOp.create(
                 operands=[value, target, *(self.value(i) for i in indices)],

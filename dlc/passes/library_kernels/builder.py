@@ -71,7 +71,7 @@ class KernelBuilder(ValueBuilder):
         """`for i in range(low, high, step)`."""
         outer = self.op_builder
         loop_op = outer.loop(ssa(low), ssa(high), ssa(step), name=name)
-        self.op_builder = outer.inside(loop_op.body.block)
+        self.op_builder = outer.at_block_end(loop_op.body.block)
         yield KernelValue(self, loop_op.body.block.args[0])
         self.op_builder.yield_()
         self.op_builder = outer
@@ -89,7 +89,7 @@ class KernelBuilder(ValueBuilder):
         """Open a grid over `count` independent iterations in tasks of `share`; yield a task's first iteration."""
         outer = self.op_builder
         points = outer.parallel("grid", [(count, share)], ["task"])
-        self.op_builder = outer.inside(points.body.block)
+        self.op_builder = outer.at_block_end(points.body.block)
         yield KernelValue(self, points.body.block.args[0])
         self.op_builder.insert(scf.ReduceOp())
         self.op_builder = outer

@@ -1,8 +1,8 @@
-"""Affine accesses: which element of which buffer a structured op touches at each iteration.
+"""Affine accesses: the buffer element that an operand of a structured op accesses at each iteration.
 
 An operand of a `linalg` op reads `buffer[map(iterators)]`. The map composed with the buffer's strides is one linear
-form, `offset + Σ stride · ((iterator floordiv divisor) mod modulus)`, in elements of the root buffer below all
-views. Tiling, collapsing of iterators and the linking of ops through temporaries use only these terms.
+form, `offset + Σ stride · ((iterator floordiv divisor) mod modulus)`, in elements of the root buffer, from which all
+views derive. Tiling, collapsing of iterators and the linking of ops through temporaries use only these terms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AffineTerm(NamedTuple):
 
 
 class AffineAccess(NamedTuple):
-    """The elements of the buffer `root` that an operand touches."""
+    """The elements of the buffer `root` that an operand accesses."""
 
     root: SSAValue
     offset: Size
@@ -49,7 +49,7 @@ class AffineAccess(NamedTuple):
     def stride(self, iterator: int) -> Size:
         """Return the distance in elements between consecutive iterations of an iterator.
 
-        It is 0 if the iterator is unused or only inside a division.
+        It is 0 if the access does not use the iterator, or only divides it.
         """
         total: Size = 0
         for t in self.terms:
@@ -73,7 +73,7 @@ class AffineAccess(NamedTuple):
 
 
 def root_of(buffer: SSAValue) -> tuple[SSAValue, Size]:
-    """Return the buffer below all views and the view's offset in elements, which no loop before tiling changes.
+    """Return the buffer from which a view derives, and the view's offset in it, in elements.
 
     Raises UnsupportedError for a dynamic offset.
     """
@@ -82,7 +82,9 @@ def root_of(buffer: SSAValue) -> tuple[SSAValue, Size]:
     while not isinstance(root, BlockArgument) and isinstance(root.owner, memref.SubviewOp | memref.ReinterpretCastOp):
         root = cast("SSAValue[Any]", root.owner.source)
     if offset is None:
-        raise UnsupportedError(f"a view of {buffer.name_hint or buffer} at an offset that is known only at run time")
+        raise UnsupportedError(
+            f"the view {buffer.name_hint or buffer} has a dynamic offset; its offset must be static or symbolic"
+        )
     return root, offset
 
 
@@ -116,7 +118,7 @@ def _linear(expr: AffineExpr, stride: Size, terms: dict[tuple[int, int, int], Si
             _accumulate(terms, (position, 1, value), stride * factor)
             return 0
         case _:
-            raise UnsupportedError(f"access by {expr}: sums of iterators, of dim floordiv c and of dim mod c are supported")
+            raise UnsupportedError(f"index expression {expr}: only sums of `d`, `d floordiv c` and `d mod c` are supported")
 
 
 def _accumulate(terms: dict[tuple[int, int, int], Size], key: tuple[int, int, int], stride: Size) -> None:
@@ -124,6 +126,6 @@ def _accumulate(terms: dict[tuple[int, int, int], Size], key: tuple[int, int, in
 
 
 def view_order(terms: Sequence[AffineTerm]) -> list[AffineTerm]:
-    """Return the terms from the largest stride to the smallest: the dimension order of a view of the access."""
+    """Sort terms from the largest stride to the smallest, the order of dimensions in a view of the access."""
     ordered = sorted(terms, key=lambda t: (t.iterator, -t.divisor))
     return sorted(ordered, key=lambda t: asymptotic_key(t.stride), reverse=True)

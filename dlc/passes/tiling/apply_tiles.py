@@ -1,4 +1,4 @@
-"""Apply a tile plan to a loop nest: a grid of tasks, loops over register tiles, the stages on each tile."""
+"""Apply a tile plan to a loop nest: generate the grid of tasks, the loops over register tiles, and the stages inside."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from dlc.passes.tiling.tile_body import TileBody
 def apply_tiles(
     nest: DynamicLoopNest, plan: TilePlan, constants: ConstantPool, sizes: Mapping[str, int] | None = None
 ) -> scf.ParallelOp:
-    """Replace the stages of a nest by tiled code at the last stage; return its grid.
+    """Replace the stages of a nest by a grid of tiled code, inserted at the last stage; return the grid.
 
-    `sizes` are the representative sizes that the plan is made for. Raises ValueError for an illegal plan, and
+    `sizes` are the representative sizes that the plan assumes. Raises ValueError for an illegal plan, and
     UndecidableError for symbolic sizes that must be static.
     """
     static_nest = nest.specialize(sizes or {})
@@ -34,12 +34,12 @@ def apply_tiles(
     assert block is not None
     # Views of the nest's operands may be defined between its stages, so the grid is inserted at the last stage.
     last = nest.stages[-1].op
-    grid = _Tiler(nest, static_nest, plan).grid(OpBuilder(constants, block, last.location, anchor=last))
-    locals_ = [root.owner for root in nest.local_buffers()]
+    grid = _Tiler(nest, static_nest, plan).build_grid(OpBuilder(constants, block, last.location, anchor=last))
+    allocations = [root.owner for root in nest.local_buffers()]
     for stage in nest.stages:
         stage.op.detach()
         stage.op.erase(safe_erase=False)
-    for op in locals_:
+    for op in allocations:
         assert isinstance(op, Operation)
         op.detach()
         op.erase(safe_erase=False)
@@ -56,16 +56,17 @@ def _check_symbolic(nest: DynamicLoopNest, plan: TilePlan) -> None:
             else ()
         )
         for d in stored_dims:
-            raise UndecidableError(f"a kernel needs a local buffer of {nest.extents[d]} elements; its size must be static")
+            raise UndecidableError(f"a kernel needs a local buffer with a dim of size {nest.extents[d]}; make the size static")
         for a in stage.accesses:
             if a is not None and any(not t.is_plain for t in a.terms if t.iterator in private_dims):
-                raise UndecidableError("a packed axis has a symbolic size; it must be static")
+                raise UndecidableError("an axis of a packed operand has a symbolic size; make the size static")
 
 
 class _Tiler:
     """Generate the grid, the tasks and the loops over register tiles.
 
-    `symbolic_dims` have symbolic extents; `dynamic_extents` are those of dimensions that belong to single stages.
+    `symbolic_dims` are the dimensions with symbolic extents; `dynamic_extents` are the symbolic extents of private
+    dimensions (those of single stages).
     """
 
     def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: TilePlan) -> None:
@@ -77,8 +78,8 @@ class _Tiler:
         self.group: WorkGroup | None = None
         self.buffers: TaskBuffers | None = None
 
-    def grid(self, builder: OpBuilder) -> scf.ParallelOp:
-        """Insert the grid with the code of a task and return it."""
+    def build_grid(self, builder: OpBuilder) -> scf.ParallelOp:
+        """Insert the grid, with the code of a task as its body, and return it."""
         extents = self.nest.extents
         blocks = {d: self.plan.grid.get(d, extents[d]) for d in self.plan.order}
         tiled_dims = [d for d in self.plan.order if blocks[d] < extents[d] or d in self.symbolic_dims]
@@ -88,68 +89,71 @@ class _Tiler:
         starts = dict(zip(tiled_dims, block.args, strict=False))
         tile = {d: IterationRange(starts.get(d, 0), blocks[d]) for d in self.plan.order}
         ragged = [d for d in tiled_dims if extents[d] % blocks[d] and d not in self.symbolic_dims]
-        task = builder.inside(block)
+        task_builder = builder.at_block_end(block)
         if self.plan.is_blocked:
-            self.buffers = TaskBuffers(self.nest, self.plan, task, blocks)
+            self.buffers = TaskBuffers(self.nest, self.plan, task_builder, blocks)
         if self.plan.items is None:
-            self.edges(task, tile, ragged)
+            self.emit_full_and_ragged(task_builder, tile, ragged)
         else:
-            # Barriers must not be inside branches: with barriers, remainders are handled between them.
+            # Barriers must not be inside branches. A group with barriers therefore guards its remainders between them.
             needs_barriers = self.plan.needs_barriers(self.nest)
-            self.group = WorkGroup(
-                self.nest, self.plan, task, ragged if needs_barriers else (), {d: self.extents[d] for d in self.symbolic_dims}
-            )
-            self.edges(self.group.builder, tile, () if needs_barriers else ragged)
+            dynamic_extents = {d: self.extents[d] for d in self.symbolic_dims}
+            self.group = WorkGroup(self.nest, self.plan, task_builder, ragged if needs_barriers else (), dynamic_extents)
+            self.emit_full_and_ragged(self.group.builder, tile, () if needs_barriers else ragged)
             self.group.builder.insert(scf.ReduceOp())
-        task.insert(scf.ReduceOp())
+        task_builder.insert(scf.ReduceOp())
         return grid
 
-    def edges(self, builder: OpBuilder, tile: Tile, ragged: Sequence[int]) -> None:
-        """Generate separate code for tasks at the end of a ragged dimension, which cover only the remainder."""
+    def emit_full_and_ragged(self, builder: OpBuilder, tile: Tile, ragged: Sequence[int]) -> None:
+        """Generate the code of full tasks, and separate code for tasks that cover only the remainder of a ragged dimension."""
         if not ragged:
-            self.task(builder, tile)
+            self.emit_task(builder, tile)
             return
         d, *inner_dims = ragged
-        for body_builder, edge_range in full_or_remainder(builder, tile[d], self.nest.extents[d]):
-            self.edges(body_builder, {**tile, d: edge_range}, inner_dims)
+        for body_builder, case_range in full_or_remainder(builder, tile[d], self.nest.extents[d]):
+            self.emit_full_and_ragged(body_builder, {**tile, d: case_range}, inner_dims)
 
-    def task(self, builder: OpBuilder, tile: Tile) -> None:
+    def emit_task(self, builder: OpBuilder, tile: Tile) -> None:
         """Generate the code of one task."""
         if self.buffers is not None:
-            BlockedTask(self.nest, self.plan, builder, tile, self.tiles, self.buffers).run()
+            BlockedTask(self.nest, self.plan, builder, tile, self.register_tiles, self.buffers).run()
             return
-        for body_builder, tile_ranges in self.tiles(builder, tile):
-            # The tile's local buffers begin at the tile: its offsets within buffers are 0.
+        for body_builder, tile_ranges in self.register_tiles(builder, tile):
+            # The tile has local buffers of its own, so its offsets in them are 0.
             tile_ranges = {d: IterationRange(r.offset, r.size) for d, r in tile_ranges.items()}
             if self.group is None:
                 tile_body = TileBody(self.nest, self.plan, tile_ranges, self.dynamic_extents)
                 tile_body.allocate(body_builder)
                 run_stages(tile_body, body_builder)
             else:
-                self.group.barrier_before_next_round(body_builder)
-                kind = MatrixTileBody if self.plan.matrix_tile else ContractionTileBody if self.plan.promote else GroupTileBody
-                kind(self.group, tile_ranges).run(body_builder)
+                self.group.emit_barrier_between_rounds(body_builder)
+                body_class = (
+                    MatrixTileBody if self.plan.matrix_tile else ContractionTileBody if self.plan.promote else GroupTileBody
+                )
+                body_class(self.group, tile_ranges).run(body_builder)
 
-    def tiles(self, builder: OpBuilder, tile: Tile) -> Iterator[tuple[OpBuilder, Tile]]:
-        """Yield a builder and the ranges of each register tile (or group tile) of a task, in loops dimension by dimension."""
-        return self._tiles(builder, tile, self.plan.order)
+    def register_tiles(self, builder: OpBuilder, tile: Tile) -> Iterator[tuple[OpBuilder, Tile]]:
+        """Emit the loops over the register tiles (or group tiles) of a task; yield the builder and ranges of each tile."""
+        return self._nested_tiles(builder, tile, self.plan.order)
 
-    def _tiles(self, builder: OpBuilder, tile: Tile, order: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
+    def _nested_tiles(self, builder: OpBuilder, tile: Tile, order: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
         if not order:
             yield builder, tile
             return
         d, *inner_dims = order
-        # Work-items compare their own index with a symbolic extent.
-        dynamic_parts = self.parts(builder, tile[d], d) if d in self.symbolic_dims and self.group is None else None
-        for body_builder, step_range in dynamic_parts or steps(builder, tile[d], self.plan.group_tile(d), f"j{d}"):
-            yield from self._tiles(body_builder, {**tile, d: step_range}, inner_dims)
+        # On a device with work-groups, each item instead compares its index with the symbolic extent.
+        dynamic_tiles = self.dynamic_tiles(builder, tile[d], d) if d in self.symbolic_dims and self.group is None else None
+        for body_builder, step_range in dynamic_tiles or steps(builder, tile[d], self.plan.group_tile(d), f"j{d}"):
+            yield from self._nested_tiles(body_builder, {**tile, d: step_range}, inner_dims)
 
-    def parts(self, builder: OpBuilder, whole: IterationRange, d: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
-        """Yield the tiles of a task along a dimension with a symbolic extent."""
+    def dynamic_tiles(
+        self, builder: OpBuilder, task_range: IterationRange, d: int
+    ) -> Iterator[tuple[OpBuilder, IterationRange]]:
+        """Yield the register tiles of a task along a dimension with a symbolic extent."""
         extent, step = self.extents[d], self.plan.tile(d)
-        if is_multiple(extent, whole.size):
-            return steps(builder, whole, step, f"j{d}")
-        size = builder.minimum(builder.subtract(builder.size(extent), whole.offset), whole.size)
+        if is_multiple(extent, task_range.size):
+            return steps(builder, task_range, step, f"j{d}")
+        size = builder.minimum(builder.subtract(builder.size(extent), task_range.offset), task_range.size)
         if self.plan.balance_threshold and step > 1 and not is_multiple(extent, step):
-            return balanced_steps(builder, whole, size, step, f"j{d}")
-        return dynamic_steps(builder, whole, size, step, is_multiple(extent, step), f"j{d}")
+            return balanced_steps(builder, task_range, size, step, f"j{d}")
+        return dynamic_steps(builder, task_range, size, step, is_multiple(extent, step), f"j{d}")

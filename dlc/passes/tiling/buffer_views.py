@@ -1,4 +1,4 @@
-"""Views of buffers with named dimensions, and the ops that fill, copy and combine them."""
+"""Views of buffers whose axes are dimensions of a nest, and the ops that fill, copy and combine them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
 BufferView: TypeAlias = tuple[SSAValue, Sequence[int]]
 
 
-def slice_at(builder: OpBuilder, window: BufferView, d: int, index: Index) -> BufferView:
-    """Return the slice of a view at one index along a dimension that it may have."""
-    buffer, axes = window
+def slice_at(builder: OpBuilder, view: BufferView, d: int, index: Index) -> BufferView:
+    """Return the slice of a view at one index along a dimension; a view without the dimension is unchanged."""
+    buffer, axes = view
     if d not in axes:
-        return window
+        return view
     axis, shape = list(axes).index(d), memref_of(buffer).get_shape()
     offsets: list[Index] = [index if k == axis else 0 for k in range(len(shape))]
     sizes = [1 if k == axis else size for k, size in enumerate(shape)]
@@ -26,7 +26,7 @@ def slice_at(builder: OpBuilder, window: BufferView, d: int, index: Index) -> Bu
 
 
 def combine(builder: OpBuilder, stage: NestStage, source: BufferView, target: BufferView) -> None:
-    """Combine partial results into others with the reduction's combiner: reduce the axes that only `source` has."""
+    """Combine partial results into `target` by the reduction's combiner; the axes that only `source` has are reduced."""
     combiner = combiner_of(stage)
     assert combiner is not None
     (partial, axes), (result, result_axes) = source, target
@@ -43,16 +43,16 @@ def combine(builder: OpBuilder, stage: NestStage, source: BufferView, target: Bu
 
 
 def copy(builder: OpBuilder, source: BufferView, target: BufferView) -> None:
-    """Copy a view into another one, whose axes are the same dimensions in some order."""
-    (read, axes), (written, written_axes) = source, target
-    t = memref_of(read).element_type
-    body = Block(arg_types=[t, t])
+    """Copy a view into another one, whose axes are the same dimensions in any order."""
+    (source_buffer, axes), (target_buffer, target_axes) = source, target
+    element = memref_of(source_buffer).element_type
+    body = Block(arg_types=[element, element])
     body.add_op(linalg.YieldOp(body.args[0]))
     maps = [
         AffineMap.identity(len(axes)),
-        AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in written_axes)),
+        AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in target_axes)),
     ]
-    generic(builder, [read, written], maps, [False] * len(axes), Region(body))
+    generic(builder, [source_buffer, target_buffer], maps, [False] * len(axes), Region(body))
 
 
 def drop_unit_dims(builder: OpBuilder, view: SSAValue) -> SSAValue:
@@ -62,6 +62,7 @@ def drop_unit_dims(builder: OpBuilder, view: SSAValue) -> SSAValue:
 
 
 def fill(builder: OpBuilder, value: SSAValue, target: SSAValue) -> None:
+    """Insert a linalg.fill of a buffer."""
     body = Block(arg_types=[value.type, value.type])
     body.add_op(linalg.YieldOp(body.args[0]))
     builder.insert(linalg.FillOp.create(operands=[value, target], properties=segments(1, 1), regions=[Region(body)]))
@@ -70,6 +71,7 @@ def fill(builder: OpBuilder, value: SSAValue, target: SSAValue) -> None:
 def generic(
     builder: OpBuilder, operands: Sequence[SSAValue], maps: Sequence[AffineMap], reduced: Sequence[bool], region: Region
 ) -> Operation:
+    """Insert a linalg.generic with one output, the last operand."""
     return builder.insert(
         linalg.GenericOp.create(
             operands=operands,

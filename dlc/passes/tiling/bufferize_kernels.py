@@ -49,8 +49,8 @@ class BufferizeKernelsPass(KernelPass):
           func.return }
 
     The result of a structured op uses the buffer of its `outs` operand; `tensor.empty` becomes a local buffer; slices
-    and reshapes become views. Requires straight-line code whose destinations are each overwritten once. Leaves memrefs
-    only.
+    and reshapes become views. Requires straight-line code that writes each destination once. Afterwards a kernel has
+    memrefs only.
     """
 
     name = "bufferize-kernels"
@@ -68,15 +68,15 @@ class _Bufferizer:
     def run(self) -> None:
         block = self.kernel.body.block
         place_dynamic_locals(block)
-        results = len(self.kernel.function_type.outputs)
+        num_results = len(self.kernel.function_type.outputs)
         tensors = [a for a in block.args if isinstance(a.type, TensorType)]
-        outputs = tensors[len(tensors) - results :]
+        outputs = tensors[len(tensors) - num_results :]
         size_attributes = [argument_size_attributes(shape_of(a) if a in tensors else ()) for a in block.args]
         if any(attributes.data for attributes in size_attributes):
             self.kernel.properties["arg_attrs"] = ArrayAttr(size_attributes)
         for arg in list(block.args):
             if isinstance(arg.type, TensorType):
-                # The ops still have tensor operands; each is rewritten below with this map.
+                # The ops still have tensor operands; `rewrite` replaces them by the buffers of this map.
                 cast(Any, arg)._type = memref_type(element_type_of(arg), shape_of(arg))
             self.buffers[arg] = arg
         for op in list(block.ops):
@@ -92,23 +92,25 @@ class _Bufferizer:
         match op:
             case tensor.EmptyOp():
                 (result,) = op.results
-                self.set(op, builder.alloca(element_type_of(result), shape_of(result)))
+                self.set_buffer(op, builder.alloca(element_type_of(result), shape_of(result)))
             case linalg.GenericOp():
-                self.set(op, self.generic(op, builder))
+                self.set_buffer(op, self.generic(op, builder))
             case linalg.FillOp():
                 target = self.buffers[op.outputs[0]]
                 builder.insert(_fill(op.inputs[0], target, op))
-                self.set(op, target)
+                self.set_buffer(op, target)
             case tensor.ExtractSliceOp():
-                self.set(op, _slice(builder, self.buffers[op.source], op))
+                self.set_buffer(op, _slice(builder, self.buffers[op.source], op))
             case tensor.InsertSliceOp():
                 self.insert_slice(op, builder)
             case tensor.ExpandShapeOp() | tensor.CollapseShapeOp():
-                self.set(op, _reshape(builder, self.buffers[op.operands[0]], shape_of(op.results[0])))
+                self.set_buffer(op, _reshape(builder, self.buffers[op.operands[0]], shape_of(op.results[0])))
             case func.ReturnOp():
                 for value, output in zip(op.operands, outputs, strict=True):
                     if self.buffers[value] is not output:
-                        raise UnsupportedError(f"@{self.kernel.sym_name.data} does not return its destination; write it there")
+                        raise UnsupportedError(
+                            f"@{self.kernel.sym_name.data} returns a value outside of its destination argument; write it there"
+                        )
                 builder.insert(func.ReturnOp())
                 op.detach()
                 op.erase(safe_erase=False)
@@ -117,7 +119,8 @@ class _Bufferizer:
             case _:
                 pass
 
-    def set(self, op: Operation, buffer: SSAValue) -> None:
+    def set_buffer(self, op: Operation, buffer: SSAValue) -> None:
+        """Record the buffer of an op's result."""
         if buffer.name_hint is None:
             buffer.name_hint = op.results[0].name_hint
         self.buffers[op.results[0]] = buffer
@@ -139,28 +142,28 @@ class _Bufferizer:
         return operands[-1]
 
     def insert_slice(self, op: tensor.InsertSliceOp, builder: OpBuilder) -> None:
-        """Insert nothing if the slice was computed in place; otherwise copy it into its destination."""
+        """Copy a slice into its destination, unless it was computed there."""
         source, target = self.buffers[op.source], self.buffers[op.dest]
-        window = _slice(builder, target, op)
+        destination = _slice(builder, target, op)
         # Two views of one buffer with the same offset and strides are the same elements.
-        same = root_of(source) == root_of(window) and strides_of(source) == strides_of(window)
-        if not same:
-            builder.insert(_copy(source, window))
-        elif window is not source and not window.first_use:
-            owner = window.owner
+        is_in_place = root_of(source) == root_of(destination) and strides_of(source) == strides_of(destination)
+        if not is_in_place:
+            builder.insert(_copy(source, destination))
+        elif destination is not source and not destination.first_use:
+            owner = destination.owner
             assert isinstance(owner, Operation)
             owner.detach()
             owner.erase()
-        self.set(op, target)
+        self.set_buffer(op, target)
 
 
 def _slice(builder: OpBuilder, source: SSAValue, op: tensor.ExtractSliceOp | tensor.InsertSliceOp) -> SSAValue:
-    """Return the view of a buffer that a slice op selects, with its steps."""
+    """Return the strided view of a buffer that a slice op selects."""
     offsets = mixed_sizes(op.static_offsets, op.offsets)
     sizes = mixed_sizes(op.static_sizes, op.sizes)
     steps = mixed_sizes(op.static_strides, op.strides)
-    sliced = op.result if isinstance(op, tensor.ExtractSliceOp) else op.source
-    if len(offsets) != rank_of(sliced) or any(isinstance(n, int) and n < 0 for n in (*offsets, *sizes)):
+    slice_ = op.result if isinstance(op, tensor.ExtractSliceOp) else op.source
+    if len(offsets) != rank_of(slice_) or any(isinstance(n, int) and n < 0 for n in (*offsets, *sizes)):
         raise UnsupportedError(
             f"bufferize-kernels: {op.name} must keep the rank, and its offsets and sizes must not be negative"
         )

@@ -1,4 +1,4 @@
-"""Cache blocking: a task's reduction runs block by block (kc); all register tiles use a block while it is in cache."""
+"""Cache blocking: a task runs its reduction block by block (kc); all its register tiles use a block while it is in cache."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
 from dlc.passes.tiling.zero_blocks import NonzeroSpans, branch_unless_masked
 from dlc.passes.types import memref_of
 
-# Yields a builder and the ranges of each register tile of a macro tile.
-Tiles = Callable[[OpBuilder, Tile], Iterator[tuple[OpBuilder, Tile]]]
-# Contiguous elements of each lane that are transposed in registers at once.
+# A function that emits the loops over the register tiles of a macro tile, and yields a builder and ranges for each.
+RegisterTiles = Callable[[OpBuilder, Tile], Iterator[tuple[OpBuilder, Tile]]]
+# Contiguous elements per lane of a block that is transposed in registers.
 _TRANSPOSED_ELEMENTS = 8
-# f32 elements of a cache line; the maximum number of elements copied at once.
+# f32 elements of a cache line; maximum elements of a row that one copy covers.
 _CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
 
 
 class TaskBuffers:
-    """The buffers of a task with `blocks` or `panels`: packed panels of operands, and accumulators that later stages read.
+    """The buffers of a task with `blocks` or `panels`: packed panels, and accumulators that later stages read.
 
-    `sizes` are those of a full task; a task at the end of a ragged dimension, which has separate code, uses less of
-    them.
+    `sizes` are the extents of a full task. A task at the end of a ragged dimension uses a part of the buffers.
     """
 
     def __init__(self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, sizes: Mapping[int, int]) -> None:
@@ -36,23 +35,23 @@ class TaskBuffers:
         assert reduction is not None
         self.reduction = reduction
         self.panels = {k: _PackedPanel(nest, plan, reduction, k, {**sizes, **plan.macro_tile}, builder) for k in plan.panels}
-        self.sums: dict[SSAValue, LocalBuffer] = {}
+        self.accumulators: dict[SSAValue, LocalBuffer] = {}
         root = reduction.output.root
         if plan.blocks and root in nest.local_buffers():
             dims = tuple(d for d in TileBody(nest, plan, {}).axes_of(root) if sizes[d] > 1)
             buffer = builder.alloca(memref_of(root).element_type, tuple(sizes[d] for d in dims), root.name_hint)
-            self.sums[root] = LocalBuffer(buffer, dims, shared=True)
+            self.accumulators[root] = LocalBuffer(buffer, dims, shared=True)
 
 
 class BlockedTask:
-    """One task of a plan with cache blocks or panels: fill accumulators, add block after block, run the epilogue.
+    """One task of a plan with cache blocks or panels: fill accumulators, add all blocks, run the epilogue.
 
-    Accumulators are stored in the destination, or in a buffer of the task if later stages transform them. With a single
-    block a register tile goes through all stages at once, and accumulators stay in registers.
+    Between blocks, accumulators are stored in the destination, or in a buffer of the task if later stages transform
+    them. With a single block each register tile runs all stages at once, and its accumulators stay in registers.
     """
 
     def __init__(
-        self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, tile: Tile, tiles: Tiles, buffers: TaskBuffers
+        self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, tile: Tile, tiles: RegisterTiles, buffers: TaskBuffers
     ) -> None:
         self.nest = nest
         self.plan = plan
@@ -61,10 +60,10 @@ class BlockedTask:
         self.tiles = tiles
         self.reduction = buffers.reduction
         self.panels = buffers.panels
-        # Operands packed for each macro tile; the others are packed once per block.
-        self.packed_per_part = [k for k, panel in self.panels.items() if plan.macro_tile.keys() & panel.shared]
-        self.packed_once = [k for k in self.panels if k not in self.packed_per_part]
-        self.sums = buffers.sums
+        # Operands whose panel depends on the macro tile; the others are packed once per block.
+        self.packed_per_macro_tile = [k for k, panel in self.panels.items() if plan.macro_tile.keys() & panel.shared]
+        self.packed_once = [k for k in self.panels if k not in self.packed_per_macro_tile]
+        self.accumulators = buffers.accumulators
         self.prefetch = [NextBlockPrefetcher(nest, plan, self.reduction, k) for k in plan.prefetch]
         self.spans = (
             None
@@ -92,59 +91,61 @@ class BlockedTask:
         """Find the nonzero spans of a block, if the plan trims zeros."""
         if self.spans is not None:
             self.spans.find_spans(
-                builder, block[self.spans.reduced], lambda part: self.tile_body({**self.tile, **part}, self.packed_once)
+                builder, block[self.spans.reduced], lambda ranges: self.tile_body({**self.tile, **ranges}, self.packed_once)
             )
 
     def run_blocked(self) -> None:
         """Initialize the accumulators, add all blocks, then run the following stages."""
         init_stage, _, *following_stages = self.nest.stages
         for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}):
-            tile_body.stages(body_builder, [init_stage], tile_body.tile)
-        self.blocks(self.builder, [d for d in self.reduction.dims if d in self.reduction.reductions], {})
+            tile_body.emit_stages(body_builder, [init_stage], tile_body.tile)
+        self.emit_blocks(self.builder, [d for d in self.reduction.dims if d in self.reduction.reductions], {})
         for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}) if following_stages else ():
-            for other in tile_body.local_roots():
-                if other not in self.sums:
-                    tile_body.make_local(body_builder, other, {d: r.size for d, r in tile_body.tile.items()})
-            tile_body.stages(body_builder, following_stages, tile_body.tile)
+            for root in tile_body.local_roots():
+                if root not in self.accumulators:
+                    tile_body.make_local(body_builder, root, {d: r.size for d, r in tile_body.tile.items()})
+            tile_body.emit_stages(body_builder, following_stages, tile_body.tile)
 
-    def blocks(self, builder: OpBuilder, dims: Sequence[int], block: Tile) -> None:
-        """Loop over the blocks of the reduction, dimension by dimension."""
+    def emit_blocks(self, builder: OpBuilder, dims: Sequence[int], block: Tile) -> None:
+        """Emit the loops over the blocks of the reduction, and the reduction stage inside."""
         if dims:
             d, *inner_dims = dims
             extent = self.nest.extents[d]
             for body_builder, step_range in steps(builder, IterationRange(0, extent), self.plan.blocks.get(d, extent), f"k{d}"):
-                self.blocks(body_builder, inner_dims, {**block, d: IterationRange(step_range.offset, step_range.size)})
+                self.emit_blocks(body_builder, inner_dims, {**block, d: IterationRange(step_range.offset, step_range.size)})
             return
         stage = self.reduction
         for body_builder, tile_body in self.packed_tile_bodies(builder, block):
-            tile_body.stage(
+            tile_body.emit_stage(
                 body_builder.with_location(stage.op.location), stage, {d: tile_body.tile[d] for d in stage.dims if d >= 0}
             )
 
     def packed_tile_bodies(self, builder: OpBuilder, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
-        """Yield each register tile of the task for one block, after packing and prefetching the operands it reads."""
+        """Pack a block's operands; yield each register tile of the task, after its share of the prefetches."""
         for k in self.packed_once:
             self.panels[k].pack(builder, self.tile, block)
         self.find_spans(builder, block)
-        for macro_builder, tile in self.parts(builder, self.tile, [d for d in self.plan.order if d in self.plan.macro_tile]):
-            for k in self.packed_per_part:
+        for macro_builder, tile in self.macro_tiles(
+            builder, self.tile, [d for d in self.plan.order if d in self.plan.macro_tile]
+        ):
+            for k in self.packed_per_macro_tile:
                 self.panels[k].pack(macro_builder, tile, block)
             for tile_builder, tile_body in self.tile_bodies(macro_builder, tile, block):
                 for operand in self.prefetch:
                     operand.prefetch_share(tile_builder, tile, tile_body.tile, block)
                 yield tile_builder, tile_body
 
-    def parts(self, builder: OpBuilder, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
-        """Yield the macro tiles of the task, which go through a block one after the other."""
+    def macro_tiles(self, builder: OpBuilder, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
+        """Emit the loops over the macro tiles of the task; yield the ranges of each."""
         if not dims:
             yield builder, tile
             return
         d, *inner_dims = dims
         for body_builder, step_range in steps(builder, tile[d], self.plan.macro_tile[d], f"p{d}"):
-            yield from self.parts(body_builder, {**tile, d: step_range}, inner_dims)
+            yield from self.macro_tiles(body_builder, {**tile, d: step_range}, inner_dims)
 
     def tile_bodies(self, builder: OpBuilder, tile: Tile, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
-        """Yield each register tile of a macro tile, with its range of the reduced dimensions."""
+        """Yield the body of each register tile of a macro tile, for one block of the reduction."""
         for body_builder, ranges in self.tiles(builder, tile):
             tile_body = self.tile_body(
                 {**{d: IterationRange(r.offset, r.size, 0, r.tile_offset) for d, r in ranges.items()}, **block}, self.panels
@@ -153,16 +154,19 @@ class BlockedTask:
                 tile_body.spans = self.spans.of(body_builder, tile_body.tile)
             yield body_builder, tile_body
 
-    def tile_body(self, tile: Tile, copied: Collection[int]) -> TileBody:
-        """Return the body of a register tile that reads the operands `copied` from their panels."""
+    def tile_body(self, tile: Tile, packed_operands: Collection[int]) -> TileBody:
+        """Return the body of a register tile that reads `packed_operands` from their panels."""
         tile_body = TileBody(self.nest, self.plan, tile)
-        tile_body.local_buffers |= self.sums
-        tile_body.copies |= {(self.reduction.op, k): self.panels[k].window for k in copied}
+        tile_body.local_buffers |= self.accumulators
+        tile_body.copies |= {(self.reduction.op, k): self.panels[k].view for k in packed_operands}
         return tile_body
 
 
 class _PackedPanel:
-    """A task's packed copy of an operand's block, in reading order: [tile, reduced, position in the tile]."""
+    """A packed copy of an operand's block, in the order in which register tiles read it.
+
+    Its axes are the tile, the reduced dimensions, and the offset in the tile.
+    """
 
     def __init__(
         self, nest: StaticLoopNest, plan: TilePlan, stage: NestStage, k: int, sizes: Mapping[int, int], builder: OpBuilder
@@ -180,54 +184,54 @@ class _PackedPanel:
         # The reduced dimension that is contiguous in memory, if the lanes are not.
         contiguous = [d for d in self.reduced if access.stride(d) == 1]
         self.transposed_dim = contiguous[0] if contiguous else None
-        # Operands read as vectors are packed as wide as a tile. Operands that are broadcast element by element keep their
-        # rows, padded to an odd number of cache lines: along the reduction, or all in one panel.
+        # Operands that are read as vectors have panels as wide as a register tile. Operands whose elements are broadcast
+        # stay in rows, padded to an odd number of cache lines: rows along the reduction, or one panel of full width.
         has_lanes = any(stage.output.stride(d) == 1 for d in self.shared)
-        self.in_rows = self.transposed_dim is not None and not has_lanes
-        row = next((d for d in self.axes if access.stride(d) == 1 and not has_lanes), None)
+        self.is_row_layout = self.transposed_dim is not None and not has_lanes
+        row_dim = next((d for d in self.axes if access.stride(d) == 1 and not has_lanes), None)
         self.sizes = {d: sizes[d] for d in self.shared}
-        self.widths = {d: 1 if self.in_rows else sizes[d] if d == row else plan.tile(d) for d in self.shared}
+        self.widths = {d: 1 if self.is_row_layout else sizes[d] if d == row_dim else plan.tile(d) for d in self.shared}
         reduced = {d: plan.blocks.get(d, nest.extents[d]) for d in self.reduced}
         shape = (
             *(-(-sizes[d] // self.widths[d]) for d in self.shared),
-            *(_odd_number_of_lines(size) if d == row else size for d, size in reduced.items()),
-            *(_odd_number_of_lines(self.widths[d]) if d == row else self.widths[d] for d in self.shared),
+            *(_odd_number_of_lines(size) if d == row_dim else size for d, size in reduced.items()),
+            *(_odd_number_of_lines(self.widths[d]) if d == row_dim else self.widths[d] for d in self.shared),
         )
         self.buffer = builder.alloca(memref_of(self.source).element_type, shape, "panel")
-        # The offset in the task of the packed macro tile.
+        # The offset of the packed macro tile in the task.
         self.origin: Mapping[int, Index] = {}
 
     def pack(self, builder: OpBuilder, tile: Tile, block: Tile) -> None:
-        """Pack the part of a block that a macro tile needs, in memory order unless lanes are transposed."""
+        """Pack the elements of a block that a macro tile needs, in memory order unless lanes are transposed."""
         self.origin = {d: tile[d].tile_offset for d in self.shared}
         dims = [*self.reduced, *self.shared] if self.transposed_dim is None else [*self.shared, *self.reduced]
-        self._pack(builder, {**tile, **block}, {}, dims)
+        self._emit_copies(builder, {**tile, **block}, {}, dims)
 
-    def _pack(self, builder: OpBuilder, whole: Tile, part: Tile, dims: Sequence[int]) -> None:
+    def _emit_copies(self, builder: OpBuilder, full_ranges: Tile, ranges: Tile, dims: Sequence[int]) -> None:
         if dims:
             d, *inner_dims = dims
             transposed_step = (
-                (_MAX_COPIED_ELEMENTS if self.in_rows else _TRANSPOSED_ELEMENTS) if d == self.transposed_dim else 1
+                (_MAX_COPIED_ELEMENTS if self.is_row_layout else _TRANSPOSED_ELEMENTS) if d == self.transposed_dim else 1
             )
             step = min(self.widths[d], _MAX_COPIED_ELEMENTS) if d in self.shared else transposed_step
-            block_range = whole[d]
+            block_range = full_ranges[d]
             for body_builder, step_range in steps(
                 builder, IterationRange(block_range.offset, block_range.size), min(step, block_range.size), f"c{d}"
             ):
-                self._pack(body_builder, whole, {**part, d: step_range}, inner_dims)
+                self._emit_copies(body_builder, full_ranges, {**ranges, d: step_range}, inner_dims)
             return
-        axis_ranges = [(d, part[d]) for d in self.axes]
+        axis_ranges = [(d, ranges[d]) for d in self.axes]
         offsets, sizes = [r.offset for _, r in axis_ranges], [r.size for _, r in axis_ranges]
         drop = [i for i, size in enumerate(sizes) if size == 1]
         source = builder.subview(self.source, offsets, sizes, drop), [d for d, r in axis_ranges if r.size > 1]
-        copy(builder, source, self._window(builder, {d: (r.tile_offset, r.size) for d, r in part.items()}))
+        copy(builder, source, self._view(builder, {d: (r.tile_offset, r.size) for d, r in ranges.items()}))
 
-    def window(self, builder: OpBuilder, tile: Tile) -> BufferView:
-        """Return the view of the panel that a register tile, or part of its reduction, reads."""
+    def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
+        """Return the view of the panel that a register tile reads, for all or some steps of its reduction."""
         ranges = {d: (builder.subtract(tile[d].group_offset, self.origin[d]), tile[d].size) for d in self.shared}
-        return self._window(builder, ranges | {d: (tile[d].tile_offset, tile[d].size) for d in self.reduced})
+        return self._view(builder, ranges | {d: (tile[d].tile_offset, tile[d].size) for d in self.reduced})
 
-    def _window(self, builder: OpBuilder, ranges: dict[int, tuple[Index, int]]) -> BufferView:
+    def _view(self, builder: OpBuilder, ranges: dict[int, tuple[Index, int]]) -> BufferView:
         panels: list[tuple[Index, int]] = []
         interior: list[tuple[Index, int]] = []
         for d in self.shared:
@@ -244,7 +248,7 @@ class _PackedPanel:
 
 
 def _odd_number_of_lines(size: int) -> int:
-    """Pad a row to an odd number of cache lines, so that adjacent rows map to different cache sets."""
+    """Round a row up to an odd number of cache lines, so that adjacent rows map to different cache sets."""
     return (
         size + _CACHE_LINE_ELEMENTS + -size % _CACHE_LINE_ELEMENTS + (size // _CACHE_LINE_ELEMENTS % 2) * _CACHE_LINE_ELEMENTS
     )

@@ -1,9 +1,9 @@
 """Choose the plan of an attention kernel, softmax(QKᵀ)·V.
 
-The nest has two contractions; the second one reduces the lanes of the first.
+The nest has two contractions: QKᵀ gives scores, and the second one reduces the dimension of their lanes, the keys.
 
-The scores of some rows, and the weights computed from them, stay in a cache: as many rows as it holds, several
-register tiles, so that each panel of an operand serves all of them while it is in the L1 cache.
+A task computes the scores and weights of several register tiles of rows, as many as a cache holds. Each panel of an
+operand is then read by all of these tiles while it is in the L1 cache.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from dlc.passes.tiling.online_softmax import match_online_softmax
 from dlc.passes.tiling.plan import FusedLoop
 from dlc.target import Target
 
-# Maximum width of a register tile's rows, in vectors.
+# Maximum width of a register tile, in vectors.
 _MAX_PANEL_VECTORS = 2
-# Registers per vector of a transcendental function, with its share of the constants.
+# Registers that a transcendental function needs per vector, including a share of its constants.
 _REGISTERS_PER_FORMULA_VECTOR = 8
-# With this many rows a register tile hides the latency of loading an operand from the L2 cache.
+# Minimum rows of a register tile that hide the latency of loads from the L2 cache.
 _MIN_LATENCY_HIDING_ROWS = 8
 
 
 @dataclass(frozen=True)
 class AttentionStages:
-    """The two contractions of attention, by position: `second` reduces `key_dim` and has its lanes along `value_dim`.
+    """The two contractions of attention, by position: `second` reduces `key_dim`, and its lanes are along `value_dim`.
 
-    The lanes of `first` are along `key_dim`, or along the query rows if it `is_transposed`.
+    The lanes of `first` are along `key_dim`, or along the query rows if `is_transposed`.
     """
 
     first: int
@@ -43,45 +43,50 @@ class AttentionStages:
 
 
 def match_attention(nest: StaticLoopNest) -> AttentionStages | None:
-    """Return the two contractions of attention, or None.
+    """Return the two contractions of an attention nest, else None.
 
-    A reduction of the first one's result, such as a row maximum, must be between them.
+    Requires a reduction of the scores, such as a row maximum, between them.
     """
     contractions = [k for k, s in enumerate(nest.stages) if s.is_contraction]
     if len(contractions) != 2 or nest.dynamic_dims:
         return None
-    a, b = contractions
-    first, second = nest.stages[a], nest.stages[b]
+    first_position, second_position = contractions
+    first, second = nest.stages[first_position], nest.stages[second_position]
     key = next((d for d in second.reductions if first.output.uses(d)), None)
     lane = next((d for d in first.dims if first.output.stride(d) == 1), None)
     value_dim = next((d for d in second.dims if second.output.stride(d) == 1), None)
-    reductions_between = [s for s in nest.stages[a + 1 : b] if key in s.reductions]
+    reductions_between = [s for s in nest.stages[first_position + 1 : second_position] if key in s.reductions]
     if key is None or lane not in (key, *nest.shared) or value_dim is None or not reductions_between:
         return None
-    return AttentionStages(a, b, key, value_dim, lane != key) if all(can_split(s, nest) for s in reductions_between) else None
+    return (
+        AttentionStages(first_position, second_position, key, value_dim, lane != key)
+        if all(can_split(s, nest) for s in reductions_between)
+        else None
+    )
 
 
 @dataclass(frozen=True)
 class AttentionChooser:
-    """Choose the fused loops over tiles of `rows` rows of dimension `row`, in vectors of `lanes` elements.
+    """Choose the fused loops for register tiles of `tile_rows` rows along `row_dim`, in vectors of `lanes` elements.
 
-    Masked scores are not computed, nor products with zero weights, unless sums must be `exact` (0·∞ is NaN). Long rows
-    go through key blocks with an online softmax.
+    Masked scores and products with zero weights are skipped, unless sums must be `exact` (0·∞ is NaN). Long rows are
+    split into key blocks with an online softmax.
     """
 
     nest: StaticLoopNest
     target: Target
     attention: AttentionStages
-    row: int
-    rows: int
+    row_dim: int
+    tile_rows: int
     lanes: int
     exact: bool = False
 
     def online_softmax(self) -> tuple[int, int] | None:
         """Return the dimension and size of the key blocks if a cache cannot hold the rows of a few tiles; else None.
 
-        Blocks are as long as the cache holds; or short, with many rows, so that keys and values are read from memory less
-        often, unless each row has its own mask row. A divisor of the extent is preferred: it needs no remainder code.
+        Usually blocks are short and tasks have many rows, so that keys and values are read from memory less often. If each
+        row has its own mask row, blocks are as long as the cache holds. Divisors of the extent are preferred: they need no
+        remainder code.
         """
         lane, costs = self.attention.key_dim, self.target.costs
         extent, resident = self.nest.extents[lane], costs.max_row_elements // self._rows_sharing_reads()
@@ -92,12 +97,12 @@ class AttentionChooser:
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
     def _rows_sharing_reads(self) -> int:
-        """Return the number of rows that a cache should hold whole, so that they share keys and values."""
-        return self.target.costs.row_tiles * self.rows
+        """Return the number of rows that should share each read of keys and values."""
+        return self.target.costs.row_tiles * self.tile_rows
 
     @cached_property
     def resident_row_elements(self) -> int:
-        """The elements of a row whose weights are computed at once: the row, or a key block."""
+        """The elements of a row whose weights are computed before the second contraction: the row, or a key block."""
         online_softmax = self.online_softmax()
         return self.nest.extents[self.attention.key_dim] if online_softmax is None else online_softmax[1]
 
@@ -111,9 +116,9 @@ class AttentionChooser:
         """Return whether each row reads its own mask row; a mask computed from indices costs no reads."""
         if self._masked_select is None:
             return False
-        stage, choice = self._masked_select
-        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)]
-        return any(a is not None and a.uses(self.row) for a in read)
+        stage, masked_select = self._masked_select
+        mask_accesses = [stage.accesses[c.index] for c in masked_select.conditions if isinstance(c, BlockArgument)]
+        return any(a is not None and a.uses(self.row_dim) for a in mask_accesses)
 
     @cached_property
     def _masked_select(self) -> tuple[NestStage, MaskedSelect] | None:
@@ -121,68 +126,71 @@ class AttentionChooser:
         first, last = next((a, b) for a, b in self._fusable_stage_runs(self.attention.key_dim) if a <= self.attention.first < b)
         return find_masked_select(self.nest.stages[first:last])
 
-    def height(self) -> int:
-        """Return the rows of a task's tile: the number of register tiles whose weights fit a cache.
+    def task_rows(self) -> int:
+        """Return the number of rows of a task: as many register tiles as have weights that fit a cache.
 
-        With key blocks, the cache must also hold their keys and values.
+        With key blocks, the cache must also hold the keys and values of a block.
         """
         costs, extents = self.target.costs, self.nest.extents
         if self.reads_mask or self.online_softmax() is None:
-            shared = 1 if self._is_single_tile_enough() else costs.row_tiles
-            max_tiles = min(max(1, costs.max_row_elements // (self.resident_row_elements * self.rows)), shared)
+            tiles_sharing_reads = 1 if self._is_single_tile_enough() else costs.row_tiles
+            max_tiles = min(
+                max(1, costs.max_row_elements // (self.resident_row_elements * self.tile_rows)), tiles_sharing_reads
+            )
         else:
-            max_tiles = max(1, costs.max_row_elements // (2 * self.resident_row_elements * self.rows))
-        tiles = -(-extents[self.row] // self.rows)
-        parts = -(-tiles // max_tiles)
-        return min(extents[self.row], -(-tiles // parts) * self.rows)
+            max_tiles = max(1, costs.max_row_elements // (2 * self.resident_row_elements * self.tile_rows))
+        tiles = -(-extents[self.row_dim] // self.tile_rows)
+        num_tasks = -(-tiles // max_tiles)
+        return min(extents[self.row_dim], -(-tiles // num_tasks) * self.tile_rows)
 
     def _is_single_tile_enough(self) -> bool:
-        """Return whether a register tile needs no other tiles to share its reads.
+        """Return whether a task may consist of a single register tile.
 
-        It has enough rows, and the L2 cache holds all that the rows of one product read, such as a head's keys and values.
+        The tile must have enough rows, and the L2 cache must hold the operands of one product, such as the keys and values
+        of a head.
         """
         stages, extents = (self.nest.stages[k] for k in (self.attention.first, self.attention.second)), self.nest.extents
-        read = (
+        operand_dims = (
             stage.reductions | {lane}
             for stage, lane in zip(stages, (self.attention.key_dim, self.attention.value_dim), strict=True)
         )
-        fits_l2 = sum(prod(extents[d] for d in dims) for dims in read) <= self.target.costs.block_elements
-        return fits_l2 and self.rows >= _MIN_LATENCY_HIDING_ROWS
+        fits_l2 = sum(prod(extents[d] for d in dims) for dims in operand_dims) <= self.target.costs.block_elements
+        return fits_l2 and self.tile_rows >= _MIN_LATENCY_HIDING_ROWS
 
     def fused_loops(self) -> Iterator[FusedLoop]:
-        """Return the fused loops; they end at the last unmasked key if masked scores provably get zero weight."""
+        """Return the fused loops; if masked scores provably get zero weight, loops over keys end at the last unmasked one."""
         fused_loops = list(self._fused_loops())
-        size, lane = self._key_block(), self.attention.key_dim
+        key_block, lane = self._key_block(), self.attention.key_dim
         steps = [step for fused_loop in fused_loops for d, step in fused_loop.steps if d == lane]
         if (
             self._masked_select is None
             or self.exact
-            or self.resident_row_elements <= size
-            or any(size % step for step in steps)
+            or self.resident_row_elements <= key_block
+            or any(key_block % step for step in steps)
         ):
             return iter(fused_loops)
         stages = self.nest.stages[self.nest.stages.index(self._masked_select[0]) : self.attention.second]
         if not has_zero_masked_weights(stages, self.nest.stages[self.attention.second], lane):
             return iter(fused_loops)
-        return (replace(s, unmasked=(lane, size)) for s in fused_loops)
+        return (replace(fused_loop, unmasked=(lane, key_block)) for fused_loop in fused_loops)
 
     def _key_block(self) -> int:
-        """Return the keys per step of the second contraction: fewer with a mask, so that more blocks can be skipped."""
-        parts = 1 if not self.is_masked else 4 if self._is_single_tile_enough() else 2
-        return min(self.target.costs.block_steps // parts, self.resident_row_elements)
+        """Return the keys per block of the second contraction; with a mask, small blocks allow more of them to be skipped."""
+        divisor = 1 if not self.is_masked else 4 if self._is_single_tile_enough() else 2
+        return min(self.target.costs.block_steps // divisor, self.resident_row_elements)
 
     def _fused_loops(self) -> Iterator[FusedLoop]:
         second, value_dim = self.attention.second, self.attention.value_dim
         yield from self._loops_before_product(self.attention.key_dim)
-        columns, wide = self._panel(value_dim, _MAX_PANEL_VECTORS), self._row_vector_elements(value_dim)
-        yield FusedLoop(second - 1, second, ((self.row, 1), (value_dim, wide)))
-        steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row, self.rows)
+        columns, row_vector = self._tile_width(value_dim, _MAX_PANEL_VECTORS), self._row_vector_elements(value_dim)
+        yield FusedLoop(second - 1, second, ((self.row_dim, 1), (value_dim, row_vector)))
+        steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, self.tile_rows)
         yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
         if second + 1 < len(self.nest.stages):
-            yield FusedLoop(second + 1, len(self.nest.stages), ((self.row, 1), (value_dim, wide)))
+            yield FusedLoop(second + 1, len(self.nest.stages), ((self.row_dim, 1), (value_dim, row_vector)))
 
     def _loops_before_product(self, dim: int) -> Iterator[FusedLoop]:
-        """Yield the fused loops of the stages before the second contraction along a dimension."""
+        """Yield the fused loops along a dimension of the stages before the second contraction."""
         for first, last in self._fusable_stage_runs(dim):
             run = self.nest.stages[first:last]
             skips = any(s.is_contraction for s in run) and find_masked_select(run) is not None
@@ -191,24 +199,24 @@ class AttentionChooser:
     def _fusable_stage_runs(self, dim: int) -> Iterator[tuple[int, int]]:
         """Yield (first, end) of the longest runs of stages that can share a loop along a dimension.
 
-        A stage that needs the complete result of a reduction along it begins another loop.
+        A stage that reads the complete result of a reduction along it starts another loop.
         """
         stages, last = self.nest.stages, self.attention.second - 1
-        needed_whole: set[SSAValue] = set()
+        incomplete_sums: set[SSAValue] = set()
         begin = 0
         for k in range(last + 1):
             stage = stages[k]
             is_outside = dim not in stage.dims and not (
                 isinstance(stage.op, linalg.FillOp) and self._can_share_loop(stages[begin:k])
             )
-            if k == last or is_outside or any(a.root in needed_whole for a in stage.inputs):
+            if k == last or is_outside or any(a.root in incomplete_sums for a in stage.inputs):
                 if begin < k:
                     yield begin, k
-                is_separate = is_outside and not isinstance(stage.op, linalg.FillOp)
-                begin = k + is_separate
-                needed_whole.clear()
+                is_excluded = is_outside and not isinstance(stage.op, linalg.FillOp)
+                begin = k + is_excluded
+                incomplete_sums.clear()
             if dim in stage.reductions:
-                needed_whole.add(stage.output.root)
+                incomplete_sums.add(stage.output.root)
 
     def _can_share_loop(self, stages: Sequence[NestStage]) -> bool:
         """Return whether a fill may share the loop of a contraction, without spilling its register tiles."""
@@ -216,17 +224,20 @@ class AttentionChooser:
 
     def _steps(self, dim: int, stages: Sequence[NestStage]) -> tuple[tuple[int, int], ...]:
         if any(s.is_contraction for s in stages):
-            return (dim, self._panel(dim, _MAX_PANEL_VECTORS)), (self.row, self.rows)
-        return (self.row, 1), (dim, self._row_vector_elements(dim, any(s.has_transcendental_math for s in stages)))
+            return (dim, self._tile_width(dim, _MAX_PANEL_VECTORS)), (self.row_dim, self.tile_rows)
+        return (self.row_dim, 1), (dim, self._row_vector_elements(dim, any(s.has_transcendental_math for s in stages)))
 
-    def _panel(self, d: int, vectors: int) -> int:
-        """Return the number of lanes computed at once, within one panel if an operand is packed."""
+    def _tile_width(self, d: int, vectors: int) -> int:
+        """Return the width of a register tile, in elements; it divides the panel size of a packed operand."""
         max_width = min(vectors * self.lanes, self.nest.extents[d])
         period = self.nest.panel_sizes.get(d, max_width)
         return next(size for size in range(min(max_width, period), 0, -1) if period % size == 0)
 
     def _row_vector_elements(self, d: int, is_long_formula: bool = False) -> int:
-        """Return the number of elements of a row computed at once; long formulas also need registers for constants."""
+        """Return the number of elements of a row that one step computes.
+
+        A long formula has fewer vectors, since its constants need registers as well.
+        """
         max_vectors = (
             self.target.vector_registers // _REGISTERS_PER_FORMULA_VECTOR if is_long_formula else self.target.costs.vectors
         )

@@ -1,9 +1,9 @@
 """Choose a tile plan on a device with work-groups (GPU).
 
 The rules follow published GPU practice, with constants measured on an H100 and an H200: adjacent items access
-adjacent memory, four elements at a time; a contraction keeps a tile of accumulators in each item's registers and
-reads operands from local memory; reductions along contiguous memory are computed cooperatively by several items;
-and there should be enough items to occupy the whole device.
+adjacent memory, four elements per load; in a contraction, each item has a tile of accumulators in registers, and
+operands are in local memory; items cooperate on reductions along contiguous memory; and there are enough items to
+occupy the whole device.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from dlc.passes.tiling.plan import TilePlan, divisor_tile, fitting_tile, promote
 from dlc.passes.types import memref_of
 from dlc.target import Target, WorkGroups
 
-# The smallest group that amortizes its launch, in items; group sizes are multiples of it.
+# Items of the smallest group that amortizes its launch; group sizes are multiples of it.
 _MIN_GROUP_ITEMS = 32
-# Elements that an item loads at once along contiguous memory.
+# Contiguous elements per load of an item.
 _VECTOR_ELEMENTS = 4
 # Adjacent items whose loads cover one memory line.
 _ITEMS_PER_MEMORY_LINE = 8
-# The shortest reduction that is worth cooperating items, in steps; items of a group of cooperating items; groups that are
-# resident on a compute unit at once.
+# Minimum steps of a reduction on which items cooperate.
 _MIN_COOPERATIVE_STEPS = 64
+# Items of a group that cooperates.
 _COOPERATIVE_GROUP_ITEMS = 128
+# Groups per compute unit that run concurrently.
 _RESIDENT_GROUPS_PER_UNIT = 4
-# Candidate register tiles of a contraction (rows, columns), and items of a group along both.
+# Candidate register tiles of a contraction (rows, columns), and candidate numbers of items along both.
 _REGISTER_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
 _GROUP_SHAPES = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
-# Rows of an item that share the weights of a sliding window.
+# Candidate numbers of output rows per item that share the weights of a sliding window.
 _WINDOW_ROWS_PER_ITEM = (4, 2)
-# Elements that a cooperating item may keep in private memory.
+# Maximum elements of a cooperating item in private memory.
 _MAX_PRIVATE_ELEMENTS = 64
-# Steps of a reduction whose operands are in local memory at a time.
+# Candidate reduction steps per chunk of operands in local memory.
 _REDUCTION_CHUNK_STEPS = (8, 16, 32)
-# Unrolled multiply-adds of an item per chunk; more of them were slower on the measured GPUs.
+# Maximum unrolled multiply-adds of an item per chunk; more of them were slower on the measured GPUs.
 _MAX_UNROLLED_MULTIPLY_ADDS = 1024
-# Matrix rows per cooperating item that make it worth its cost.
+# Minimum matrix rows per cooperating item.
 _MIN_MATRIX_ROWS_PER_ITEM = 8
 # The group limits for a naive plan if the target defines none.
 _DEFAULT_GROUPS = WorkGroups(64, 0)
@@ -84,7 +85,7 @@ class _GroupTileChooser:
 
     @property
     def few_rows(self) -> int:
-        """Return the number of contraction rows up to which sharing the other operand does not pay."""
+        """Return the maximum rows of a contraction for which sharing the other operand is not profitable."""
         return self.target.costs.groups.few_rows
 
     # Components of a plan
@@ -92,17 +93,17 @@ class _GroupTileChooser:
     def steps(self, d: int, tile: int = 1) -> int:
         return -(-self.nest.extents[d] // tile)
 
-    def fitting(self, d: int, wanted: int) -> int:
-        """Return the largest legal tile up to `wanted`; 1 for a dynamic dimension, of which an item has at most one index."""
-        return fitting_tile(self.nest, d, 1 if d in self.nest.dynamic_dims else wanted)
+    def fitting(self, d: int, max_size: int) -> int:
+        """Return the largest legal tile up to `max_size`; 1 for a dynamic dimension, along which an item has one index."""
+        return fitting_tile(self.nest, d, 1 if d in self.nest.dynamic_dims else max_size)
 
     def innermost_first(self, dims: Sequence[int]) -> list[int]:
-        """Sort dimensions by their stride in the nest's output, contiguous ones first."""
+        """Sort dimensions by their stride in the nest's output, the contiguous one first."""
         stage = self.nest.stages[-1]
         return sorted(dims, key=lambda d: stage.output.stride(d) or 1 << 62)
 
     def assign_items(self, dims: Sequence[int], register: dict[int, int], limit: int) -> dict[int, int]:
-        """Assign up to `limit` items to dimensions, the first ones first, so that equal shares cover each.
+        """Assign up to `limit` items to dimensions, in the order of `dims`, so that all items have about equal shares.
 
         The result is ordered from the outermost dimension to the innermost.
         """
@@ -114,7 +115,7 @@ class _GroupTileChooser:
         return {d: n for d, n in reversed(items.items()) if n > 1}
 
     def with_grid(self, plan: TilePlan) -> TilePlan:
-        """Return the plan with a grid: one group for each part that its items cover at once."""
+        """Return the plan with a grid of one group per group tile."""
         order = tuple(reversed(self.innermost_first(self.nest.shared)))
         grid = {
             d: plan.group_tile(d) if d in self.nest.dynamic_dims else min(plan.group_tile(d), self.nest.extents[d])
@@ -123,19 +124,20 @@ class _GroupTileChooser:
         return replace(plan, grid=grid, order=order)
 
     def max_group_items(self, num_tiles: int) -> int:
-        """Return the maximum items per group so that every compute unit gets work, in multiples of the smallest group."""
+        """Return the maximum items per group for which each compute unit has work, a multiple of the smallest group."""
         tiles_per_unit = num_tiles // self.groups.units
         return min(self.groups.items, max(_MIN_GROUP_ITEMS, tiles_per_unit - tiles_per_unit % _MIN_GROUP_ITEMS))
 
     # Plans
 
     def naive(self) -> TilePlan:
+        """Return a plan without tiles: one item per element of the result."""
         items = self.assign_items(self.innermost_first(self.nest.shared), {}, self.max_group_items(1 << 30))
         unit_sizes = {d: 1 for d in self.nest.extents if d not in self.nest.shared}
         return self.with_grid(TilePlan(items=items, chunks={d: 1 for d in unit_sizes if not self.is_reduced(d)}))
 
     def elementwise(self) -> TilePlan:
-        """Return a plan with a few contiguous elements per item; a small square tile if an operand is transposed."""
+        """Return a plan with a few contiguous elements per item, or a small square tile if an operand is transposed."""
         nest = self.nest
         shared = self.innermost_first(nest.shared)
         lane = lane_dim(nest, nest.stages[-1])
@@ -158,24 +160,24 @@ class _GroupTileChooser:
         return self.with_grid(TilePlan(register=register, items=items, chunks=self.chunks(())))
 
     def window_rows_per_item(self, lane: int | None, register: dict[int, int]) -> dict[int, int]:
-        """Return a few output rows per item that share the weights of a sliding window, if enough items remain."""
+        """Return a tile of output rows that share the weights of a sliding window; empty if too few items remain."""
         nest = self.nest
         shared = [d for d in self.innermost_first(nest.shared) if d != lane and d not in nest.dynamic_dims]
-        shared_dims = (d for d in shared if any(not a.uses(d) for s in nest.stages if s.reductions for a in s.inputs))
-        d = next(shared_dims, None)
+        reuse_dims = (d for d in shared if any(not a.uses(d) for s in nest.stages if s.reductions for a in s.inputs))
+        d = next(reuse_dims, None)
         if d is None:
             return {}
-        tiles_per_item = prod(self.steps(x, register.get(x, 1)) for x in nest.shared)
+        num_tiles = prod(self.steps(other, register.get(other, 1)) for other in nest.shared)
         candidates = (
-            n
-            for n in _WINDOW_ROWS_PER_ITEM
-            if nest.extents[d] % n == 0 and self.fitting(d, n) == n and tiles_per_item // n >= self.resident_items
+            rows
+            for rows in _WINDOW_ROWS_PER_ITEM
+            if nest.extents[d] % rows == 0 and self.fitting(d, rows) == rows and num_tiles // rows >= self.resident_items
         )
-        n = next(candidates, None)
-        return {d: n} if n is not None else {}
+        rows = next(candidates, None)
+        return {d: rows} if rows is not None else {}
 
     def chunks(self, cooperative: Sequence[int]) -> dict[int, int]:
-        """Return the steps along the dimensions of single stages."""
+        """Return the steps along private dimensions."""
         chunks: dict[int, int] = {}
         for stage in self.nest.stages:
             for d in stage.dims:
@@ -191,28 +193,32 @@ class _GroupTileChooser:
         return any(d in s.reductions for s in self.nest.stages)
 
     def cooperative_plan(self) -> TilePlan | None:
-        """Return a plan in which several items share each row, for long rows or few rows; None if it does not pay."""
+        """Return a plan in which several items share each row, for long or few rows; None if it is not profitable."""
         nest = self.nest
         dims = self.cooperative_dims()
         if not dims:
             return None
         shared = self.innermost_first(nest.shared)
-        # The largest input decides which items are adjacent.
-        read = max((a for s in nest.stages if s.reductions for a in s.inputs), key=lambda a: self.size(a), default=None)
-        lane = next((d for d in shared if read is not None and read.stride(d) == 1), None)
+        # Adjacent items should read adjacent elements of the largest input.
+        largest_input = max(
+            (a for s in nest.stages if s.reductions for a in s.inputs), key=lambda a: self.size(a), default=None
+        )
+        lane = next((d for d in shared if largest_input is not None and largest_input.stride(d) == 1), None)
         register = {lane: self.fitting(lane, _VECTOR_ELEMENTS)} if lane is not None else {}
-        # A few rows that share the largest input are kept in registers.
-        row_dims = [d for d in shared if read is not None and not read.uses(d) and nest.extents[d] <= self.few_rows]
+        # An item computes all rows that share the largest input if they are few.
+        row_dims = [
+            d for d in shared if largest_input is not None and not largest_input.uses(d) and nest.extents[d] <= self.few_rows
+        ]
         register |= {d: self.fitting(d, nest.extents[d]) for d in row_dims}
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
-        # If the reduction is contiguous, adjacent items coalesce their loads only when they cooperate on it.
+        # Loads along a contiguous reduction are coalesced only if items cooperate on it, so short ones qualify too.
         min_steps = 2 * _ITEMS_PER_MEMORY_LINE if lane is None else _MIN_COOPERATIVE_STEPS
         if nest.extents[dims[0]] < min_steps or (lane is not None and rows >= self.resident_items):
             return None
         # Enough items to occupy the device, and for adjacent items to read whole memory lines.
         lane_items = min(self.steps(lane, register[lane]), _ITEMS_PER_MEMORY_LINE) if lane is not None else 1
-        private_elements = max(nest.extents[d] if self.is_kept_per_item(d) else 1 for d in dims)
-        wanted_items = min(
+        private_elements = max(nest.extents[d] if self.stores_private_results(d) else 1 for d in dims)
+        max_cooperating = min(
             max(
                 self.resident_items // rows,
                 private_elements // _MAX_PRIVATE_ELEMENTS,
@@ -223,10 +229,10 @@ class _GroupTileChooser:
         chunks = self.chunks(dims)
         num_chunks = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         if lane is not None:
-            # The reduction is strided: an item iterates over rows.
+            # The reduction is strided, so an item computes one row per step.
             chunks |= dict.fromkeys(dims, 1)
             num_chunks = max(2 * _ITEMS_PER_MEMORY_LINE, nest.extents[dims[0]] // _MIN_MATRIX_ROWS_PER_ITEM)
-        cooperating = 1 << (max(1, min(wanted_items, num_chunks)).bit_length() - 1)
+        cooperating = 1 << (max(1, min(max_cooperating, num_chunks)).bit_length() - 1)
         while cooperating > 1:
             max_group_items = max(lane_items, min(self.groups.items, _COOPERATIVE_GROUP_ITEMS) // cooperating)
             items = self.assign_items(shared, register, max_group_items)
@@ -239,13 +245,13 @@ class _GroupTileChooser:
             cooperating //= 2
         return None
 
-    def is_kept_per_item(self, d: int) -> bool:
-        """Return whether an item keeps its results along a dimension for a later stage."""
+    def stores_private_results(self, d: int) -> bool:
+        """Return whether a local buffer holds results along a dimension for a later stage."""
         roots = self.nest.local_buffers()
         return any(s.output.root in roots and s.output.uses(d) for s in self.nest.stages)
 
     def cooperative_local_bytes(self, plan: TilePlan) -> int:
-        """Return the local memory, in bytes, of the results that cooperating items exchange."""
+        """Return the bytes of local memory for the results that cooperating items exchange."""
         nest, cooperative = self.nest, plan.cooperative_dims(self.nest)
         sizes = {d: plan.group_tile(d) if d in plan.order else extent for d, extent in nest.extents.items()}
         total = 0
@@ -257,33 +263,33 @@ class _GroupTileChooser:
         return total
 
     def size(self, a: AffineAccess) -> int:
-        """Return the number of elements that an access touches."""
+        """Return the number of elements of an access."""
         return prod(self.nest.extents[d] for d in {t.iterator for t in a.terms})
 
     def cooperative_dims(self) -> list[int]:
-        """Return for each stage one private dimension that items can share, the longest first.
+        """Return one private dimension per stage along which items can cooperate, the longest first.
 
         Empty if a reduction has none.
         """
         nest = self.nest
         scatter_dims = {s.scatter_dim for s in nest.stages}
         private_dims = [d for d in nest.extents if d not in nest.shared and d not in scatter_dims]
-        chosen: list[int] = []
+        dims: list[int] = []
         covered_stages: set[int] = set()
         for d in sorted(private_dims, key=lambda d: -nest.extents[d]):
             stages = {k for k, s in enumerate(nest.stages) if d in s.dims}
             if not stages & covered_stages and all(can_split(s, nest) for s in nest.stages if d in s.reductions):
-                chosen.append(d)
+                dims.append(d)
                 covered_stages |= stages
-        splits = all(set(chosen) & set(s.reductions) for s in nest.stages if s.reductions)
+        has_dim_per_reduction = all(set(dims) & set(s.reductions) for s in nest.stages if s.reductions)
         # A dynamic number of sums would need a dynamic number of partial results in local memory.
         dynamic_sums = [
             d for s in nest.stages if s.reductions for d in nest.dynamic_dims.intersection(private_dims) if s.output.uses(d)
         ]
-        return chosen if splits and not dynamic_sums else []
+        return dims if has_dim_per_reduction and not dynamic_sums else []
 
     def contraction(self, stage: NestStage) -> TilePlan | None:
-        """Return the cheapest plan with operands in local memory; None if operands have no reuse."""
+        """Return the cheapest plan with operands in local memory; None if operands are not reused."""
         nest = self.nest
         lane = lane_dim(nest, stage)
         if promoted_stage(nest) is None or lane is None or lane not in nest.shared or nest.dynamic_dims & stage.reductions:
@@ -300,18 +306,18 @@ class _GroupTileChooser:
         nest = self.nest
         reduced = [d for d in stage.dims if d in stage.reductions]
         inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
-        # Dimensions that all operands depend on are a batch of independent products.
+        # Dimensions that all operands have are a batch of independent products, which are not tiled.
         blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
-        for (height, width), (down, across), chunk, cut in product(
+        for (height, width), (down, across), chunk, choose_tile in product(
             _REGISTER_TILES, _GROUP_SHAPES, _REDUCTION_CHUNK_STEPS, (divisor_tile, min)
         ):
             if down * across > self.groups.items:
                 continue
-            # Adjacent items access a few adjacent columns each; an item's next columns are after those of all items.
+            # An item has several tiles of a few adjacent columns, interleaved with those of the other items.
             columns = min(_VECTOR_ELEMENTS, nest.extents[lane])
             tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
             if blocked:
-                tile[blocked[0]] = cut(nest.extents[blocked[0]], height), 1
+                tile[blocked[0]] = choose_tile(nest.extents[blocked[0]], height), 1
             # Along a dynamic dimension an item has several tiles of size 1.
             tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.dynamic_dims.intersection(tile)}
             item_extents = {d: size * count for d, (size, count) in tile.items()}
@@ -327,7 +333,7 @@ class _GroupTileChooser:
             yield self.with_grid(plan)
 
     def local_bytes(self, plan: TilePlan, stage: NestStage) -> int:
-        """Return the local memory of the promoted operands in bytes, with some room for padding."""
+        """Return the bytes of local memory of the promoted operands, with an allowance for padding."""
         (chunk,) = plan.promote.values()
         total = 0
         for operand, a in zip(stage.op.operands[:-1], stage.accesses, strict=False):

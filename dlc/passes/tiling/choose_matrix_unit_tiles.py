@@ -1,8 +1,9 @@
 """Choose a tile plan for a contraction of packed operands on a device with matrix units.
 
-Each compute unit processes its groups, a few at once, step by step of the reduction. The time of a step grows with
-the reads from local memory, of which large warp tiles need fewer, and is never less than the latency of fetching,
-synchronizing and multiplying one part. The constants are the device's (`MatrixUnitCosts`).
+Each compute unit runs a few of its groups concurrently, and all of them step by step along the reduction. The time
+of a step is proportional to the multiplications plus the reads from local memory, of which large warp tiles need
+fewer. It is at least the latency of fetching a chunk, synchronizing and multiplying. The constants are the device's
+(`MatrixUnitCosts`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dlc.passes.tiling.matrix_products import MatrixProduct, has_even_loads, mat
 from dlc.passes.tiling.plan import MatrixUnitTile, TilePlan, promoted_stage
 from dlc.target import Target
 
-# Candidate tiles: rows and columns of a group's tile, then of the part that one warp (32 items) multiplies.
+# Candidate tiles: rows and columns of a group's tile, then of the tile of one warp (32 items).
 MATRIX_UNIT_TILES = (
     (64, 64, 32, 32),
     (128, 64, 32, 32),
@@ -31,7 +32,7 @@ MATRIX_UNIT_TILES = (
 
 
 def choose_matrix_unit_tiles(nest: StaticLoopNest, target: Target) -> TilePlan | None:
-    """Return the plan for a contraction on matrix units; None if the nest is none, or the target has none."""
+    """Return the plan for a contraction on matrix units; None for other nests and targets."""
     stage = promoted_stage(nest)
     if stage is None or target.groups is None or not target.dot_products:
         return None
@@ -49,35 +50,42 @@ class _MatrixUnitChooser:
     product: MatrixProduct
 
     def plan(self) -> TilePlan | None:
-        plans = [self.planned(*tile) for tile in MATRIX_UNIT_TILES if self.fits(*tile)]
+        """Return the cheapest plan of all candidate tiles; None if none fits."""
+        plans = [self.build_plan(*tile) for tile in MATRIX_UNIT_TILES if self.fits(*tile)]
         return min(plans, key=self.cost, default=None)
 
     def fits(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> bool:
-        """Return whether a group may be this large and its items can load equal shares of both operands."""
+        """Return whether a tile fits the limits of a group, and its items can load equal shares of both operands."""
         groups = self.target.groups
         assert groups is not None
         m = MatrixUnitTile(self.product.rows, self.product.column, rows, columns, warp_rows, warp_columns)
-        local = 4 * TILE_WORDS * (rows + columns)
-        return m.items <= groups.items and local <= groups.local_bytes and has_even_loads(m)
+        local_bytes = 4 * TILE_WORDS * (rows + columns)
+        return m.items <= groups.items and local_bytes <= groups.local_bytes and has_even_loads(m)
 
-    def planned(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> TilePlan:
-        """Return the plan for one tile: its rows are the innermost row dimensions, then several of the outer ones."""
+    def build_plan(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> TilePlan:
+        """Return the plan for a tile, whose rows are the innermost row dimensions and several indices of the next ones."""
         product, extents = self.product, self.nest.extents
-        matrices, remaining_rows = MatrixUnitTile(product.rows, product.column, rows, columns, warp_rows, warp_columns), rows
+        matrix_tile, remaining_rows = MatrixUnitTile(product.rows, product.column, rows, columns, warp_rows, warp_columns), rows
         grid = {d: 1 for d in self.nest.shared} | {product.column: min(columns, extents[product.column])}
         for d in reversed(product.rows):
             grid[d] = min(remaining_rows, extents[d])
             remaining_rows //= grid[d]
         order = (*(d for d in self.nest.shared if d not in (*product.rows, product.column)), *product.rows, product.column)
-        items, promote = {product.column: matrices.items}, {product.words: TILE_WORDS}
-        return TilePlan(grid={d: grid[d] for d in order}, order=order, items=items, promote=promote, matrix_tile=matrices)
+        items, promote = {product.column: matrix_tile.items}, {product.words: TILE_WORDS}
+        return TilePlan(grid={d: grid[d] for d in order}, order=order, items=items, promote=promote, matrix_tile=matrix_tile)
 
     def cost(self, plan: TilePlan) -> float:
-        """Return the relative time that one step takes for all groups."""
-        m, groups, of = plan.matrix_tile, self.target.groups, self.target.costs.groups.matrix_units
+        """Return the relative time of one reduction step of all groups."""
+        m, groups, costs = plan.matrix_tile, self.target.groups, self.target.costs.groups.matrix_units
         assert m is not None and groups is not None
-        count = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())
-        groups_per_unit, sums, tile = -(-count // groups.units), m.warp_rows * m.warp_columns, m.rows * m.columns
-        resident_groups = max(1, min(of.max_resident_tiles, of.max_accumulators // sums) * sums // tile)
-        multiply_time = groups_per_unit * tile * (1 + of.operand_load / m.warp_rows + of.operand_load / m.warp_columns)
-        return multiply_time + -(-groups_per_unit // resident_groups) * (of.min_step + of.min_per_accumulator * sums)
+        num_groups = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())
+        groups_per_unit, warp_tile, group_tile = (
+            -(-num_groups // groups.units),
+            m.warp_rows * m.warp_columns,
+            m.rows * m.columns,
+        )
+        resident_groups = max(1, min(costs.max_resident_tiles, costs.max_accumulators // warp_tile) * warp_tile // group_tile)
+        multiply_time = (
+            groups_per_unit * group_tile * (1 + costs.operand_load / m.warp_rows + costs.operand_load / m.warp_columns)
+        )
+        return multiply_time + -(-groups_per_unit // resident_groups) * (costs.min_step + costs.min_per_accumulator * warp_tile)

@@ -27,20 +27,20 @@ from dlc.target import Target
 _TRANSPOSE_TILE_ELEMENTS = 8
 # Split up to this many row tiles evenly when the row count is dynamic.
 _MAX_BALANCED_TILES = 3
-# With fewer accumulator vectors a step waits for the previous one (FMA latency).
+# Minimum accumulator vectors for which a step need not wait for the previous one (FMA latency).
 _MIN_INDEPENDENT_ACCUMULATORS = 8
-# Shortest reduction, in steps, for which scanning an operand for leading and trailing zeros pays.
+# Shortest reduction, in steps, that is worth a scan of an operand for leading and trailing zeros.
 _MIN_ZERO_TRIMMED_STEPS = 32
 
 
 def choose_tiles(nest: StaticLoopNest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> TilePlan:
-    """Return the plan for a nest on a CPU target; with `exact`, products with zeros are not skipped."""
+    """Return the plan for a nest on a CPU target; `exact` forbids plans that skip products with zeros."""
     chooser = _TileChooser(nest, target, variant, exact)
     return chooser.skip_zeros(chooser.plan())
 
 
 class _TileChooser(TileRules):
-    """Choose the plan of a nest of any kind."""
+    """Choose the plan of any nest."""
 
     def plan(self) -> TilePlan:
         """Return the plan of a nest: the first of the specialized plans that applies, or the default rules."""
@@ -73,21 +73,21 @@ class _TileChooser(TileRules):
         return plan if contraction is None or lane not in register else self.balance_dynamic_rows(plan, contraction, lane)
 
     def plan_constant_products(self) -> TilePlan | None:
-        """Return a plan for products with constant matrices (such as Winograd transforms); None for other nests.
+        """Return a plan for products with constant matrices, such as Winograd transforms; None for other nests.
 
-        One tile computes all rows of a product, since rows share subexpressions, for the number of vectors that fit registers.
+        A register tile computes all rows of a product, since rows share subexpressions, in as many vectors as fit registers.
         Rows of the result are far apart in memory and often map to the same cache sets. So the tile also spans adjacent
-        positions, up to the number whose values between two products fit the L1 cache, and each row is written for all of them
-        before the next row. The lane dimension is the innermost loop.
+        positions, up to the number whose intermediate values fit the L1 cache, and writes one row at all positions before
+        the next row. The lane dimension is the innermost loop.
         """
         products = {
             k: p for k, s in enumerate(self.nest.stages) if (p := match_constant_matrix_product(s, self.nest)) is not None
         }
-        first = min(products, default=None)
-        lane = None if first is None else lane_dim(self.nest, self.nest.stages[first])
-        if first is None or lane not in self.nest.shared or any(lane == p.row for p in products.values()):
+        first_position = min(products, default=None)
+        lane = None if first_position is None else lane_dim(self.nest, self.nest.stages[first_position])
+        if first_position is None or lane not in self.nest.shared or any(lane == p.row for p in products.values()):
             return None
-        lanes = self.lanes(self.nest.stages[first])
+        lanes = self.lanes(self.nest.stages[first_position])
         vectors = max(1, self.target.vector_registers // max(sum(p.shape) for p in products.values()))
         extent, rows = self.nest.extents, {p.row for p in products.values()}
         columns = divisor_tile(-(-extent[lane] // lanes), min(vectors, self.target.costs.vectors)) * lanes
@@ -105,7 +105,7 @@ class _TileChooser(TileRules):
         return TilePlan(self.grid(register, order, _full_tiles_per_task), register, order, self.chunks(lane), steps)
 
     def positions_in_l1(self, products: Sequence[ConstantMatrixProduct], extent: int, columns: int) -> int:
-        """Return the number of adjacent positions, of `columns` lanes each, whose values between two products fit the L1 cache.
+        """Return the number of adjacent positions, of `columns` lanes each, whose intermediate values fit the L1 cache.
 
         Prefers a divisor of the extent between half and twice that number, because a remainder needs separate code.
         """
@@ -118,18 +118,20 @@ class _TileChooser(TileRules):
         )
 
     def balance_dynamic_rows(self, plan: TilePlan, stage: NestStage, lane: int) -> TilePlan:
-        """Return the plan; if the contraction has dynamic rows, with tasks that split them evenly."""
+        """Return the plan with tasks that split the dynamic rows of the contraction evenly; unchanged without dynamic rows."""
         register = plan.register
-        rows = [d for d in register if d in self.nest.dynamic_dims and d != lane and register[d] <= MAX_DYNAMIC_TILE_ROWS]
-        grid = {d: max(size, register[d] * _MAX_BALANCED_TILES) if d in rows else size for d, size in plan.grid.items()}
+        dynamic_rows = [
+            d for d in register if d in self.nest.dynamic_dims and d != lane and register[d] <= MAX_DYNAMIC_TILE_ROWS
+        ]
+        grid = {d: max(size, register[d] * _MAX_BALANCED_TILES) if d in dynamic_rows else size for d, size in plan.grid.items()}
         # With `exact`, the order of additions must not change: no second set of accumulators.
         min_rows = 1 if self.exact else -(-_MIN_INDEPENDENT_ACCUMULATORS * self.lanes(stage) // register[lane])
-        return replace(plan, grid=grid, balance_threshold=min_rows) if rows else plan
+        return replace(plan, grid=grid, balance_threshold=min_rows) if dynamic_rows else plan
 
     def skip_zeros(self, plan: TilePlan) -> TilePlan:
         """Extend a plan to skip products with zeros and masked tiles.
 
-        Treats 0 · x as 0, except with `exact`, since x may be NaN or ∞.
+        Without `exact`, 0 · x counts as 0, although x may be NaN or ∞.
         """
         nest, stage = self.nest, leading_contraction(self.nest)
         if stage is None or nest.dynamic_dims or plan.fused_loops or not nest.zeros:
@@ -139,8 +141,8 @@ class _TileChooser(TileRules):
             return a is not None and a.root in nest.zeros
 
         long_extents = [nest.extents[d] for d in stage.reductions if nest.extents[d] >= _MIN_ZERO_TRIMMED_STEPS]
-        operands = (k for k, a in enumerate(stage.accesses[:-1]) if may_have_zeros(a) and not self.exact)
-        zero_trimmed_operand = next(operands, None) if long_extents and len(stage.reductions) == 1 else None
+        trimmable_operands = (k for k, a in enumerate(stage.accesses[:-1]) if may_have_zeros(a) and not self.exact)
+        zero_trimmed_operand = next(trimmable_operands, None) if long_extents and len(stage.reductions) == 1 else None
         last = nest.stages[-1]
         if plan.blocks or len(nest.stages) != 3:
             return replace(plan, zero_trimmed_operand=zero_trimmed_operand)
@@ -150,19 +152,21 @@ class _TileChooser(TileRules):
         return replace(plan, zero_trimmed_operand=zero_trimmed_operand, mask_operand=next(masks, None))
 
     def plan_attention(self) -> TilePlan | None:
-        """Return a fused-attention plan, for two contractions of which the second reduces the lanes of the first; else None."""
+        """Return a fused-attention plan, if the second of two contractions reduces the lanes of the first; else None."""
         nest, attention = self.nest, match_attention(self.nest)
         if attention is None:
             return None
         first = nest.stages[attention.first]
         lanes = self.lanes(first)
-        row = min((d for d in nest.shared if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
-        if row is None:
+        row_dim = min((d for d in nest.shared if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
+        if row_dim is None:
             return None
-        rows = row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, MIN_LATENCY_HIDING_ACCUMULATORS / 2)
+        tile_rows = row_tile(
+            nest.extents[row_dim], (self.target.vector_registers - 3) // 2, MIN_LATENCY_HIDING_ACCUMULATORS / 2
+        )
         chooser_class = TransposedAttentionChooser if attention.is_transposed else AttentionChooser
-        chooser = chooser_class(nest, self.target, attention, row, rows, lanes, self.exact)
-        register, order = {row: chooser.height()}, self.order(nest.shared, None)
+        chooser = chooser_class(nest, self.target, attention, row_dim, tile_rows, lanes, self.exact)
+        register, order = {row_dim: chooser.task_rows()}, self.order(nest.shared, None)
         return TilePlan(
             self.grid(register, order),
             register,
@@ -172,7 +176,7 @@ class _TileChooser(TileRules):
         )
 
     def indirect_load_tile(self) -> dict[int, int]:
-        """Return a vector tile along the dimension that all indirect loads read contiguously; empty if there is none."""
+        """Return a vector tile along the dimension that all indirect loads read contiguously; empty without one."""
         dims = {s.contiguous_load_dim for s in self.nest.stages if s.has_indirect_loads}
         lane = dims.pop()
         if dims or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.stages[-1]):
@@ -180,13 +184,13 @@ class _TileChooser(TileRules):
         return {lane: self.lane_tile(lane)}
 
     def private_dims(self) -> list[int]:
-        """Return the private dimensions, along which only single stages are tiled."""
+        """Return the private dimensions: those of single stages."""
         return [d for d in self.nest.extents if d not in self.nest.shared]
 
     def transpose_tile(self, lane: int) -> dict[int, int]:
         """Return a square tile to transpose in registers, if an operand is contiguous along another dimension than the result.
 
-        Empty if nothing is transposed.
+        Empty for other nests.
         """
         stages, extents = self.nest.stages, self.nest.extents
         strided = [a for s in stages for a in s.inputs if a.uses(lane) and a.stride(lane) != 1]
@@ -204,8 +208,8 @@ class _TileChooser(TileRules):
         """Return whether to vectorize the last reduction instead of `lane`, because its operands are strided along `lane`."""
         stage = next((s for s in reversed(self.nest.stages) if s.reductions), self.nest.stages[-1])
         # An operand with one element per row, such as a mean, is loaded once per row, so its stride does not matter.
-        reduced = [a for a in stage.inputs if any(map(a.uses, stage.reductions))]
-        if lane in stage.reductions or any(a.stride(lane) == 1 for a in reduced if lane is not None):
+        reduced_accesses = [a for a in stage.inputs if any(map(a.uses, stage.reductions))]
+        if lane in stage.reductions or any(a.stride(lane) == 1 for a in reduced_accesses if lane is not None):
             return False
         contiguous_reductions = [
             d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.can_split_all(stage, d)
@@ -213,7 +217,7 @@ class _TileChooser(TileRules):
         return any(self.nest.extents[d] >= max(self.lanes(stage), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
 
     def add_rows(self, register: dict[int, int], shared: list[int]) -> None:
-        """Add rows to the register tile while the lanes alone give fewer vectors than the target wants."""
+        """Add rows to the register tile until it has about as many vectors as the target prefers."""
         stage = self.nest.stages[-1]
         lanes = self.lanes(stage)
         vectors = -(-prod(register.values()) // lanes)
@@ -225,7 +229,7 @@ class _TileChooser(TileRules):
 
 
 def _full_tiles_per_task(steps: int, min_tiles: int) -> int:
-    """Return a divisor of `steps` between `min_tiles` and four times that, so that all tasks are full; else a near-even split.
+    """Return a divisor of `steps` from `min_tiles` to four times that, so that all tasks are full; else a near-even split.
 
     A partial task needs separate code.
     """

@@ -1,7 +1,6 @@
 """Choose the plan of attention with queries vectorized along SIMD lanes: scores are transposed, K·Qᵀ.
 
-The scores of a vector of queries, and all that is computed from them, are processed per lane: no lane depends on
-another.
+Each lane computes the softmax of its own query, so no operation combines the lanes of a vector.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ from dlc.passes.tiling.loop_nests import NestStage
 from dlc.passes.tiling.plan import FusedLoop, balanced_tile
 from dlc.passes.tiling.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, row_tile
 
-# Contiguous elements and lanes of the blocks that are transposed in registers.
+# Contiguous elements, and lanes, of a block that is transposed in registers.
 _TRANSPOSED_ELEMENTS, _TRANSPOSED_LANES = 8, 16
-# Key blocks are this many times smaller if they may be masked.
-_MASKED_BLOCK_PARTS = 4
-# The fewest query rows that share reads from beyond the L2 cache.
+# Factor by which key blocks are smaller if they may be masked.
+_MASKED_BLOCK_DIVISOR = 4
+# Minimum query rows that share a read from beyond the L2 cache.
 _MIN_SHARED_ROWS = 32
 
 
 @dataclass(frozen=True)
 class TransposedAttentionChooser(AttentionChooser):
-    """Choose fused loops over register tiles of query vectors by a few keys; the second product is tiled as usual."""
+    """Choose fused loops with register tiles of query vectors by keys; the second product is tiled as in `AttentionChooser`."""
 
     @property
-    def _vectors(self) -> int:
+    def _tile_vectors(self) -> int:
         return self.target.vectors_per_tile_row
 
     @cached_property
     def _head_dim(self) -> int:
-        """The dimension that the first contraction reduces."""
+        """The dimension that the first contraction reduces: the features of a head."""
         return next(iter(self.nest.stages[self.attention.first].reductions))
 
     def _rows_sharing_reads(self) -> int:
-        return max(_MIN_SHARED_ROWS, self._vectors * self.lanes)
+        return max(_MIN_SHARED_ROWS, self._tile_vectors * self.lanes)
 
-    def height(self) -> int:
-        """Return the rows of a task's tile: their copy fills at most half of the L1 cache, and their weights the L2 cache."""
+    def task_rows(self) -> int:
+        """Return the rows of a task: their copy fills at most half of the L1 cache, their weights at most the L2 cache."""
         costs, extents = self.target.costs, self.nest.extents
         max_l1_rows = (
             costs.cache_ways * costs.way_bytes * self.lanes // (2 * self.target.vector_bytes * extents[self._head_dim])
@@ -50,23 +49,25 @@ class TransposedAttentionChooser(AttentionChooser):
         )
         max_vectors = max(1, min(max_l1_rows, max_l2_rows) // self.lanes)
         # Use whole register tiles if one fits.
-        tile = self.lanes * min(max_vectors, self._vectors)
-        return min(extents[self.row], tile * balanced_tile(-(-extents[self.row] // tile), max_vectors * self.lanes // tile))
+        tile = self.lanes * min(max_vectors, self._tile_vectors)
+        return min(
+            extents[self.row_dim], tile * balanced_tile(-(-extents[self.row_dim] // tile), max_vectors * self.lanes // tile)
+        )
 
     def _key_block(self) -> int:
-        # The accumulators stay in registers meanwhile, and scores are in the L2 cache in any case.
+        # Scores are in the L2 cache for any block size; large blocks keep accumulators in registers for longer.
         steps, keys = self.target.costs.block_steps, self._keys_per_tile
         return min(
-            keys * max(1, steps // _MASKED_BLOCK_PARTS // keys) if self.is_masked else 2 * steps, self.resident_row_elements
+            keys * max(1, steps // _MASKED_BLOCK_DIVISOR // keys) if self.is_masked else 2 * steps, self.resident_row_elements
         )
 
     @cached_property
     def _tile_lanes(self) -> int:
-        return min(self.height(), self._vectors * self.lanes)
+        return min(self.task_rows(), self._tile_vectors * self.lanes)
 
     @cached_property
     def _keys_per_tile(self) -> int:
-        """The keys of a register tile."""
+        """The keys per register tile."""
         return self._fitting_rows(self.resident_row_elements, -(-self._tile_lanes // self.lanes))
 
     def _fused_loops(self) -> Iterator[FusedLoop]:
@@ -76,31 +77,33 @@ class TransposedAttentionChooser(AttentionChooser):
             self.attention.value_dim,
             self.nest.stages,
         )
-        square = (
+        transpose_steps = (
             (self._head_dim, self._clamped(self._head_dim, _TRANSPOSED_ELEMENTS)),
-            (self.row, self._clamped(self.row, _TRANSPOSED_LANES)),
+            (self.row_dim, self._clamped(self.row_dim, _TRANSPOSED_LANES)),
         )
-        copies = (FusedLoop(k, k + 1, square) for k in range(first) if self._head_dim in stages[k].dims)
-        yield from sorted((*copies, *self._loops_before_product(self.attention.key_dim)), key=lambda s: s.first)
-        columns, wide = self._panel(value_dim, self._vectors), self._row_vector_elements(value_dim)
-        yield FusedLoop(second - 1, second, ((self.row, 1), (value_dim, wide)))
-        rows = self._fitting_rows(self.height(), -(-columns // self.lanes))
-        steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row, rows)
+        copies = (FusedLoop(k, k + 1, transpose_steps) for k in range(first) if self._head_dim in stages[k].dims)
+        yield from sorted(
+            (*copies, *self._loops_before_product(self.attention.key_dim)), key=lambda fused_loop: fused_loop.first
+        )
+        columns, row_vector = self._tile_width(value_dim, self._tile_vectors), self._row_vector_elements(value_dim)
+        yield FusedLoop(second - 1, second, ((self.row_dim, 1), (value_dim, row_vector)))
+        rows = self._fitting_rows(self.task_rows(), -(-columns // self.lanes))
+        steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, rows)
         yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
         if second + 1 < len(stages):
-            yield FusedLoop(second + 1, len(stages), ((self.row, 1), (value_dim, wide)))
+            yield FusedLoop(second + 1, len(stages), ((self.row_dim, 1), (value_dim, row_vector)))
 
     def _can_share_loop(self, stages: Sequence[NestStage]) -> bool:
         return True
 
     def _steps(self, dim: int, stages: Sequence[NestStage]) -> tuple[tuple[int, int], ...]:
         if any(s.is_contraction for s in stages):
-            return (dim, self._keys_per_tile), (self.row, self._tile_lanes)
-        return (self.row, self._tile_lanes), (dim, 1)
+            return (dim, self._keys_per_tile), (self.row_dim, self._tile_lanes)
+        return (self.row_dim, self._tile_lanes), (dim, 1)
 
     def _fitting_rows(self, extent: int, vectors: int) -> int:
         """Return the rows of a register tile that is `vectors` wide."""
         return row_tile(extent, (self.target.vector_registers - 3) // vectors, MIN_LATENCY_HIDING_ACCUMULATORS / vectors)
 
-    def _clamped(self, d: int, wanted: int) -> int:
-        return min(wanted, self.nest.extents[d])
+    def _clamped(self, d: int, max_size: int) -> int:
+        return min(max_size, self.nest.extents[d])

@@ -1,4 +1,4 @@
-"""`collapse-iterators`: merge iterators that traverse memory contiguously; make accesses plain views."""
+"""`collapse-iterators`: merge iterators over contiguous memory, and make accesses plain views."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class CollapseIteratorsPass(TargetPass, KernelPass):
       →
         linalg.generic (w, p, k, c): (w, k, p floordiv 4, c), (k, c, p) → (w, p)
 
-    The groups of a grouped convolution also merge with the output channels of each, if these are too few for a vector:
-    an operand without output channels then repeats its elements along them. The elements that several groups (one
-    vector) read of it must be contiguous as well. Afterwards every map is a selection of iterators, except for such
-    operands and for packed ones, which keep (o floordiv t, …, o mod t).
+    The groups of a grouped convolution also merge with the output channels of each, if these are fewer than a vector
+    has lanes. An operand without output channels then repeats its elements along them; its elements of several groups
+    must be contiguous. Afterwards every map is a selection of iterators, except for such operands and for packed ones,
+    which still have (o floordiv t, …, o mod t).
     """
 
     name = "collapse-iterators"
@@ -73,7 +73,7 @@ class CollapseIteratorsPass(TargetPass, KernelPass):
 
 
 def _drop_empty(kernel: func.FuncOp) -> None:
-    """Erase ops that iterate over nothing."""
+    """Erase ops with an empty iteration space."""
     for op in list(kernel.body.block.ops):
         if isinstance(op, linalg.GenericOp | linalg.FillOp) and 0 in iterator_extents(op):
             op.detach()
@@ -87,7 +87,7 @@ def _merge(nest: DynamicLoopNest) -> DynamicLoopNest:
 
 
 def _can_merge(nest: DynamicLoopNest, outer: int, inner: int) -> bool:
-    """Return whether every op treats `outer` and `inner` as the two digits of one iterator."""
+    """Return whether in every op the pair (outer, inner) counts like one iterator, as two digits of its index."""
     for stage in nest.stages:
         has_dims = [d in stage.dims for d in (outer, inner)]
         if not any(has_dims):
@@ -109,7 +109,7 @@ def _can_merge(nest: DynamicLoopNest, outer: int, inner: int) -> bool:
 
 
 def _merge_channel_groups(nest: DynamicLoopNest, target: Target) -> DynamicLoopNest:
-    """Merge groups with the output channels of each, if these are too few for a vector."""
+    """Merge the groups of a convolution with the output channels of each, if these are fewer than a vector has lanes."""
     pairs = ((g, o) for s in nest.stages if s.is_contraction and target.groups is None for g, o in permutations(s.dims, 2))
     channel_groups = next((pair for pair in pairs if -1 not in pair and _are_channel_groups(nest, target, *pair)), None)
     return nest if channel_groups is None else _merge_pair(nest, *channel_groups)
@@ -118,16 +118,16 @@ def _merge_channel_groups(nest: DynamicLoopNest, target: Target) -> DynamicLoopN
 def _are_channel_groups(nest: DynamicLoopNest, target: Target, group: int, output: int) -> bool:
     """Return whether two dimensions are the groups of a convolution and the output channels of each.
 
-    Every op must treat them as two digits of one iterator, except contractions with an operand without output channels,
-    of which several groups make one vector.
+    In every op the two must count like one iterator. Contractions are excepted: they have an operand without output
+    channels, of which one vector spans several groups.
     """
-    extent, costs, repeats = nest.extents[output], target.costs, False
+    extent, costs, has_repeated_operand = nest.extents[output], target.costs, False
     for stage in nest.stages:
         if not {group, output}.issubset(stage.dims) or {group, output} & (stage.indexed_dims | stage.reductions):
             return False
         size = max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize)
-        fits = isinstance(extent, int) and target.lanes(size) % extent == 0
-        if not fits or extent * size >= min(target.vector_bytes, costs.min_vector_bytes) or stage.has_indirect_loads:
+        fits_vector = isinstance(extent, int) and target.lanes(size) % extent == 0
+        if not fits_vector or extent * size >= min(target.vector_bytes, costs.min_vector_bytes) or stage.has_indirect_loads:
             return False
         for a in stage.accesses:
             if a is None or a.stride(group) == extent * a.stride(output):
@@ -143,12 +143,12 @@ def _are_channel_groups(nest: DynamicLoopNest, target: Target, group: int, outpu
                 or inner_reductions[0] > extent
             ):
                 return False
-            repeats = True
-    return repeats
+            has_repeated_operand = True
+    return has_repeated_operand
 
 
 def _merge_pair(nest: DynamicLoopNest, outer: int, inner: int) -> DynamicLoopNest:
-    """Return the nest with `outer` and `inner` as one dimension, named `inner`; accesses by `outer` alone repeat along it."""
+    """Return the nest with `outer` merged into `inner`; operands that have only `outer` repeat elements along `inner`."""
 
     def access_of(a: AffineAccess | None) -> AffineAccess | None:
         if a is None or not a.uses(outer):
@@ -172,7 +172,7 @@ def _merge_pair(nest: DynamicLoopNest, outer: int, inner: int) -> DynamicLoopNes
 
 
 def _local_views(nest: DynamicLoopNest, constants: ConstantPool) -> dict[SSAValue, SSAValue]:
-    """Allocate one local buffer per local root, shaped by the dimensions of the nest."""
+    """Replace each local buffer by one whose axes are dimensions of the nest; return the new buffers."""
     result: dict[SSAValue, SSAValue] = {}
     for stage in nest.stages:
         root = stage.output.root
@@ -183,14 +183,14 @@ def _local_views(nest: DynamicLoopNest, constants: ConstantPool) -> dict[SSAValu
     return result
 
 
-def _rewrite(stage: NestStage, nest: DynamicLoopNest, constants: ConstantPool, locals_: dict[SSAValue, SSAValue]) -> None:
+def _rewrite(stage: NestStage, nest: DynamicLoopNest, constants: ConstantPool, local_buffers: dict[SSAValue, SSAValue]) -> None:
     """Replace a stage's op by one with merged iterators on views."""
     op = stage.op
     builder = OpBuilder(constants, cast(Block, op.parent), op.location, anchor=op)
     dims = [d for d in stage.dims if d >= 0]
     operands: list[SSAValue] = []
     maps: list[AffineMap] = []
-    # Operands that only define iterator extents are no longer needed: every iterator now indexes a view by itself.
+    # Drop operands that only define iterator extents: now every iterator indexes a view by itself, which defines its extent.
     unread = [k for k in range(len(op.operands) - 1) if isinstance(op, linalg.GenericOp) and not is_read(op, k)]
     for k, (operand, a) in enumerate(zip(op.operands, stage.accesses, strict=True)):
         if k in unread:
@@ -200,7 +200,7 @@ def _rewrite(stage: NestStage, nest: DynamicLoopNest, constants: ConstantPool, l
             maps.append(AffineMap(len(dims), 0, ()))
             continue
         terms = view_order(a.terms)
-        operands.append(locals_.get(a.root) or _view(builder, a, terms, nest))
+        operands.append(local_buffers.get(a.root) or _view(builder, a, terms, nest))
         maps.append(AffineMap(len(dims), 0, tuple(_term_expression(t, dims.index(t.iterator)) for t in terms)))
     replacement: Operation
     if isinstance(op, linalg.FillOp):

@@ -1,7 +1,8 @@
-"""Products with small constant matrices as few additions: common subexpressions of several rows are computed once.
+"""Compute products with small constant matrices in few additions: rows share common subexpressions.
 
-y₁ = -4·x₁ - 4·x₂ + x₃ + x₄,  y₂ = 4·x₁ - 4·x₂ - x₃ + x₄   →   a = x₃ - 4·x₁,  b = x₄ - 4·x₂,  y₁ = b + a,  y₂ = b -
-a
+  y₁ = -4·x₁ - 4·x₂ + x₃ + x₄,  y₂ = 4·x₁ - 4·x₂ - x₃ + x₄
+→
+  a = x₃ - 4·x₁,  b = x₄ - 4·x₂,  y₁ = b + a,  y₂ = b - a
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from dlc.dialects.dl.dtypes import array_of, numpy_dtype
 from dlc.ir import Attribute, Block, DenseIntOrFPElementsAttr, FastMathFlag, Region, SSAValue, arith, linalg
-from dlc.passes.structured import MATRIX, ConstantPool
+from dlc.passes.structured import CONSTANT_MATRIX, ConstantPool
 from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, initial_fill
 from dlc.passes.types import scalar_attribute, zero_attribute
 
@@ -27,7 +28,10 @@ LinearCombination = tuple[tuple[int, Fraction], ...]
 
 @dataclass(frozen=True)
 class ConstantMatrixProduct:
-    """A stage that multiplies a constant matrix by its first operand; matrix rows are along `row`, columns along `column`."""
+    """A stage that multiplies a constant matrix by its first operand.
+
+    The rows of the matrix are along dimension `row`, its columns along `column`.
+    """
 
     matrix: DenseIntOrFPElementsAttr
     row: int
@@ -44,8 +48,8 @@ class ConstantMatrixProduct:
 
 
 def match_constant_matrix_product(stage: NestStage, nest: StaticLoopNest) -> ConstantMatrixProduct | None:
-    """Return the product if the stage is a sum, starting at 0, of an operand times a constant, finite matrix; else None."""
-    constant, initial = stage.op.attributes.get(MATRIX), initial_fill(stage, nest)
+    """Return the product of a stage that sums, from 0, an operand times a finite constant matrix; else None."""
+    constant, initial = stage.op.attributes.get(CONSTANT_MATRIX), initial_fill(stage, nest)
     if not isinstance(constant, DenseIntOrFPElementsAttr) or initial is None or len(stage.accesses) != 3:
         return None
     matrix = cast("DenseIntOrFPElementsAttr[Any]", constant)
@@ -58,7 +62,7 @@ def match_constant_matrix_product(stage: NestStage, nest: StaticLoopNest) -> Con
         return None
     if op_types not in ([arith.MulfOp, arith.AddfOp, linalg.YieldOp], [arith.MuliOp, arith.AddiOp, linalg.YieldOp]):
         return None
-    # The matrix is the second operand: the first one may have the same strides.
+    # The matrix is the second operand; the strides of the first one may be the same, so they cannot identify it.
     a = stage.accesses[1]
     strides = {t.iterator: t.stride for t in a.terms} if a is not None and all(t.is_plain for t in a.terms) else {}
     if sorted(strides.values(), key=str) != sorted((columns, 1), key=str):
@@ -71,44 +75,44 @@ def match_constant_matrix_product(stage: NestStage, nest: StaticLoopNest) -> Con
 
 @lru_cache(maxsize=256)
 def factor_common_terms(matrix: DenseIntOrFPElementsAttr) -> tuple[Sequence[LinearCombination], Sequence[LinearCombination]]:
-    """Return shared subexpressions of two terms each, in order, and each row as a sum of inputs and subexpressions.
+    """Return common subexpressions of two terms each, in order, and each row as a sum of inputs and subexpressions.
 
-    The pair of terms that most rows have in common, up to a factor, becomes a subexpression, until no pair is shared.
-    After Hartley, Subexpression Sharing in Filters (1996). All coefficients are exact in the matrix's type.
+    Repeatedly, the pair of terms that most rows share, up to a factor, becomes a subexpression. After Hartley,
+    Subexpression Sharing in Filters (1996). All coefficients are exact in the matrix's type.
     """
     coefficients = array_of(matrix)
     rows = [{k: Fraction(n.item()) for k, n in enumerate(row) if n} for row in coefficients]
     subexpressions: list[LinearCombination] = []
-    while (best := _most_shared(rows, _is_number_of(coefficients.dtype))) is not None:
-        pair, readers = best
-        new = len(coefficients[0]) + len(subexpressions)
+    while (best_pair := _most_shared(rows, _is_exact_in(coefficients.dtype))) is not None:
+        pair, readers = best_pair
+        subexpression = len(coefficients[0]) + len(subexpressions)
         subexpressions.append(pair)
         for r, factor in readers.items():
             for k, _ in pair:
                 del rows[r][k]
-            rows[r][new] = factor
+            rows[r][subexpression] = factor
     return subexpressions, [tuple(row.items()) for row in rows]
 
 
 def _most_shared(
-    rows: Sequence[Mapping[int, Fraction]], is_number: Callable[[Fraction], bool]
+    rows: Sequence[Mapping[int, Fraction]], is_exact: Callable[[Fraction], bool]
 ) -> tuple[LinearCombination, Mapping[int, Fraction]] | None:
-    """Return the pair of terms that most rows share (at least two), and the factor of it in each of these rows; else None."""
+    """Return the pair of terms that most rows share (at least two), and its factor in each of these rows; else None."""
     shared: dict[LinearCombination, dict[int, Fraction]] = {}
     for r, row in enumerate(rows):
         for a, b in combinations(sorted(row), 2):
             # One of the two terms gets the coefficient 1.
             for factor in dict.fromkeys((row[a], row[b])):
                 pair = (a, row[a] / factor), (b, row[b] / factor)
-                if all(is_number(n) for _, n in pair):
+                if all(is_exact(n) for _, n in pair):
                     shared.setdefault(pair, {})[r] = factor
     # Prefer pairs that rows add or subtract without a multiplication.
     best = max(shared.items(), key=lambda f: (len(f[1]), sum(abs(n) == 1 for n in f[1].values())), default=None)
     return best if best is not None and len(best[1]) > 1 else None
 
 
-def _is_number_of(dtype: np.dtype[Any]) -> Callable[[Fraction], bool]:
-    """Return a predicate: whether a value is exact in a dtype."""
+def _is_exact_in(dtype: np.dtype[Any]) -> Callable[[Fraction], bool]:
+    """Return a predicate: whether a dtype represents a value exactly."""
     if dtype.kind == "f":
         maximum = Fraction(np.finfo(dtype).max.item())
         return lambda n: abs(n) <= maximum and Fraction(dtype.type(float(n)).item()) == n
@@ -117,9 +121,9 @@ def _is_number_of(dtype: np.dtype[Any]) -> Callable[[Fraction], bool]:
 
 
 def linear_combination_body(terms: LinearCombination, element: Attribute, constants: ConstantPool) -> Region:
-    """Return the scalar body of a linear combination, with one argument per term and one for the result."""
+    """Return the scalar body of a linear combination, with one argument per term and one for the output."""
     block = Block(arg_types=[element] * (len(terms) + 1))
-    floats = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
+    fast_math = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
     is_float = numpy_dtype(element).kind == "f"
 
     def constant(n: Fraction) -> SSAValue:
@@ -133,15 +137,15 @@ def linear_combination_body(terms: LinearCombination, element: Attribute, consta
     # A term with coefficient 1 comes first: it starts the sum without a multiplication.
     for (_, n), value in sorted(zip(terms, block.args, strict=False), key=lambda term: term[0][1] != 1):
         if total is None:
-            times = arith.MulfOp(value, constant(n), flags=floats) if is_float else arith.MuliOp(value, constant(n))
-            total = value if n == 1 else insert(times)
+            product = arith.MulfOp(value, constant(n), flags=fast_math) if is_float else arith.MuliOp(value, constant(n))
+            total = value if n == 1 else insert(product)
         elif abs(n) == 1:
             if is_float:
-                total = insert((arith.AddfOp if n > 0 else arith.SubfOp)(total, value, flags=floats))
+                total = insert((arith.AddfOp if n > 0 else arith.SubfOp)(total, value, flags=fast_math))
             else:
                 total = insert((arith.AddiOp if n > 0 else arith.SubiOp)(total, value))
         elif is_float:
-            total = insert(arith.AddfOp(insert(arith.MulfOp(value, constant(n), flags=floats)), total, flags=floats))
+            total = insert(arith.AddfOp(insert(arith.MulfOp(value, constant(n), flags=fast_math)), total, flags=fast_math))
         else:
             total = insert(arith.AddiOp(insert(arith.MuliOp(value, constant(n))), total))
     block.add_op(linalg.YieldOp(constant(Fraction(0)) if total is None else total))

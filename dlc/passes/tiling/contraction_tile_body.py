@@ -1,11 +1,11 @@
 """A contraction by a work-group: items copy chunks of operands to local memory, then compute their register tiles.
 
-Every item has one register tile or several (`tiles_per_item` of the plan). Along a dimension their distance is what
-all items cover with one tile each, so that for each tile adjacent items access adjacent memory.
+An item has one register tile or several (`tiles_per_item` of the plan). The tiles of all items are interleaved, so
+that adjacent items access adjacent memory.
 
     fetch chunk 0;  for each chunk: { barrier;  store it to local memory;  barrier;  fetch the next chunk;  multiply }
 
-Global loads are software-pipelined one chunk ahead: nothing waits for them until the items have multiplied.
+Global loads are software-pipelined: a chunk is fetched while the items multiply the previous one.
 """
 
 from __future__ import annotations
@@ -29,110 +29,116 @@ from dlc.passes.tiling.tile_body import LocalBuffer
 
 
 class _ItemTile(NamedTuple):
-    """One of an item's register tiles: its index along each dimension, its ranges without remainders, its accumulators."""
+    """One register tile of an item: its index along each dimension, its ranges (not clipped), and its accumulators."""
 
-    numbers: Mapping[int, int]
+    indices: Mapping[int, int]
     tile: Tile
-    sums: LocalBuffer
+    accumulators: LocalBuffer
 
 
 class ContractionTileBody(GroupTileBody):
     """All stages on the tile of a work-group, for a nest that begins with a contraction."""
 
-    def __init__(self, group: WorkGroup, whole: Tile) -> None:
-        super().__init__(group, whole)
+    def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
+        super().__init__(group, group_tile)
         stage = promoted_stage(self.nest)
         assert stage is not None
         self.contraction = stage
-        ((self.promoted, self.step),) = self.plan.promote.items()
-        self.others = [x for x in stage.dims if x in stage.reductions and x != self.promoted]
+        ((self.promoted, self.chunk_size),) = self.plan.promote.items()
+        self.outer_reductions = [x for x in stage.dims if x in stage.reductions and x != self.promoted]
 
     def run(self, builder: OpBuilder) -> None:
         stage = self.contraction
-        sums = stage.output.root
+        output_root = stage.output.root
         roots = self.local_roots()
         for root in roots:
-            if root is not sums:
-                self.make_local(builder, root, self.own)
-        item_tiles = [self.item_tile(builder, numbers) for numbers in self.numbers()]
+            if root is not output_root:
+                self.make_local(builder, root, self.item_sizes)
+        item_tiles = [self.make_item_tile(builder, indices) for indices in self.tile_indices()]
         self.accumulate(builder.with_location(stage.op.location), item_tiles)
         following_stages = self.nest.stages[self.nest.stages.index(stage) + 1 :]
 
-        def finish(p: OpBuilder, t: Tile, sums_buffer: LocalBuffer) -> None:
-            if sums in roots:
-                self.local_buffers[sums] = sums_buffer
+        def run_epilogue(epilogue_builder: OpBuilder, tile: Tile, accumulators: LocalBuffer) -> None:
+            if output_root in roots:
+                self.local_buffers[output_root] = accumulators
             else:
-                destination = self.operand(p, stage, len(stage.op.operands) - 1, t)
+                destination = self.operand_view(epilogue_builder, stage, len(stage.op.operands) - 1, tile)
                 copy(
-                    p,
-                    self.window(
-                        p, sums_buffer.buffer, [(x, IterationRange(t[x].tile_offset, t[x].size)) for x in sums_buffer.dims]
+                    epilogue_builder,
+                    self.subview(
+                        epilogue_builder,
+                        accumulators.buffer,
+                        [(x, IterationRange(tile[x].tile_offset, tile[x].size)) for x in accumulators.dims],
                     ),
                     destination,
                 )
-            self.stages(p, following_stages, t)
+            self.emit_stages(epilogue_builder, following_stages, tile)
 
-        for body_builder, group_tile in self.full_and_remainder_tiles(builder, self.whole, self.group.ragged):
+        for body_builder, group_tile in self.full_and_remainder_tiles(builder, self.group_tile, self.group.ragged):
             for item_tile in item_tiles:
-                if (item_part := self.part_in_item_tile(body_builder, group_tile, item_tile)) is not None:
+                if (clipped_tile := self.clip_to_item_tile(body_builder, group_tile, item_tile)) is not None:
                     self.distribute(
                         body_builder,
-                        item_part,
+                        clipped_tile,
                         self.plan.order,
-                        lambda p, t, sums_buffer=item_tile.sums: finish(p, t, sums_buffer),
+                        lambda epilogue_builder, tile, accumulators=item_tile.accumulators: run_epilogue(
+                            epilogue_builder, tile, accumulators
+                        ),
                     )
 
     # Register tiles of an item
 
-    def numbers(self) -> Iterator[dict[int, int]]:
+    def tile_indices(self) -> Iterator[dict[int, int]]:
         """Yield the index of each register tile of an item along every dimension."""
         counts = {d: self.plan.tiles_per_item.get(d, 1) for d in self.plan.order}
-        for numbers in product(*map(range, counts.values())):
-            yield dict(zip(counts, numbers, strict=True))
+        for indices in product(*map(range, counts.values())):
+            yield dict(zip(counts, indices, strict=True))
 
-    def item_tile(self, builder: OpBuilder, numbers: Mapping[int, int]) -> _ItemTile:
-        """Return a register tile with initialized accumulators."""
+    def make_item_tile(self, builder: OpBuilder, indices: Mapping[int, int]) -> _ItemTile:
+        """Return the register tile of an item at these indices, with initialized accumulators."""
         tile = dict(self.unclipped_tile(builder))
-        for d, number in numbers.items():
-            r, start = tile[d], number * self.plan.item_tile_stride(d)
+        for d, index in indices.items():
+            r, start = tile[d], index * self.plan.item_tile_stride(d)
             tile[d] = IterationRange(builder.add(r.offset, start), r.size, 0, builder.add(r.group_offset, start))
         root = self.contraction.output.root
-        self.make_local(builder, root, self.own)
-        sums = self.local_buffers.pop(root)
-        fill(builder, identity_of(self.contraction, self.nest), sums.buffer)
-        return _ItemTile(numbers, tile, sums)
+        self.make_local(builder, root, self.item_sizes)
+        accumulators = self.local_buffers.pop(root)
+        fill(builder, identity_of(self.contraction, self.nest), accumulators.buffer)
+        return _ItemTile(indices, tile, accumulators)
 
-    def part_in_item_tile(self, builder: OpBuilder, whole: Tile, item_tile: _ItemTile) -> Tile | None:
-        """Return the part of a group tile that is in this register tile of some item; None if there is none."""
-        item_part = dict(whole)
-        for d, number in item_tile.numbers.items():
-            r, start = whole[d], number * self.plan.item_tile_stride(d)
+    def clip_to_item_tile(self, builder: OpBuilder, group_tile: Tile, item_tile: _ItemTile) -> Tile | None:
+        """Return the part of a group tile that the items' register tiles at these indices cover; None if it is empty."""
+        clipped_tile = dict(group_tile)
+        for d, index in item_tile.indices.items():
+            r, start = group_tile[d], index * self.plan.item_tile_stride(d)
             size = min(self.plan.item_tile_stride(d), r.size - start)
             if size <= 0:
                 return None
-            item_part[d] = IterationRange(builder.add(r.offset, start), size, r.tile_offset, builder.add(r.group_offset, start))
-        return item_part
+            clipped_tile[d] = IterationRange(
+                builder.add(r.offset, start), size, r.tile_offset, builder.add(r.group_offset, start)
+            )
+        return clipped_tile
 
     # Chunks of the reduction
 
     def accumulate(self, builder: OpBuilder, item_tiles: Sequence[_ItemTile]) -> None:
-        """Accumulate the products: whole chunks of the promoted dimension, then its remainder."""
+        """Accumulate the products: all full chunks of the promoted dimension, then its remainder."""
         stage, d = self.contraction, self.promoted
-        num_chunks, remainder = divmod(self.nest.extents[d], self.step)
+        num_chunks, remainder = divmod(self.nest.extents[d], self.chunk_size)
         items = FetchingItems(self.group.num_items, self.group.linear_index, self.group.shared)
-        origin = {x: self.whole[x].offset for x in self.plan.order}
+        origin = {x: self.group_tile[x].offset for x in self.plan.order}
         inputs = [k for k, a in enumerate(stage.accesses[:-1]) if a is not None and a.terms]
         operands = {k: LocalMemoryOperand(self.plan, stage, k, d, origin, self.ends(), items) for k in inputs}
-        self.accumulate_parts(builder, operands, item_tiles, IterationRange(0, self.step), num_chunks)
+        self.accumulate_chunks(builder, operands, item_tiles, IterationRange(0, self.chunk_size), num_chunks)
         if remainder:
-            self.accumulate_parts(builder, operands, item_tiles, IterationRange(num_chunks * self.step, remainder), 1)
+            self.accumulate_chunks(builder, operands, item_tiles, IterationRange(num_chunks * self.chunk_size, remainder), 1)
 
     def ends(self) -> dict[int, Size]:
-        """Return the extents of dimensions along which a group may cover more than there is."""
-        partial_dims = {x for x in self.plan.order if self.whole[x].size < self.plan.group_tile(x)}
+        """Return the extents of the dimensions along which a group may exceed them."""
+        partial_dims = {x for x in self.plan.order if self.group_tile[x].size < self.plan.group_tile(x)}
         return {x: self.nest.extents[x] for x in (*self.group.ragged, *partial_dims)} | dict(self.group.dynamic_extents)
 
-    def accumulate_parts(
+    def accumulate_chunks(
         self,
         builder: OpBuilder,
         operands: Mapping[int, LocalMemoryOperand],
@@ -140,52 +146,57 @@ class ContractionTileBody(GroupTileBody):
         first: IterationRange,
         count: int,
     ) -> None:
-        """Accumulate `count` chunks, the first of them `first`, for each iteration of the other reduced dimensions."""
-        counts = [*(self.nest.extents[x] for x in self.others), count]
+        """Accumulate `count` chunks, starting with `first`, for each iteration of the other reduced dimensions."""
+        iteration_counts = [*(self.nest.extents[x] for x in self.outer_reductions), count]
 
-        def chunk_ranges(p: OpBuilder, linear_index: Index) -> Tile:
-            *outer, inner = delinearize(p, linear_index, 0, counts)
-            reduced_range = IterationRange(p.add(p.multiply(inner, first.size), first.offset), first.size)
-            return {self.promoted: reduced_range, **{x: IterationRange(i, 1) for x, i in zip(self.others, outer, strict=True)}}
+        def chunk_ranges(chunk_builder: OpBuilder, linear_index: Index) -> Tile:
+            *outer_indices, chunk_index = delinearize(chunk_builder, linear_index, 0, iteration_counts)
+            reduced_range = IterationRange(
+                chunk_builder.add(chunk_builder.multiply(chunk_index, first.size), first.offset), first.size
+            )
+            return {
+                self.promoted: reduced_range,
+                **{x: IterationRange(index, 1) for x, index in zip(self.outer_reductions, outer_indices, strict=True)},
+            }
 
-        def fetch(p: OpBuilder, linear_index: Index) -> None:
+        def fetch(chunk_builder: OpBuilder, linear_index: Index) -> None:
             for operand in operands.values():
-                operand.fetch(p, chunk_ranges(p, linear_index))
+                operand.fetch(chunk_builder, chunk_ranges(chunk_builder, linear_index))
 
-        def store(p: OpBuilder) -> None:
-            p.insert(gpu.BarrierOp())
+        def store(chunk_builder: OpBuilder) -> None:
+            chunk_builder.insert(gpu.BarrierOp())
             for operand in operands.values():
-                operand.store(p, first.size)
-            p.insert(gpu.BarrierOp())
+                operand.store(chunk_builder, first.size)
+            chunk_builder.insert(gpu.BarrierOp())
 
         for operand in operands.values():
             operand.prepare(builder, first.size)
         fetch(builder, 0)
-        last = prod(counts) - 1
-        if last == 0:
+        last_chunk = prod(iteration_counts) - 1
+        if last_chunk == 0:
             store(builder)
             self.multiply(builder, operands, item_tiles, chunk_ranges(builder, 0))
             return
-        loop = builder.loop(0, last + 1, 1, name="part")
-        inside, linear_index = builder.inside(loop.body.block), loop.body.block.args[0]
-        store(inside)
-        more = inside.branch(inside.compare(linear_index, "ult", last))
-        fetch(more, more.add(linear_index, 1))
-        self.multiply(inside, operands, item_tiles, chunk_ranges(inside, linear_index))
-        inside.yield_()
+        loop = builder.loop(0, last_chunk + 1, 1, name="part")
+        body_builder, linear_index = builder.at_block_end(loop.body.block), loop.body.block.args[0]
+        store(body_builder)
+        next_builder = body_builder.branch(body_builder.compare(linear_index, "ult", last_chunk))
+        fetch(next_builder, next_builder.add(linear_index, 1))
+        self.multiply(body_builder, operands, item_tiles, chunk_ranges(body_builder, linear_index))
+        body_builder.yield_()
 
     def multiply(
-        self, builder: OpBuilder, operands: Mapping[int, LocalMemoryOperand], item_tiles: Sequence[_ItemTile], part: Tile
+        self, builder: OpBuilder, operands: Mapping[int, LocalMemoryOperand], item_tiles: Sequence[_ItemTile], chunk: Tile
     ) -> None:
-        """Accumulate the products of a chunk in local memory into each register tile, step by step."""
+        """Multiply the chunk in local memory into the accumulators of each register tile, step by step."""
         stage, d = self.contraction, self.promoted
-        loop = builder.loop(0, part[d].size, 1, name=f"k{d}")
+        loop = builder.loop(0, chunk[d].size, 1, name=f"k{d}")
         loop.attributes[UNROLLED] = UnitAttr()
-        inside, k = builder.inside(loop.body.block), loop.body.block.args[0]
-        step = {**part, d: IterationRange(inside.add(part[d].offset, k), 1, 0, k)}
+        body_builder, k = builder.at_block_end(loop.body.block), loop.body.block.args[0]
+        step = {**chunk, d: IterationRange(body_builder.add(chunk[d].offset, k), 1, 0, k)}
         for item_tile in item_tiles:
             tile = {**item_tile.tile, **step}
-            windows = {n: operand.window(inside, tile) for n, operand in operands.items()}
-            windows[len(stage.op.operands) - 1] = item_tile.sums.buffer, item_tile.sums.dims
-            self.emit(inside, stage, {x: tile[x] for x in stage.dims}, windows)
-        inside.yield_()
+            operand_views = {n: operand.view(body_builder, tile) for n, operand in operands.items()}
+            operand_views[len(stage.op.operands) - 1] = item_tile.accumulators.buffer, item_tile.accumulators.dims
+            self.emit_op(body_builder, stage, {x: tile[x] for x in stage.dims}, operand_views)
+        body_builder.yield_()

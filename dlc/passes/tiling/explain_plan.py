@@ -13,14 +13,14 @@ from dlc.target import Target
 
 
 def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterator[str]:
-    """Yield the lines of a description of a nest's plan."""
+    """Yield the lines of text that describe a plan."""
     shared, extents = nest.shared, nest.extents
     reduced = sorted({d for s in nest.stages for d in s.reductions})
     contraction = next((s for s in nest.stages if s.is_contraction), None)
     kind = "a contraction" if contraction is not None else "row-wise reductions" if reduced else "elementwise"
-    summed = f", reduced over {_product(reduced, extents)}" if reduced else ""
+    reduction_text = f", reduced over {_product(reduced, extents)}" if reduced else ""
     stages = "1 stage" if len(nest.stages) == 1 else f"{len(nest.stages)} stages"
-    yield f"{kind}, {stages} over {_product(shared, extents)}{summed}"
+    yield f"{kind}, {stages} over {_product(shared, extents)}{reduction_text}"
     stage = contraction or nest.stages[-1]
     lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
     if plan.register:
@@ -33,14 +33,14 @@ def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterat
     for d, period in nest.panel_sizes.items():
         yield f"d{d} in packed panels of {period}"
     if plan.items is None:
-        tasks = prod(-(-extents[d] // size) for d, size in plan.grid.items())
+        num_tasks = prod(-(-extents[d] // size) for d, size in plan.grid.items())
         grid_text = " × ".join(f"d{d}: {size}" for d, size in plan.grid.items()) or "all"
-        minimum = f"a task should have at least about {target.costs.task_work:,} multiply-adds"
-        yield f"{tasks} {'task' if tasks == 1 else 'tasks'} of {grid_text}: {minimum}"
+        reason = f"a task should have at least about {target.costs.task_work:,} multiply-adds"
+        yield f"{num_tasks} {'task' if num_tasks == 1 else 'tasks'} of {grid_text}: {reason}"
     else:
         yield f"work-groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
     if plan.chunks:
-        yield "elements at once along dimensions of single stages: " + ", ".join(
+        yield "step sizes along private dimensions (those of single stages): " + ", ".join(
             f"d{d}: {size}" for d, size in plan.chunks.items()
         )
     if plan.tiles_per_item:
@@ -51,26 +51,26 @@ def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterat
         yield "promoted to local memory, shared by the items of a group: " + _sizes(plan.promote.items())
     if plan.panels:
         operands = ", ".join(map(str, plan.panels))
-        yield f"operands {operands} packed into panels: many tiles read them, and their rows would leave the cache"
+        yield f"operands {operands} packed into panels: many tiles read them, and a cache would not hold their rows"
     if plan.macro_tile:
-        yield f"macro tile, whose packed operands stay in a cache: {_sizes(plan.macro_tile.items())}"
+        yield f"macro tile (its packed operands fit a cache): {_sizes(plan.macro_tile.items())}"
     if plan.blocks:
         yield f"cache blocks of the reduction, shared by all tiles: {_sizes(plan.blocks.items())}"
     if plan.prefetch:
-        of_next = "block" if plan.blocks else "product of the batch"
-        yield f"operands {', '.join(map(str, plan.prefetch))} of the next {of_next} are prefetched"
+        prefetched_unit = "block" if plan.blocks else "product of the batch"
+        yield f"operands {', '.join(map(str, plan.prefetch))} of the next {prefetched_unit} are prefetched"
     if plan.zero_trimmed_operand is not None:
         yield f"zeros of operand {plan.zero_trimmed_operand} at both ends of the reduction are skipped at run time"
     if plan.mask_operand is not None:
-        yield f"a tile is skipped if operand {plan.mask_operand} of the last stage has only zeros for it"
+        yield f"register tiles where operand {plan.mask_operand} of the last stage is all zeros are skipped"
     if plan.online_softmax is not None:
         d, size = plan.online_softmax
         yield f"online softmax: d{d} in blocks of {size} that fit the cache; each block rescales earlier sums"
     if contraction is not None and len(plan.order) > 1 and lane is not None:
         if plan.order[-1] == lane:
-            yield f"d{lane} innermost: a few rows are used for all panels before the next rows are read"
+            yield f"loop over d{lane} innermost: all panels are computed for a few rows before the next rows are read"
         else:
-            yield f"d{lane} outside of rows: one panel is used for all rows before the next panel is read"
+            yield f"loop over d{lane} outside of rows: all rows are computed for one panel before the next panel is read"
 
 
 def _product(dims: Iterable[int], extents: Mapping[int, int]) -> str:

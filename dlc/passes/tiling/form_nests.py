@@ -1,7 +1,7 @@
-"""Form loop nests: link the ops of a kernel, and identify iterators that are the same dimension.
+"""Form loop nests: link the ops of a kernel, and unify the iterators that are the same dimension.
 
-If two ops traverse a local buffer with different iterators (one linearly, the other in rows), they are aligned
-first: the coarser iterator is split.
+If two ops traverse a local buffer with different iterators (one linearly, the other in rows), the coarser iterator
+is split first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dlc.passes.tiling.structured_ops import StructuredOp, is_read, iterator_ext
 
 @dataclass
 class _OpIteration:
-    """The iterators of one op (more than its own after splits) and its accesses by them."""
+    """The iterators of an op, including those that splits have added, and its accesses."""
 
     op: StructuredOp
     extents: list[Size]
@@ -32,7 +32,7 @@ class _OpIteration:
     def of(op: StructuredOp) -> _OpIteration:
         for inner in op.regions[0].block.ops:
             if isinstance(inner, memref.LoadOp) and isinstance(root_of(inner.memref)[0].owner, memref.AllocaOp):
-                raise UnsupportedError(f"{op.name} loads from a local buffer at computed indices; form two kernels of it")
+                raise UnsupportedError(f"{op.name} loads from a local buffer at computed indices; split the kernel")
         extents = iterator_extents(op)
 
         def simplified(a: AffineAccess) -> AffineAccess:
@@ -51,11 +51,9 @@ class _OpIteration:
         return out
 
     def split(self, iterator: int, inner: Size) -> None:
-        """Split an iterator: `iterator` now counts blocks of `inner` steps, and a new iterator counts within a block."""
+        """Split an iterator into blocks of `inner` steps: `iterator` now counts blocks, a new iterator the steps of a block."""
         if any(isinstance(o, linalg.IndexOp) and o.dim.value.data == iterator for o in self.op.regions[0].block.ops):
-            raise UnsupportedError(
-                f"{self.op.name}: cannot split an iterator whose index the body reads; form two kernels of it"
-            )
+            raise UnsupportedError(f"{self.op.name}: cannot split an iterator whose index the body reads; split the kernel")
         new = len(self.extents)
         self.extents[iterator] = self.extents[iterator] // inner
         self.extents.append(inner)
@@ -65,7 +63,7 @@ class _OpIteration:
             if t.iterator != iterator:
                 return (t,)
             if not t.is_plain:
-                raise UnsupportedError(f"{self.op.name}: cannot split an iterator of a packed operand; form two kernels of it")
+                raise UnsupportedError(f"{self.op.name}: cannot split an iterator of a packed operand; split the kernel")
             return t._replace(stride=t.stride * inner), AffineTerm(new, t.stride)
 
         self.accesses = [
@@ -74,7 +72,7 @@ class _OpIteration:
 
 
 class _UnionFind:
-    """Union-find over (stage, iterator)."""
+    """Union-find over pairs (stage, iterator)."""
 
     def __init__(self) -> None:
         self.parent: dict[tuple[int, int], tuple[int, int]] = {}
@@ -90,32 +88,31 @@ class _UnionFind:
 
 
 def form_loop_nests(kernel: func.FuncOp) -> list[DynamicLoopNest]:
-    """Return the loop nests of a kernel, in program order. Iterators of extent 1 belong to no dimension."""
+    """Return the loop nests of a kernel, in program order. Iterators of extent 1 are not dimensions."""
     iterations = [_OpIteration.of(op) for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
     links = [
-        (w, r, k)
-        for r, iteration in enumerate(iterations)
-        for k in range(len(iteration.accesses))
-        for w in _writers(iterations, r, k)
+        (writer, reader, operand)
+        for reader, iteration in enumerate(iterations)
+        for operand in range(len(iteration.accesses))
+        for writer in _writers(iterations, reader, operand)
     ]
-    while any([_align(iterations[w], iterations[r], k) for w, r, k in links]):
+    while any([_align(iterations[writer], iterations[reader], operand) for writer, reader, operand in links]):
         pass
     union = _UnionFind()
-    group = list(range(len(iterations)))
-    for w, r, k in links:
-        for matching, term in _matching_terms(iterations[w], iterations[r], k):
-            union.unite((w, matching.iterator), (r, term.iterator))
-        group = [group[w] if g == group[r] else g for g in group]
+    group_of = list(range(len(iterations)))
+    for writer, reader, operand in links:
+        for matching, term in _matching_terms(iterations[writer], iterations[reader], operand):
+            union.unite((writer, matching.iterator), (reader, term.iterator))
+        group_of = [group_of[writer] if g == group_of[reader] else g for g in group_of]
     zeros = frozenset(kernel.body.block.args[k] for k in ints(kernel.attributes.get(ZEROS)))
-    members = ([(i, iterations[i]) for i in range(len(iterations)) if group[i] == g] for g in sorted(set(group)))
-    return [replace(_build_nest(m, union), zeros=zeros) for m in members]
+    groups = ([(i, iterations[i]) for i in range(len(iterations)) if group_of[i] == g] for g in sorted(set(group_of)))
+    return [replace(_build_nest(group, union), zeros=zeros) for group in groups]
 
 
 def _writers(iterations: Sequence[_OpIteration], r: int, k: int) -> list[int]:
-    """Return the earlier ops whose output operand `k` of op `r` depends on: it reads it, or the buffer is local.
+    """Return the earlier ops that operand `k` of op `r` depends on: they write the buffer that it reads, or a local buffer.
 
-    Two plain writes to disjoint subviews of an argument (the padding and the interior of a padded result) are
-    independent.
+    Writes of disjoint subviews of an argument (the padding and the interior of a padded result) are independent.
     """
     op, access = iterations[r].op, iterations[r].accesses[k]
     if access is None:
@@ -128,7 +125,7 @@ def _writers(iterations: Sequence[_OpIteration], r: int, k: int) -> list[int]:
 
 
 def _align(writer: _OpIteration, reader: _OpIteration, k: int) -> bool:
-    """Split an iterator of the coarser op if the other traverses the same elements with two; return whether it did."""
+    """Split an iterator of the coarser op if the other op traverses the same elements with two; return whether it did."""
     access = reader.accesses[k]
     assert access is not None
     for term in access.terms:
@@ -146,22 +143,22 @@ def _align(writer: _OpIteration, reader: _OpIteration, k: int) -> bool:
 
 
 def _matching_terms(writer: _OpIteration, reader: _OpIteration, k: int) -> Iterator[tuple[AffineTerm, AffineTerm]]:
-    """Yield the pairs of terms with which writer and reader traverse the buffer in the same order."""
-    access, written = reader.accesses[k], writer.output
+    """Yield the pairs of terms (written, read) by which both ops traverse the buffer in the same order."""
+    access, output = reader.accesses[k], writer.output
     assert access is not None
     for term in access.terms:
         extent = reader.extents[term.iterator]
-        match_ = next((t for t in written.terms if t.stride == term.stride and writer.extents[t.iterator] == extent), None)
-        if match_ is None or access.offset != written.offset:
+        written_term = next((t for t in output.terms if t.stride == term.stride and writer.extents[t.iterator] == extent), None)
+        if written_term is None or access.offset != output.offset:
             raise UnsupportedError(
                 f"a kernel reads its local buffer {access.root.name_hint or ''} in another order than it was written; "
-                "form two kernels of it"
+                "split the kernel"
             )
-        yield match_, term
+        yield written_term, term
 
 
 def _simplified(terms: Sequence[AffineTerm], extents: Sequence[Size]) -> Iterator[AffineTerm]:
-    """Yield the terms without unreachable parts: extent 1, i floordiv c with i < c, i mod c with i < c."""
+    """Drop terms of extent 1 and of i floordiv c with i < c, and the modulus of i mod c with i < c."""
     for t in terms:
         extent = extents[t.iterator]
         if extent == 1 or (isinstance(extent, int) and t.divisor >= extent):
@@ -170,21 +167,22 @@ def _simplified(terms: Sequence[AffineTerm], extents: Sequence[Size]) -> Iterato
 
 
 def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> DynamicLoopNest:
-    numbers: dict[tuple[int, int], int] = {}
+    """Build a nest of linked ops, numbering the dimensions in the order of their first iterator."""
+    dim_numbers: dict[tuple[int, int], int] = {}
     stages: list[NestStage] = []
     extents: dict[int, Size] = {}
-    for s, iteration in members:
+    for stage, iteration in members:
         dims: list[int] = []
         for i, extent in enumerate(iteration.extents):
-            # An iterator of extent 1 is no dimension: -1 keeps the positions of the others.
-            d = -1 if extent == 1 else numbers.setdefault(union.find((s, i)), len(numbers))
+            # -1 marks an iterator of extent 1, which is not a dimension, so that the others keep their positions.
+            d = -1 if extent == 1 else dim_numbers.setdefault(union.find((stage, i)), len(dim_numbers))
             dims.append(d)
             if d >= 0:
                 extents[d] = extent
-        renamed = tuple(
+        accesses = tuple(
             None if a is None else a._replace(terms=tuple(t._replace(iterator=dims[t.iterator]) for t in a.terms))
             for a in iteration.accesses
         )
         reductions = frozenset(d for d, r in zip(dims, iteration.reduced, strict=True) if r and d >= 0)
-        stages.append(NestStage(iteration.op, tuple(dims), reductions, renamed))
+        stages.append(NestStage(iteration.op, tuple(dims), reductions, accesses))
     return DynamicLoopNest(stages, extents)

@@ -1,4 +1,4 @@
-"""Fused loops: several stages run on each part of a tile, so that intermediate results stay in registers."""
+"""Fused loops: several stages run on each step of a tile, so that intermediate results stay in registers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlc.passes.types import memref_of
 
 
 def run_stages(tile_body: TileBody, builder: OpBuilder) -> None:
-    """Run all stages of a nest on a tile, in the plan's fused loops; with an online softmax, one key block at a time."""
+    """Emit all stages of a nest on a tile, in the plan's fused loops; with an online softmax, per key block."""
     positions = range(len(tile_body.nest.stages))
     if tile_body.plan.online_softmax is None:
         _run_stages(tile_body, builder, tile_body.tile, positions, {})
@@ -45,24 +45,33 @@ def run_stages(tile_body: TileBody, builder: OpBuilder) -> None:
 def _branch_unless_masked(tile_body: TileBody, builder: OpBuilder, tile: Tile, lane: int) -> OpBuilder:
     """Guard a key block so that it is skipped if it is fully masked; return the builder inside the guard.
 
-    The first block is computed unconditionally.
+    The first block is not guarded.
     """
-    masked_loops, begin = [s for s in tile_body.plan.fused_loops if s.unmasked is not None], tile[lane].offset
-    if not masked_loops or isinstance(begin, int):
+    masked_loops, block_start = (
+        [fused_loop for fused_loop in tile_body.plan.fused_loops if fused_loop.unmasked is not None],
+        tile[lane].offset,
+    )
+    if not masked_loops or isinstance(block_start, int):
         return builder
     stage, select = next(
-        found for s in masked_loops if (found := find_masked_select(tile_body.nest.stages[s.first : s.last])) is not None
+        masked_select
+        for fused_loop in masked_loops
+        if (masked_select := find_masked_select(tile_body.nest.stages[fused_loop.first : fused_loop.end])) is not None
     )
     unmasked = _conjunction(builder, (may_hold_in_tile(builder, stage, c, tile) for c in select.conditions))
-    return builder if unmasked is None else builder.branch(builder.op(arith.OrIOp(builder.compare(begin, "eq", 0), unmasked)))
+    return (
+        builder
+        if unmasked is None
+        else builder.branch(builder.op(arith.OrIOp(builder.compare(block_start, "eq", 0), unmasked)))
+    )
 
 
 def _may_be_unmasked(builder: OpBuilder, tile_body: TileBody, stage: NestStage, select: MaskedSelect, tile: Tile) -> SSAValue:
-    """Emit an i1: whether the select of a stage may choose the computed value for some element of a tile."""
+    """Emit an i1: whether some element of a tile may be unmasked, given a stage's masked select."""
 
     def may_be(condition: SSAValue) -> SSAValue | None:
         if isinstance(condition, BlockArgument):
-            return any_nonzero(builder, tile_body.operand(builder, stage, condition.index, tile))
+            return any_nonzero(builder, tile_body.operand_view(builder, stage, condition.index, tile))
         return may_hold_in_tile(builder, stage, condition, tile)
 
     unmasked = _conjunction(builder, map(may_be, select.conditions))
@@ -78,30 +87,32 @@ def _conjunction(builder: OpBuilder, conditions: Iterable[SSAValue | None]) -> S
 def _run_stages(
     tile_body: TileBody, builder: OpBuilder, tile: Tile, positions: Sequence[int], loop_ends: dict[int, Index]
 ) -> None:
-    """Run the stages at `positions` in order; stages of a fused loop share loops over the dimensions that they have.
+    """Emit the stages at `positions`; the stages of a fused loop share the loops over the dimensions that they have.
 
-    `loop_ends` maps dimensions to the ends of their loops. A loop that stops after the last unmasked part computes its
-    end, and later loops along the same dimension use it.
+    `loop_ends` maps dimensions to loop ends that are computed at run time. The first loop that stops after the last
+    unmasked step computes its end, and later loops along the dimension use the same end.
     """
-    stages, done = tile_body.nest.stages, 0
+    stages, next_position = tile_body.nest.stages, 0
     for fused_loop in tile_body.plan.fused_loops:
-        tile_body.stages(builder, [stages[k] for k in positions if done <= k < fused_loop.first], tile)
-        done = fused_loop.last
-        if inside := [stages[k] for k in positions if fused_loop.first <= k < fused_loop.last]:
-            emitter = _FusedLoopEmitter(tile_body, inside, fused_loop.skips, loop_ends)
-            dims = {d for s in inside for d in s.dims}
+        tile_body.emit_stages(builder, [stages[k] for k in positions if next_position <= k < fused_loop.first], tile)
+        next_position = fused_loop.end
+        if loop_stages := [stages[k] for k in positions if fused_loop.first <= k < fused_loop.end]:
+            emitter = _FusedLoopEmitter(tile_body, loop_stages, fused_loop.skips, loop_ends)
+            dims = {d for s in loop_stages for d in s.dims}
             computes_end = (
-                fused_loop.unmasked is not None and fused_loop.unmasked[0] in dims and find_masked_select(inside) is not None
+                fused_loop.unmasked is not None
+                and fused_loop.unmasked[0] in dims
+                and find_masked_select(loop_stages) is not None
             )
             if fused_loop.unmasked is not None and computes_end and not loop_ends:
                 loop_ends[fused_loop.unmasked[0]] = emitter.find_last_unmasked(builder, tile, *fused_loop.unmasked)
             emitter.emit_loops(builder, tile, [(d, step) for d, step in fused_loop.steps if d in dims], {})
-    tile_body.stages(builder, [stages[k] for k in positions if k >= done], tile)
+    tile_body.emit_stages(builder, [stages[k] for k in positions if k >= next_position], tile)
 
 
 @dataclass(frozen=True)
 class _PartialReduction:
-    """Partial results of a reduction along `reduced`: a buffer, the dimensions of its axes, and the tile that it covers."""
+    """Partial results of a reduction along `reduced`: the buffer, the dimensions of its axes, the tile that it covers."""
 
     buffer: SSAValue
     dims: Sequence[int]
@@ -109,11 +120,11 @@ class _PartialReduction:
     tile: Tile
 
     def ranges(self, builder: OpBuilder, tile: Tile) -> list[tuple[int, IterationRange]]:
-        """Return the ranges of the buffer that hold the results for a part of the tile."""
+        """Return the ranges of the buffer that hold the results of a subrange of the tile."""
 
         def start(d: int) -> Index:
-            tile_start, part_start = self.tile[d].tile_offset, tile[d].tile_offset
-            return 0 if d == self.reduced or part_start is tile_start else builder.subtract(part_start, tile_start)
+            tile_start, subrange_start = self.tile[d].tile_offset, tile[d].tile_offset
+            return 0 if d == self.reduced or subrange_start is tile_start else builder.subtract(subrange_start, tile_start)
 
         return [(d, IterationRange(start(d), tile[d].size)) for d in self.dims]
 
@@ -121,7 +132,7 @@ class _PartialReduction:
 class _FusedLoopEmitter:
     """Emit the stages of a fused loop.
 
-    A reduction other than a contraction has a separate partial result for each element of a part along its dimension.
+    Reductions other than contractions have separate partial results for each element of a step along their dimension.
     """
 
     def __init__(self, tile_body: TileBody, stages: Sequence[NestStage], skips: bool, loop_ends: Mapping[int, Index]) -> None:
@@ -133,7 +144,7 @@ class _FusedLoopEmitter:
     def emit_loops(
         self, builder: OpBuilder, tile: Tile, loops: Sequence[tuple[int, int]], partials: Mapping[Operation, _PartialReduction]
     ) -> None:
-        """Emit nested loops over parts of the tile, outermost first, with all stages in the innermost."""
+        """Emit nested loops over the tile, outermost first, with all stages in the innermost loop."""
         if not loops:
             masked_select = find_masked_select(self.stages) if self.skips else None
             if masked_select is None:
@@ -141,66 +152,68 @@ class _FusedLoopEmitter:
             else:
                 self.run_unless_masked(builder, tile, *masked_select, partials)
             return
-        (d, step), *rest = loops
-        split = [s for s in self.stages if d in s.reductions and not s.is_contraction]
+        (d, step), *inner_loops = loops
+        split_reductions = [s for s in self.stages if d in s.reductions and not s.is_contraction]
         # Reductions along contiguous memory have one partial sum per lane.
-        contiguous = [s for s in split if any(a.stride(d) == 1 for a in s.inputs)]
-        allocated = {s.op: self.partial(builder, s, tile, d, min(step, tile[d].size)) for s in contiguous}
-        # The stages without the dimension initialize its reductions: they run before the loop.
-        inside = [s for s in self.stages if not split or d in s.dims]
+        contiguous = [s for s in split_reductions if any(a.stride(d) == 1 for a in s.inputs)]
+        new_partials = {s.op: self.allocate_partials(builder, s, tile, d, min(step, tile[d].size)) for s in contiguous}
+        # Stages without the dimension initialize its reductions, so they run before the loop.
+        loop_stages = [s for s in self.stages if not split_reductions or d in s.dims]
         for stage in self.stages:
-            if stage not in inside:
-                self.emit(builder, stage, tile)
+            if stage not in loop_stages:
+                self.emit_stage(builder, stage, tile)
         skips_zero_blocks = self.skips and self.stages[0].is_contraction
-        emitter = _FusedLoopEmitter(self.tile_body, inside, self.skips and not skips_zero_blocks, self.loop_ends)
-        for body_builder, part in self.steps(builder, tile[d], d, step):
-            part_tile = {**tile, d: part}
+        emitter = _FusedLoopEmitter(self.tile_body, loop_stages, self.skips and not skips_zero_blocks, self.loop_ends)
+        for body_builder, step_range in self.steps(builder, tile[d], d, step):
+            step_tile = {**tile, d: step_range}
             if skips_zero_blocks:
-                body_builder = self.branch_unless_zero(body_builder, part_tile)
-            emitter.emit_loops(body_builder, part_tile, rest, {**partials, **allocated})
+                body_builder = self.branch_unless_zero(body_builder, step_tile)
+            emitter.emit_loops(body_builder, step_tile, inner_loops, {**partials, **new_partials})
         for stage in contiguous:
-            partial = allocated[stage.op]
-            target = self.tile_body.operand(builder, stage, len(stage.op.operands) - 1, tile)
+            partial = new_partials[stage.op]
+            target = self.tile_body.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
             combine(builder.with_location(stage.op.location), stage, (partial.buffer, partial.dims), target)
 
-    def steps(self, builder: OpBuilder, whole: IterationRange, d: int, step: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
-        """Yield each part of `step` iterations of a dimension, up to the end in `loop_ends` if it has one."""
+    def steps(
+        self, builder: OpBuilder, full_range: IterationRange, d: int, step: int
+    ) -> Iterator[tuple[OpBuilder, IterationRange]]:
+        """Yield the steps of a dimension, up to its end in `loop_ends` if there is one."""
         if d in self.loop_ends:
-            return steps_between(builder, whole, step, 0, self.loop_ends[d], f"j{d}")
-        return steps(builder, whole, step, f"j{d}")
+            return steps_between(builder, full_range, step, 0, self.loop_ends[d], f"j{d}")
+        return steps(builder, full_range, step, f"j{d}")
 
     def find_last_unmasked(self, builder: OpBuilder, tile: Tile, d: int, size: int) -> Index:
-        """Emit a scan for the end of the last part of `size` iterations that is not fully masked.
+        """Emit a scan for the end of the last step of `size` iterations that is not fully masked.
 
-        The first part always counts as unmasked: the softmax of a fully masked row needs at least one element.
+        The first step always counts as unmasked: the softmax of a fully masked row needs at least one element.
         """
         masked_select = find_masked_select(self.stages)
         assert masked_select is not None
-        last, select = masked_select
-        main = tile[d].size - tile[d].size % size
-        loop = builder.loop(size, main, size, [SSAValue.get(builder.value(size))], f"j{d}")
-        body_builder, (start, end) = builder.inside(loop.body.block), loop.body.block.args
+        stage, select = masked_select
+        main_size = tile[d].size - tile[d].size % size
+        loop = builder.loop(size, main_size, size, [SSAValue.get(builder.value(size))], f"j{d}")
+        body_builder, (start, end) = builder.at_block_end(loop.body.block), loop.body.block.args
 
         def updated_end(body_builder: OpBuilder, start: Index, size: int, end: SSAValue) -> SSAValue:
-            part_tile = {**tile, d: tile[d].part(body_builder, start, size)}
-            is_unmasked = _may_be_unmasked(body_builder, self.tile_body, last, select, part_tile)
+            step_tile = {**tile, d: tile[d].subrange(body_builder, start, size)}
+            is_unmasked = _may_be_unmasked(body_builder, self.tile_body, stage, select, step_tile)
             return body_builder.op(arith.SelectOp(is_unmasked, body_builder.value(body_builder.add(start, size)), end))
 
         body_builder.yield_(updated_end(body_builder, start, size, end))
         end = loop.results[0]
-        return updated_end(builder, main, tile[d].size - main, end) if tile[d].size > main else end
+        return updated_end(builder, main_size, tile[d].size - main_size, end) if tile[d].size > main_size else end
 
     def run(
         self, builder: OpBuilder, tile: Tile, stages: Iterable[NestStage], partials: Mapping[Operation, _PartialReduction]
     ) -> None:
-        """Run stages on one part; reductions in `partials` accumulate their partial results."""
+        """Emit stages on a step; reductions in `partials` accumulate into their partial results."""
         for stage in stages:
             if stage.op not in partials:
-                self.emit(builder, stage, tile)
+                self.emit_stage(builder, stage, tile)
                 continue
             partial = partials[stage.op]
-            window = self.tile_body.window(builder, partial.buffer, partial.ranges(builder, tile))
-            self.emit(builder, stage, tile, {len(stage.op.operands) - 1: window})
+            partial_view = self.tile_body.subview(builder, partial.buffer, partial.ranges(builder, tile))
+            self.emit_stage(builder, stage, tile, {len(stage.op.operands) - 1: partial_view})
 
     def run_unless_masked(
         self,
@@ -210,32 +223,34 @@ class _FusedLoopEmitter:
         select: MaskedSelect,
         partials: Mapping[Operation, _PartialReduction],
     ) -> None:
-        """Run all stages on a part; if it is fully masked, fill the output of `last` instead of running the stages up to it."""
+        """Emit all stages on a step; if it is fully masked, a fill of the output of `last` replaces those up to `last`."""
         unmasked_body, masked_body = Block(), Block()
         num_guarded = self.stages.index(last) + 1
         is_unmasked = _may_be_unmasked(builder, self.tile_body, last, select, tile)
         builder.insert(scf.IfOp(is_unmasked, [], Region(unmasked_body), Region(masked_body)))
-        self.run(unmasked_builder := builder.inside(unmasked_body), tile, self.stages[:num_guarded], partials)
+        self.run(unmasked_builder := builder.at_block_end(unmasked_body), tile, self.stages[:num_guarded], partials)
         unmasked_builder.yield_()
-        masked_builder = builder.inside(masked_body)
-        output, _ = self.tile_body.operand(masked_builder, last, len(last.op.operands) - 1, tile)
-        fill(masked_builder, select.otherwise, output)
+        masked_builder = builder.at_block_end(masked_body)
+        output, _ = self.tile_body.operand_view(masked_builder, last, len(last.op.operands) - 1, tile)
+        fill(masked_builder, select.masked_value, output)
         masked_builder.yield_()
         self.run(builder, tile, self.stages[num_guarded:], partials)
 
     def branch_unless_zero(self, builder: OpBuilder, tile: Tile) -> OpBuilder:
-        """Guard a contraction so that parts where its first operand is all zeros are skipped; return the builder inside."""
-        return builder.branch(any_nonzero(builder, self.tile_body.operand(builder, self.stages[0], 0, tile)))
+        """Skip a contraction's steps where its first operand is all zeros; return the builder inside the guard."""
+        return builder.branch(any_nonzero(builder, self.tile_body.operand_view(builder, self.stages[0], 0, tile)))
 
-    def partial(self, builder: OpBuilder, stage: NestStage, tile: Tile, d: int, step: int) -> _PartialReduction:
+    def allocate_partials(self, builder: OpBuilder, stage: NestStage, tile: Tile, d: int, step: int) -> _PartialReduction:
         """Allocate partial results of a reduction along `d`, filled with its identity."""
-        _, result_dims = self.tile_body.operand(builder, stage, len(stage.op.operands) - 1, tile)
+        _, result_dims = self.tile_body.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
         dims = [*result_dims, *([d] if step > 1 else [])]
         shape = tuple(step if axis == d else tile[axis].size for axis in dims)
         buffer = builder.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
         fill(builder, identity_of(stage, self.tile_body.nest), buffer)
         return _PartialReduction(buffer, dims, d, tile)
 
-    def emit(self, builder: OpBuilder, stage: NestStage, tile: Tile, windows: Mapping[int, BufferView] | None = None) -> None:
+    def emit_stage(
+        self, builder: OpBuilder, stage: NestStage, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
+    ) -> None:
         stage_tile = {d: tile[d] for d in stage.dims if d >= 0}
-        self.tile_body.emit(builder.with_location(stage.op.location), stage, stage_tile, windows)
+        self.tile_body.emit_op(builder.with_location(stage.op.location), stage, stage_tile, operand_views)

@@ -1,12 +1,12 @@
-"""The stages of a nest on the tile of a work-group, distributed over its items, which synchronize at barriers.
+"""Generate the stages of a nest on the tile of a work-group, distributed over its items.
 
 Items divide the work in one of three ways:
 - Each item computes its own register tile, independently.
 - Items *cooperate* along a private dimension of a stage; they read each other's results after a barrier.
 - Contractions with promoted operands are in `contraction_tile_body.py`.
 
-All items execute all barriers, outside of branches, since drivers miscompile barriers in branches. So each stage guards
-its remainder separately: inside the guard an item computes a part of its tile, or nothing.
+All items execute all barriers, outside of branches, since drivers miscompile barriers in branches. So each stage has
+its own guards against the remainder: inside, an item computes a part of its tile, or nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from dlc.passes.types import memref_of
 
 # Partial results that an item combines between two barriers.
 _REDUCTION_TREE_ARITY = 8
-# Maximum rounds of cooperating items that are unrolled; strided chunks whose loads an item issues together.
+# Maximum unrolled rounds of cooperating items; strided chunks whose loads an item issues together.
 _MAX_UNROLLED_ROUNDS, _LOADS_IN_FLIGHT = 4, 8
 
 
 class WorkGroup:
-    """The items of one grid point. `builder` inserts the code of an item; buffers that items share are allocated before it.
+    """The items of one grid point.
 
-    `dynamic_extents` maps dimensions to their symbolic extents.
+    `builder` inserts the code of an item; buffers that items share are allocated before it. `dynamic_extents` maps
+    dimensions to their symbolic extents.
     """
 
     def __init__(
@@ -44,13 +45,13 @@ class WorkGroup:
         self.nest = nest
         self.plan = plan
         self.dynamic_extents = dynamic_extents
-        # Dimensions along which the last group has less work than the others.
+        # Dimensions along which the last group covers only a remainder.
         self.ragged = ragged
-        # On matrix units the work of an item depends on its linear index only.
+        # On matrix units the work of an item depends only on its linear index.
         self.axes = [(plan.order[-1], prod((plan.items or {}).values()))] if plan.matrix_tile else _item_axes(nest, plan)
         loop = task.parallel("item", [(n, 1) for _, n in self.axes] or [(1, 1)], [f"t{d}" for d, _ in self.axes] or ["t"])
         arguments = loop.body.block.args
-        self.builder = task.inside(loop.body.block)
+        self.builder = task.at_block_end(loop.body.block)
         self.item_indices: dict[int, Index] = {d: i for (d, n), i in zip(self.axes, arguments, strict=False) if n > 1}
         self.num_items = prod(n for _, n in self.axes)
         self._before_items = OpBuilder(task.constants, task.block, task.location, anchor=loop)
@@ -66,83 +67,86 @@ class WorkGroup:
         self.cooperative_index: Index = self.item_indices.get(cooperative[0], 0) if cooperative else 0
 
     def shared(self, key: object, like: SSAValue, shape: tuple[int, ...], name: str | None) -> SSAValue:
-        """Return the shared buffer for a key, allocated once: code for full tiles and remainders uses the same buffer."""
+        """Return the shared buffer for a key, allocated once: code for full tiles and for remainders uses the same buffer."""
         if key not in self._shared:
             self._shared[key] = self._before_items.alloca(memref_of(like).element_type, shape, name, WORKGROUP)
         return self._shared[key]
 
-    def barrier_before_next_round(self, builder: OpBuilder) -> None:
-        """Insert a barrier if there are several rounds: other items may still read what the next round overwrites."""
+    def emit_barrier_between_rounds(self, builder: OpBuilder) -> None:
+        """Insert a barrier if there are several rounds, because other items may still read what this item overwrites next."""
         if self.has_barrier_rounds:
             builder.insert(gpu.BarrierOp())
 
 
 def _item_axes(nest: StaticLoopNest, plan: TilePlan) -> list[tuple[int, int]]:
-    """Return (dimension, size) of each axis of items; cooperative dimensions share an axis, named by the first of them."""
+    """Return (dimension, size) of each axis of items; cooperative dimensions share an axis, named after the first of them."""
     items, cooperative = plan.items or {}, plan.cooperative_dims(nest)
     return [(d, n) for d, n in items.items() if d not in cooperative[1:]]
 
 
 class GroupTileBody(TileBody):
-    """All stages on the tile of a work-group, `whole`; `tile` is the register tile of an item."""
+    """All stages on the tile of a work-group, `group_tile`; `tile` is the register tile of an item."""
 
-    def __init__(self, group: WorkGroup, whole: Tile) -> None:
+    def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
         plan = group.plan
         distributed = {*plan.order, *plan.cooperative_dims(group.nest)}
         dynamic_extents = {d: extent for d, extent in group.dynamic_extents.items() if d not in distributed}
-        super().__init__(group.nest, plan, {d: IterationRange(0, plan.tile(d)) for d in whole}, dynamic_extents)
+        super().__init__(group.nest, plan, {d: IterationRange(0, plan.tile(d)) for d in group_tile}, dynamic_extents)
         self.group = group
-        self.own = {d: r.size for d, r in self.tile.items()}
-        self.whole = {**self.tile, **whole}
+        self.item_sizes = {d: r.size for d, r in self.tile.items()}
+        self.group_tile = {**self.tile, **group_tile}
         self.unsynchronized: set[SSAValue] = set()
 
     def run(self, builder: OpBuilder) -> None:
         for root in self.local_roots():
-            self.make_local(builder, root, self.own)
+            self.make_local(builder, root, self.item_sizes)
         if self.group.num_cooperating > 1:
             for stage in self.nest.stages:
-                self.run_cooperative_stage(builder.with_location(stage.op.location), stage)
+                self.emit_cooperative_stage(builder.with_location(stage.op.location), stage)
         else:
-            self.each_item(builder, lambda item_builder, item_tile: self.stages(item_builder, self.nest.stages, item_tile))
+            self.for_each_item(
+                builder, lambda item_builder, item_tile: self.emit_stages(item_builder, self.nest.stages, item_tile)
+            )
 
     # Independent items
 
-    def each_item(self, builder: OpBuilder, then: Continuation) -> None:
-        """Run `then` on each item's part of the group tile, if it has one."""
-        for inner_builder, whole in self.full_and_remainder_tiles(builder, self.whole, self.group.ragged):
-            self.distribute(inner_builder, whole, self.plan.order, then)
+    def for_each_item(self, builder: OpBuilder, body: Continuation) -> None:
+        """Emit `body` on each item's part of the group tile, guarded if the part may be empty."""
+        for inner_builder, full_tile in self.full_and_remainder_tiles(builder, self.group_tile, self.group.ragged):
+            self.distribute(inner_builder, full_tile, self.plan.order, body)
 
     def full_and_remainder_tiles(
-        self, builder: OpBuilder, whole: Tile, ragged: Sequence[int]
+        self, builder: OpBuilder, full_tile: Tile, ragged: Sequence[int]
     ) -> Iterator[tuple[OpBuilder, Tile]]:
         """Yield the tile of a full group, and that of the last group along each ragged dimension."""
         if not ragged:
-            yield builder, whole
+            yield builder, full_tile
             return
-        d, *rest = ragged
-        for inner_builder, part in full_or_remainder(builder, whole[d], self.nest.extents[d]):
-            yield from self.full_and_remainder_tiles(inner_builder, {**whole, d: part}, rest)
+        d, *inner_dims = ragged
+        for inner_builder, case_range in full_or_remainder(builder, full_tile[d], self.nest.extents[d]):
+            yield from self.full_and_remainder_tiles(inner_builder, {**full_tile, d: case_range}, inner_dims)
 
-    def distribute(self, builder: OpBuilder, tile: Tile, dims: Sequence[int], then: Continuation) -> None:
-        """Run `then` on each item's part of a tile along these dimensions, if it has one."""
+    def distribute(self, builder: OpBuilder, tile: Tile, dims: Sequence[int], body: Continuation) -> None:
+        """Emit `body` on each item's part of a tile along these dimensions, guarded if the part may be empty."""
         if not dims:
-            then(builder, tile)
+            body(builder, tile)
             return
-        d, *rest = dims
+        d, *inner_dims = dims
         i = self.group.item_indices.get(d, 0)
         if d in self.group.dynamic_extents:
-            inner_builder = self.inside(builder, d, builder.add(tile[d].offset, i))
-            self.distribute(inner_builder, {**tile, d: tile[d].part(inner_builder, i, 1)}, rest, then)
+            inner_builder = self.guard_index(builder, d, builder.add(tile[d].offset, i))
+            self.distribute(inner_builder, {**tile, d: tile[d].subrange(inner_builder, i, 1)}, inner_dims, body)
             return
-        for inner_builder, part in item_shares(builder, tile[d], i, self.items(d), self.plan.tile(d)):
-            self.distribute(inner_builder, {**tile, d: part}, rest, then)
+        for inner_builder, share in item_shares(builder, tile[d], i, self.num_items_along(d), self.plan.tile(d)):
+            self.distribute(inner_builder, {**tile, d: share}, inner_dims, body)
 
-    def inside(self, builder: OpBuilder, d: int, index: Index) -> OpBuilder:
+    def guard_index(self, builder: OpBuilder, d: int, index: Index) -> OpBuilder:
         """Guard an index by a symbolic extent; return the builder inside the guard, or `builder` for a static extent."""
         extent = self.group.dynamic_extents.get(d)
         return builder if extent is None else builder.branch(builder.compare(index, "ult", builder.size(extent)))
 
-    def items(self, d: int) -> int:
+    def num_items_along(self, d: int) -> int:
+        """Return the number of items along a dimension."""
         return (self.plan.items or {}).get(d, 1)
 
     # Cooperating items
@@ -159,7 +163,7 @@ class GroupTileBody(TileBody):
         self.local_buffers[root] = LocalBuffer(buffer, dims, shared=True)
 
     def group_sizes(self) -> dict[int, int]:
-        """Return the size of each dimension that a group computes at once."""
+        """Return the extent of each dimension that a group covers in one round."""
         return {d: self.plan.group_tile(d) if d in self.plan.order else r.size for d, r in self.tile.items()}
 
     def iterations_per_item(self, d: int) -> int:
@@ -167,23 +171,28 @@ class GroupTileBody(TileBody):
         chunk = self.plan.chunks.get(d, 1)
         return chunk * -(-self.nest.extents[d] // (chunk * self.group.num_cooperating))
 
-    def run_cooperative_stage(self, builder: OpBuilder, stage: NestStage) -> None:
+    def emit_cooperative_stage(self, builder: OpBuilder, stage: NestStage) -> None:
+        """Emit a stage for cooperating items, after a barrier if it needs one."""
         d = next((d for d in self.plan.cooperative_dims(self.nest) if d in stage.dims), None)
         if self.is_fill_of_cooperative_reduction(stage):
             return
         self.synchronize(builder, stage)
         if d is not None and d in stage.reductions:
-            self.reduce(builder, stage, d)
+            self.emit_cooperative_reduction(builder, stage, d)
         elif d is not None:
-            self.each_item(builder, lambda item_builder, item_tile: self.distribute_stage(item_builder, stage, item_tile, d))
+            self.for_each_item(
+                builder, lambda item_builder, item_tile: self.emit_cooperative_chunks(item_builder, stage, item_tile, d)
+            )
         else:
-            self.each_item(
+            self.for_each_item(
                 builder,
-                lambda item_builder, item_tile: self.stages(self.single_item_branch(item_builder, stage), [stage], item_tile),
+                lambda item_builder, item_tile: self.emit_stages(
+                    self.single_item_branch(item_builder, stage), [stage], item_tile
+                ),
             )
 
     def is_fill_of_cooperative_reduction(self, stage: NestStage) -> bool:
-        """Return whether a stage initializes a cooperative reduction, which instead initializes its own partial results."""
+        """Return whether a stage only initializes a cooperative reduction, whose partial results are initialized separately."""
         cooperative = self.plan.cooperative_dims(self.nest)
         return any(s.reductions.intersection(cooperative) and initial_fill(s, self.nest) is stage for s in self.nest.stages)
 
@@ -198,7 +207,7 @@ class GroupTileBody(TileBody):
             self.unsynchronized.add(root)
 
     def single_item_branch(self, builder: OpBuilder, stage: NestStage) -> OpBuilder:
-        """Guard code that is the same for several items, so that one item runs it; return the builder inside the guard."""
+        """Guard code that several items would run identically, so that one does; return the builder inside the guard."""
         for d, i in self.group.item_indices.items():
             if d not in stage.dims or i is self.group.cooperative_index:
                 builder = builder.branch(builder.compare(i, "eq", 0))
@@ -213,47 +222,65 @@ class GroupTileBody(TileBody):
         is_strided = d in self.plan.cooperative_dims(self.nest) and not self.has_adjacent_cooperating_items()
         return 1 if is_strided else super().num_partial_results(d)
 
-    def distribute_stage(self, builder: OpBuilder, stage: NestStage, tile: Tile, d: int) -> None:
-        """Emit a stage with the cooperative dimension `d`; each item computes its chunks."""
-        for inner_builder, part in self.chunks(builder, d):
-            self.stage(inner_builder, stage, {**{x: tile[x] for x in stage.dims if x >= 0}, d: part})
+    def emit_cooperative_chunks(self, builder: OpBuilder, stage: NestStage, tile: Tile, d: int) -> None:
+        """Emit a stage with the cooperative dimension `d` on an item's chunks."""
+        for inner_builder, chunk_range in self.item_chunks(builder, d):
+            self.emit_stage(inner_builder, stage, {**{x: tile[x] for x in stage.dims if x >= 0}, d: chunk_range})
 
-    def chunks(self, builder: OpBuilder, d: int, loads_in_flight: int = 1) -> Iterator[tuple[OpBuilder, IterationRange]]:
+    def item_chunks(self, builder: OpBuilder, d: int, loads_in_flight: int = 1) -> Iterator[tuple[OpBuilder, IterationRange]]:
         """Yield an item's chunks of a cooperative dimension, interleaved with those of the other items.
 
         A loop iteration computes `loads_in_flight` chunks, so that their loads overlap.
         """
-        cooperative_index, n, chunk = self.group.cooperative_index, self.group.num_cooperating, self.plan.chunks.get(d, 1)
+        cooperative_index, num_items, chunk = (
+            self.group.cooperative_index,
+            self.group.num_cooperating,
+            self.plan.chunks.get(d, 1),
+        )
         if d in self.group.dynamic_extents:
-            loop = builder.loop(cooperative_index, builder.size(self.group.dynamic_extents[d]), n, name=f"j{d}")
-            inside = builder.inside(loop.body.block)
-            yield inside, IterationRange(loop.body.block.args[0], 1)
-            inside.yield_()
+            loop = builder.loop(cooperative_index, builder.size(self.group.dynamic_extents[d]), num_items, name=f"j{d}")
+            body_builder = builder.at_block_end(loop.body.block)
+            yield body_builder, IterationRange(loop.body.block.args[0], 1)
+            body_builder.yield_()
             return
-        rounds, rest = divmod(self.nest.extents[d], n * chunk)
-        first = builder.multiply(cooperative_index, chunk)
+        rounds, remainder = divmod(self.nest.extents[d], num_items * chunk)
+        first_offset = builder.multiply(cooperative_index, chunk)
         # A few rounds are unrolled: an item's private results are in registers, which cannot be indexed dynamically.
         looped_rounds = 0 if rounds <= max(_MAX_UNROLLED_ROUNDS, loads_in_flight) else rounds - rounds % loads_in_flight
         if looped_rounds:
             # The loop starts at the item's own offset: PoCL assumes that a loop with uniform bounds contains a barrier.
-            loop = builder.loop(first, builder.add(first, looped_rounds * n * chunk), loads_in_flight * n * chunk, name=f"j{d}")
+            loop = builder.loop(
+                first_offset,
+                builder.add(first_offset, looped_rounds * num_items * chunk),
+                loads_in_flight * num_items * chunk,
+                name=f"j{d}",
+            )
             if loads_in_flight > 1:
                 # Unrolling further would need more registers than a large group has.
                 loop.attributes[ROLLED] = UnitAttr()
-            inside = builder.inside(loop.body.block)
+            body_builder = builder.at_block_end(loop.body.block)
             for k in range(loads_in_flight):
-                offset = inside.add(loop.body.block.args[0], k * n * chunk)
-                yield inside, IterationRange(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
-            inside.yield_()
+                offset = body_builder.add(loop.body.block.args[0], k * num_items * chunk)
+                yield (
+                    body_builder,
+                    IterationRange(
+                        offset, chunk, body_builder.multiply(body_builder.floordiv(offset, num_items * chunk), chunk)
+                    ),
+                )
+            body_builder.yield_()
         for k in range(looped_rounds, rounds):
-            yield builder, IterationRange(builder.add(first, k * n * chunk), chunk, k * chunk)
-        if rest:
+            yield builder, IterationRange(builder.add(first_offset, k * num_items * chunk), chunk, k * chunk)
+        if remainder:
             yield from item_shares(
-                builder, IterationRange(rounds * n * chunk, rest, rounds * chunk), cooperative_index, n, chunk
+                builder,
+                IterationRange(rounds * num_items * chunk, remainder, rounds * chunk),
+                cooperative_index,
+                num_items,
+                chunk,
             )
 
-    def reduce(self, builder: OpBuilder, stage: NestStage, d: int) -> None:
-        """Reduce each item's chunks, then combine the items' results as a tree of arity eight.
+    def emit_cooperative_reduction(self, builder: OpBuilder, stage: NestStage, d: int) -> None:
+        """Reduce each item's chunks, then combine the results of the items as a tree of arity eight.
 
         p[t] = reduce(chunks of item t)
         for s = n/8, …, 1:  barrier;  if t < s: p[t] = combine(p[t], p[t + s], …, p[t + 7s])
@@ -273,21 +300,27 @@ class GroupTileBody(TileBody):
                 **{x: IterationRange(item_tile[x].group_offset, item_tile[x].size) for x in axes},
                 d: IterationRange(item, 1),
             }
-            return self.window(item_builder, partials, [(x, ranges[x]) for x in order])
+            return self.subview(item_builder, partials, [(x, ranges[x]) for x in order])
 
         def reduce_chunks(item_builder: OpBuilder, item_tile: Tile) -> None:
             own_view = view_of(item_builder, item_tile, cooperative_index)
             fill(item_builder, identity_of(stage, self.nest), own_view[0])
-            part = {**{x: item_tile[x] for x in stage.dims if x >= 0}, d: self.tile[d]}
+            reduction_tile = {**{x: item_tile[x] for x in stage.dims if x >= 0}, d: self.tile[d]}
             # Loads of strided rows are issued together.
             loads_in_flight = 1 if self.has_adjacent_cooperating_items() else _LOADS_IN_FLIGHT
-            self.split_reduction(item_builder, stage, part, d, own_view, self.chunks(item_builder, d, loads_in_flight))
+            self.split_reduction(
+                item_builder, stage, reduction_tile, d, own_view, self.item_chunks(item_builder, d, loads_in_flight)
+            )
 
         def finish(item_builder: OpBuilder, item_tile: Tile) -> None:
             single_builder = self.single_item_branch(item_builder, stage)
-            copy(single_builder, view_of(single_builder, item_tile, 0), self.operand(single_builder, stage, output, item_tile))
+            copy(
+                single_builder,
+                view_of(single_builder, item_tile, 0),
+                self.operand_view(single_builder, stage, output, item_tile),
+            )
 
-        self.each_item(builder, reduce_chunks)
+        self.for_each_item(builder, reduce_chunks)
         while n > 1:
             arity = min(_REDUCTION_TREE_ARITY, n)
             n //= arity
@@ -301,26 +334,28 @@ class GroupTileBody(TileBody):
                     view_of(combine_builder, tile, combine_builder.add(cooperative_index, k * n)),
                     view_of(combine_builder, tile, cooperative_index),
                 )
-        self.each_item(builder, finish)
+        self.for_each_item(builder, finish)
 
     def unclipped_tile(self, builder: OpBuilder) -> Tile:
-        """Return an item's register tile, not clipped to the extents: it may exceed them."""
+        """Return an item's register tile, which may exceed the extents."""
         starts = {d: builder.multiply(self.group.item_indices.get(d, 0), self.plan.tile(d)) for d in self.plan.order}
-        item_ranges = {d: self.whole[d].part(builder, start, self.plan.tile(d)) for d, start in starts.items()}
+        item_ranges = {d: self.group_tile[d].subrange(builder, start, self.plan.tile(d)) for d, start in starts.items()}
         return {**self.tile, **{d: IterationRange(r.offset, r.size, 0, r.group_offset) for d, r in item_ranges.items()}}
 
 
 def item_shares(
-    builder: OpBuilder, whole: IterationRange, i: Index, n: int, step: int
+    builder: OpBuilder, full_range: IterationRange, i: Index, n: int, step: int
 ) -> Iterator[tuple[OpBuilder, IterationRange]]:
-    """Yield item `i`'s part of a range, for `n` items of up to `step` iterations; guarded unless all parts are equal."""
-    num_full_shares, remainder = divmod(whole.size, step)
+    """Yield item `i`'s share of a range, up to `step` iterations for each of `n` items; guarded unless shares are equal."""
+    num_full_shares, remainder = divmod(full_range.size, step)
     if num_full_shares == n or n == 1:
         # With one item a partial step is the whole range.
         start, size = builder.multiply(i, step), step if num_full_shares else remainder
         yield (
             builder,
-            IterationRange(builder.add(whole.offset, start), size, whole.tile_offset, builder.add(whole.group_offset, start)),
+            IterationRange(
+                builder.add(full_range.offset, start), size, full_range.tile_offset, builder.add(full_range.group_offset, start)
+            ),
         )
         return
     start = builder.multiply(i, step)
@@ -330,9 +365,9 @@ def item_shares(
             yield (
                 inner_builder,
                 IterationRange(
-                    inner_builder.add(whole.offset, start),
+                    inner_builder.add(full_range.offset, start),
                     size,
-                    whole.tile_offset,
-                    inner_builder.add(whole.group_offset, start),
+                    full_range.tile_offset,
+                    inner_builder.add(full_range.group_offset, start),
                 ),
             )

@@ -1,4 +1,4 @@
-"""Interval analysis of index conditions, such as causal masks: whether one may hold somewhere in a tile.
+"""Interval analysis of index conditions, such as causal masks: whether a condition may hold for some element of a tile.
 
 Index expressions are monotonic along each dimension, so their bounds in a tile are at its corners.
 """
@@ -10,8 +10,8 @@ from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.loop_nests import NestStage
 
-# By arith.cmpi predicate: the comparisons of interval ends, (relation, end of x, end of y), that must hold for some x and y
-# of two intervals to be in this relation.
+# For each arith.cmpi predicate: two intervals contain some x and y in this relation if all of these comparisons of their
+# bounds hold, (relation, bound of x, bound of y).
 _LOW, _HIGH = 0, 1
 _RELATIONS = {
     0: (("sle", _LOW, _HIGH), ("sge", _HIGH, _LOW)),
@@ -23,7 +23,7 @@ _RELATIONS = {
 
 
 def may_hold_in_tile(builder: OpBuilder, stage: NestStage, condition: SSAValue, tile: Tile) -> SSAValue | None:
-    """Return whether an index condition may hold somewhere in a tile; None if that is unknown (it may).
+    """Emit an i1: whether an index condition may hold for some element of a tile; None if its bounds are unknown (it may).
 
     x ≤ y holds for some x and y of two intervals if min x ≤ max y. Requires arithmetic that does not overflow.
     """
@@ -33,7 +33,7 @@ def may_hold_in_tile(builder: OpBuilder, stage: NestStage, condition: SSAValue, 
             relations = _RELATIONS.get(op.predicate.value.data)
             if x is None or y is None or relations is None:
                 return None
-            conditions = [_compared(builder, x[a], relation, y[b]) for relation, a, b in relations]
+            conditions = [_compare(builder, x[a], relation, y[b]) for relation, a, b in relations]
             return conditions[0] if len(conditions) == 1 else builder.op(arith.AndIOp(conditions[0], conditions[1]))
         case arith.AndIOp() | arith.OrIOp() as op:
             conditions = [x for v in op.operands if (x := may_hold_in_tile(builder, stage, v, tile)) is not None]
@@ -44,7 +44,7 @@ def may_hold_in_tile(builder: OpBuilder, stage: NestStage, condition: SSAValue, 
             return None
 
 
-def _compared(builder: OpBuilder, x: Index, relation: str, y: Index) -> SSAValue:
+def _compare(builder: OpBuilder, x: Index, relation: str, y: Index) -> SSAValue:
     return builder.op(arith.CmpiOp(builder.value(x), builder.value(y), relation))
 
 

@@ -1,7 +1,7 @@
 """Join independent grids of a kernel into one.
 
-If items of one grid use barriers, the points of the others are distributed over its items, which compute them
-first; no barrier may end up inside a branch, where some OpenCL drivers miscompile it:
+If one grid uses barriers, its items first compute the points of the other grids. Its barriers must stay outside of
+branches, where some OpenCL drivers miscompile them:
 
     scf.parallel (%i0) = 0 to 56 {level = "grid"} { scf.parallel (%t0) = 0 to 64 {level = "item"} { …, gpu.barrier, … } }
     scf.parallel (%i1) = 0 to 17 {level = "grid"} { scf.parallel (%t1) = 0 to 31 {level = "item"} { A } }
@@ -12,7 +12,7 @@ first; no barrier may end up inside a branch, where some OpenCL drivers miscompi
         scf.if (%point < 527) { A at (%point floordiv 31, %point mod 31) }
         …, gpu.barrier, … } }
 
-If none uses barriers, the groups of all grids, made equal in size, are numbered consecutively:
+If no grid uses barriers, all groups get the same size, and the groups of all grids are numbered consecutively:
 
     scf.parallel (%group) = 0 to 61 {level = "grid"} {
       scf.if (%group < 56) {
@@ -54,20 +54,24 @@ class _WorkGrid:
         return product(points(self.op))
 
     @property
-    def count(self) -> int:
-        """The number of items of a group."""
+    def items_per_group(self) -> int:
+        """The items of each group."""
         return int(product(points(self.items)))
 
     @property
     def needs_barriers(self) -> bool:
-        """Return whether its items synchronize or share memory."""
+        """Return whether items synchronize or share memory."""
         ops = list(self.op.walk())
         shares = any(is_workgroup(o.memref) for o in ops if isinstance(o, memref.AllocaOp))
         return shares or any(isinstance(o, gpu.BarrierOp) for o in ops)
 
-    def num_groups_of_size(self, count: int) -> Size:
-        """Return the number of groups of `count` items that cover its points."""
-        return self.groups if count == self.count else _ceil_div(self.groups * self.count, count)
+    def num_groups_with_items(self, items_per_group: int) -> Size:
+        """Return the number of groups that cover all points with `items_per_group` items per group."""
+        return (
+            self.groups
+            if items_per_group == self.items_per_group
+            else _ceil_div(self.groups * self.items_per_group, items_per_group)
+        )
 
 
 def points(op: scf.ParallelOp) -> list[Size]:
@@ -87,7 +91,7 @@ def join_grids(kernel: func.FuncOp, effects: dict[Operation, MemoryEffects], con
         if len(run) > 1 and synchronizing is not None:
             _share_points_with(synchronizing, run, constants)
         elif len(run) > 1:
-            _ConcatenatedGrids(run, constants).write()
+            _ConcatenatedGrids(run, constants).generate()
 
 
 def _independent_runs(kernel: func.FuncOp, effects: dict[Operation, MemoryEffects]) -> list[list[_WorkGrid]]:
@@ -95,7 +99,7 @@ def _independent_runs(kernel: func.FuncOp, effects: dict[Operation, MemoryEffect
     runs: list[list[_WorkGrid]] = [[]]
     for op in kernel.body.block.ops:
         if op not in effects:
-            # Other ops with side effects, or that depend on those of grids, separate runs.
+            # Ops with side effects, and loads of what a grid may have written, separate runs.
             if op.regions or not op.results or isinstance(op, memref.LoadOp):
                 runs.append([])
             continue
@@ -109,68 +113,72 @@ def _independent_runs(kernel: func.FuncOp, effects: dict[Operation, MemoryEffect
 def _share_points_with(synchronizing: _WorkGrid, run: Sequence[_WorkGrid], constants: ConstantPool) -> None:
     """Distribute the points of the other grids of a run over the items of the one that synchronizes."""
     block, parent, last = synchronizing.items.body.block, synchronizing.op.parent, run[-1].op
-    first = block.first_op
-    assert first is not None and parent is not None
+    first_op = block.first_op
+    assert first_op is not None and parent is not None
     if synchronizing.op is not last:
-        # Views of what the others write may be defined between them.
+        # Views of buffers that the other grids write may be defined between the grids.
         synchronizing.op.detach()
         parent.insert_op_before(synchronizing.op, last)
     for grid in run:
         if grid is synchronizing:
             continue
-        builder = OpBuilder(constants, block, grid.op.location, anchor=first)
-        groups, items = _linear_index(builder, synchronizing.op), _linear_index(builder, synchronizing.items)
-        item = builder.add(builder.multiply(groups, synchronizing.count), items)
-        total, items_total = grid.groups * grid.count, synchronizing.groups * synchronizing.count
-        if isinstance(total, int) and isinstance(items_total, int) and total <= items_total:
-            _inline_point(builder if total == items_total else builder.branch(builder.compare(item, "ult", total)), grid, item)
+        builder = OpBuilder(constants, block, grid.op.location, anchor=first_op)
+        group_index, item_in_group = _linear_index(builder, synchronizing.op), _linear_index(builder, synchronizing.items)
+        item = builder.add(builder.multiply(group_index, synchronizing.items_per_group), item_in_group)
+        num_points, num_items = grid.groups * grid.items_per_group, synchronizing.groups * synchronizing.items_per_group
+        if isinstance(num_points, int) and isinstance(num_items, int) and num_points <= num_items:
+            _inline_point(
+                builder if num_points == num_items else builder.branch(builder.compare(item, "ult", num_points)), grid, item
+            )
             continue
-        # With 0 groups nothing runs, but the number of rounds is still computed: avoid a division by 0.
-        rounds = builder.quotient(
-            builder.divided_size(total + (items_total - 1)), builder.maximum(builder.divided_size(items_total), 1)
+        # Avoid a division by 0 if there are no groups.
+        rounds = builder.floordiv(
+            builder.compute_size(num_points + (num_items - 1)), builder.maximum(builder.compute_size(num_items), 1)
         )
         loop = builder.loop(0, rounds, 1, name="round")
-        inside = builder.inside(loop.body.block)
-        step = builder.value(builder.divided_size(items_total))
-        point = inside.add(inside.times(step, loop.body.block.args[0]), item)
-        _inline_point(inside.branch(inside.compare(point, "ult", inside.divided_size(total))), grid, point)
-        inside.yield_()
+        body_builder = builder.at_block_end(loop.body.block)
+        step = builder.value(builder.compute_size(num_items))
+        point = body_builder.add(body_builder.multiply(step, loop.body.block.args[0]), item)
+        _inline_point(
+            body_builder.branch(body_builder.compare(point, "ult", body_builder.compute_size(num_points))), grid, point
+        )
+        body_builder.yield_()
 
 
 def _inline_point(builder: OpBuilder, grid: _WorkGrid, point: Index) -> None:
-    """Inline the code of one point of a grid: those of each group in turn."""
-    _inline_body(builder, grid.op, builder.floordiv(point, grid.count))
-    _inline_body(builder, grid.items, builder.remainder(point, grid.count))
+    """Inline the code of one point of a grid; the points of a group are consecutive."""
+    _inline_body(builder, grid.op, builder.floordiv(point, grid.items_per_group))
+    _inline_body(builder, grid.items, builder.remainder(point, grid.items_per_group))
 
 
 class _ConcatenatedGrids:
-    """Grids without barriers, their groups numbered consecutively."""
+    """Several grids without barriers as one grid, whose groups are numbered consecutively."""
 
     def __init__(self, grids: Sequence[_WorkGrid], constants: ConstantPool) -> None:
         self.grids = grids
-        self.count = max(g.count for g in grids)
-        self.sizes = [g.num_groups_of_size(self.count) for g in grids]
+        self.items_per_group = max(g.items_per_group for g in grids)
+        self.sizes = [g.num_groups_with_items(self.items_per_group) for g in grids]
         last = grids[-1].op
         block = last.parent
         assert block is not None
         self.builder = OpBuilder(constants, block, last.location, anchor=last)
 
-    def write(self) -> None:
+    def generate(self) -> None:
         """Generate the joined grid."""
         loop = self.builder.parallel("grid", [(sum(self.sizes, 0), 1)], ["group"])
-        builder, group = self.builder.inside(loop.body.block), loop.body.block.args[0]
+        builder, group = self.builder.at_block_end(loop.body.block), loop.body.block.args[0]
         first: Size = 0
         grid_builder = builder
         for k, (grid, size) in enumerate(zip(self.grids, self.sizes, strict=True)):
             location_builder = grid_builder.with_location(grid.op.location)
-            inner_group = location_builder.subtract(group, location_builder.divided_size(first))
+            inner_group = location_builder.subtract(group, location_builder.compute_size(first))
             first = first + size
             group_builder = location_builder
             if k + 1 < len(self.grids):
                 group_builder, grid_builder = location_builder.if_else(
-                    location_builder.compare(group, "ult", location_builder.divided_size(first))
+                    location_builder.compare(group, "ult", location_builder.compute_size(first))
                 )
-            if grid.count == self.count:
+            if grid.items_per_group == self.items_per_group:
                 _inline_body(group_builder, grid.op, inner_group)
             else:
                 self.points(group_builder, grid, inner_group)
@@ -178,15 +186,21 @@ class _ConcatenatedGrids:
 
     def points(self, builder: OpBuilder, grid: _WorkGrid, group: Index) -> None:
         """Distribute the points of a grid over groups of another size."""
-        loop = builder.parallel("item", [(self.count, 1)], ["item"])
-        inside = builder.inside(loop.body.block)
-        point = inside.add(inside.multiply(group, self.count), loop.body.block.args[0])
-        _inline_point(inside.branch(inside.compare(point, "ult", inside.divided_size(grid.groups * grid.count))), grid, point)
-        inside.insert(scf.ReduceOp())
+        loop = builder.parallel("item", [(self.items_per_group, 1)], ["item"])
+        body_builder = builder.at_block_end(loop.body.block)
+        point = body_builder.add(body_builder.multiply(group, self.items_per_group), loop.body.block.args[0])
+        _inline_point(
+            body_builder.branch(
+                body_builder.compare(point, "ult", body_builder.compute_size(grid.groups * grid.items_per_group))
+            ),
+            grid,
+            point,
+        )
+        body_builder.insert(scf.ReduceOp())
 
 
 def _inline_body(builder: OpBuilder, loop: scf.ParallelOp, linear_index: Index) -> None:
-    """Move the body of a parallel loop to the computation of point `linear_index`; erase the loop."""
+    """Move the body of a parallel loop to the insertion point, for point `linear_index` only; erase the loop."""
     block = loop.body.block
     for argument, value in zip(block.args, _induction_values(builder, loop, linear_index), strict=True):
         index = builder.value(value)
@@ -207,7 +221,7 @@ def _induction_values(builder: OpBuilder, loop: scf.ParallelOp, linear_index: In
     for size, step in reversed(list(zip(sizes, map(size_of, loop.step), strict=True))):
         digit = linear_index
         if len(values) + 1 < len(sizes):
-            extent = builder.divided_size(size)
+            extent = builder.compute_size(size)
             linear_index, digit = _divmod(builder, linear_index, extent)
         values.insert(0, builder.multiply(digit, int(step)))
     return values
@@ -217,11 +231,8 @@ def _linear_index(builder: OpBuilder, loop: scf.ParallelOp) -> Index:
     """Return the row-major index of the current point of a parallel loop."""
     linear_index: Index = 0
     for induction, size, step in zip(loop.body.block.args, points(loop), map(size_of, loop.step), strict=True):
-        extent = builder.divided_size(size)
-        linear_index = (
-            builder.multiply(linear_index, extent) if isinstance(extent, int) else builder.times(extent, linear_index)
-        )
-        linear_index = builder.add(linear_index, builder.floordiv(induction, int(step)))
+        extent = builder.compute_size(size)
+        linear_index = builder.add(builder.multiply(extent, linear_index), builder.floordiv(induction, int(step)))
     return linear_index
 
 
@@ -229,5 +240,5 @@ def _divmod(builder: OpBuilder, a: Index, b: Index) -> tuple[Index, Index]:
     """Return quotient and remainder of a non-negative index by a positive one."""
     if isinstance(b, int):
         return builder.floordiv(a, b), builder.remainder(a, b)
-    quotient = builder.quotient(a, b)
-    return quotient, builder.subtract(a, builder.times(quotient, b))
+    quotient = builder.floordiv(a, b)
+    return quotient, builder.subtract(a, builder.multiply(quotient, b))

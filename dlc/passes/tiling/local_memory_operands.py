@@ -1,6 +1,6 @@
-"""An operand of a contraction in local memory: items fetch a chunk into registers, then store it for all items.
+"""Operands of a contraction in local memory: items fetch a chunk into registers, then store it for all items.
 
-Other work between the two hides the latency of the global loads.
+Other work between the fetch and the store hides the latency of the global loads.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
 from dlc.passes.types import memref_of
 
-# Numbers of contiguous elements that an item may fetch at once.
+# Legal numbers of contiguous elements per fetch.
 _FETCH_WIDTHS = (1, 2, 4)
 _PADDING_ELEMENTS = 4
 
 
 @dataclass(frozen=True)
 class FetchingItems:
-    """The items of a group that fetch together: their count, and the index of the current one.
+    """The items of a group that fetch together: their number, and the linear index of the current one.
 
-    `shared(key, like, shape, name)` returns a buffer of the group, one per key, with the element type of `like`.
+    `shared(key, like, shape, name)` returns the shared buffer for a key, with the element type of `like`.
     """
 
     num_items: int
@@ -42,8 +42,8 @@ class FetchingItems:
 class _FetchShare:
     """One fetch of an item: `widths` elements at `source_offsets`, stored to local memory at `local_offsets`.
 
-    Along the reduced dimension source offsets count from the start of a chunk. The first `items` items of the group
-    have this share.
+    Along the reduced dimension source offsets are relative to the chunk. Only the first `items` items of the group have
+    this share.
     """
 
     source_offsets: Mapping[int, Index]
@@ -54,10 +54,10 @@ class _FetchShare:
 
 
 class LocalMemoryOperand:
-    """The part of operand `k` that a group needs, some iterations of the reduced dimension `d` at a time.
+    """The elements of operand `k` that a group needs, one chunk of the reduced dimension `d` at a time.
 
-    `origin` is the group's offset along shared dimensions. Along dimensions in `ends` fewer elements may exist than the
-    group covers: fetches beyond the extent read the last elements instead, which enter no sum that is stored.
+    `origin` is the group's offset along shared dimensions. Along dimensions in `ends` the group may exceed the extent:
+    fetches outside of it read the last elements instead, and the products of these are not stored.
     """
 
     def __init__(
@@ -77,8 +77,9 @@ class LocalMemoryOperand:
         unit_ranges = {x: IterationRange(0, 1) for x in stage.dims if x >= 0}
         self.axes = [axis_range(None, e, stage.dims, unit_ranges)[0] for e in operand_maps(stage.op)[k].results]
         self.sizes = {x: plan.group_tile(x) if x in plan.order else 1 for x in self.axes}
-        # The reduced dimension is first, so that a register tile reads adjacent elements. Items that fetch along it store
-        # columns: padded rows avoid bank conflicts. Dimensions of size 1 are no axes, so that there is no padding alone.
+        # The reduced dimension is first, so that a register tile reads adjacent elements. If items fetch along it they store
+        # columns, for which rows are padded against bank conflicts. Dimensions of size 1 are dropped, or the padding of an
+        # otherwise empty row would be stored.
         dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order and self.sizes[x] > 1))
         shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
         is_transposed = self.axes[-1] == d and len(dims) > 1
@@ -88,16 +89,16 @@ class LocalMemoryOperand:
         self._shares: dict[int, list[_FetchShare]] = {}
 
     def prepare(self, builder: OpBuilder, size: int) -> None:
-        """Compute the fetch offsets of the items, for chunks of `size` iterations; call it before any of these."""
+        """Compute the fetch offsets of the items for chunks of `size` iterations, before the first of them is fetched."""
         self._shares[size] = list(self._split_into_shares(builder, {**self.sizes, self.reduced: size}))
 
-    def fetch(self, builder: OpBuilder, part: Tile) -> None:
+    def fetch(self, builder: OpBuilder, chunk: Tile) -> None:
         """Fetch each item's share of a chunk into registers; adjacent items read adjacent memory."""
-        for share_builder, share in self._own_shares(builder, part[self.reduced].size):
-            reduced = {
-                x: share_builder.add(r.offset, share.source_offsets[x]) for x, r in part.items() if x in share.source_offsets
+        for share_builder, share in self._own_shares(builder, chunk[self.reduced].size):
+            reduced_offsets = {
+                x: share_builder.add(r.offset, share.source_offsets[x]) for x, r in chunk.items() if x in share.source_offsets
             }
-            offsets = {**share.source_offsets, **reduced}
+            offsets = {**share.source_offsets, **reduced_offsets}
             source = _view(share_builder, self.source, [(x, IterationRange(offsets[x], share.widths[x])) for x in self.axes])
             copy(share_builder, source, (share.registers, source[1]))
 
@@ -111,14 +112,14 @@ class LocalMemoryOperand:
             )
             copy(share_builder, (share.registers, target[1]), target)
 
-    def window(self, builder: OpBuilder, tile: Tile) -> BufferView:
-        """Return the local-memory view that a register tile reads; the reduced dimension counts from the start of the chunk."""
+    def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
+        """Return the view that a register tile reads; offsets along the reduced dimension are relative to the chunk."""
         return _view(
             builder, self.local.buffer, [(x, IterationRange(tile[x].group_offset, tile[x].size)) for x in self.local.dims]
         )
 
     def _own_shares(self, builder: OpBuilder, size: int) -> Iterator[tuple[OpBuilder, _FetchShare]]:
-        """Yield the shares of an item, each with a builder that is guarded unless all items have such a share."""
+        """Yield the shares of an item, each with a builder, which is guarded if only some items have the share."""
         for share in self._shares[size]:
             share_builder = builder
             if share.items < self.items.num_items:
@@ -126,7 +127,7 @@ class LocalMemoryOperand:
             yield share_builder, share
 
     def _split_into_shares(self, builder: OpBuilder, sizes: Mapping[int, int]) -> Iterator[_FetchShare]:
-        """Yield the shares of a chunk of these sizes, of a few adjacent elements each."""
+        """Yield the shares of a chunk of these sizes, each a few adjacent elements per item."""
         lanes = self._fetch_width(sizes)
         widths = {x: lanes if x == self.axes[-1] else 1 for x in self.axes}
         counts = [sizes[x] // widths[x] for x in self.axes]
@@ -140,14 +141,14 @@ class LocalMemoryOperand:
             yield _FetchShare(source_offsets, local_offsets, widths, min(self.items.num_items, prod(counts) - first), registers)
 
     def _clamped_offset(self, builder: OpBuilder, x: int, start: Index, width: int) -> Index:
-        """Return the operand offset of a fetch at `start` of the group's tile, clamped to the extent."""
+        """Return the offset in the operand of a fetch at `start` in the group's tile, clamped to the extent."""
         offset = builder.add(self.origin.get(x, 0), start)
         if x not in self.ends:
             return offset
         return builder.minimum(offset, builder.subtract(builder.size(self.ends[x]), width))
 
     def _fetch_width(self, sizes: Mapping[int, int]) -> int:
-        """Return the number of contiguous elements per fetch: a divisor of all rows, so that fetches are aligned."""
+        """Return the number of contiguous elements per fetch: a divisor of all row sizes, so that fetches are aligned."""
         *outer_strides, last = strides_of(self.source)
         inner = self.axes[-1]
         divisible = [sizes[inner], *outer_strides, *([self.ends[inner]] if inner in self.ends else [])]
@@ -157,13 +158,13 @@ class LocalMemoryOperand:
 
 
 def delinearize(builder: OpBuilder, linear_index: Index, offset: int, counts: Sequence[int]) -> list[Index]:
-    """Return the coordinates of index number + offset in a row-major shape `counts`; the index is in bounds."""
+    """Return the coordinates of `linear_index + offset` in the row-major shape `counts`; the sum is in bounds."""
     coordinates: list[Index] = []
     stride = prod(counts)
     for count in reversed(counts):
         stride //= count
         if stride == 1:
-            # The most significant coordinate that may be more than 0.
+            # The most significant coordinate that can be nonzero.
             coordinates.insert(0, builder.add(linear_index, offset))
             linear_index, offset = 0, 0
             continue

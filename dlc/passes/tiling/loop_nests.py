@@ -1,9 +1,9 @@
-"""Loop nests: the ops of a kernel that run in one grid, with a common naming of their iterators.
+"""Loop nests: the ops of a kernel that run in one grid, with common names for their iterators.
 
-Ops are linked if one reads what another stored in a local buffer. The iterators with which two linked ops traverse
-that buffer are the same *dimension* of the nest: they have equal strides in it. A convolution with its epilogue is
-a nest whose dimensions (h, w, o) both ops share and whose (kh, k) belong to the convolution alone; the softmax of a
-row is a nest of five ops that share the row.
+Two ops are linked if one reads a local buffer that the other writes. The iterators with which both traverse the
+buffer are the same *dimension* of the nest: their strides in the buffer are equal. A convolution with its epilogue
+is a nest; both ops share the dimensions (h, w, o), and (kh, k) are private to the convolution. The softmax of a row
+is a nest of five ops that share the row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.structured_ops import StructuredOp, contiguous_load_iterator, has_indirect_loads_in_body, is_read
 
-# Minimum representative length of a one-dimensional nest with a symbolic extent: enough elements for several tasks.
+# Minimum representative extent of a one-dimensional nest: enough elements for several tasks.
 _MIN_DYNAMIC_VECTOR_ELEMENTS = 1 << 16
 
 # Ops that expand to a dozen instructions or more.
@@ -60,43 +60,48 @@ class NestStage:
 
     @cached_property
     def is_contraction(self) -> bool:
-        """True if it sums products and reuses all operands, so that none is read only once, contiguously along a reduction."""
+        """True if it sums products and reuses all operands.
+
+        An operand that is contiguous along a reduction and is read only once is not reused.
+        """
         has_products = bool(self.reductions) and len(self.inputs) >= 2 and self.scatter_dim is None
         return has_products and not any(self._is_read_once_in_rows(a) for a in self.inputs)
 
     @cached_property
     def num_accumulators(self) -> int:
-        """The number of float sums per element: two if the body adds several products before the accumulator."""
+        """The float accumulators per element: two if the body adds several products before it adds to the accumulator."""
         additions = [o for o in self.op.regions[0].block.ops if isinstance(o, arith.AddfOp)]
         return 2 if any(o not in _combining_ops(self) for o in additions) else 1
 
     def _is_read_once_in_rows(self, a: AffineAccess) -> bool:
+        """Return whether an operand has all dimensions of the op, and is contiguous along a reduced one."""
         is_read_once = all(t.is_plain for t in a.terms) and all(a.uses(d) for d in self.dims if d >= 0)
         return is_read_once and any(a.stride(d) == 1 for d in self.reductions)
 
     @cached_property
     def scatter_dim(self) -> int | None:
-        """The dimension along which a data-dependent index selects the element that the body writes."""
+        """The dimension of the output along which a data-dependent index selects the element that the body updates."""
         scatter = scatter_of(self.op)
         return None if scatter is None else self.dims[scatter.iterator]
 
     @property
     def has_indirect_loads(self) -> bool:
+        """True if the body loads from memory at computed indices."""
         return has_indirect_loads_in_body(self.op)
 
     @cached_property
     def contiguous_load_dim(self) -> int | None:
-        """The dimension along which all indirect loads read contiguous elements."""
+        """The dimension along which all indirect loads read contiguous elements, or None."""
         d = contiguous_load_iterator(self.op)
         return None if d is None else self.dims[d]
 
     def is_batch_dim(self, d: int) -> bool:
-        """Return whether a dimension is a batch of products: all inputs depend on it, and none is contiguous along it."""
+        """Return whether a dimension is a batch of products: all inputs have it, and none is contiguous along it."""
         return all(a.uses(d) and a.stride(d) != 1 for a in self.inputs)
 
     @property
     def has_transcendental_math(self) -> bool:
-        """Return whether the body calls functions that expand to polynomials."""
+        """True if the body calls functions that expand to polynomials."""
         return any(isinstance(o, _TRANSCENDENTAL_OPS) for o in self.op.regions[0].block.ops)
 
     @property
@@ -107,7 +112,7 @@ class NestStage:
 
 @dataclass(frozen=True)
 class DynamicLoopNest:
-    """Stages in program order, and the extent of each dimension: an int, or a polynomial in the kernel's sizes.
+    """Stages in program order, and the extent of each dimension: an int, or a polynomial of the kernel's symbolic sizes.
 
     `zeros` are the buffers that may have blocks of zeros.
     """
@@ -122,7 +127,7 @@ class DynamicLoopNest:
         return [d for d, extent in self.extents.items() if not isinstance(extent, int)]
 
     def specialize(self, sizes: Mapping[str, int]) -> StaticLoopNest:
-        """Return the nest for these sizes."""
+        """Return the nest with these representative sizes."""
 
         def substituted(a: AffineAccess | None) -> AffineAccess | None:
             if a is None:
@@ -132,17 +137,17 @@ class DynamicLoopNest:
 
         stages = [replace(s, accesses=tuple(map(substituted, s.accesses))) for s in self.stages] if sizes else self.stages
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
-        # Representative sizes may be 0, or sizes that cannot occur. A one-dimensional elementwise nest is expensive only if
-        # it is long.
+        # Representative sizes may be 0 or impossible. A one-dimensional elementwise nest matters only if it is long, so plan
+        # for a long one.
         minimum = _MIN_DYNAMIC_VECTOR_ELEMENTS if len(extents) == 1 and not any(s.reductions for s in self.stages) else 1
         extents |= {d: max(extents[d], minimum) for d in self.symbolic_dims}
         return StaticLoopNest(stages, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
 
     @cached_property
     def shared(self) -> list[int]:
-        """The dimensions along which all stages can be tiled: parallel in the last stage, reduced in none.
+        """The dimensions along which all stages can be tiled: parallel in the last stage, and reduced in none.
 
-        A reduction without the dimension would be recomputed for each tile of it, and so would a scatter along it.
+        All reductions and scatters must have them, or each tile would recompute these.
         """
         reductions = [s for s in self.stages if s.reductions or s.scatter_dim is not None]
         reduced = {d for s in reductions for d in (*s.reductions, s.scatter_dim)}
@@ -150,7 +155,7 @@ class DynamicLoopNest:
 
     @cached_property
     def panel_sizes(self) -> Mapping[int, int]:
-        """Dimensions along which an operand is packed in panels, and the panel size, which tiles must divide."""
+        """For dimensions along which operands are packed in panels: the panel size, which a tile size must divide."""
         sizes_by_dim: dict[int, int] = {}
         for t in (t for s in self.stages for a in s.accesses if a is not None for t in a.terms if t.modulus):
             # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
@@ -159,9 +164,9 @@ class DynamicLoopNest:
 
     @cached_property
     def repeat_counts(self) -> Mapping[int, int]:
-        """Dimensions along which an operand repeats each element, and how often.
+        """For dimensions along which an operand repeats its elements: how many times it repeats each.
 
-        A tile size must be a multiple of the count, or divide it.
+        A tile size must be a multiple or a divisor of the count.
         """
         terms = (t for s in self.stages for a in s.accesses if a is not None for t in a.terms)
         return {t.iterator: t.divisor for t in terms if t.divisor > 1 and t.iterator not in self.panel_sizes}
@@ -173,14 +178,14 @@ class DynamicLoopNest:
 
 @dataclass(frozen=True)
 class StaticLoopNest(DynamicLoopNest):
-    """A nest with static extents; those of `dynamic_dims` are representative."""
+    """A nest with static extents. The extents of `dynamic_dims` are representative: the actual ones are dynamic."""
 
     extents: Mapping[int, int]
     dynamic_dims: frozenset[int] = frozenset()
 
     @cached_property
     def element_bytes(self) -> int:
-        """The element size that fills a vector register: 4 bytes, or less if all values of the ops are narrower integers."""
+        """The bytes per lane: 4, or fewer if the ops compute only with narrower integers."""
         values = (v for s in self.stages for v in (*_body(s).args, *(r for o in _body(s).ops for r in o.results)))
         types = {v.type for v in values} - {i1}
         widths = [int(cast(IntegerType, t).width.data) // 8 for t in types if isinstance(t, IntegerType)]
@@ -192,91 +197,91 @@ def _body(stage: NestStage) -> Block:
 
 
 def combiner_of(stage: NestStage) -> Operation | None:
-    """Return the op that combines the accumulator with an element, if the body ends in one (or only in additions)."""
-    steps = _combining_ops(stage)
-    if not steps or (len(steps) > 1 and not all(isinstance(s, arith.AddfOp) for s in steps)):
+    """Return the op that combines the accumulator with an element; None if the body has none, or a chain of unequal ops."""
+    ops = _combining_ops(stage)
+    if not ops or (len(ops) > 1 and not all(isinstance(op, arith.AddfOp) for op in ops)):
         return None
-    # Its operands are in the order (accumulator, element), as the final reduction passes them.
-    return steps[-1]
+    # Its operands are (accumulator, element), in this order.
+    return ops[-1]
 
 
 def _combining_ops(stage: NestStage) -> list[Operation]:
-    """Return the binary ops that lead from the accumulator to the yielded value; empty if they are not a chain."""
-    body, steps = stage.op.regions[0].block, list[Operation]()
+    """Return the chain of binary ops from the accumulator to the yielded value; empty if there is no such chain."""
+    body, ops = stage.op.regions[0].block, list[Operation]()
     value: SSAValue = body.args[-1]
     while (use := value.get_user_of_unique_use()) is not body.last_op:
         if use is None or len(use.operands) != 2 or len(use.results) != 1:
             return []
-        steps.append(use)
+        ops.append(use)
         value = use.results[0]
-    return steps
+    return ops
 
 
 def initial_fill(stage: NestStage, nest: DynamicLoopNest) -> NestStage | None:
-    """Return the stage that fills the accumulator."""
+    """Return the stage that fills the accumulator of a reduction, or None."""
     fills = (s for s in nest.stages if isinstance(s.op, linalg.FillOp) and s.output.root is stage.output.root)
     return next(fills, None)
 
 
 def can_split(stage: NestStage, nest: StaticLoopNest) -> bool:
-    """Return whether partial results of a reduction can be computed from its identity and combined."""
+    """Return whether a reduction can be split into partial results, which start from its identity and are combined."""
     return combiner_of(stage) is not None and initial_fill(stage, nest) is not None
 
 
 def identity_of(stage: NestStage, nest: StaticLoopNest) -> SSAValue:
-    """Return the scalar that the accumulator is filled with.
+    """Return the scalar that fills the accumulator, which is the identity of the reduction.
 
     Raises UnsupportedError for a reduction that cannot be split.
     """
     initial = initial_fill(stage, nest)
     if initial is None or combiner_of(stage) is None:
-        raise UnsupportedError("a reduction has no combiner or no identity to split it with")
+        raise UnsupportedError("a reduction cannot be split: it has no combiner or no identity")
     return initial.op.operands[0]
 
 
 @dataclass(frozen=True)
 class MaskedSelect:
-    """A select that ends a stage: the computed value if all `conditions` hold, else the constant `otherwise`.
+    """A select at the end of a stage: the computed value if all `conditions` hold, else the constant `masked_value`.
 
-    Each condition is an argument of the body or depends on indices alone.
+    Each condition is an argument of the body or depends only on indices.
     """
 
     conditions: tuple[SSAValue, ...]
-    otherwise: SSAValue
+    masked_value: SSAValue
 
 
 def masked_select_of(stage: NestStage) -> MaskedSelect | None:
-    """Return the masked select that ends a stage, if there is one."""
+    """Return the masked select at the end of a stage, or None."""
     body = stage.op.regions[0].block
-    last = body.last_op
-    producer = last.operands[0].owner if last is not None and last.operands else None
+    yield_op = body.last_op
+    producer = yield_op.operands[0].owner if yield_op is not None and yield_op.operands else None
     conditions: list[SSAValue] = []
-    otherwise: SSAValue | None = None
-    while isinstance(producer, arith.SelectOp) and (otherwise is None or producer.rhs is otherwise):
+    masked_value: SSAValue | None = None
+    while isinstance(producer, arith.SelectOp) and (masked_value is None or producer.rhs is masked_value):
         if producer.rhs.owner is body or (isinstance(producer.rhs.owner, Operation) and producer.rhs.owner.parent is body):
             break
         if not is_index_computation(producer.cond) and producer.cond.owner is not body:
             break
         conditions.append(producer.cond)
-        otherwise, producer = producer.rhs, producer.lhs.owner
-    return None if otherwise is None else MaskedSelect(tuple(conditions), otherwise)
+        masked_value, producer = producer.rhs, producer.lhs.owner
+    return None if masked_value is None else MaskedSelect(tuple(conditions), masked_value)
 
 
 def find_masked_select(stages: Sequence[NestStage]) -> tuple[NestStage, MaskedSelect] | None:
-    """Return the stage of a fused loop that ends in a masked select, and the select; reductions of its result may follow."""
+    """Return the stage of a fused loop that ends in a masked select, and the select; only reductions of it may follow."""
     producers = (s for s in reversed(stages) if s.is_contraction or not (s.reductions or isinstance(s.op, linalg.FillOp)))
-    last = next(producers, None)
-    select = None if last is None else masked_select_of(last)
-    return None if last is None or select is None else (last, select)
+    stage = next(producers, None)
+    select = None if stage is None else masked_select_of(stage)
+    return None if stage is None or select is None else (stage, select)
 
 
 def is_index_computation(value: SSAValue) -> bool:
-    """Return whether a value in a body is computed from indices and constants alone."""
+    """Return whether a value in a body depends only on indices and constants."""
     return isinstance(value.owner, INDEX_ARITHMETIC_OPS) and all(map(is_index_computation, value.owner.operands))
 
 
 def lane_dim(nest: StaticLoopNest, stage: NestStage) -> int | None:
-    """Return the dimension that is contiguous in memory: in the output, else in most inputs."""
+    """Return the dimension to vectorize: the contiguous one of the output, else of most inputs."""
     candidates = [d for d in stage.dims if d >= 0]
     votes = {d: 0 for d in candidates}
     for weight, accesses in ((2, (stage.output,)), (1, stage.inputs)):

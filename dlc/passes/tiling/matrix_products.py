@@ -1,4 +1,4 @@
-"""Contractions that matrix units can compute, and their loads per item; `matrix_tile_body.py` generates the code."""
+"""Contractions that matrix units can compute, and the loads of their items; `matrix_tile_body.py` generates the code."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dlc.dialects.dl.interfaces import Body
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
 from dlc.dialects.matrix_multiply import TILE_WORDS, WORDS_PER_ITEM
 from dlc.ir import Block, Operation, StringAttr, arith, f32, i32, linalg
-from dlc.passes.structured import DOT
+from dlc.passes.structured import PACKED_DOT
 from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
 from dlc.passes.tiling.plan import MatrixUnitTile
 
-# Items that share a row or column; candidate numbers of columns that an item loads at once.
+# Items whose words form one row (or column) of a tile; candidate numbers of adjacent columns per load.
 ITEMS_PER_ROW = TILE_WORDS // WORDS_PER_ITEM
 COLUMN_LOAD_WIDTHS = (4, 2, 1)
 
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A contraction as a matrix product: operand positions `a` and `b`, and the dimensions of their axes.
+    """A contraction as a matrix product of operands `a` and `b` (by position), and the dimensions of its axes.
 
-    `rows` are the dimensions that only `a` has, the outermost first; `words` is the reduced one, of packed 32-bit
-    words; `dot` names the dot-product instruction.
+    `rows` are the dimensions that only `a` has, the outermost first. `words` is the reduced dimension of packed 32-bit
+    words. `dot` names the dot-product instruction.
     """
 
     dot: str
@@ -35,11 +35,11 @@ class MatrixProduct:
 
 
 def matrix_product(stage: NestStage, nest: StaticLoopNest) -> MatrixProduct | None:
-    """Return a contraction of plain operands as a matrix product with the layout that `MatrixTileBody` loads; else None."""
-    name = stage.op.attributes.get(DOT)
+    """Return a contraction as a matrix product whose layout `MatrixTileBody` can load; None for other contractions."""
+    name = stage.op.attributes.get(PACKED_DOT)
     if not isinstance(name, StringAttr) or PACKED_DOTS[name.data].total != f32 or nest.dynamic_dims:
         return None
-    if [type(op) for op in stage.op.regions[0].block.ops] != _steps(name.data) or len(stage.op.operands) != 3:
+    if [type(op) for op in stage.op.regions[0].block.ops] != _body_ops(name.data) or len(stage.op.operands) != 3:
         return None
     for k, (a, b) in enumerate((stage.inputs, stage.inputs[::-1])):
         columns = [d for d in nest.shared if stage.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]
@@ -52,8 +52,8 @@ def matrix_product(stage: NestStage, nest: StaticLoopNest) -> MatrixProduct | No
 
 
 @lru_cache
-def _steps(name: str) -> list[type[Operation]]:
-    """Return the ops of a body that only adds a packed dot product to a sum; constants are outside of it."""
+def _body_ops(name: str) -> list[type[Operation]]:
+    """Return the op types of a body that only adds a packed dot product to a sum, without constants."""
     block = Block(arg_types=[i32, i32, f32])
     a, b, total = block.args
     PACKED_DOTS[name].accumulate(Body(block), total, a, b)
@@ -61,15 +61,15 @@ def _steps(name: str) -> list[type[Operation]]:
 
 
 def words_per_load(m: MatrixUnitTile) -> int:
-    """Return the number of words of two rows per load of an item, such that all items load some."""
+    """Return the words that an item loads from each of two rows, few enough that all items have loads."""
     return WORDS_PER_ITEM if m.rows * ITEMS_PER_ROW // 2 % m.items == 0 else WORDS_PER_ITEM // 2
 
 
 def columns_per_load(m: MatrixUnitTile) -> int:
-    """Return the number of columns of four rows per load of an item, such that all items load some."""
+    """Return the columns that an item loads from each of four rows, few enough for all items; 0 if impossible."""
     return next((n for n in COLUMN_LOAD_WIDTHS if m.columns // n * ITEMS_PER_ROW % m.items == 0), 0)
 
 
 def has_even_loads(m: MatrixUnitTile) -> bool:
-    """Return whether all items issue the same number of loads."""
+    """Return whether all items have the same number of loads."""
     return m.rows * TILE_WORDS // (2 * words_per_load(m)) % m.items == 0 and columns_per_load(m) > 0

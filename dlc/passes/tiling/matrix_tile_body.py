@@ -1,14 +1,15 @@
-"""A contraction of packed operands on matrix units: warps of 32 items multiply matrices together.
+"""A contraction of packed operands on matrix units: the 32 items of a warp multiply matrices together.
 
-    for k: barrier; local a, b = loaded words; barrier; read the next part of a and b; for i, j: c[i, j] += a[i] · b[j]
+    for k: barrier; local a, b = loaded words; barrier; load the next chunk of a, b; for i, j: c[i, j] += a[i] · b[j]
 
-All items copy parts of both operands to local memory, a few 32-bit words at a time, in their memory order: rows of
-`a` are words along k, rows of `b` are words along columns. While they multiply one part, the next one is loaded
-into their registers. Local memory has the layout of `gpu.subgroup_matmul`: the four words that an item has of two
-rows of `a`, or of a column of `b`, are adjacent, followed by those of the next item. An item therefore loads words
-of both rows of `a`, or of the four rows of `b` that contain these words.
+All items copy shares of both operands to local memory, a few 32-bit words per load, in memory order: rows of `a` are
+words along k, rows of `b` are words along columns. While items multiply one chunk, they load the next one into
+registers. Local memory has the layout of `gpu.subgroup_matmul`: the four words of an item, of two rows of `a` or of
+a column of `b`, are adjacent, followed by those of the next item. So an item loads the words of both rows of `a`, or
+of the four rows of `b` that contain these words.
 
-Remainders are computed but not stored: loads outside of an operand read its last row or columns instead.
+Rows and columns of a remainder are computed but not stored: loads outside of an operand read its last row or columns
+instead.
 """
 
 from __future__ import annotations
@@ -48,28 +49,28 @@ from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
 from dlc.passes.types import i64_array, vector_type
 
 Values = Sequence[SSAValue]
-# Local-memory layout of 16 rows of the first operand and of 32 columns of the second: for each pair of words, or column of
-# four, the words of each item.
+# Local-memory layout of 16 rows of the first operand, and of 32 columns of the second: for each pair of words, or each of
+# four columns, the words of all items.
 _A_LAYOUT = (WORDS_PER_ITEM // 2, 8, ITEMS_PER_ROW, WORDS_PER_ITEM)
 _B_LAYOUT = (COLUMNS_PER_ITEM, 8, ITEMS_PER_ROW, WORDS_PER_ITEM)
-# An item reads its own words of all pairs, or columns, at once.
-_OWN_WORDS_MAP = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
+# The map of a vector load of an item's words of all pairs (or columns).
+_ITEM_WORDS_MAP = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
 
 
 class MatrixTileBody(TileBody):
     """A contraction on the tile of a work-group, and the stages after it."""
 
-    def __init__(self, group: WorkGroup, whole: Tile) -> None:
+    def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
         nest, plan, shared = group.nest, group.plan, group.shared
         stage = promoted_stage(nest)
         assert stage is not None and plan.matrix_tile is not None
         product = matrix_product(stage, nest)
         assert product is not None
         super().__init__(
-            nest, plan, {**dict.fromkeys(whole, IterationRange(0, 1)), product.column: IterationRange(0, SUMS_PER_ITEM)}
+            nest, plan, {**dict.fromkeys(group_tile, IterationRange(0, 1)), product.column: IterationRange(0, SUMS_PER_ITEM)}
         )
-        self.contraction, self.product, self.matrices, self.number = stage, product, plan.matrix_tile, group.linear_index
-        self.origin = {d: r.offset for d, r in whole.items()}
+        self.contraction, self.product, self.matrices, self.linear_index = stage, product, plan.matrix_tile, group.linear_index
+        self.origin = {d: r.offset for d, r in group_tile.items()}
         a, b = (stage.op.operands[k] for k in (product.a, product.b))
         self.a = shared((stage.op, product.a), a, (self.matrices.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
         self.b = shared((stage.op, product.b), b, (self.matrices.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
@@ -86,16 +87,22 @@ class MatrixTileBody(TileBody):
     # Distribution over items
 
     def corner(self, builder: OpBuilder) -> tuple[Index, Index, Index, Index]:
-        """Return the row and column of the item's warp in the group's tile, and the item's row g and column t in the warp."""
+        """Return the position of an item in the group's tile.
+
+        The result is the first row and column of its warp, and the item's row g and column t in the warp.
+        """
         m = self.matrices
-        warp_index, item = builder.floordiv(self.number, SUBGROUP_ITEMS), builder.remainder(self.number, SUBGROUP_ITEMS)
+        warp_index, item = (
+            builder.floordiv(self.linear_index, SUBGROUP_ITEMS),
+            builder.remainder(self.linear_index, SUBGROUP_ITEMS),
+        )
         warps_per_row = m.columns // m.warp_columns
-        warp_rows, warp_columns = builder.floordiv(warp_index, warps_per_row), builder.remainder(warp_index, warps_per_row)
+        warp_row, warp_column = builder.floordiv(warp_index, warps_per_row), builder.remainder(warp_index, warps_per_row)
         g, t = builder.floordiv(item, ITEMS_PER_ROW), builder.remainder(item, ITEMS_PER_ROW)
-        return builder.multiply(warp_rows, m.warp_rows), builder.multiply(warp_columns, m.warp_columns), g, t
+        return builder.multiply(warp_row, m.warp_rows), builder.multiply(warp_column, m.warp_columns), g, t
 
     def accumulator_positions(self, builder: OpBuilder) -> Iterator[tuple[Index, Index]]:
-        """Yield the row and the first column in the group's tile of each accumulator vector of an item."""
+        """Yield the row and first column, in the group's tile, of each accumulator vector of an item."""
         row, column, g, t = self.corner(builder)
         row, column = builder.add(row, g), builder.add(column, builder.multiply(t, SUMS_PER_ITEM))
         for i in range(0, self.matrices.warp_rows, TILE_ROWS):
@@ -106,7 +113,7 @@ class MatrixTileBody(TileBody):
     def row_indices(self, builder: OpBuilder, row: Index) -> dict[int, Index]:
         """Return the index along each row dimension of a row of the group's tile.
 
-        Rows beyond the end continue the outermost dimension.
+        Rows after the last one continue the outermost dimension.
         """
         counts = [self.plan.grid[d] for d in self.product.rows]
         counts[0] = max(counts[0], -(-self.matrices.rows // prod(counts[1:])))
@@ -114,13 +121,13 @@ class MatrixTileBody(TileBody):
         return {d: builder.add(self.origin[d], i) for d, i in zip(self.product.rows, coordinates, strict=True)}
 
     def has_remainder(self, d: int) -> bool:
-        """Return whether the last group covers less of a dimension than others."""
+        """Return whether the last group covers only a remainder of a dimension."""
         return self.nest.extents[d] % self.plan.grid[d] != 0
 
     # Accumulation
 
     def accumulate(self, builder: OpBuilder, sums: Values) -> Values:
-        """Accumulate over the whole reduction, chunk by chunk: first the other reduced dimensions, then words."""
+        """Accumulate all chunks of the reduction; words are the innermost of the reduced dimensions."""
         others = [d for d in self.contraction.dims if d in self.contraction.reductions and d != self.product.words]
         counts = [*(self.nest.extents[d] for d in others), self.nest.extents[self.product.words] // TILE_WORDS]
 
@@ -131,11 +138,11 @@ class MatrixTileBody(TileBody):
             )
 
         loop = builder.loop(0, prod(counts), 1, [*sums, *load_chunk(builder, 0)], name="part")
-        body_builder, (chunk, *carried) = builder.inside(loop.body.block), loop.body.block.args
+        body_builder, (chunk, *carried) = builder.at_block_end(loop.body.block), loop.body.block.args
         body_builder.insert(gpu.BarrierOp())
-        self.write(body_builder, carried[len(sums) :])
+        self.store_to_local(body_builder, carried[len(sums) :])
         body_builder.insert(gpu.BarrierOp())
-        # The last part is loaded once more, which avoids a branch.
+        # Load the last chunk once more, which avoids a branch.
         next_operands = load_chunk(body_builder, body_builder.minimum(body_builder.add(chunk, 1), prod(counts) - 1))
         body_builder.yield_(*self.multiply(body_builder, carried[: len(sums)]), *next_operands)
         return loop.res[: len(sums)]
@@ -143,41 +150,45 @@ class MatrixTileBody(TileBody):
     def item_loads(self, builder: OpBuilder, count: int, *sizes: int) -> Iterator[list[Index]]:
         """Yield the coordinates of each load of an item, out of `count` loads of the group."""
         for k in range(0, count, self.matrices.items):
-            yield delinearize(builder, self.number, k, [count // prod(sizes), *sizes])
+            yield delinearize(builder, self.linear_index, k, [count // prod(sizes), *sizes])
 
     def row_loads(self, builder: OpBuilder) -> Iterator[tuple[Index, Index, Index]]:
-        """Yield for each load of `a`: the index of the 16-row block, which pair of rows (8 apart), and the first word."""
+        """Yield for each load of `a`: the block of 16 rows, the first row of the pair (8 apart) in it, and the first word."""
         width = words_per_load(self.matrices)
         for block, g, word in self.item_loads(builder, self.matrices.rows * TILE_WORDS // (2 * width), 8, TILE_WORDS // width):
             yield block, g, builder.multiply(word, width)
 
     def column_loads(self, builder: OpBuilder) -> Iterator[tuple[Index, Index]]:
-        """Yield for each load of `b`: the first column, and the first of its four words."""
-        width = self.width()
+        """Yield for each load of `b`: the first column, and the first of the four words."""
+        width = self.column_load_width()
         for column, t in self.item_loads(builder, self.matrices.columns // width * ITEMS_PER_ROW, ITEMS_PER_ROW):
             yield builder.multiply(column, width), builder.multiply(t, WORDS_PER_ITEM)
 
-    def width(self) -> int:
-        """Return the number of adjacent columns that an item loads at once from each row, at any alignment of the row."""
+    def column_load_width(self) -> int:
+        """Return the number of adjacent columns per load, for which no load crosses the end of a row."""
         max_width = columns_per_load(self.matrices)
         return next(n for n in COLUMN_LOAD_WIDTHS if n <= max_width and self.nest.extents[self.product.column] % n == 0)
 
     def load_operands(self, builder: OpBuilder, outer_indices: Mapping[int, Index], word: Index) -> Values:
-        """Load an item's share of the operands' chunk that begins at `word`."""
+        """Load an item's share of the operands, for the chunk that begins at `word`."""
         column, words, loaded = self.product.column, self.product.words, list[SSAValue]()
-        for block, g, first in self.row_loads(builder):
-            for h in range(0, TILE_ROWS, TILE_ROWS // ROWS_PER_ITEM):
-                row = builder.add(builder.add(builder.multiply(block, TILE_ROWS), g), h)
-                row_position = {d: self.clamp_index(builder, d, i, 1) for d, i in self.row_indices(builder, row).items()}
-                position = {**row_position, words: builder.add(word, first)}
+        for block, g, first_word in self.row_loads(builder):
+            for row_offset in range(0, TILE_ROWS, TILE_ROWS // ROWS_PER_ITEM):
+                row = builder.add(builder.add(builder.multiply(block, TILE_ROWS), g), row_offset)
+                row_indices = {d: self.clamp_index(builder, d, i, 1) for d, i in self.row_indices(builder, row).items()}
+                indices = {**row_indices, words: builder.add(word, first_word)}
                 loaded.append(
-                    self.load(builder, self.product.a, {**outer_indices, **position}, words, words_per_load(self.matrices))
+                    self.load(builder, self.product.a, {**outer_indices, **indices}, words, words_per_load(self.matrices))
                 )
-        for start, first in self.column_loads(builder):
-            c = self.clamp_index(builder, column, builder.add(self.origin[column], start), self.width())
-            for q in range(WORDS_PER_ITEM):
-                position = {words: builder.add(builder.add(word, first), q), column: c}
-                loaded.append(self.load(builder, self.product.b, {**outer_indices, **position}, column, self.width()))
+        for first_column, first_word in self.column_loads(builder):
+            clamped_column = self.clamp_index(
+                builder, column, builder.add(self.origin[column], first_column), self.column_load_width()
+            )
+            for k in range(WORDS_PER_ITEM):
+                indices = {words: builder.add(builder.add(word, first_word), k), column: clamped_column}
+                loaded.append(
+                    self.load(builder, self.product.b, {**outer_indices, **indices}, column, self.column_load_width())
+                )
         return loaded
 
     def load(self, builder: OpBuilder, k: int, indices: Mapping[int, Index], lane: int, width: int) -> SSAValue:
@@ -191,30 +202,33 @@ class MatrixTileBody(TileBody):
         return builder.transfer_read(self.contraction.op.operands[k], [r.offset for _, r in axis_ranges], (width,), lane_map)
 
     def clamp_index(self, builder: OpBuilder, d: int, start: Index, width: int) -> Index:
-        """Return an index along a dimension, clamped to the last legal one if it may be outside."""
+        """Return an index along a dimension, clamped to the last legal one if it may exceed it."""
         m, grid = self.matrices, self.plan.grid
-        outer = d == m.along[0] and prod(grid[x] for x in m.along) < m.rows
-        outside = outer or self.has_remainder(d) or (d == m.column and grid[d] < m.columns)
-        return builder.minimum(start, self.nest.extents[d] - width) if outside else start
+        may_exceed_outermost = d == m.row_dims[0] and prod(grid[x] for x in m.row_dims) < m.rows
+        may_exceed = may_exceed_outermost or self.has_remainder(d) or (d == m.column and grid[d] < m.columns)
+        return builder.minimum(start, self.nest.extents[d] - width) if may_exceed else start
 
-    def write(self, builder: OpBuilder, loaded: Values) -> None:
+    def store_to_local(self, builder: OpBuilder, loaded: Values) -> None:
         """Store an item's loaded vectors to local memory."""
         remaining, width = list(loaded), words_per_load(self.matrices)
-        for block, g, first in self.row_loads(builder):
-            t, half = builder.floordiv(first, WORDS_PER_ITEM), builder.floordiv(builder.remainder(first, WORDS_PER_ITEM), 2)
+        for block, g, first_word in self.row_loads(builder):
+            t, half = (
+                builder.floordiv(first_word, WORDS_PER_ITEM),
+                builder.floordiv(builder.remainder(first_word, WORDS_PER_ITEM), 2),
+            )
             loads, remaining = remaining[:ROWS_PER_ITEM], remaining[ROWS_PER_ITEM:]
             for s, value in enumerate(self.interleave(builder, loads)):
                 builder.transfer_write(value, self.a, [block, s if width == WORDS_PER_ITEM else half, g, t, 0], _lane(5))
-        for column, first in self.column_loads(builder):
+        for column, first_word in self.column_loads(builder):
             loads, remaining = remaining[:WORDS_PER_ITEM], remaining[WORDS_PER_ITEM:]
             block, column_in_tile = builder.floordiv(column, TILE_COLUMNS), builder.remainder(column, TILE_COLUMNS)
             g, j = builder.floordiv(column_in_tile, COLUMNS_PER_ITEM), builder.remainder(column_in_tile, COLUMNS_PER_ITEM)
-            t = builder.floordiv(first, WORDS_PER_ITEM)
+            t = builder.floordiv(first_word, WORDS_PER_ITEM)
             for c, value in enumerate(self.interleave(builder, loads)):
                 builder.transfer_write(value, self.b, [block, builder.add(j, c), g, t, 0], _lane(5))
 
     def interleave(self, builder: OpBuilder, loads: Values) -> Values:
-        """Return vectors of four words: the first ones of two or four loads, then the second ones, and so on."""
+        """Return vectors of four words: the first words of two or four loads, then the second ones, and so on."""
         (width,), results = cast("VectorType[Attribute]", loads[0].type).get_shape(), list[SSAValue]()
 
         def interleaved(a: SSAValue, b: SSAValue, start: int, count: int) -> SSAValue:
@@ -230,29 +244,29 @@ class MatrixTileBody(TileBody):
         return results
 
     def multiply(self, builder: OpBuilder, sums: Values) -> Values:
-        """Return the accumulators after the products of the chunk in local memory."""
-        top, left, g, t = self.corner(builder)
-        block, warp_columns = builder.floordiv(top, TILE_ROWS), builder.floordiv(left, TILE_COLUMNS)
+        """Return the accumulators after adding the products of the chunk in local memory."""
+        first_row, first_column, g, t = self.corner(builder)
+        block, column_tile = builder.floordiv(first_row, TILE_ROWS), builder.floordiv(first_column, TILE_COLUMNS)
 
         def load(buffer: SSAValue, tile_index: Index, num_vectors: int) -> SSAValue:
-            return builder.transfer_read(buffer, [tile_index, 0, g, t, 0], (num_vectors, WORDS_PER_ITEM), _OWN_WORDS_MAP)
+            return builder.transfer_read(buffer, [tile_index, 0, g, t, 0], (num_vectors, WORDS_PER_ITEM), _ITEM_WORDS_MAP)
 
-        words = [
-            load(self.b, builder.add(warp_columns, j), COLUMNS_PER_ITEM)
+        b_vectors = [
+            load(self.b, builder.add(column_tile, j), COLUMNS_PER_ITEM)
             for j in range(self.matrices.warp_columns // TILE_COLUMNS)
         ]
         results: list[SSAValue] = []
         for i in range(self.matrices.warp_rows // TILE_ROWS):
-            rows = load(self.a, builder.add(block, i), ROWS_PER_ITEM)
-            for b in words:
+            a_vector = load(self.a, builder.add(block, i), ROWS_PER_ITEM)
+            for b_vector in b_vectors:
                 accumulators = sums[len(results)], sums[len(results) + 1]
-                results += builder.insert(SubgroupMatmulOp.of(rows, b, accumulators, self.product.dot)).results
+                results += builder.insert(SubgroupMatmulOp.of(a_vector, b_vector, accumulators, self.product.dot)).results
         return results
 
     # Epilogue
 
     def finish(self, builder: OpBuilder, sums: Values) -> None:
-        """Run the stages after the contraction (or only store) on each accumulator vector that is inside."""
+        """Run the stages after the contraction (or only a store) on each accumulator vector inside the extents."""
         stage, column = self.contraction, self.product.column
         root, is_local = stage.output.root, stage.output.root in self.nest.local_buffers()
         buffer = builder.alloca(f32, (SUMS_PER_ITEM,), root.name_hint)
@@ -260,34 +274,34 @@ class MatrixTileBody(TileBody):
         if is_local:
             self.local_buffers[root] = LocalBuffer(buffer, (column,))
         group_position = {d: IterationRange(i, 1) for d, i in self.origin.items()}
-        for (first, second), value in zip(list(self.accumulator_positions(builder)), sums, strict=True):
-            for store_builder, tile in self.stored_tiles(builder, first, second):
+        for (row, first_column), value in zip(list(self.accumulator_positions(builder)), sums, strict=True):
+            for store_builder, tile in self.stored_tiles(builder, row, first_column):
                 store_builder.transfer_write(value, buffer, [0], _lane(1))
                 tile = {**self.tile, **group_position, **tile}
                 if not is_local:
-                    view = self.window(store_builder, buffer, [(column, IterationRange(0, tile[column].size))])
-                    copy(store_builder, view, self.operand(store_builder, stage, len(stage.op.operands) - 1, tile))
-                self.stages(store_builder, following_stages, tile)
+                    view = self.subview(store_builder, buffer, [(column, IterationRange(0, tile[column].size))])
+                    copy(store_builder, view, self.operand_view(store_builder, stage, len(stage.op.operands) - 1, tile))
+                self.emit_stages(store_builder, following_stages, tile)
 
-    def stored_tiles(self, builder: OpBuilder, first: Index, second: Index) -> Iterator[tuple[OpBuilder, Tile]]:
-        """Yield a builder that stores an accumulator vector, and the vector's tile; guarded if the tile is ragged."""
+    def stored_tiles(self, builder: OpBuilder, row: Index, first_column: Index) -> Iterator[tuple[OpBuilder, Tile]]:
+        """Yield a builder, guarded if the tile is ragged, and the ranges of an accumulator vector to store."""
         m, column = self.matrices, self.product.column
-        rows = prod(self.plan.grid[d] for d in m.along)
+        rows = prod(self.plan.grid[d] for d in m.row_dims)
         if rows < m.rows:
-            builder = builder.branch(builder.compare(first, "ult", rows))
-        row_position, c = self.row_indices(builder, first), builder.add(self.origin[column], second)
-        for d, i in row_position.items():
+            builder = builder.branch(builder.compare(row, "ult", rows))
+        row_indices, column_index = self.row_indices(builder, row), builder.add(self.origin[column], first_column)
+        for d, i in row_indices.items():
             if self.has_remainder(d):
                 builder = builder.branch(builder.compare(i, "ult", self.nest.extents[d]))
-        tile, extent = {d: IterationRange(i, 1) for d, i in row_position.items()}, self.nest.extents[column]
+        tile, extent = {d: IterationRange(i, 1) for d, i in row_indices.items()}, self.nest.extents[column]
         if extent % m.columns == 0:
-            yield builder, {**tile, column: IterationRange(c, SUMS_PER_ITEM)}
+            yield builder, {**tile, column: IterationRange(column_index, SUMS_PER_ITEM)}
             return
         remainder = extent % SUMS_PER_ITEM
         for relation, size in (("ult", SUMS_PER_ITEM), ("eq", remainder)):
             if size and extent >= size:
-                store_builder = builder.branch(builder.compare(c, relation, extent - remainder))
-                yield store_builder, {**tile, column: IterationRange(c, size)}
+                store_builder = builder.branch(builder.compare(column_index, relation, extent - remainder))
+                yield store_builder, {**tile, column: IterationRange(column_index, size)}
 
 
 def shuffle(builder: OpBuilder, a: SSAValue, b: SSAValue, order: Sequence[int]) -> SSAValue:

@@ -1,4 +1,4 @@
-"""Memory effects of loop nests: whether two nests of a kernel are independent, so that they may run concurrently."""
+"""Memory effects of loop nests, to find nests of a kernel that are independent and may run concurrently."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from dlc.ir import SSAValue, memref
 from dlc.passes.tiling.affine_access import AffineAccess, root_of
 from dlc.passes.tiling.loop_nests import DynamicLoopNest
 
-# Sets of up to this many elements are compared exactly, larger ones by their bounds.
+# Maximum elements of a set that is enumerated; larger sets are compared by their bounds.
 _MAX_ENUMERATED_ELEMENTS = 1 << 12
 
 
 class StridedRange(NamedTuple):
-    """`size` offsets with distance `stride`; None if the size is known only at run time."""
+    """The offsets `stride · i` for i < size; the size is None if it is dynamic."""
 
     stride: int
     size: int | None
 
 
 class StridedElements(NamedTuple):
-    """Elements of a buffer: `offset + Σ stride · i` for i < size."""
+    """The elements of a buffer at `offset + Σ stride · i`, with i < size for each range in `ranges`."""
 
     offset: int
-    steps: tuple[StridedRange, ...]
+    ranges: tuple[StridedRange, ...]
 
     @property
     def bounds(self) -> tuple[int, int] | None:
         """The smallest and the largest offset, if they are static."""
         low = high = self.offset
-        for stride, size in self.steps:
+        for stride, size in self.ranges:
             if size is None:
                 return None
             low, high = min(low, low + stride * (size - 1)), max(high, high + stride * (size - 1))
         return low, high
 
     def delinearize(self, base: int) -> tuple[StridedElements, StridedElements] | None:
-        """Return the offsets as `base · high + low`, low < base; None if `high` and `low` are not independent strided sets."""
-        high = [StridedRange(stride // base, size) for stride, size in self.steps if stride % base == 0]
-        low = StridedElements(self.offset % base, tuple(s for s in self.steps if s.stride % base))
+        """Split offsets into `base · high + low`, low < base; None if `high` and `low` are not independent strided sets."""
+        high = [StridedRange(stride // base, size) for stride, size in self.ranges if stride % base == 0]
+        low = StridedElements(self.offset % base, tuple(s for s in self.ranges if s.stride % base))
         if (bounds := low.bounds) is None or bounds[0] < 0 or bounds[1] >= base:
             return None
         return StridedElements(self.offset // base, tuple(high)), low
 
     def offset_set(self) -> set[int] | None:
-        """Return all offsets, or None if there are too many or their number is not static."""
-        counts = [s.size for s in self.steps]
-        static = [c for c in counts if c is not None]
-        if len(static) < len(counts) or prod(static) > _MAX_ENUMERATED_ELEMENTS:
+        """Return all offsets; None if there are too many, or a dynamic number of them."""
+        sizes = [s.size for s in self.ranges]
+        static_sizes = [size for size in sizes if size is not None]
+        if len(static_sizes) < len(sizes) or prod(static_sizes) > _MAX_ENUMERATED_ELEMENTS:
             return None
         return {
-            self.offset + sum(s.stride * i for s, i in zip(self.steps, indices, strict=True))
-            for indices in product(*map(range, static))
+            self.offset + sum(s.stride * i for s, i in zip(self.ranges, indices, strict=True))
+            for indices in product(*map(range, static_sizes))
         }
 
 
 @dataclass(frozen=True)
 class MemoryEffects:
-    """The elements of each buffer that a nest reads and writes; None means any element."""
+    """The elements of each buffer that a nest reads and writes; None for unknown elements."""
 
     reads: Sequence[tuple[SSAValue, StridedElements | None]]
     writes: Sequence[tuple[SSAValue, StridedElements | None]]
@@ -85,8 +85,8 @@ class MemoryEffects:
         """Return whether two nests may run in any order, or concurrently."""
         return not any(
             may_overlap(a, b)
-            for own_accesses, other_accesses in ((self.writes, [*other.reads, *other.writes]), (other.writes, self.reads))
-            for (root, a), (other_root, b) in product(own_accesses, other_accesses)
+            for writes, accesses in ((self.writes, [*other.reads, *other.writes]), (other.writes, self.reads))
+            for (root, a), (other_root, b) in product(writes, accesses)
             if root is other_root
         )
 
@@ -95,7 +95,7 @@ def may_overlap(a: StridedElements | None, b: StridedElements | None) -> bool:
     """Return whether two sets of elements of one buffer may intersect."""
     if a is None or b is None:
         return True
-    for base in sorted({abs(s.stride) for s in (*a.steps, *b.steps)}, reverse=True):
+    for base in sorted({abs(s.stride) for s in (*a.ranges, *b.ranges)}, reverse=True):
         if base > 1 and (first := a.delinearize(base)) is not None and (second := b.delinearize(base)) is not None:
             if _are_disjoint(first[0], second[0]):
                 return False
@@ -114,7 +114,7 @@ def _are_disjoint(a: StridedElements, b: StridedElements) -> bool:
 
 def _strided_elements(a: AffineAccess, nest: DynamicLoopNest) -> StridedElements | None:
     """Return the elements of an access; None for symbolic strides or offsets."""
-    steps: list[StridedRange] = []
+    ranges: list[StridedRange] = []
     for t in a.terms:
         extent: Size = nest.extents[t.iterator]
         count = -(-extent // t.divisor) if isinstance(extent, int) else None
@@ -122,5 +122,5 @@ def _strided_elements(a: AffineAccess, nest: DynamicLoopNest) -> StridedElements
             count = t.modulus if count is None else min(count, t.modulus)
         if not isinstance(t.stride, int):
             return None
-        steps.append(StridedRange(t.stride, count))
-    return StridedElements(a.offset, tuple(steps)) if isinstance(a.offset, int) else None
+        ranges.append(StridedRange(t.stride, count))
+    return StridedElements(a.offset, tuple(ranges)) if isinstance(a.offset, int) else None

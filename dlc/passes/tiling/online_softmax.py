@@ -1,4 +1,4 @@
-"""Online softmax: sums weighted by exponentials of scores, minus their maximum, without a whole row of scores.
+"""Online softmax: compute sums weighted by a softmax block by block, without all scores of a row.
 
 After each block of scores x with values v, m is the maximum so far, and earlier sums are rescaled:
 
@@ -16,18 +16,17 @@ from dlc.ir import Block, SSAValue, arith, linalg, math
 from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, combiner_of, initial_fill
 from dlc.passes.tiling.masked_softmax import constant_value
 
-# Facts about a buffer: scores (elements along the rows), values derived from them, and values that are complete only after the
-# whole row.
-_SCORES, _MAXIMUM, _WEIGHTS, _SUM, _COMPLETE_LAST = "scores", "their maximum", "weights", "a sum of weights", "late"
+# Facts about a buffer: the scores, values computed from them, and values that depend on complete rows.
+_SCORES, _MAXIMUM, _WEIGHTS, _SUM, _DEFERRED = "scores", "maximum", "weights", "sum of weights", "deferred"
 
 
 @dataclass(frozen=True)
 class OnlineSoftmaxStages:
-    """The stages of a nest, by position, that run per key block, and the others.
+    """The stages of an online softmax, by position; stages that are not listed run once per key block.
 
-    `initial` are the fills of `maximum` and `sums`, and stages that read arguments alone, once per row; `deferred` are
-    those before the last sum that read complete results. `weights` reads scores as operand `score_operand` and their
-    maximum as operand `maximum_operand`.
+    `initial` run before the first block: the fills of `maximum` and `sums`, and stages that read only arguments.
+    `deferred` run after the last block: they read complete results. `weights` reads the scores as operand
+    `score_operand`, and their maximum as operand `maximum_operand`.
     """
 
     initial: tuple[int, ...]
@@ -42,24 +41,24 @@ class OnlineSoftmaxStages:
 def match_online_softmax(nest: StaticLoopNest, lane: int) -> OnlineSoftmaxStages | None:
     """Return the stages of an online softmax along `lane`; None if the nest needs whole rows."""
     stages = nest.stages
-    last = max((k for k, s in enumerate(stages) if lane in s.reductions), default=-1)
+    last_sum = max((k for k, s in enumerate(stages) if lane in s.reductions), default=-1)
     facts: dict[SSAValue, str] = {}
     scores: SSAValue | None = None
     maximum: int | None = None
     weights: tuple[int, int, int] | None = None
     sums: list[int] = []
-    early: list[int] = []
+    independent: list[int] = []
     deferred: list[int] = []
-    for k, stage in enumerate(stages[: last + 1]):
+    for k, stage in enumerate(stages[: last_sum + 1]):
         root = stage.output.root
         if isinstance(stage.op, linalg.FillOp):
             continue
         operand_facts = [None if a is None else facts.get(a.root) for a in stage.accesses[:-1]]
         if lane not in stage.dims and not any(operand_facts):
-            early.append(k)
+            independent.append(k)
         elif lane not in stage.dims:
             deferred.append(k)
-            facts[root] = _COMPLETE_LAST
+            facts[root] = _DEFERRED
         elif lane in stage.reductions:
             if operand_facts == [_SCORES] and maximum is None and _reduces(stage, nest, lane, arith.MaximumfOp, float("-inf")):
                 maximum, scores, facts[root] = k, stage.inputs[0].root, _MAXIMUM
@@ -78,14 +77,14 @@ def match_online_softmax(nest: StaticLoopNest, lane: int) -> OnlineSoftmaxStages
             facts[root] = _WEIGHTS
         else:
             return None
-    if maximum is None or weights is None or last not in sums or any(lane in s.dims for s in stages[last + 1 :]):
+    if maximum is None or weights is None or last_sum not in sums or any(lane in s.dims for s in stages[last_sum + 1 :]):
         return None
     fills = [stages.index(f) for k in (maximum, *sums) if (f := initial_fill(stages[k], nest)) is not None]
-    return OnlineSoftmaxStages(tuple(sorted([*early, *fills])), maximum, *weights, tuple(sums), tuple(deferred))
+    return OnlineSoftmaxStages(tuple(sorted([*independent, *fills])), maximum, *weights, tuple(sums), tuple(deferred))
 
 
 def _reduces(stage: NestStage, nest: StaticLoopNest, lane: int, op: type, start: float) -> bool:
-    """Return whether a stage reduces one dimension by an op, starting from its identity."""
+    """Return whether a stage reduces only `lane` by an op, starting from its identity `start`."""
     initial = initial_fill(stage, nest)
     return (
         stage.reductions == frozenset((lane,))
@@ -95,16 +94,16 @@ def _reduces(stage: NestStage, nest: StaticLoopNest, lane: int, op: type, start:
     )
 
 
-def _exponential(stage: NestStage, read: Sequence[str | None]) -> tuple[int, int] | None:
-    """Return the operands x and m of a stage that computes exp(x − m) of scores and their maximum."""
+def _exponential(stage: NestStage, operand_facts: Sequence[str | None]) -> tuple[int, int] | None:
+    """Return the positions of x and m if a stage computes exp(x − m) of scores and their maximum; else None."""
     block: Block = stage.op.regions[0].block
-    if len(read) != 2 or set(read) != {_SCORES, _MAXIMUM}:
+    if len(operand_facts) != 2 or set(operand_facts) != {_SCORES, _MAXIMUM}:
         return None
-    score_operand, maximum_operand = read.index(_SCORES), read.index(_MAXIMUM)
+    score_operand, maximum_operand = operand_facts.index(_SCORES), operand_facts.index(_MAXIMUM)
     match list(block.ops):
-        case [arith.SubfOp() as difference, math.ExpOp() | math.Exp2Op() as weight, linalg.YieldOp() as made]:
+        case [arith.SubfOp() as difference, math.ExpOp() | math.Exp2Op() as weight, linalg.YieldOp() as yield_op]:
             x, m = block.args[score_operand], block.args[maximum_operand]
-            chain = list(difference.operands) == [x, m] and weight.operands[0] is difference.result
-            return (score_operand, maximum_operand) if chain and made.operands[0] is weight.results[0] else None
+            is_chain = list(difference.operands) == [x, m] and weight.operands[0] is difference.result
+            return (score_operand, maximum_operand) if is_chain and yield_op.operands[0] is weight.results[0] else None
         case _:
             return None

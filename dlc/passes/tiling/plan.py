@@ -1,4 +1,4 @@
-"""Tile plans: how a loop nest is tiled, as a value that can be printed, compared, overridden and drawn at random."""
+"""Tile plans: the tile sizes and loop order of a loop nest, as a value to print, compare or override."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dlc.passes.tiling.online_softmax import match_online_softmax
 
 @dataclass(frozen=True)
 class FusedLoop:
-    """Stages [first, last) in common loops over parts of a tile; `steps` are (dimension, step) pairs, outermost first.
+    """Stages [first, end) that share loops over steps of a tile; `steps` are (dimension, step) pairs, outermost first.
 
-    `skips`: parts that do not affect the result are skipped. If the stages end in a masked select, these are the fully
-    masked parts; if they are one contraction, the parts of the outermost loop in which its first operand is all zeros.
+    `skips`: steps that do not affect the result are skipped. If the stages end in a masked select, these are the fully
+    masked steps; for a contraction, the steps of the outermost loop in which the first operand is all zeros.
 
-    `unmasked`: a dimension and a part size. The loop along the dimension ends after the last part of this size that is
-    not fully masked. The mask is that of the first fused loop that ends in a masked select.
+    `unmasked`: a dimension and a block size. The loop along the dimension ends after the last block that is not fully
+    masked, by the mask of the first fused loop that ends in a masked select.
     """
 
     first: int
-    last: int
+    end: int
     steps: tuple[tuple[int, int], ...]
     skips: bool = False
     unmasked: tuple[int, int] | None = None
@@ -32,7 +32,7 @@ class FusedLoop:
         skips = ", skips" if self.skips else ""
         unmasked = "" if self.unmasked is None else f", d{self.unmasked[0]} up to the last unmasked {self.unmasked[1]}"
         return (
-            f"stages {self.first} to {self.last - 1}: "
+            f"stages {self.first} to {self.end - 1}: "
             + ", ".join(f"d{d} by {step}" for d, step in self.steps)
             + skips
             + unmasked
@@ -43,11 +43,11 @@ class FusedLoop:
 class MatrixUnitTile:
     """The tile of a matrix product that a work-group computes on matrix units.
 
-    It has up to `rows` rows along the task's dimensions `along` (linearized, the outermost first), and up to `columns`
-    columns along the dimension `column`. Each warp of 32 items computes `warp_rows` by `warp_columns` of it.
+    It has up to `rows` rows along the linearized dimensions `row_dims`, the outermost first, and up to `columns` columns
+    along the dimension `column`. Each warp of 32 items computes a tile of `warp_rows` by `warp_columns`.
     """
 
-    along: tuple[int, ...]
+    row_dims: tuple[int, ...]
     column: int
     rows: int
     columns: int
@@ -59,44 +59,44 @@ class MatrixUnitTile:
         return SUBGROUP_ITEMS * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
 
     def __str__(self) -> str:
-        row_dims = " ".join(f"d{d}" for d in self.along)
+        row_dims = " ".join(f"d{d}" for d in self.row_dims)
         return f"{self.rows} ({row_dims}) × {self.columns} (d{self.column}), {self.warp_rows} × {self.warp_columns} per warp"
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Tile sizes and loop order of one loop nest. Dimensions are the nest's, sizes are in iterations, operands are positions.
+    """Tile sizes and loop order of one loop nest.
+
+    Dimensions are those of the nest, sizes are in iterations, and operands are given by position.
 
     On all targets:
-    - `grid`: for shared dimensions, the extent that one task covers; tasks run in parallel. Each task covers all of a
-      missing dimension.
-    - `register`: for shared dimensions, the register tile that all stages compute at once.
+    - `grid`: for shared dimensions, the extent that one task covers; tasks run in parallel. A task covers dimensions
+      without an entry completely.
+    - `register`: for shared dimensions, the size of the register tile.
     - `order`: the loops over register tiles inside a task, outermost first.
-    - `chunks`: for private dimensions (those of single stages), the elements computed at once; for one that is reduced
-      along contiguous memory, the number of partial results.
-    - `steps`: per stage, smaller tiles where a whole register tile would not fit the registers.
+    - `chunks`: for private dimensions (those of single stages), the step size; for a reduction along contiguous memory,
+      the number of partial results.
+    - `steps`: for some stages, smaller steps than the register tile, which would need too many registers.
 
-    A dimension without an entry in `register` or `chunks` has steps of 1 if it is shared, else it is computed at once.
+    Without an entry in `register` or `chunks`, the step is 1 along a shared dimension, the extent along a private one.
 
     Work-groups (None or empty for a CPU task, which is one thread):
     - `items`: the work-items along each dimension, outermost first. Along a shared dimension each item has its own
       register tile. Along private dimensions, all with the same number of items, the items cooperate: they compute
       interleaved chunks of a stage, and combine their partial results of a reduction.
-    - `promote`: one reduced dimension of a contraction, and the chunk of it whose operands are in local memory at a time.
+    - `promote`: one reduced dimension of a contraction, and the chunk size in which operands are copied to local memory.
     - `tiles_per_item`: with `promote`, the number of register tiles of an item along shared dimensions; the tiles of
       different items are interleaved.
-    - `matrix_tile`: with `promote`, the tile that is computed on matrix units; a group then computes its whole task at
-      once.
+    - `matrix_tile`: with `promote`, the tile that matrix units compute; the task of a group is then one such tile.
 
     Cache blocking (packed GEMM):
     - `blocks`: for dimensions of the leading reduction, the cache block size (kc). A task computes all of its register
       tiles for one block before the next block. Between blocks, accumulators are in memory; the order of additions is
       that of the unblocked sum.
     - `panels`: the operands that a task packs, one block at a time, in the order in which its tiles read them.
-    - `macro_tile`: for shared dimensions, the part of a task (mc, nc) that is computed for a block at once; operands
-      along them are packed per macro tile.
-    - `prefetch`: the operands of which register tiles prefetch the next block, or the next product of the batch if the
-      reduction is one block.
+    - `macro_tile`: for shared dimensions, the tile (mc, nc) of a task for which operands along them are packed at a time.
+    - `prefetch`: the operands to prefetch: during a cache block the next one, or during a product of a batch the next
+      product if its reduction is one block.
 
     Zeros and masks:
     - `zero_trimmed_operand`: the operand whose leading and trailing zeros along the reduction each register tile skips.
@@ -109,7 +109,7 @@ class TilePlan:
 
     Dynamic shapes:
     - `balance_threshold`: if not 0, tasks split dynamic extents evenly into as few register tiles as possible. Tiles
-      with fewer rows than this have too few accumulators to hide the FMA latency, and use two sets of them.
+      with fewer rows than this use two sets of accumulators, because one would not hide the FMA latency.
     """
 
     grid: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -146,7 +146,7 @@ class TilePlan:
             raise ValueError(f"order {self.order}: must be a permutation of the shared dimensions {sorted(shared)}")
         for d, size in self.chunks.items():
             if d in shared or d not in nest.extents or not 1 <= size <= nest.extents[d]:
-                raise ValueError(f"chunks[d{d}] = {size}: must be a dimension of a single stage with 1 ≤ size ≤ its extent")
+                raise ValueError(f"chunks[d{d}] = {size}: must be a private dimension with 1 ≤ size ≤ its extent")
         for k, steps in self.steps.items():
             for d, size in steps.items():
                 if not 0 <= k < len(nest.stages) or d not in nest.stages[k].dims or d in nest.stages[k].reductions or size < 1:
@@ -168,10 +168,14 @@ class TilePlan:
 
     def check_fused_loops(self, nest: StaticLoopNest) -> set[int]:
         """Check the fused loops; return their dimensions."""
-        done = 0
+        next_position = 0
         for fused_loop in self.fused_loops:
-            stages = nest.stages[fused_loop.first : fused_loop.last]
-            if self.items is not None or self.is_blocked or not done <= fused_loop.first < fused_loop.last <= len(nest.stages):
+            stages = nest.stages[fused_loop.first : fused_loop.end]
+            if (
+                self.items is not None
+                or self.is_blocked
+                or not next_position <= fused_loop.first < fused_loop.end <= len(nest.stages)
+            ):
                 raise ValueError(
                     f"fused loop {fused_loop}: its stages must follow those of the loop before; no items, no cache blocks"
                 )
@@ -180,16 +184,16 @@ class TilePlan:
                     raise ValueError(
                         f"fused loop {fused_loop}: d{d} must be a dimension of the nest, with 1 ≤ step ≤ its extent"
                     )
-                sums = [s for s in stages if d in s.reductions]
-                if not all(s.is_contraction or can_split(s, nest) for s in sums):
+                reductions = [s for s in stages if d in s.reductions]
+                if not all(s.is_contraction or can_split(s, nest) for s in reductions):
                     raise ValueError(f"fused loop {fused_loop}: a reduction cannot be split: it has no combiner or no identity")
-                if any(a.root in {s.output.root for s in sums} for s in stages for a in s.inputs):
+                if any(a.root in {s.output.root for s in reductions} for s in stages for a in s.inputs):
                     raise ValueError(f"fused loop {fused_loop}: a stage reads the result of a reduction before it is complete")
                 if any(t.modulus % step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
                     raise ValueError(f"fused loop {fused_loop}: the step must divide the panels of a packed operand")
                 if fused_loop.unmasked is not None and fused_loop.unmasked[0] == d and fused_loop.unmasked[1] % step:
                     raise ValueError(f"fused loop {fused_loop}: the unmasked size must be a multiple of the step")
-            done = fused_loop.last
+            next_position = fused_loop.end
         return {d for s in self.fused_loops for d, _ in s.steps}
 
     def check_online_softmax(self, nest: StaticLoopNest) -> None:
@@ -210,16 +214,14 @@ class TilePlan:
         cooperative = self.cooperative_dims(nest)
         for d in nest.dynamic_dims if self.items is not None else ():
             if d in nest.shared and (self.tile(d), self.grid.get(d)) != (1, self.group_tile(d)):
-                raise ValueError(
-                    f"grid[d{d}] = {self.grid.get(d)}: along a dynamic dimension each item of a group must have one index"
-                )
+                raise ValueError(f"grid[d{d}] = {self.grid.get(d)}: along a dynamic dimension, an item must compute one index")
             if d in cooperative and self.chunks.get(d, 1) != 1:
                 raise ValueError(f"chunks[d{d}] = {self.chunks[d]}: must be 1 for cooperating items along a dynamic dimension")
         if not cooperative:
             return
         size = self.num_cooperating_items(nest)
         if size & (size - 1) or any((self.items or {})[d] != size for d in cooperative):
-            raise ValueError(f"items {self.items}: dimensions of single stages must have equal items, a power of two")
+            raise ValueError(f"items {self.items}: private dimensions must have equal items, a power of two")
         for stage in nest.stages:
             if stage.scatter_dim in cooperative:
                 raise ValueError(f"items[d{stage.scatter_dim}]: must not be a dimension along which a stage scatters")
@@ -269,7 +271,7 @@ class TilePlan:
             raise ValueError(
                 f"matrix_tile {m}: warp tiles must be multiples of {TILE_ROWS} by {TILE_COLUMNS}, and divide the group's tile"
             )
-        if prod(self.grid[d] for d in m.along) > m.rows or self.grid[m.column] > m.columns:
+        if prod(self.grid[d] for d in m.row_dims) > m.rows or self.grid[m.column] > m.columns:
             raise ValueError(f"grid {self.grid}: exceeds matrix_tile {m}")
         if prod((self.items or {}).values()) != m.items or self.register or self.tiles_per_item:
             raise ValueError(f"items {self.items}: must be {m.items} for matrix_tile {m}, without register tiles")
@@ -290,12 +292,12 @@ class TilePlan:
         for d, size in self.macro_tile.items():
             if d not in nest.shared or not self.panels or size % self.tile(d) or size < 1:
                 raise ValueError(f"macro_tile[d{d}] = {size}: must be a multiple of the register tile, in a plan with panels")
-        in_blocks = any(size < nest.extents[d] for d, size in self.blocks.items())
+        has_blocks = any(size < nest.extents[d] for d, size in self.blocks.items())
         for k in self.prefetch:
             access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
-            plain = access is not None and all(t.is_plain for t in access.terms)
-            rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
-            if not plain or not rows or not (in_blocks or any(map(reduction.is_batch_dim, nest.shared))):
+            is_plain = access is not None and all(t.is_plain for t in access.terms)
+            is_in_rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
+            if not is_plain or not is_in_rows or not (has_blocks or any(map(reduction.is_batch_dim, nest.shared))):
                 raise ValueError(
                     f"prefetch {self.prefetch}: operand {k} must be read in rows, by a contraction with blocks or a batch"
                 )
@@ -311,7 +313,7 @@ class TilePlan:
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether the tiles of a task share work: cache blocks, packed panels, prefetches, or a scan for zeros."""
+        """True if the register tiles of a task share work: cache blocks, packed panels, prefetches, or a scan for zeros."""
         return bool(
             self.blocks
             or self.panels
@@ -325,11 +327,11 @@ class TilePlan:
         return self.register.get(d, 1)
 
     def item_tile_stride(self, d: int) -> int:
-        """Return the extent of a shared dimension that the items of a group cover with one register tile each."""
+        """Return the extent along a shared dimension of one register tile per item of a group."""
         return self.tile(d) * (self.items or {}).get(d, 1)
 
     def group_tile(self, d: int) -> int:
-        """Return the extent of a shared dimension that the items of a group, or the one thread of a task, cover at once."""
+        """Return the extent along a shared dimension that a group, or the one thread of a task, covers in one round."""
         return self.grid[d] if self.matrix_tile is not None else self.item_tile_stride(d) * self.tiles_per_item.get(d, 1)
 
     def cooperative_dims(self, nest: StaticLoopNest) -> list[int]:
@@ -368,26 +370,26 @@ class TilePlan:
         return f"{text}{steps}{items}{promote}{blocks}{zeros}{fused_loops}{online_softmax} order ({order})"
 
 
-def fitting_tile(nest: StaticLoopNest, d: int, wanted: int) -> int:
-    """Return the largest legal tile up to `wanted` along a dimension.
+def fitting_tile(nest: StaticLoopNest, d: int, max_size: int) -> int:
+    """Return the largest legal tile up to `max_size` along a dimension.
 
-    It is at most the extent, divides the panel size of a packed operand, and is a multiple or a divisor of the number of
-    times that an operand repeats each element.
+    It divides the panel size of a packed operand. If an operand repeats each element n times, it is a multiple or a
+    divisor of n.
     """
-    wanted, panel, times = min(wanted, nest.extents[d]), nest.panel_sizes.get(d), nest.repeat_counts.get(d, 1)
-    if panel is None and wanted >= times:
-        return wanted - wanted % times
-    return next(tile for tile in range(min(wanted, panel or times), 0, -1) if (panel or times) % tile == 0)
+    max_size, panel, times = min(max_size, nest.extents[d]), nest.panel_sizes.get(d), nest.repeat_counts.get(d, 1)
+    if panel is None and max_size >= times:
+        return max_size - max_size % times
+    return next(tile for tile in range(min(max_size, panel or times), 0, -1) if (panel or times) % tile == 0)
 
 
 def leading_contraction(nest: StaticLoopNest) -> NestStage | None:
-    """Return the first reduction of a nest if it is a contraction."""
+    """Return the leading reduction of a nest if it is a contraction, else None."""
     stage = leading_reduction(nest)
     return stage if stage is not None and stage.is_contraction else None
 
 
 def leading_reduction(nest: StaticLoopNest) -> NestStage | None:
-    """Return the reduction that a nest begins with, after the fill of its result.
+    """Return the first reduction of a nest, if only the fill of its result precedes it.
 
     None for other nests, and for a reduction with a private parallel dimension.
     """
@@ -407,7 +409,7 @@ def leading_reduction(nest: StaticLoopNest) -> NestStage | None:
 
 
 def promoted_stage(nest: StaticLoopNest) -> NestStage | None:
-    """Return the contraction whose operands can be promoted to local memory: the leading one, with plain operands."""
+    """Return the contraction whose operands can be promoted to local memory: a leading one of plain operands."""
     stage = leading_contraction(nest)
     if stage is None or not all(t.is_plain for a in (*stage.inputs, stage.output) for t in a.terms):
         return None
@@ -415,18 +417,18 @@ def promoted_stage(nest: StaticLoopNest) -> NestStage | None:
 
 
 def balanced_tile(extent: int, limit: int) -> int:
-    """Return the tile that covers `extent` with as few tiles of up to `limit` as possible, all of them nearly full."""
+    """Return the size of as few nearly equal tiles of up to `limit` as possible that cover `extent`."""
     return -(-extent // -(-extent // limit))
 
 
 def vector_divisor_tile(extent: int, limit: int) -> int:
-    """Return a tile like `divisor_tile`, preferring multiples of four: four adjacent elements are fetched at once."""
+    """Return a tile like `divisor_tile`, preferably a multiple of four, the elements of a vector load."""
     multiples = (tile for tile in range(limit - limit % 4, limit // 2, -4) if extent % tile == 0)
     return next(multiples, divisor_tile(extent, limit))
 
 
 def divisor_tile(extent: int, limit: int) -> int:
-    """Return the largest divisor of `extent` from half the limit to the limit; without one a balanced tile."""
+    """Return the largest divisor of `extent` between half the limit and the limit; without one, a balanced tile."""
     if extent <= limit:
         return extent
     divisors = (tile for tile in range(limit, limit // 2, -1) if extent % tile == 0)

@@ -1,4 +1,4 @@
-"""Software prefetch by register tiles: each fetches its share of a contraction's next cache block or batch entry."""
+"""Software prefetch: each register tile fetches its share of an operand's next cache block or batch entry."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dlc.passes.types import memref_of
 
 
 class NextBlockPrefetcher:
-    """Prefetch an operand's next cache block, whose rows are contiguous for each step of the reduction.
+    """Prefetch an operand's next cache block, of which each reduction step reads a contiguous row.
 
     If the reduction is one block, the rows of the next product of the batch are prefetched instead.
 
-    All register tiles that read the same columns of the operand share its rows: tile t of n prefetches ⌈rows / n⌉ of
-    them, starting at row t · ⌈rows / n⌉.
+    Register tiles that read the same columns of the operand share the prefetches: tile t of n prefetches ⌈rows / n⌉
+    rows, starting at row t · ⌈rows / n⌉.
     """
 
     def __init__(self, nest: StaticLoopNest, plan: TilePlan, stage: NestStage, k: int) -> None:
@@ -41,22 +41,22 @@ class NextBlockPrefetcher:
         blocks = (d for d in reversed(stage.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
         self.advancing_dim = next(chain(blocks, (d for d in reversed(plan.order) if stage.is_batch_dim(d))))
 
-    def prefetch_share(self, builder: OpBuilder, part: Tile, tile: Tile, block: Tile) -> None:
-        """Prefetch one register tile's share of the block after this one; `part` is the macro tile that `tile` belongs to."""
-        share: Index = 0
-        count = 1
+    def prefetch_share(self, builder: OpBuilder, macro_tile: Tile, tile: Tile, block: Tile) -> None:
+        """Prefetch one register tile's share of the block after `block`; `macro_tile` contains `tile`."""
+        share_index: Index = 0
+        num_shares = 1
         for d in self.sharing_dims:
-            tiles = -(-part[d].size // self.plan.tile(d))
-            tile_index = builder.floordiv(builder.subtract(tile[d].group_offset, part[d].tile_offset), self.plan.tile(d))
-            share = builder.add(builder.multiply(share, tiles), tile_index)
-            count *= tiles
-        rows = -(-prod(block[d].size for d in self.reduced_dims) // count)
-        first = builder.multiply(share, rows)
+            tiles = -(-macro_tile[d].size // self.plan.tile(d))
+            tile_index = builder.floordiv(builder.subtract(tile[d].group_offset, macro_tile[d].tile_offset), self.plan.tile(d))
+            share_index = builder.add(builder.multiply(share_index, tiles), tile_index)
+            num_shares *= tiles
+        rows = -(-prod(block[d].size for d in self.reduced_dims) // num_shares)
+        first = builder.multiply(share_index, rows)
         other_ranges = [range(tile[d].size) for d in self.axes if d not in (*self.reduced_dims, self.row_dim)]
         for n, *other_indices, column in product(
             range(rows), *other_ranges, range(0, tile[self.row_dim].size, self.line_elements)
         ):
-            coordinates = self.step(builder, builder.add(first, n), block)
+            coordinates = self.step_coordinates(builder, builder.add(first, n), block)
             remaining = iter(other_indices)
             for d in self.axes:
                 if d not in coordinates:
@@ -65,7 +65,7 @@ class NextBlockPrefetcher:
             indices = [builder.value(coordinates[d]) for d in self.axes]
             builder.insert(PrefetchOp.create(operands=[self.source, *indices], properties=L2_READ_HINTS))
 
-    def step(self, builder: OpBuilder, n: Index, block: Tile) -> dict[int, Index]:
+    def step_coordinates(self, builder: OpBuilder, n: Index, block: Tile) -> dict[int, Index]:
         """Return the coordinates of step n of the next block along the reduced dimensions."""
         coordinates: dict[int, Index] = {}
         for d in reversed(self.reduced_dims):

@@ -6,7 +6,7 @@
   →
     scf.for %i { %row = …;  linalg.generic (s): (s) → (s)  ins(%updates[%i]) outs(%y[%row]) { %y + %update } }
 
-Only the row with the given index changes: the code updates it directly instead of searching all r.
+Only the row at the index changes, so the code updates it directly instead of comparing the index with all r.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EQUAL = 0
 
 @dataclass(frozen=True)
 class ScatterTile:
-    """A scattering op: `iterator` counts the rows, `row` is the updated index, `element` its new value."""
+    """A scattering op: `iterator` counts rows; at each step the body stores `element` in row `row`."""
 
     iterator: int
     row: SSAValue
@@ -31,24 +31,28 @@ class ScatterTile:
 
 
 def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> ScatterTile | None:
-    """Return the scatter loop structure of an op, or None if it does not scatter."""
+    """Return the parts of a scattering op, or None for other ops."""
     if not isinstance(op, linalg.GenericOp):
         return None
     body = op.body.block
-    accumulated, last = body.args[-1], body.last_op
-    select = last.operands[0].owner if last is not None and last.operands else None
-    if not isinstance(select, arith.SelectOp) or select.rhs is not accumulated:
+    accumulator, yield_op = body.args[-1], body.last_op
+    select = yield_op.operands[0].owner if yield_op is not None and yield_op.operands else None
+    if not isinstance(select, arith.SelectOp) or select.rhs is not accumulator:
         return None
-    hit = select.cond.owner
-    if not isinstance(hit, arith.CmpiOp) or hit.predicate.value.data != _EQUAL or not isinstance(hit.lhs.owner, linalg.IndexOp):
+    comparison = select.cond.owner
+    if (
+        not isinstance(comparison, arith.CmpiOp)
+        or comparison.predicate.value.data != _EQUAL
+        or not isinstance(comparison.lhs.owner, linalg.IndexOp)
+    ):
         return None
-    iterator = hit.lhs.owner.dim.value.data
+    iterator = comparison.lhs.owner.dim.value.data
     is_parallel = op.iterator_types.data[iterator] == IteratorTypeAttr.parallel()
-    return ScatterTile(iterator, hit.rhs, select.lhs) if is_parallel and _is_uniform(op, hit.rhs) else None
+    return ScatterTile(iterator, comparison.rhs, select.lhs) if is_parallel and _is_uniform(op, comparison.rhs) else None
 
 
 def _is_uniform(op: linalg.GenericOp, value: SSAValue) -> bool:
-    """Return whether a value of the body is the same for all elements that one step of the reduction writes."""
+    """Return whether a value of the body is the same for all elements that one reduction step writes."""
     if isinstance(value.owner, Block):
         if value.owner is not op.body.block or value is op.body.block.args[-1]:
             return value.owner is not op.body.block
@@ -62,34 +66,34 @@ def _is_uniform(op: linalg.GenericOp, value: SSAValue) -> bool:
 def split(
     op: linalg.GenericOp, scatter: ScatterTile, builder: OpBuilder, load: Callable[[int], SSAValue]
 ) -> tuple[SSAValue, Region]:
-    """Return the row index of one step of a scatter, computed by `builder`, and a body that computes the new elements.
+    """Split one step of a scatter: return the row index, computed by `builder`, and a body for the new elements of the row.
 
     `load` returns the element of an operand, by position, that the step reads.
     """
     region = op.body.clone()
     body = region.block
     copies = dict(zip((*op.body.block.args, *_results(op.body.block)), (*body.args, *_results(body)), strict=True))
-    computed_outside: dict[SSAValue, SSAValue] = {}
+    hoisted: dict[SSAValue, SSAValue] = {}
 
-    def computed(value: SSAValue) -> SSAValue:
+    def hoist(value: SSAValue) -> SSAValue:
         if value not in copies:
             return value
-        if value not in computed_outside:
+        if value not in hoisted:
             if isinstance(value.owner, Block):
-                computed_outside[value] = load(op.body.block.args.index(value))
+                hoisted[value] = load(op.body.block.args.index(value))
             else:
-                operands = {v: computed(v) for v in value.owner.operands}
-                computed_outside[value] = builder.op(value.owner.clone(operands), value.name_hint)
-        return computed_outside[value]
+                operands = {v: hoist(v) for v in value.owner.operands}
+                hoisted[value] = builder.op(value.owner.clone(operands), value.name_hint)
+        return hoisted[value]
 
-    row = computed(scatter.row)
-    last = body.last_op
-    assert last is not None
-    # An element that is the same everywhere may be defined outside of the body.
-    last.operands = [copies.get(scatter.element, scatter.element)]
+    row = hoist(scatter.row)
+    yield_op = body.last_op
+    assert yield_op is not None
+    # The new element may be defined outside of the body.
+    yield_op.operands = [copies.get(scatter.element, scatter.element)]
     for value, copy in copies.items():
         if copy.first_use and not isinstance(value.owner, linalg.IndexOp) and _is_uniform(op, value):
-            copy.replace_all_uses_with(computed(value))
+            copy.replace_all_uses_with(hoist(value))
     for dead in reversed(list(body.ops)):
         if dead.results and not any(r.first_use for r in dead.results):
             dead.detach()

@@ -1,4 +1,4 @@
-"""The shift of an online softmax, and the rescaling of earlier sums after a block with a larger maximum."""
+"""Rescale the sums of an online softmax after a block with a larger maximum."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dlc.passes.types import memref_of
 
 
 class SoftmaxRescaling:
-    """The running maximum of each row's scores, clamped to the lowest finite value.
+    """The shift of each row: the running maximum of its scores, clamped to the lowest finite value.
 
-    If all scores so far are -∞ their weights are exp(-∞) = 0, as if finite scores had preceded them.
+    If all scores so far are -∞, their weights are exp(-∞) = 0, as for scores that are far below the maximum.
     """
 
     def __init__(self, tile_body: TileBody, online_softmax: OnlineSoftmaxStages, builder: OpBuilder) -> None:
@@ -38,16 +38,20 @@ class SoftmaxRescaling:
             builder.alloca(self.element, memref_of(maximum.buffer).get_shape(), n) for n in ("base", "factor")
         )
         fill(builder, self.lowest, self.shift)
-        tile_body.copies[self.weights.op, online_softmax.maximum_operand] = partial(self.window, self.shift)
+        tile_body.copies[self.weights.op, online_softmax.maximum_operand] = partial(self.row_view, self.shift)
 
-    def window(self, buffer: SSAValue, builder: OpBuilder, tile: Tile) -> BufferView:
-        return self.tile_body.window(
+    def row_view(self, buffer: SSAValue, builder: OpBuilder, tile: Tile) -> BufferView:
+        """Return the view of a buffer with one element per row."""
+        return self.tile_body.subview(
             builder, buffer, [(d, IterationRange(tile[d].tile_offset, tile[d].size)) for d in self.dims]
         )
 
     def rescale(self, builder: OpBuilder, tile: Tile) -> None:
-        """factor = exp(shift − max(maximum, lowest));  shift = max(maximum, lowest);  sum = sum · factor, for all sums."""
-        maximum, axes = self.tile_body.operand(builder, self.maximum, len(self.maximum.accesses) - 1, tile)
+        """Update the shift, and rescale all sums by the quotient of the old and new weights.
+
+        factor = exp(shift − max(maximum, lowest));  shift = max(maximum, lowest);  sum = sum · factor
+        """
+        maximum, axes = self.tile_body.operand_view(builder, self.maximum, len(self.maximum.accesses) - 1, tile)
         maps, reductions = [AffineMap.identity(len(axes))] * 3, [False] * len(axes)
         generic(builder, [self.shift, maximum, self.factor], maps, reductions, self.body(builder, 3, self.rescaling_factor))
         generic(builder, [maximum, self.shift], maps[:2], reductions, self.body(builder, 2, self.clamped_maximum))
@@ -55,39 +59,40 @@ class SoftmaxRescaling:
             self.scale_sum(builder, k, tile)
 
     def scale_sum(self, builder: OpBuilder, k: int, tile: Tile) -> None:
-        """Multiply a sum by the factors of its rows, in the steps in which it was filled."""
+        """Multiply a sum by the factors of its rows, in loops with the steps of its initial fill."""
         nest = self.tile_body.nest
         stage = nest.stages[k]
-        filled = initial_fill(stage, nest)
-        assert filled is not None
-        initial = nest.stages.index(filled)
+        fill_stage = initial_fill(stage, nest)
+        assert fill_stage is not None
+        fill_position = nest.stages.index(fill_stage)
         loops = [
             step
-            for s in self.tile_body.plan.fused_loops
-            if s.first <= initial < s.last
-            for step in s.steps
-            if step[0] in filled.dims
+            for fused_loop in self.tile_body.plan.fused_loops
+            if fused_loop.first <= fill_position < fused_loop.end
+            for step in fused_loop.steps
+            if step[0] in fill_stage.dims
         ]
-        for body_builder, part in _parts(builder.with_location(stage.op.location), tile, loops):
-            target, axes = self.tile_body.operand(body_builder, stage, len(stage.accesses) - 1, part)
-            factor, rows = self.window(self.factor, body_builder, part)
+        for body_builder, step_tile in _nested_steps(builder.with_location(stage.op.location), tile, loops):
+            target, axes = self.tile_body.operand_view(body_builder, stage, len(stage.accesses) - 1, step_tile)
+            factor, rows = self.row_view(self.factor, body_builder, step_tile)
             maps = [
                 AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in result_dims))
                 for result_dims in (rows, axes)
             ]
             generic(body_builder, [factor, target], maps, [False] * len(axes), self.body(body_builder, 2, _product))
 
-    def body(self, builder: OpBuilder, operands: int, formula: Callable[[OpBuilder, Sequence[SSAValue]], SSAValue]) -> Region:
-        region = Region(Block(arg_types=[self.element] * operands))
-        inside = builder.inside(region.block)
-        inside.insert(linalg.YieldOp(formula(inside, region.block.args)))
+    def body(self, builder: OpBuilder, num_args: int, formula: Callable[[OpBuilder, Sequence[SSAValue]], SSAValue]) -> Region:
+        """Return a body with `num_args` arguments that yields a formula of them."""
+        region = Region(Block(arg_types=[self.element] * num_args))
+        body_builder = builder.at_block_end(region.block)
+        body_builder.insert(linalg.YieldOp(formula(body_builder, region.block.args)))
         return region
 
     def clamped_maximum(self, builder: OpBuilder, x: Sequence[SSAValue]) -> SSAValue:
         return builder.op(arith.MaximumfOp(x[0], self.lowest))
 
     def rescaling_factor(self, builder: OpBuilder, x: Sequence[SSAValue]) -> SSAValue:
-        """Return the weight, relative to the new maximum, of a score that equals the old shift."""
+        """Return exp(shift − new maximum), computed by the formula of the weights."""
         shift, maximum, _ = x
         block = self.weights.op.regions[0].block
         values: dict[SSAValue, SSAValue] = dict(zip(block.args, x, strict=True))
@@ -105,11 +110,11 @@ def _product(builder: OpBuilder, x: Sequence[SSAValue]) -> SSAValue:
     return builder.op(arith.MulfOp(x[0], x[1]))
 
 
-def _parts(builder: OpBuilder, tile: Tile, loops: Sequence[tuple[int, int]]) -> Iterator[tuple[OpBuilder, Tile]]:
-    """Yield each part of a tile."""
+def _nested_steps(builder: OpBuilder, tile: Tile, loops: Sequence[tuple[int, int]]) -> Iterator[tuple[OpBuilder, Tile]]:
+    """Emit nested loops over a tile; yield the ranges of each step."""
     if not loops:
         yield builder, tile
         return
     (d, step), *inner_loops = loops
     for body_builder, step_range in steps(builder, tile[d], step, f"j{d}"):
-        yield from _parts(body_builder, {**tile, d: step_range}, inner_loops)
+        yield from _nested_steps(body_builder, {**tile, d: step_range}, inner_loops)

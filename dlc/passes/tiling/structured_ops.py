@@ -1,4 +1,4 @@
-"""Queries on structured ops: their maps and iterators, and the loads of their bodies."""
+"""Queries on structured ops: indexing maps, iterators, and the loads of their bodies."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dlc.errors import UnsupportedError
 from dlc.ir import AffineDimExpr, AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, linalg, memref
 from dlc.passes.types import memref_of
 
-# Attribute of a contraction: use two accumulators per sum, for the first and the second half of the reduction.
+# Attribute of a contraction: it has two accumulators per sum, for the first and the second half of the reduction.
 TWO_ACCUMULATORS = "dl.two_accumulators"
-# Attribute of an op: it adds a single step of a reduction to accumulators.
+# Attribute of an op: it adds only one step of a reduction to the accumulators.
 ONE_STEP = "dl.one_step"
 
 StructuredOp = linalg.GenericOp | linalg.FillOp
 
 
 def has_indirect_loads_in_body(op: Operation) -> bool:
-    """Return whether the body loads from memory at indices that are not constant: such a body runs element by element."""
+    """Return whether the body loads from memory at computed indices; such a body is not vectorized by default."""
     loads = (o for o in op.regions[0].block.ops if isinstance(o, memref.LoadOp))
     return any(not isinstance(index.owner, arith.ConstantOp) for load in loads for index in load.indices)
 
@@ -44,7 +44,7 @@ def contiguous_load_iterator(op: Operation) -> int | None:
 
 
 def loads_contiguously(load: memref.LoadOp, varying: Container[SSAValue]) -> bool:
-    """Return whether only the last index varies, as an iterator plus an offset, over contiguous memory."""
+    """Return whether a load varies only in its last index, which is an iterator plus an offset, over contiguous memory."""
     *outer, last = load.indices
     if any(i in varying for i in outer) or strides_of(load.memref)[-1] != 1:
         return False
@@ -54,7 +54,7 @@ def loads_contiguously(load: memref.LoadOp, varying: Container[SSAValue]) -> boo
 
 
 def is_read(op: StructuredOp, k: int) -> bool:
-    """Return whether the body uses operand `k`: an operand may only define iterator extents, such as a window's shape."""
+    """Return whether the body uses operand `k`; an operand may be present only to define iterator extents."""
     return op.regions[0].block.args[k].first_use is not None
 
 
@@ -70,17 +70,16 @@ _REDUCTION = IteratorTypeAttr.reduction()
 
 
 def reduction_iterators(op: StructuredOp) -> list[bool]:
-    """Return for each iterator whether it is reduced."""
+    """Return for each iterator whether it is a reduction."""
     if isinstance(op, linalg.FillOp):
         return [False] * len(memref_of(op.outputs[0]).get_shape())
     return [t == _REDUCTION for t in op.iterator_types]
 
 
 def iterator_extents(op: StructuredOp) -> list[Size]:
-    """Return the extent of each iterator, from the shapes that plain map results index.
+    """Return the extent of each iterator, from the shapes of the operands.
 
-    An iterator that no operand indexes by itself (only inside a sum or a division) has no extent: lowering makes none,
-    as in MLIR, where these loops would have no bounds.
+    Raises UnsupportedError for an iterator that no operand uses as a plain index, as MLIR does: the loop has no bounds.
     """
     maps = operand_maps(op)
     extents: list[Size] = [-1] * maps[0].num_dims

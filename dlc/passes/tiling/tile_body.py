@@ -1,4 +1,4 @@
-"""The body of a register tile: the stages of a nest as structured ops on subviews of their operands."""
+"""The body of a register tile: the stages of a nest, as structured ops on subviews of their operands."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ _MAX_UNROLLED_REDUCTION_STEPS = 64
 
 @dataclass(frozen=True)
 class LocalBuffer:
-    """A local buffer of a tile body and the dimensions of its axes; `shared` by the items of a group, or private."""
+    """A local buffer and the dimensions of its axes; `shared` by the items of a group, or private to an item."""
 
     buffer: SSAValue
     dims: tuple[int, ...]
     shared: bool = False
 
-    def start(self, r: IterationRange) -> Index:
+    def offset_of(self, r: IterationRange) -> Index:
+        """Return the offset of a range in the buffer."""
         return r.group_offset if self.shared else r.tile_offset
 
 
@@ -66,7 +67,7 @@ Continuation: TypeAlias = Callable[[OpBuilder, Tile], None]
 class TileBody:
     """All stages on one register tile, with local buffers of the tile's size.
 
-    `dynamic_extents` are the symbolic extents of dimensions of single stages.
+    `dynamic_extents` are the symbolic extents of private dimensions.
     """
 
     def __init__(
@@ -78,17 +79,17 @@ class TileBody:
         full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
         self.tile: Tile = {**full_ranges, **tile}
         self.local_buffers: dict[SSAValue, LocalBuffer] = {}
-        # Operands (op, position) that are read from a packed copy, and the function that returns its view.
+        # For operands (op, position) that are read from a packed copy: the function that returns the copy's view.
         self.copies: dict[tuple[Operation, int], Callable[[OpBuilder, Tile], BufferView]] = {}
         self.views: dict[tuple[Any, ...], SSAValue] = {}
-        # Dimensions of which reductions need only a part: first index, end, step.
+        # For dimensions of which reductions need only a part: first index, end, step.
         self.spans: Mapping[int, tuple[Index, Index, int]] = {}
-        # Reductions whose accumulator is filled right before them, and the initial value.
+        # The initial value of reductions whose accumulator is filled immediately before.
         self.initial_values: dict[Operation, SSAValue] = {}
 
     def run(self, builder: OpBuilder) -> None:
         self.allocate(builder)
-        self.stages(builder, self.nest.stages, self.tile)
+        self.emit_stages(builder, self.nest.stages, self.tile)
 
     def allocate(self, builder: OpBuilder) -> None:
         """Allocate the local buffers of the nest; with an online softmax they hold one key block."""
@@ -99,15 +100,16 @@ class TileBody:
             else:
                 self.make_local(builder, root, {d: r.size for d, r in self.tile.items()} | dict(online_softmax))
 
-    def stages(self, builder: OpBuilder, stages: Sequence[NestStage], tile: Tile) -> None:
+    def emit_stages(self, builder: OpBuilder, stages: Sequence[NestStage], tile: Tile) -> None:
+        """Emit stages in order; an initial fill and its reduction become one op with an initial value."""
         for stage, following in zip(stages, [*stages, None][1:], strict=True):
-            if following is not None and self.is_fill_of(stage, following, tile):
+            if following is not None and self.is_fill_for(stage, following, tile):
                 self.initial_values[following.op] = stage.op.operands[0]
             else:
-                self.stage(builder.with_location(stage.op.location), stage, {d: tile[d] for d in stage.dims if d >= 0})
+                self.emit_stage(builder.with_location(stage.op.location), stage, {d: tile[d] for d in stage.dims if d >= 0})
 
-    def is_fill_of(self, stage: NestStage, following: NestStage, tile: Tile) -> bool:
-        """Return whether a stage only fills the accumulator of the following one, so that both run in the same steps."""
+    def is_fill_for(self, stage: NestStage, following: NestStage, tile: Tile) -> bool:
+        """Return whether a stage only fills the accumulator of the following one, and both run in the same steps."""
         if not isinstance(stage.op, linalg.FillOp) or following.output.root is not stage.output.root:
             return False
         return following.scatter_dim is None and following.reductions.isdisjoint(
@@ -115,32 +117,32 @@ class TileBody:
         )
 
     def requested_steps(self, stage: NestStage, tile: Tile) -> dict[int, int]:
-        """Return the steps that the plan requests for a stage on a tile."""
+        """Return the step sizes that the plan requests for a stage on a tile."""
         stage_steps = self.plan.steps.get(self.nest.stages.index(stage), {})
         single_steps = dict.fromkeys(self.dynamic_extents, 1)
         requested = {**single_steps, **self.plan.chunks, **stage_steps}
         stage_dims = [d for d in requested if d in stage.dims and d != stage.scatter_dim]
-        # A row that is computed at once has partial results, too.
+        # A row that one step computes also has partial results.
         partial = {d for d in stage_dims if d in stage.reductions and requested[d] > 1}
         return {d: requested[d] for d in stage_dims if requested[d] < tile[d].size or d in self.dynamic_extents or d in partial}
 
-    def parts(self, builder: OpBuilder, tile: Tile, d: int, step: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
-        """Yield each part of `step` iterations along a dimension of a stage, and the remainder."""
+    def step_ranges(self, builder: OpBuilder, tile: Tile, d: int, step: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
+        """Yield the steps of a dimension of a stage, and the remainder."""
         if d not in self.dynamic_extents:
             return steps(builder, tile[d], step, f"j{d}")
         extent = self.dynamic_extents[d]
         return dynamic_steps(builder, tile[d], builder.size(extent), step, is_multiple(extent, step), f"j{d}")
 
-    def stage(self, builder: OpBuilder, stage: NestStage, tile: Tile) -> None:
+    def emit_stage(self, builder: OpBuilder, stage: NestStage, tile: Tile) -> None:
         """Emit a stage on a tile, in the steps that the plan requests."""
         requested_steps = self.requested_steps(stage, tile)
         if stage.scatter_dim is not None:
-            self.scatter(builder, stage, tile, [d for d in stage.dims if d in stage.reductions])
+            self.emit_scatter(builder, stage, tile, [d for d in stage.dims if d in stage.reductions])
             return
         spanned = next((d for d in self.spans if d in stage.reductions), None)
         split = next((d for d in requested_steps if d in stage.reductions), None)
         if spanned is not None:
-            target = self.operand(builder, stage, len(stage.op.operands) - 1, tile)
+            target = self.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
             first, end, step = self.spans[spanned]
             step_ranges = steps_between(builder, tile[spanned], step, first, end, f"k{spanned}")
             self.split_reduction(builder, stage, tile, spanned, target, step_ranges)
@@ -148,38 +150,38 @@ class TileBody:
             in_order = sorted(requested_steps.items(), key=lambda w: (w[0] in stage.reductions, w[1]))
             self.reduce_dynamic_extents(builder, stage, tile, in_order)
         elif split is not None:
-            target = self.operand(builder, stage, len(stage.op.operands) - 1, tile)
+            target = self.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
             self.split_reduction(
                 builder, stage, tile, split, target, steps(builder, tile[split], requested_steps[split], f"j{split}")
             )
         else:
-            self.loop_over_steps(builder, stage, tile, list(requested_steps.items()))
+            self.emit_in_steps(builder, stage, tile, list(requested_steps.items()))
 
-    def loop_over_steps(
+    def emit_in_steps(
         self, builder: OpBuilder, stage: NestStage, tile: Tile, requested_steps: Sequence[tuple[int, int]]
     ) -> None:
-        """Loop over parts of the tile that are computed at once."""
+        """Emit nested loops over the steps of a tile, with the stage inside."""
         if not requested_steps:
-            self.emit(builder, stage, tile)
+            self.emit_op(builder, stage, tile)
             return
         (d, step), *inner_steps = requested_steps
-        for body_builder, step_range in self.parts(builder, tile, d, step):
-            self.loop_over_steps(body_builder, stage, {**tile, d: step_range}, inner_steps)
+        for body_builder, step_range in self.step_ranges(builder, tile, d, step):
+            self.emit_in_steps(body_builder, stage, {**tile, d: step_range}, inner_steps)
 
     def reduce_dynamic_extents(
         self, builder: OpBuilder, stage: NestStage, tile: Tile, requested_steps: Sequence[tuple[int, int]]
     ) -> None:
-        """Emit a reduction with dynamic extents: loop over parallel dimensions, then reduce the last one in partial results."""
+        """Emit a reduction with dynamic extents: loops over parallel dimensions, and partial results along the last one."""
         (d, step), *inner_steps = requested_steps
         if not inner_steps and can_split(stage, self.nest):
-            target = self.operand(builder, stage, len(stage.op.operands) - 1, tile)
-            self.split_reduction(builder, stage, tile, d, target, self.parts(builder, tile, d, step))
+            target = self.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
+            self.split_reduction(builder, stage, tile, d, target, self.step_ranges(builder, tile, d, step))
             return
-        for body_builder, step_range in self.parts(builder, tile, d, step):
+        for body_builder, step_range in self.step_ranges(builder, tile, d, step):
             if inner_steps:
                 self.reduce_dynamic_extents(body_builder, stage, {**tile, d: step_range}, inner_steps)
             else:
-                self.emit(body_builder, stage, {**tile, d: step_range})
+                self.emit_op(body_builder, stage, {**tile, d: step_range})
 
     def split_reduction(
         self,
@@ -188,21 +190,21 @@ class TileBody:
         tile: Tile,
         d: int,
         target: BufferView,
-        parts: Iterator[tuple[OpBuilder, IterationRange]],
+        step_ranges: Iterator[tuple[OpBuilder, IterationRange]],
     ) -> None:
-        """Emit a reduction along contiguous memory with `chunk` partial results, combined at the end.
+        """Emit a reduction along contiguous memory with `chunk` partial results, which are combined at the end.
 
         p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
 
-        A remainder has partial results of its own: vectors of a full chunk, written in part, would be read as a whole.
+        A remainder has separate partial results, so that all vectors in `p` are written and read as a whole.
         """
         width = min(self.num_partial_results(d), tile[d].size)
         result_dims = [t for t in target[1] if tile[t].size > 1]
-        partial = self.partial(builder, stage, tile, result_dims, width)
-        for body_builder, step_range in parts:
+        partial = self.allocate_partials(builder, stage, tile, result_dims, width)
+        for body_builder, step_range in step_ranges:
             if body_builder.block is builder.block and 1 < step_range.size < width:
-                remainder_partial = self.partial(body_builder, stage, tile, result_dims, step_range.size)
-                self.emit(
+                remainder_partial = self.allocate_partials(body_builder, stage, tile, result_dims, step_range.size)
+                self.emit_op(
                     body_builder,
                     stage,
                     {**tile, d: step_range},
@@ -210,90 +212,99 @@ class TileBody:
                 )
                 combine(body_builder, stage, (remainder_partial, [*result_dims, d]), target)
                 continue
-            window, axes = partial, result_dims
+            step_view, axes = partial, result_dims
             if width > 1:
                 sizes = (*(tile[t].size for t in result_dims), step_range.size)
-                window = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
+                step_view = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
                 axes = [*result_dims, d] if step_range.size > 1 else result_dims
-            self.emit(body_builder, stage, {**tile, d: step_range}, {len(stage.op.operands) - 1: (window, axes)})
+            self.emit_op(body_builder, stage, {**tile, d: step_range}, {len(stage.op.operands) - 1: (step_view, axes)})
         combine(builder, stage, (partial, [*result_dims, d] if width > 1 else result_dims), target)
 
     def num_partial_results(self, d: int) -> int:
-        """Return the number of partial results per result along a reduced dimension."""
+        """Return the number of partial results per element along a reduced dimension."""
         return self.plan.chunks.get(d, 1)
 
-    def partial(self, builder: OpBuilder, stage: NestStage, tile: Tile, result_dims: Sequence[int], width: int) -> SSAValue:
-        """Allocate and initialize partial results: `width` for each element along the dimensions `result_dims`."""
+    def allocate_partials(
+        self, builder: OpBuilder, stage: NestStage, tile: Tile, result_dims: Sequence[int], width: int
+    ) -> SSAValue:
+        """Allocate and initialize `width` partial results for each element along `result_dims`."""
         shape = (*(tile[t].size for t in result_dims), *([width] if width > 1 else []))
         partial = builder.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
         fill(builder, identity_of(stage, self.nest), partial)
         return partial
 
-    def scatter(self, builder: OpBuilder, stage: NestStage, tile: Tile, dims: Sequence[int]) -> None:
-        """Emit a scatter step by step, each on the row that its index selects."""
+    def emit_scatter(self, builder: OpBuilder, stage: NestStage, tile: Tile, dims: Sequence[int]) -> None:
+        """Emit a scatter, one reduction step at a time, on the row that the step's index selects."""
         for d in dims[:1]:
-            for body_builder, step_range in self.parts(builder, tile, d, 1):
-                self.scatter(body_builder, stage, {**tile, d: step_range}, dims[1:])
+            for body_builder, step_range in self.step_ranges(builder, tile, d, 1):
+                self.emit_scatter(body_builder, stage, {**tile, d: step_range}, dims[1:])
             return
-        scatter, rows = scatter_of(stage.op), stage.scatter_dim
-        assert isinstance(stage.op, linalg.GenericOp) and scatter is not None and rows is not None
+        scatter, row_dim = scatter_of(stage.op), stage.scatter_dim
+        assert isinstance(stage.op, linalg.GenericOp) and scatter is not None and row_dim is not None
 
         def load(k: int) -> SSAValue:
-            window, _ = self.operand(builder, stage, k, tile)
-            return builder.op(memref.LoadOp.get(window, []))
+            view, _ = self.operand_view(builder, stage, k, tile)
+            return builder.op(memref.LoadOp.get(view, []))
 
         row, body = split_scatter(stage.op, scatter, builder, load)
         op = linalg.GenericOp.create(operands=stage.op.operands, properties=stage.op.properties, regions=[body])
-        self.emit(builder, replace(stage, op=op, reductions=frozenset()), {**tile, rows: IterationRange(row, 1, row, row)})
+        self.emit_op(
+            builder, replace(stage, op=op, reductions=frozenset()), {**tile, row_dim: IterationRange(row, 1, row, row)}
+        )
         op.erase()
 
-    def emit(self, builder: OpBuilder, stage: NestStage, tile: Tile, windows: Mapping[int, BufferView] | None = None) -> None:
-        """Emit the stage's op on the subviews of its operands under the tile; `windows` replace operands, by position."""
-        windows = windows or {}
+    def emit_op(
+        self, builder: OpBuilder, stage: NestStage, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
+    ) -> None:
+        """Emit the stage's op on the views of its operands that a tile covers; `operand_views` replaces some, by position."""
+        operand_views = operand_views or {}
         dims = [d for d in stage.dims if d >= 0 and tile[d].size > 1]
         operands: list[SSAValue] = []
         maps: list[AffineMap] = []
-        output: Sequence[int] = ()
+        axes: Sequence[int] = ()
         for k, operand in enumerate(stage.op.operands):
-            view, output = operand, list[int]()
+            view, axes = operand, list[int]()
             if isinstance(operand.type, MemRefType):
-                view, output = windows[k] if k in windows else self.operand(builder, stage, k, tile)
+                view, axes = operand_views[k] if k in operand_views else self.operand_view(builder, stage, k, tile)
             operands.append(view)
             sizes = memref_of(view).get_shape() if isinstance(view.type, MemRefType) else ()
-            repeated = (tile[d].size // size for d, size in zip(output, sizes, strict=True))
+            repeat_counts = (tile[d].size // size for d, size in zip(axes, sizes, strict=True))
             maps.append(
-                AffineMap(len(dims), 0, tuple(_repeated_index(dims.index(d), n) for d, n in zip(output, repeated, strict=True)))
+                AffineMap(
+                    len(dims), 0, tuple(_repeated_index(dims.index(d), n) for d, n in zip(axes, repeat_counts, strict=True))
+                )
             )
-        lane = output[-1] if output else None
+        lane = axes[-1] if axes else None
         if lane is not None and any(_has_dynamic_stride(v, m, dims.index(lane)) for v, m in zip(operands, maps, strict=True)):
             for body_builder, index in steps(builder, IterationRange(0, tile[lane].size), 1, f"j{lane}"):
-                element_windows = {k: slice_at(body_builder, window, lane, index.offset) for k, window in windows.items()}
-                self.emit(body_builder, stage, {**tile, lane: tile[lane].part(body_builder, index.offset, 1)}, element_windows)
+                element_views = {k: slice_at(body_builder, view, lane, index.offset) for k, view in operand_views.items()}
+                self.emit_op(
+                    body_builder, stage, {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}, element_views
+                )
             return
         if isinstance(stage.op, linalg.FillOp):
             fill(builder, operands[0], operands[1])
             return
-        product = None if windows else match_constant_matrix_product(stage, self.nest)
+        product = None if operand_views else match_constant_matrix_product(stage, self.nest)
         if product is not None and product.shape == (tile[product.row].size, tile[product.column].size):
-            self.emit_constant_matrix_product(builder, stage, tile, product, [d for d in output if d != product.row])
+            self.emit_constant_matrix_product(builder, stage, tile, product, [d for d in axes if d != product.row])
             return
         if stage.op in self.initial_values:
             fill(builder, self.initial_values[stage.op], operands[-1])
         # A dimension along which the output has partial results is not reduced here.
-        reduced = [d in stage.reductions and d not in output for d in dims]
+        reduced = [d in stage.reductions and d not in axes for d in dims]
         body = _clone_body(builder, stage, tile, dims)
-        op, last = generic(builder, operands, maps, reduced, body), body.block.last_op
+        op, yield_op = generic(builder, operands, maps, reduced, body), body.block.last_op
         if stage.reductions and all(tile[d].size == 1 for d in stage.reductions):
             op.attributes[ONE_STEP] = UnitAttr()
-        adds = last is not None and isinstance(last.operands[0].owner, arith.AddfOp)
-        # A stage may have none of these dimensions, such as a copy of weights.
-        rows = prod(tile[d].size for d in self.plan.register if d in self.nest.dynamic_dims and d in tile)
-        if adds and stage.is_contraction and rows < self.plan.balance_threshold:
+        is_sum = yield_op is not None and isinstance(yield_op.operands[0].owner, arith.AddfOp)
+        dynamic_rows = prod(tile[d].size for d in self.plan.register if d in self.nest.dynamic_dims and d in tile)
+        if is_sum and stage.is_contraction and dynamic_rows < self.plan.balance_threshold:
             op.attributes[TWO_ACCUMULATORS] = UnitAttr()
-        read = [k for k in windows if k < len(stage.op.operands) - 1]
+        replaced_inputs = [k for k in operand_views if k < len(stage.op.operands) - 1]
         if (
             self.plan.items is not None
-            and not read
+            and not replaced_inputs
             and 1 < prod(tile[d].size for d in stage.reductions) <= _MAX_UNROLLED_REDUCTION_STEPS
         ):
             # Unrolled global loads are issued together.
@@ -302,18 +313,18 @@ class TileBody:
     def emit_constant_matrix_product(
         self, builder: OpBuilder, stage: NestStage, tile: Tile, product: ConstantMatrixProduct, dims: Sequence[int]
     ) -> None:
-        """Emit a product with a constant matrix for all elements of `dims`, with shared subexpressions first.
+        """Emit a product with a constant matrix for all elements of `dims`: first the common subexpressions, then the rows.
 
-        Their buffers have the tile's size; store forwarding turns them into values.
+        Subexpressions are stored in buffers of the tile's size; store forwarding turns these into registers.
         """
         subexpressions, rows = factor_common_terms(product.matrix)
         shape, identity = tuple(tile[d].size for d in dims), AffineMap.identity(len(dims))
-        read = {k for terms in (*subexpressions, *rows) for k, _ in terms}
+        read_values = {k for terms in (*subexpressions, *rows) for k, _ in terms}
         values: dict[int, SSAValue] = {}
 
-        def add_up(terms: LinearCombination, window: BufferView) -> None:
-            operands = [*(values[k] for k, _ in terms), window[0]]
-            maps = [*(identity for _ in terms), AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in window[1]))]
+        def add_up(terms: LinearCombination, target: BufferView) -> None:
+            operands = [*(values[k] for k, _ in terms), target[0]]
+            maps = [*(identity for _ in terms), AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in target[1]))]
             generic(
                 builder, operands, maps, [False] * len(dims), linear_combination_body(terms, product.element, builder.constants)
             )
@@ -323,17 +334,17 @@ class TileBody:
             return values[k], dims
 
         for k in range(product.shape[1]):
-            if k in read:
-                product_tile = {**tile, product.column: tile[product.column].part(builder, k, 1)}
-                copy(builder, self.operand(builder, stage, 0, product_tile), buffer(k))
+            if k in read_values:
+                product_tile = {**tile, product.column: tile[product.column].subrange(builder, k, 1)}
+                copy(builder, self.operand_view(builder, stage, 0, product_tile), buffer(k))
         for k, terms in enumerate(subexpressions, product.shape[1]):
             add_up(terms, buffer(k))
         for r, terms in enumerate(rows):
-            product_tile = {**tile, product.row: tile[product.row].part(builder, r, 1)}
-            add_up(terms, self.operand(builder, stage, len(stage.op.operands) - 1, product_tile))
+            product_tile = {**tile, product.row: tile[product.row].subrange(builder, r, 1)}
+            add_up(terms, self.operand_view(builder, stage, len(stage.op.operands) - 1, product_tile))
 
-    def operand(self, builder: OpBuilder, stage: NestStage, k: int, tile: Tile) -> BufferView:
-        """Return the subview of an operand under the tile, and the dimension of each of its axes of size > 1."""
+    def operand_view(self, builder: OpBuilder, stage: NestStage, k: int, tile: Tile) -> BufferView:
+        """Return the view of an operand that a tile covers, with the dimension of each axis of size > 1."""
         if (stage.op, k) in self.copies:
             return self.copies[stage.op, k](builder, tile)
         a = stage.accesses[k]
@@ -343,18 +354,18 @@ class TileBody:
         if a.root in self.local_buffers:
             local = self.local_buffers[a.root]
             operand = local.buffer
-            axis_ranges = [(d, IterationRange(local.start(r), r.size)) for d, r in axis_ranges if d in local.dims]
-        return self.window(builder, operand, axis_ranges)
+            axis_ranges = [(d, IterationRange(local.offset_of(r), r.size)) for d, r in axis_ranges if d in local.dims]
+        return self.subview(builder, operand, axis_ranges)
 
-    def window(self, builder: OpBuilder, buffer: SSAValue, parts: Sequence[tuple[int, IterationRange]]) -> BufferView:
+    def subview(self, builder: OpBuilder, buffer: SSAValue, axis_ranges: Sequence[tuple[int, IterationRange]]) -> BufferView:
         """Return the subview of a buffer that covers a range of each axis; axes of size 1 are dropped."""
-        offsets = [r.offset for _, r in parts]
-        sizes = [r.size for _, r in parts]
+        offsets = [r.offset for _, r in axis_ranges]
+        sizes = [r.size for _, r in axis_ranges]
         key = (buffer, *offsets, *sizes, builder.block)
         if key not in self.views:
             drop = [i for i, size in enumerate(sizes) if size == 1]
             self.views[key] = builder.subview(buffer, offsets, sizes, drop)
-        return self.views[key], [d for d, r in parts if r.size > 1]
+        return self.views[key], [d for d, r in axis_ranges if r.size > 1]
 
     def local_roots(self) -> list[SSAValue]:
         """Return the buffers that are local to the nest, in the order of their first writes."""
@@ -362,24 +373,24 @@ class TileBody:
         return list(dict.fromkeys(s.output.root for s in self.nest.stages if s.output.root in roots))
 
     def make_local(self, builder: OpBuilder, root: SSAValue, sizes: Mapping[int, int]) -> None:
-        """Allocate a local buffer for one tile; it has no axis along which the tile's size is 1."""
+        """Allocate a local buffer for one tile, without axes of size 1."""
         dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
         shape = tuple(sizes[d] for d in dims)
         self.local_buffers[root] = LocalBuffer(builder.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
 
     def reusable_buffer(self, root: SSAValue) -> SSAValue | None:
-        """Return a buffer of an earlier fused loop that `root`, computed elementwise from it, may overwrite; else None."""
+        """Return a buffer of earlier fused loops that `root` may overwrite, since it is computed elementwise; else None."""
         stages = self.nest.stages
         stage = next(s for s in stages if s.output.root is root)
-        fused_loop = next((s for s in self.plan.fused_loops if stage in stages[s.first : s.last]), None)
+        fused_loop = next((s for s in self.plan.fused_loops if stage in stages[s.first : s.end]), None)
         if fused_loop is None or stage.reductions or any(d not in stage.dims for d, _ in fused_loop.steps):
             return None
         earlier = stages[: fused_loop.first]
-        for read in stage.inputs:
-            users = [s for s in stages if any(a is not None and a.root is read.root for a in s.accesses)]
-            is_equal = read._replace(root=root) == stage.output and read.root.type == root.type
-            if read.root in self.local_buffers and is_equal and all(s is stage or s in earlier for s in users):
-                return read.root
+        for source in stage.inputs:
+            users = [s for s in stages if any(a is not None and a.root is source.root for a in s.accesses)]
+            is_equal = source._replace(root=root) == stage.output and source.root.type == root.type
+            if source.root in self.local_buffers and is_equal and all(s is stage or s in earlier for s in users):
+                return source.root
         return None
 
     def axes_of(self, root: SSAValue) -> list[int]:
@@ -403,7 +414,7 @@ def _repeated_index(iterator: int, times: int) -> AffineExpr:
 
 
 def axis_range(builder: OpBuilder | None, expr: AffineExpr, dims: Sequence[int], tile: Tile) -> tuple[int, IterationRange]:
-    """Return the dimension of a map result, and the range of the operand's axis that the tile covers."""
+    """Return the dimension of an indexing expression, and the range of the operand's axis that a tile covers."""
     match expr:
         case AffineDimExpr(i):
             return dims[i], tile[dims[i]]
@@ -419,7 +430,7 @@ def axis_range(builder: OpBuilder | None, expr: AffineExpr, dims: Sequence[int],
 
 
 def _clone_body(builder: OpBuilder, stage: NestStage, tile: Tile, dims: Sequence[int]) -> Region:
-    """Clone the op's scalar body; its iteration indices are offset by the tile."""
+    """Clone the op's scalar body, with iteration indices offset by those of the tile."""
     region = stage.op.regions[0].clone()
     for op in list(region.block.ops):
         if not isinstance(op, linalg.IndexOp):

@@ -22,7 +22,7 @@ from dlc.passes.tiling.memory_effects import MemoryEffects
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.variants import VARIANTS
 
-# The smallest representative size of a length (not a batch), in elements: rows of it fill the widest vectors.
+# Minimum representative length of a row, in elements, so that rows fill the widest vectors.
 _MIN_REPRESENTATIVE_LENGTH = 128
 
 
@@ -37,16 +37,15 @@ class TileKernelsPass(TargetPass, KernelPass):
             … subviews; %acc = memref.alloca : memref<14x32xf32>
             linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
 
-    Requires views as `collapse-iterators` leaves them. Remainders get separate code with static sizes. With symbolic
-    extents, the remainder is computed in tiles of 8, 4, 2 and 1: macro tiles along a dimension that all stages share,
-    chunks of a single stage along one of its own, such as the length of rows that it reduces. Plans are made for the
-    kernel's representative sizes.
+    Requires the views of `collapse-iterators`. Remainders get separate code with static sizes. The remainder of a
+    symbolic extent is split into tiles of 8, 4, 2 and 1: register tiles along shared dimensions, chunks of a stage
+    along private ones, such as the length of the rows that it reduces. Plans assume the kernel's representative sizes.
 
     With work-groups the grid's body is one `scf.parallel {level = "item"}`, preceded by the buffers that its items
     share; along a symbolic dimension each item has one index, guarded by the extent; independent grids are joined.
 
-    `naive`, for comparison: one item per element of the result, no tiles. `variant`: the index of an alternative CPU
-    plan for autotuning. `exact`: products with zeros are not skipped.
+    `naive`: one item per element of the result, without tiles, for comparison. `variant`: the index of an alternative
+    CPU plan for autotuning. `exact`: do not skip products with zeros.
     """
 
     name = "tile-kernels"
@@ -75,13 +74,13 @@ class TileKernelsPass(TargetPass, KernelPass):
 
 
 def representative_sizes(kernel: func.FuncOp, nests: Sequence[DynamicLoopNest]) -> dict[str, int]:
-    """Return the sizes that plans assume for a kernel's symbolic sizes."""
+    """Return the values of a kernel's symbolic sizes that plans assume."""
     sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
     return sizes | {name: max(sizes[name], _MIN_REPRESENTATIVE_LENGTH) for name in _length_symbols(kernel, nests)}
 
 
 def _length_symbols(kernel: func.FuncOp, nests: Sequence[DynamicLoopNest]) -> set[str]:
-    """Return the symbols of sizes that are no batch: inner axes, and dimensions that a task iterates alone."""
+    """Return the symbols in row lengths: in the sizes of inner axes, and of dimensions that no tasks split."""
     lengths = [nest.extents[d] for nest in nests for d in nest.symbolic_dims if d not in nest.shared]
     for argument in kernel.body.block.args:
         axes = [size for size in sizes_of(argument) if size != 1] if isinstance(argument.type, MemRefType) else []

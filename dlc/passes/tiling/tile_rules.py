@@ -19,7 +19,7 @@ from dlc.passes.tiling.variants import Variant
 from dlc.passes.types import memref_of
 from dlc.target import Target
 
-# Accumulator vectors that hide the latency of FMA; with fewer each addition waits for the previous one.
+# Minimum accumulator vectors that hide the FMA latency; with fewer, an addition waits for the previous one.
 MIN_LATENCY_HIDING_ACCUMULATORS = 12
 # Maximum accumulator vectors if a tile's vectors stay in the L1 cache: more reuse saves nothing there, and the epilogue of a
 # larger tile delays the next tile.
@@ -32,7 +32,7 @@ MAX_ROW_VECTORS = 8
 
 @dataclass(frozen=True)
 class TileRules:
-    """Tiling rules for a nest on a target, modified by a variant; with `exact`, products with zeros are not skipped."""
+    """Tiling rules for a nest on a target, modified by a variant; `exact` forbids skipping products with zeros."""
 
     nest: StaticLoopNest
     target: Target
@@ -40,21 +40,21 @@ class TileRules:
     exact: bool
 
     def max_tile_rows(self, stage: NestStage, vectors: int) -> int:
-        """Return the maximum number of rows, of `vectors` vectors each, of a contraction's register tile."""
-        # The operand with fewer vectors or broadcasts is held in registers, the other one is streamed. For an operand that
-        # repeats elements each accumulator has a vector of its own, shuffled at each step.
-        sums, registers = stage.num_accumulators, self.target.vector_registers
+        """Return the maximum rows of a contraction's register tile for rows of `vectors` vectors."""
+        # The operand with fewer vectors or broadcasts stays in registers, the other one is streamed. If an operand repeats
+        # elements, each accumulator needs a separate vector of it, which is shuffled at each step.
+        accumulators_per_element, registers = stage.num_accumulators, self.target.vector_registers
         has_repeated_operand = self.has_repeated_operand(stage)
 
         def needed_registers(rows: int) -> int:
             return (
-                (sums + has_repeated_operand) * rows * vectors
-                + sums
+                (accumulators_per_element + has_repeated_operand) * rows * vectors
+                + accumulators_per_element
                 + (vectors if has_repeated_operand else min(rows, vectors))
             )
 
-        fitting = (r for r in range(registers, 0, -1) if needed_registers(r) <= registers)
-        return max(1, int(self.variant.rows * next(fitting, 1)))
+        fitting_rows = (r for r in range(registers, 0, -1) if needed_registers(r) <= registers)
+        return max(1, int(self.variant.row_scale * next(fitting_rows, 1)))
 
     def has_repeated_operand(self, stage: NestStage) -> bool:
         """Return whether an operand of a stage repeats elements along a dimension."""
@@ -71,11 +71,11 @@ class TileRules:
                 width = max(1, t.width.data // 8)
             case _:
                 width = 4
-        # Conversions keep the lane count equal across types: 4-byte lanes unless elements are wider, or all are narrower.
+        # Types of different widths need equal lane counts: 4-byte lanes, unless elements are wider or all are narrower.
         return self.target.lanes(max(width, self.nest.element_bytes))
 
     def fitting(self, d: int, preferred_size: int) -> int:
-        """Return the largest legal tile up to `wanted` along a dimension."""
+        """Return the largest legal tile up to `preferred_size` along a dimension."""
         return fitting_tile(self.nest, d, preferred_size)
 
     def lane_tile(self, lane: int) -> int:
@@ -84,14 +84,14 @@ class TileRules:
     def contraction_tile(self, stage: NestStage, lane: int, panels: Sequence[int] = ()) -> dict[int, int]:
         """Return the register tile of a contraction: rows × lanes, vectors of one operand times broadcasts of the other.
 
-        Accumulators + vectors of one operand + 1 of the other fit the register file; with sums of products inside a step, 2
-        · accumulators + 1 do.
+        It needs registers for the accumulators, the vectors of one operand, and one of the other; with sums of products
+        inside a step, for 2 · accumulators + 1.
         """
         lanes = self.lanes(stage)
         extents = self.nest.extents
-        # Prepacked panels have the best width for their contraction, up to four vectors.
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
-        # With few rows in total, wider rows keep enough accumulators busy and read longer contiguous runs of memory.
+        # A contraction with few rows needs wide tiles for enough accumulators and long contiguous reads. Prepacked panels
+        # already have the best width.
         max_vectors = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
         preferred_size = (
             self.target.costs.vectors if lane in self.nest.panel_sizes else max(2, min(max_vectors, MAX_ROW_VECTORS))
@@ -102,21 +102,21 @@ class TileRules:
         if self.fits_half_l1(stage, columns):
             rows = min(rows, max(1, _MAX_L1_ACCUMULATORS // vectors))
         register = {lane: columns}
-        vectors_of = [a for a in stage.inputs if a.uses(lane)]
+        vector_accesses = [a for a in stage.inputs if a.uses(lane)]
 
-        def nearness(d: int) -> tuple[bool, Size]:
-            return all(a.uses(d) for a in vectors_of), stage.output.stride(d)
+        def preference(d: int) -> tuple[bool, Size]:
+            return all(a.uses(d) for a in vector_accesses), stage.output.stride(d)
 
-        # Prefer dimensions whose rows share vectors; of these the innermost, whose rows share cache lines and addresses.
-        for d in sorted(row_dims, key=nearness):
-            # Rows that are adjacent in a panel share its cache lines if the tile divides them evenly.
+        # Prefer dimensions whose rows share vectors; of these the innermost one, whose rows share cache lines.
+        for d in sorted(row_dims, key=preference):
+            # A panel whose rows are adjacent needs an even split, so that tiles share its cache lines.
             min_rows = (
                 0
                 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels)
                 else MIN_LATENCY_HIDING_ACCUMULATORS / vectors
             )
             if d in self.nest.dynamic_dims:
-                # A divisor of the representative extent need not divide other extents.
+                # A divisor of the representative extent may not divide the actual one.
                 register[d] = rows if rows <= MAX_DYNAMIC_TILE_ROWS else self.fitting(d, rows)
                 break
             tiles = ({**register, d: n} for n in range(min(rows, extents[d]), 0, -1))
@@ -128,16 +128,16 @@ class TileRules:
         return register
 
     def fits_half_l1(self, stage: NestStage, columns: int) -> bool:
-        """Return whether the vectors that register tiles of a contraction share fill at most half of the L1 cache."""
+        """Return whether the vectors that all rows of a contraction share fill at most half of the L1 cache."""
         costs, steps = self.target.costs, prod(self.nest.extents[d] for d in stage.reductions)
         size = numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize
         return 2 * steps * columns * size <= costs.cache_ways * costs.way_bytes
 
     def avoids_set_conflicts(self, stage: NestStage, lane: int, tile: Mapping[int, int], panels: Sequence[int]) -> bool:
-        """Return whether the L1 cache holds the lines whose elements a contraction broadcasts until all elements are read.
+        """Return whether the L1 cache holds the lines that a contraction broadcasts from until all their elements are read.
 
-        Rows whose distance is a power of two map to few sets, and each set holds one line per way. Packed operands
-        (`panels`) have their rows close together.
+        Rows at a distance of a power of two map to few sets, and each set holds one line per way. The rows of packed
+        operands (`panels`) are close together.
         """
         costs, rows = self.target.costs, [d for d in tile if d != lane]
         positions = [dict(zip(rows, position, strict=True)) for position in product(*(range(tile[d]) for d in rows))]
@@ -152,9 +152,9 @@ class TileRules:
         return True
 
     def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
-        """Return smaller steps than the register tile for stages that would spill or bloat the kernel.
+        """Return smaller steps than the register tile for stages that would spill registers or have much code.
 
-        Long formulas go row by row; sums of a contraction that a later stage reduces again go one at a time.
+        Long formulas are computed row by row. Sums of a contraction that a later stage reduces are computed one at a time.
         """
         steps: dict[int, dict[int, int]] = {}
         for k, stage in enumerate(self.nest.stages):
@@ -166,7 +166,7 @@ class TileRules:
         return steps
 
     def chunks(self, lane: int | None) -> dict[int, int]:
-        """Return the steps along dimensions of single stages: vectors along contiguous memory, single elements elsewhere."""
+        """Return the steps along private dimensions: vectors along contiguous memory, single elements otherwise."""
         chunks: dict[int, int] = {}
         packed = self.nest.panel_sizes
         for stage in self.nest.stages:
@@ -179,7 +179,7 @@ class TileRules:
                     chunks[d] = self.fitting(d, self.target.costs.vectors * lanes if contiguous else 1)
                 elif d in packed or (lane is None and contiguous and self.can_split_all(stage, d)):
                     preferred_size = self.target.costs.vectors * lanes
-                    # A row that is only slightly longer is computed at once: its remainder has partial results of its own.
+                    # A slightly longer row is computed in one step: a remainder would need separate partial results.
                     is_short_row = (
                         d not in packed and self.nest.extents[d] <= 2 * preferred_size and not stage.has_transcendental_math
                     )
@@ -189,6 +189,7 @@ class TileRules:
         return chunks
 
     def reduced(self) -> set[int]:
+        """Return the dimensions that any stage reduces."""
         return {d for s in self.nest.stages for d in s.reductions}
 
     def can_split_all(self, stage: NestStage, d: int) -> bool:
@@ -196,10 +197,10 @@ class TileRules:
         return all(can_split(s, self.nest) for s in self.nest.stages if d in s.reductions)
 
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
-        """Return the loop order: panels of the lane dimension outside of rows, so that all rows use a panel, or inside.
+        """Return the loop order: the loop over panels of lanes is outside of that over rows, or inside.
 
-        Products of a batch are outermost: they share no operands, and a cache holds what the panels of one share. Groups of
-        a few channels share parts of cache lines.
+        Products of a batch are outermost: they share no operands, and a cache holds the panels of one product. Small channel
+        groups are not part of the batch, since they share cache lines.
         """
         stage = self.nest.stages[-1]
         rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
@@ -210,18 +211,18 @@ class TileRules:
             return (*rows, lane)
         batch = [d for d in rows if all(a.uses(d) and _has_line_stride(a, d) for a in contraction.inputs)]
         row_dims = [d for d in rows if d not in batch]
-        if self.is_lane_innermost(contraction, lane, batch) != self.variant.other_order:
+        if self.is_lane_innermost(contraction, lane, batch) != self.variant.swaps_loop_order:
             return (*batch, *row_dims, lane)
         return (*batch, lane, *row_dims)
 
     def is_lane_innermost(self, stage: NestStage, lane: int, batch: Sequence[int]) -> bool:
-        """Return whether all panels of a contraction are iterated inside a few rows, for each product of its batch.
+        """Return whether the loop over panels is inside that over rows, for each product of the batch.
 
-        Packed weights in a row are one long run of memory, while rows that each panel reads again are many short runs:
-        packed weights are iterated inside if a cache holds them, others if the L1 cache does. If no cache holds the results
-        it is better to store those of one panel, whose constant stride the hardware prefetches. Lanes without shared
-        operands access cache lines of their own, of which caches prefetch the next: if results fill the L2 cache they are
-        iterated in memory order.
+        It is inside if a cache holds all panels: any cache for packed weights, the L1 cache for others. Packed weights are
+        read as one long run of memory, while a loop over rows inside would read many short runs for each panel. If no cache
+        holds the results, it is outside: results of one panel are stored at a constant stride, which the hardware prefetches.
+        Lanes without shared operands are iterated in memory order if the results fill the L2 cache, since the hardware
+        prefetches the next lines.
         """
         costs, extents = self.target.costs, self.nest.extents
         if self.nest.dynamic_dims:
@@ -229,23 +230,21 @@ class TileRules:
         results = prod(extents[d] for d in self.nest.shared if stage.output.uses(d) and d not in batch)
         if all(a.uses(lane) for a in stage.inputs):
             return results >= costs.block_elements
-        max_elements, weights = (
-            costs.outer_cache_blocks * costs.block_elements,
-            prod(extents[d] for d in (lane, *stage.reductions)),
-        )
-        packed = lane in self.nest.panel_sizes and weights <= max_elements
-        return results <= max_elements and (packed or self.fits_half_l1(stage, extents[lane]))
+        max_elements = costs.outer_cache_blocks * costs.block_elements
+        weights = prod(extents[d] for d in (lane, *stage.reductions))
+        has_cached_panels = lane in self.nest.panel_sizes and weights <= max_elements
+        return results <= max_elements and (has_cached_panels or self.fits_half_l1(stage, extents[lane]))
 
     def grid(
-        self, register: dict[int, int], order: Sequence[int], part: Callable[[int, int], int] = divisor_tile
+        self, register: dict[int, int], order: Sequence[int], choose_size: Callable[[int, int], int] = divisor_tile
     ) -> dict[int, int]:
-        """Return task tiles with about the variant's work; outer dimensions are split down to the register tile first.
+        """Return task tiles of about the variant's work; outer dimensions are split down to the register tile first.
 
-        All tasks are full if half as much work allows it: a partial task needs separate code.
+        Prefers full tasks, of at least half as much work, because a partial task needs separate code.
         """
-        per_point, max_work = self.work_per_point(), int(self.target.costs.task_work * self.variant.work)
+        work_per_point, max_work = self.work_per_point(), int(self.target.costs.task_work * self.variant.work_scale)
         return self.split_into_tasks(
-            register, order, lambda _, block: max_work // max(1, per_point * prod(block.values())), part
+            register, order, lambda _, block: max_work // max(1, work_per_point * prod(block.values())), choose_size
         )
 
     def work_per_point(self) -> int:
@@ -261,30 +260,33 @@ class TileRules:
         self,
         register: dict[int, int],
         order: Sequence[int],
-        tiles: Callable[[int, dict[int, int]], int],
-        part: Callable[[int, int], int] = balanced_tile,
+        max_tiles: Callable[[int, dict[int, int]], int],
+        choose_size: Callable[[int, int], int] = balanced_tile,
     ) -> dict[int, int]:
-        """Return task tiles of up to `tiles(d, task_tile)` register tiles along each dimension, innermost first."""
+        """Return task tiles of up to `max_tiles(d, task_tile)` register tiles along each dimension, innermost first.
+
+        `choose_size(extent, limit)` splits the register tiles of a dimension.
+        """
         extents = self.nest.extents
         task_tile = {d: register.get(d, 1) for d in order}
         for d in reversed(order):
             steps = -(-extents[d] // task_tile[d])
-            preferred_size = max(1, min(steps, tiles(d, task_tile)))
+            max_task_tiles = max(1, min(steps, max_tiles(d, task_tile)))
             # A nearly empty task would leave threads idle.
-            task_tile[d] *= part(steps, preferred_size)
+            task_tile[d] *= choose_size(steps, max_task_tiles)
         return {d: task_tile[d] if d in self.nest.dynamic_dims else min(extents[d], task_tile[d]) for d in order}
 
 
 def _has_line_stride(a: AffineAccess, d: int) -> bool:
-    """Return whether elements along a dimension are in different cache lines."""
+    """Return whether adjacent elements along a dimension are in different cache lines."""
     return a.stride(d) * numpy_dtype(memref_of(a.root).element_type).itemsize >= ALIGNMENT_BYTES
 
 
 def row_tile(extent: int, limit: int, min_rows: float) -> int:
-    """Return the rows of a contraction's tile that take the least time for the extent, an even split among equals.
+    """Return the fastest number of rows of a contraction's tile for an extent; of equally fast ones, the most even split.
 
-    A tile with fewer than `min_rows` rows waits a little for its accumulators; a remainder takes as long as that, and at
-    least half as long as `limit` rows, since it waits for the weights as well.
+    Tiles with fewer than `min_rows` rows are slower, since they wait for their accumulators. A remainder takes at least
+    the time of `min_rows` rows and of `limit` / 2 rows, since it also waits for the weights.
     """
     if extent <= limit:
         return extent

@@ -1,4 +1,4 @@
-"""Blocks of zeros, detected at run time: computations that they make unnecessary are skipped."""
+"""Detect blocks of zeros at run time, and skip the computations that they make unnecessary."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.passes.types import memref_of, zero_attribute
 
-# Elements that are tested at once.
+# Elements that one vector op tests.
 _LANES_PER_TEST = 32
-# Reduction steps that are tested at once.
+# Reduction steps that one test covers.
 _STEPS_PER_TEST = 8
 
 
-def any_nonzero(builder: OpBuilder, window: BufferView) -> SSAValue:
-    """Return whether an element of a view is true, or nonzero; a float -0 counts as nonzero."""
-    view, axes = window
+def any_nonzero(builder: OpBuilder, operand_view: BufferView) -> SSAValue:
+    """Emit an i1: whether any element of a view is true or nonzero; a float -0 counts as nonzero."""
+    view, axes = operand_view
     element, shape = memref_of(view).element_type, memref_of(view).get_shape()
     bits = i1 if element == i1 else IntegerType(8 * numpy_dtype(element).itemsize)
     zero = builder.constants.get(BoolAttr.from_bool(False) if bits == i1 else zero_attribute(bits), bits)
@@ -47,10 +47,10 @@ def any_nonzero(builder: OpBuilder, window: BufferView) -> SSAValue:
         fill(builder, zero, total)
         rank = len(axes)
         for body_builder, step_range in steps(builder, IterationRange(0, shape[-1]), memref_of(partial).get_shape()[0], "j"):
-            part_view = body_builder.subview(view, [*(0 for _ in axes[1:]), step_range.offset], [*shape[:-1], step_range.size])
-            part_partial = body_builder.subview(partial, [0], [step_range.size])
+            step_view = body_builder.subview(view, [*(0 for _ in axes[1:]), step_range.offset], [*shape[:-1], step_range.size])
+            step_partial = body_builder.subview(partial, [0], [step_range.size])
             maps = [AffineMap.identity(rank), AffineMap(rank, 0, (AffineDimExpr(rank - 1),))]
-            generic(body_builder, [part_view, part_partial], maps, [*(True for _ in axes[1:]), False], _or_body(element, bits))
+            generic(body_builder, [step_view, step_partial], maps, [*(True for _ in axes[1:]), False], _or_body(element, bits))
         generic(builder, [partial, total], [AffineMap.identity(1), AffineMap(1, 0, ())], [True], _or_body(bits, bits))
         view = total
     nonzero = builder.op(memref.LoadOp.get(view, []))
@@ -66,16 +66,16 @@ def _or_body(element: Attribute, bits: IntegerType[int]) -> Region:
     if element != bits:
         block.add_op(cast := arith.BitcastOp(x, bits))
         x = cast.result
-    block.add_op(both := arith.OrIOp(x, block.args[1]))
-    block.add_op(linalg.YieldOp(both.result))
+    block.add_op(combined := arith.OrIOp(x, block.args[1]))
+    block.add_op(linalg.YieldOp(combined.result))
     return Region(block)
 
 
 class NonzeroSpans:
-    """The first and the last nonzero step of a contraction's reduction in an operand, for each register tile of a task.
+    """For each register tile of a task: the span of reduction steps outside of which an operand is all zeros.
 
-    They are computed once for all tiles that read the same elements: %spans[t] = (first nonzero step, end after the
-    last).
+    Spans are computed once for all tiles that read the same elements: %spans[t] = (first nonzero step, end after the last
+    one).
     """
 
     def __init__(self, stage: NestStage, k: int, plan: TilePlan, tile: Tile, builder: OpBuilder) -> None:
@@ -90,82 +90,86 @@ class NonzeroSpans:
         self.table = builder.alloca(index, (*counts, 2), "spans")
 
     def find_spans(self, builder: OpBuilder, block: IterationRange, tile_body: Callable[[Tile], TileBody]) -> None:
-        """Compute the spans in a block of the reduction."""
+        """Emit the computation of the spans in a block of the reduction."""
         self._find_spans(builder, {self.reduced: block}, list(self.widths), tile_body)
 
-    def _find_spans(self, builder: OpBuilder, part: Tile, dims: Sequence[int], tile_body: Callable[[Tile], TileBody]) -> None:
+    def _find_spans(self, builder: OpBuilder, ranges: Tile, dims: Sequence[int], tile_body: Callable[[Tile], TileBody]) -> None:
+        """Emit loops over the tiles along `dims`, with the scan of a tile inside."""
         if dims:
             d, *inner_dims = dims
             for body_builder, step_range in steps(builder, self.tile[d], self.widths[d], f"j{d}"):
                 self._find_spans(
                     body_builder,
-                    {**part, d: IterationRange(step_range.offset, step_range.size, 0, step_range.tile_offset)},
+                    {**ranges, d: IterationRange(step_range.offset, step_range.size, 0, step_range.tile_offset)},
                     inner_dims,
                     tile_body,
                 )
             return
-        body, reduced_range = tile_body(part), part[self.reduced]
+        body, reduced_range = tile_body(ranges), ranges[self.reduced]
         span: list[SSAValue] = [builder.value(0), builder.value(0)]
 
         def extended_span(body_builder: OpBuilder, start: Index, size: int, span: Sequence[SSAValue]) -> list[SSAValue]:
-            window = body.operand(
-                body_builder, self.stage, self.k, {**body.tile, self.reduced: reduced_range.part(body_builder, start, size)}
+            step_view = body.operand_view(
+                body_builder, self.stage, self.k, {**body.tile, self.reduced: reduced_range.subrange(body_builder, start, size)}
             )
-            is_nonzero, is_first = any_nonzero(body_builder, window), body_builder.compare(span[1], "eq", 0)
-            first = body_builder.op(
+            is_nonzero, is_first = any_nonzero(body_builder, step_view), body_builder.compare(span[1], "eq", 0)
+            new_first = body_builder.op(
                 arith.SelectOp(body_builder.op(arith.AndIOp(is_nonzero, is_first)), body_builder.value(start), span[0])
             )
             return [
-                first,
+                new_first,
                 body_builder.op(arith.SelectOp(is_nonzero, body_builder.value(body_builder.add(start, size)), span[1])),
             ]
 
-        main = reduced_range.size - reduced_range.size % _STEPS_PER_TEST
-        if main:
-            loop = builder.loop(0, main, _STEPS_PER_TEST, span, "s")
-            body_builder, (start, *before) = builder.inside(loop.body.block), loop.body.block.args
-            body_builder.yield_(*extended_span(body_builder, start, _STEPS_PER_TEST, before))
+        main_size = reduced_range.size - reduced_range.size % _STEPS_PER_TEST
+        if main_size:
+            loop = builder.loop(0, main_size, _STEPS_PER_TEST, span, "s")
+            body_builder, (start, *span_before) = builder.at_block_end(loop.body.block), loop.body.block.args
+            body_builder.yield_(*extended_span(body_builder, start, _STEPS_PER_TEST, span_before))
             span = list(loop.results)
-        if reduced_range.size > main:
-            span = extended_span(builder, main, reduced_range.size - main, span)
+        if reduced_range.size > main_size:
+            span = extended_span(builder, main_size, reduced_range.size - main_size, span)
         for k, end in enumerate(span):
-            builder.insert(memref.StoreOp.get(end, self.table, [*self._table_indices(builder, part), builder.value(k)]))
+            builder.insert(memref.StoreOp.get(end, self.table, [*self._table_indices(builder, ranges), builder.value(k)]))
 
     def _table_indices(self, builder: OpBuilder, tile: Tile) -> list[SSAValue]:
+        """Return the indices of a register tile in the table of spans."""
         return [builder.value(builder.floordiv(tile[d].group_offset, width)) for d, width in self.widths.items()]
 
     def of(self, builder: OpBuilder, tile: Tile) -> dict[int, tuple[SSAValue, SSAValue, int]]:
-        """Return the part of the reduction that a register tile needs: first step, end, step size."""
+        """Return the reduction steps that a register tile needs, for `TileBody.spans`: first step, end, step size."""
         table_indices = self._table_indices(builder, tile)
         first, end = (builder.op(memref.LoadOp.get(self.table, [*table_indices, builder.value(k)])) for k in range(2))
         return {self.reduced: (first, end, _STEPS_PER_TEST)}
 
 
 def mask_operands(stage: NestStage) -> Iterator[tuple[int, SSAValue | None]]:
-    """Yield the operands whose zeros make a stage's first operand irrelevant, and the result then; None for zero.
+    """Yield the operands of a stage whose zeros make its first operand irrelevant.
+
+    Each is paired with the value of the result where it is zero; None means 0.
 
     y = select(mask, f(x), c);  y = x · weight
     """
-    if (choice := masked_select_of(stage)) is not None:
-        yield from ((c.index, choice.otherwise) for c in choice.conditions if isinstance(c, BlockArgument))
+    if (masked_select := masked_select_of(stage)) is not None:
+        yield from ((c.index, masked_select.masked_value) for c in masked_select.conditions if isinstance(c, BlockArgument))
     body = stage.op.regions[0].block
-    last = body.last_op
-    product = last.operands[0].owner if last is not None and last.operands else None
+    yield_op = body.last_op
+    product = yield_op.operands[0].owner if yield_op is not None and yield_op.operands else None
     for factor in product.operands if isinstance(product, arith.MulfOp) else ():
         if isinstance(factor, BlockArgument) and factor.owner is body:
             yield factor.index, None
 
 
 def branch_unless_masked(builder: OpBuilder, tile_body: TileBody, k: int) -> OpBuilder:
-    """Guard a register tile by whether the last stage's operand `k` has a nonzero; return the builder inside the guard.
+    """Skip a register tile if the last stage's operand `k` is all zeros; return the builder inside the guard.
 
-    Otherwise the output is filled with the masked value.
+    A skipped output is filled with the masked value.
     """
-    last = tile_body.nest.stages[-1]
-    value = dict(mask_operands(last))[k]
-    target, _ = tile_body.operand(builder, last, len(last.op.operands) - 1, tile_body.tile)
-    is_unmasked = any_nonzero(builder, tile_body.operand(builder, last, k, tile_body.tile))
-    element = memref_of(target).element_type
-    masked = builder.branch(builder.op(arith.XOrIOp(is_unmasked, builder.constants.get(BoolAttr.from_bool(True), i1))))
-    fill(masked, builder.constants.get(zero_attribute(element), element) if value is None else value, target)
+    stage = tile_body.nest.stages[-1]
+    value = dict(mask_operands(stage))[k]
+    output, _ = tile_body.operand_view(builder, stage, len(stage.op.operands) - 1, tile_body.tile)
+    is_unmasked = any_nonzero(builder, tile_body.operand_view(builder, stage, k, tile_body.tile))
+    element = memref_of(output).element_type
+    masked_builder = builder.branch(builder.op(arith.XOrIOp(is_unmasked, builder.constants.get(BoolAttr.from_bool(True), i1))))
+    fill(masked_builder, builder.constants.get(zero_attribute(element), element) if value is None else value, output)
     return builder.branch(is_unmasked)

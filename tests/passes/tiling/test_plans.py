@@ -501,11 +501,11 @@ def test_illegal_group_plans_are_rejected_by_entry() -> None:
     own = [d for d in nest.extents if d != row]
     with pytest.raises(ValueError, match=rf"items\[d{row}\] = 0: must be a dimension of the nest and at least 1"):
         TilePlan(order=(row,), items={row: 0}).check(nest)
-    with pytest.raises(ValueError, match="dimensions of single stages must have equal items, a power of two"):
+    with pytest.raises(ValueError, match="private dimensions must have equal items, a power of two"):
         TilePlan(order=(row,), items={own[0]: 6}).check(nest)
     with pytest.raises(ValueError, match="must be a contraction of plain operands"):
         TilePlan(order=(row,), items={}, promote={own[0]: 4}).check(nest)
-    with pytest.raises(ValueError, match="along a dynamic dimension each item of a group must have one index"):
+    with pytest.raises(ValueError, match="along a dynamic dimension, an item must compute one index"):
         TilePlan(order=(row,), items={row: 2}, register={row: 2}, grid={row: 4}).check(
             replace(nest, dynamic_dims=frozenset({row}))
         )
