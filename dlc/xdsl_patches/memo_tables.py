@@ -1,4 +1,4 @@
-"""Memo tables, which are emptied when they are larger than the next program is likely to reuse."""
+"""Memo tables, cleared after a compilation if they are larger than the next program is likely to reuse."""
 
 from __future__ import annotations
 

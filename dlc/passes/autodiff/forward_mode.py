@@ -19,7 +19,7 @@ from dlc.passes.autodiff.transpose_rules import JOINTLY_LINEAR, NONDIFFERENTIABL
 
 
 class ForwardMode:
-    """The tangents of the values of a block and its nested blocks; a value without one has tangent 0."""
+    """The tangents of the values of a block and its nested blocks; the tangent of any other value is 0."""
 
     def __init__(self) -> None:
         self.tangents: dict[SSAValue, SSAValue] = {}

@@ -125,7 +125,7 @@ class ReverseMode:
         """Pull cotangents back through a block that computes tangents from those of `values`, its arguments.
 
         Ops of the block that do not depend on a tangent move into the program; the rest is linear, see Note [Loops in rules].
-        Raises UnsupportedError where it is not.
+        Raises UnsupportedError for a rule that is not linear.
         """
         active = mark_active(scratch, scratch.args)
         linear: list[Operation] = []

@@ -149,7 +149,7 @@ class _DifferentiatedStep:
     def split(self) -> tuple[Block, list[SSAValue], list[SSAValue]]:
         """Detach the backward body; return it, its residuals (forward values that it reads), and its outputs.
 
-        The backward body takes the cotangents of states, the sums so far, the residuals, and the cotangents of the scan's
+        The backward body takes the cotangents of states, partial sums, the residuals, and the cotangents of the scan's
         outputs. It yields the updated cotangents and sums, then its own outputs: cotangents of sequence elements, and factors,
         without duplicates.
         """
@@ -174,7 +174,7 @@ class _DifferentiatedStep:
                 for v in (*state_cotangents, *(summands[0] for summands in self.summand_lists), *residuals, *output_cotangents)
             ]
         )
-        sums_so_far = block.args[count : count + len(self.summand_lists)]
+        partial_sums = block.args[count : count + len(self.summand_lists)]
         block_arguments = [*block.args[:count], *block.args[count + len(self.summand_lists) :]]
         value_map = dict(zip([*state_cotangents, *residuals, *output_cotangents], block_arguments, strict=True))
         for o in backward:
@@ -188,7 +188,7 @@ class _DifferentiatedStep:
             if o.parent is None:
                 o.erase(safe_erase=False)
         b, sums = Build(block), list[SSAValue]()
-        for total, summands in zip(sums_so_far, self.summand_lists, strict=True):
+        for total, summands in zip(partial_sums, self.summand_lists, strict=True):
             for summand in summands:
                 total = b(dl.AddOp, total, value_map.get(summand, summand))
             sums.append(total)

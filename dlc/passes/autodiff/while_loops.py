@@ -32,7 +32,7 @@ _STATES_PER_RUN = 64
 
 
 def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
-    """Add the tangents of the states to the states."""
+    """Build the forward-mode loop: its additional states are the tangents of the states."""
     b, states, count = Build(op), list(op.arguments), len(op.results)
     differentiated = [i for i in range(count) if is_differentiable(states[i])]
     initial_tangents = [context.tangent(states[i], b) for i in differentiated]

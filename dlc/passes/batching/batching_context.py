@@ -63,7 +63,7 @@ class BatchingContext:
         )
 
     def as_batched(self, value: SSAValue, is_batched: bool) -> SSAValue:
-        """Return the counterpart of a value, batched or not as stated."""
+        """Return the counterpart of a value, with the batch axis if `is_batched`."""
         assert is_batched or not self.is_batched(value)
         return self.with_batch_axis(value) if is_batched else self.lookup(value)
 
@@ -143,7 +143,8 @@ class BatchingContext:
     def restrict_active(self, condition: SSAValue, expected: bool, combine: bool = True) -> Generator[None]:
         """Restrict the active batch elements, within a `with` block, to those whose condition is `expected`.
 
-        With `combine` the restriction adds to the current one; otherwise it replaces it, which the condition implies.
+        With `combine` the restriction adds to the current one; otherwise it replaces the current one, which `condition` must
+        imply.
         """
         previous = self._active_conditions
         self._active_conditions = [*(previous if combine else []), (condition, expected)]

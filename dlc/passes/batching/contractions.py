@@ -28,7 +28,7 @@ def matmul(context: BatchingContext, op: MatmulOp) -> Sequence[SSAValue]:
 
 
 def product(context: BatchingContext, op: Contraction) -> Sequence[SSAValue]:
-    """Batch a contraction by dimension numbers: the batch axis of both operands is a batch axis, that of one a free axis.
+    """Batch a contraction by dimension numbers: a batch axis of both operands is a batch axis, of one operand a free axis.
 
     Σₖ a[i, k] · b[l, k] over batch elements l is one matrix product, whatever the batch size.
     """

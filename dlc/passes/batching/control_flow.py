@@ -2,8 +2,8 @@
 
 A loop or branch whose condition is not batched is kept. With a batched condition, a loop runs until the last batch element is
 done, and both bodies of a branch are computed. Batch elements that are done, or take the other branch, are inactive: their
-results are computed and discarded. But a loop must not run on, and a failing branch must not be taken, because of an
-inactive element: see Note [Inactive batch elements].
+results are computed and discarded. But an inactive element must not keep a loop running, nor make the program take a
+failing branch: see Note [Inactive batch elements].
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ CONTROL: dict[type[Operation], Callable[[BatchingContext, Any, Batch], None]] = 
 # Note [Inactive batch elements]
 #
 # In the body of a branch that a batch element does not take, and in a loop after it is done, the element computes with values
-# that the unbatched function never has there. Its results are unused, but
+# that cannot occur there in the unbatched function. Its results are unused, but
 # - a loop must not continue for an inactive element: its condition is masked with activity, and a loop with an unbatched
 #   condition starts only if any element is active;
 # - a failing branch must be taken only for an active element. If any takes it, the program fails with the branch's message;

@@ -23,7 +23,7 @@ from dlc.passes.batching.rules import Rule
 
 
 def gather(context: BatchingContext, op: GatherOp) -> Sequence[SSAValue]:
-    """Gather with more indices from an unbatched array; from a batched one gather with a batch axis."""
+    """Gather from an unbatched array with a larger index array; from a batched array with a batch axis."""
     axis, x, indices = op.indexed_axis, op.x, op.indices
     if not context.is_batched(indices):
         return context.clone_op(op, context.lookup(x), context.lookup(indices), axis=axis + 1, reported_axes=reported_axes(op))
@@ -41,7 +41,7 @@ def gather(context: BatchingContext, op: GatherOp) -> Sequence[SSAValue]:
 
 
 def gather_nd(context: BatchingContext, op: GatherNdOp) -> Sequence[SSAValue]:
-    """Add a batch axis; batched indices into an unbatched array are more indices."""
+    """Add a batch axis; batched indices into an unbatched array form a larger index array."""
     if context.is_batched(op.x):
         return context.clone_op(
             op,

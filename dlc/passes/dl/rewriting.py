@@ -139,7 +139,7 @@ def ancestor(op: Operation, block: Block | None) -> Operation:
 
 
 def splat(value: SSAValue) -> int | float | None:
-    """Return the value that all elements of a constant have; None for other values."""
+    """Return the value of a constant whose elements are all equal; None for other values."""
     constant = defining_op(value, ConstantOp)
     if constant is None or len(constant.value) == 0:
         return None

@@ -24,7 +24,7 @@ class Lifetime:
 def assign_offsets(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT_BYTES) -> list[int]:
     """Return an offset for each buffer, a multiple of `alignment`, such that simultaneously live buffers do not overlap.
 
-    Largest first, each into the smallest sufficient gap between the live buffers, or above them: the greedy best
+    Buffers are placed largest first, each into the smallest sufficient gap between live buffers, or above them: the greedy best
     fit of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
     """
     offsets = [0] * len(buffers)
@@ -46,7 +46,7 @@ def assign_offsets(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT_BYTES
 def assign_slots(buffers: Sequence[Lifetime]) -> list[int]:
     """Return a slot for each buffer, such that buffers in the same slot are never live simultaneously.
 
-    Largest first, each into the free slot that wastes least: later buffers are never larger.
+    Buffers are placed largest first, each into the smallest free slot, which is large enough: later buffers are never larger.
     """
     slot_bytes: list[int] = []
     slots = [0] * len(buffers)

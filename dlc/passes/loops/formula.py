@@ -48,7 +48,7 @@ _INTEGER_PREDICATES = {
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A binary floating-point format, and the types of its values, bits and conditions in one shape."""
+    """A binary floating-point format, and the types of its values, bits and conditions in a given shape."""
 
     float_type: Attribute
     bits_type: Attribute

@@ -76,7 +76,7 @@ def apply_slow_path(
 
 
 def emit_loop(count: Bits, step_size: int, step: Callable[..., Values], start: Values) -> Values:
-    """Emit a loop of ⌈amount / by⌉ iterations of `step`, from the values `start`; `count` is a scalar."""
+    """Emit a loop of ⌈count / step_size⌉ iterations of `step`, from the values `start`; `count` is a scalar."""
     builder = count.builder
     high = builder.insert(arith.IndexCastOp, [count.value], IndexType())
     low, stride = (builder.constants.get(k, IndexType()) for k in (0, step_size))

@@ -40,7 +40,7 @@ class ConvTransposeOp(Composite):
 
     (C1) `strides` and `dilations` have a positive entry per spatial axis; (C2) `groups` divides C, and w has C channels; (C3)
     element types are equal; (C4) w has static sizes. Positions between kernels that do not overlap are zero, and no element of
-    x is multiplied by a padding zero: infinities and NaN do not propagate beyond the sums that they belong to.
+    x is multiplied by a padding zero: an infinity or NaN affects only results whose formula has it.
 
         >>> b(ConvTransposeOp, x, w, strides=(2,), dilations=(1,), groups=1)   # [1, 5, 3], [4, 3, 8] → [1, 12, 8]
     """

@@ -8,7 +8,8 @@ A 3×3 convolution with stride 1 computes m×m results at a time, with t = m + 2
 
 with U = G·w·Gᵀ. It takes t² multiplications instead of 9·m². After Lavin and Gray, Fast Algorithms for Convolutional Neural
 Networks (2015). The gradient with respect to w is the transpose: tiles of ȳ transformed by A, t×t values each, times V, summed
-over tiles, then transformed by Gᵀ. Windows of a weight are one 3×3 tile, whose channels are the input and output channels.
+over tiles, then transformed by Gᵀ. A weight is transformed as a single 3×3 tile, whose channels are all pairs of input and
+output channels.
 """
 
 from __future__ import annotations

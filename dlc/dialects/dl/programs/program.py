@@ -66,10 +66,10 @@ class YieldOp(IRDLOperation):
 class KernelOp(IRDLOperation):
     """A function of `dl` ops that becomes one kernel.
 
-    If a result aliases an argument (`output_aliases`), the kernel finds the argument's elements in the result and keeps those
-    that it does not change. A dynamic-shape kernel has symbols `s0`, `s1`, … in its types, for which each dispatch gives sizes;
-    the attribute `representative` has an entry for each. The kernel tests at run time whether an argument listed in `zeros` has
-    a block of zeros; its results do not depend on the attribute.
+    If a result aliases an argument (`output_aliases`), the result initially has the argument's elements, and the kernel
+    writes only those that change. A dynamic-shape kernel has symbols `s0`, `s1`, … in its types, for which each dispatch gives
+    sizes; the attribute `representative` has an entry for each. The kernel tests at run time whether an argument listed in
+    `zeros` has a block of zeros; its results do not depend on the attribute.
 
     (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types; (C3) it contains no dispatch.
     """

@@ -11,8 +11,9 @@ from dlc.dialects.dl.base import attribute, ints
 from dlc.dims import Dim, Size, SizeRange, substitute
 from dlc.ir import DictionaryAttr, ModuleOp, StringAttr, func
 
+# The attribute of a function with the ranges of its symbolic sizes.
 RANGES = "ranges"
-# Data-dependent sizes, and the sizes that they must be equal to.
+# The attribute of a function with its data-dependent sizes and the size that each must equal.
 EQUAL = "equal"
 
 

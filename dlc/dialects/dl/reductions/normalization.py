@@ -168,18 +168,18 @@ class LayerNormOp(TrailingNorm):
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array, scale: Array, bias: Array | float = 0.0) -> Array:
-            centred = x - mean_of(x, self.row_axes)
-            variance = mean_of(np.square(centred), self.row_axes)
-            return centred / np.sqrt(variance + self.epsilon_value) * scale + bias
+            centered = x - mean_of(x, self.row_axes)
+            variance = mean_of(np.square(centered), self.row_axes)
+            return centered / np.sqrt(variance + self.epsilon_value) * scale + bias
 
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         x, scale, *bias = (widen_floats(b, v) for v in operands)
-        centred = b(SubOp, x, mean(b, x, self.row_axes))
-        variance = mean(b, b(MulOp, centred, centred), self.row_axes)
-        y = b(MulOp, b(MulOp, centred, self.inverse_root(b, variance)), scale)
+        centered = b(SubOp, x, mean(b, x, self.row_axes))
+        variance = mean(b, b(MulOp, centered, centered), self.row_axes)
+        y = b(MulOp, b(MulOp, centered, self.inverse_root(b, variance)), scale)
         return [cast_to(b, b(AddOp, y, bias[0]) if bias else y, element_type_of(operands[0]))]
 
 
@@ -246,17 +246,17 @@ class BatchNormOp(Composite):
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array, *statistics: Array) -> Array:
             trailing = (-1, *(1,) * (x.ndim - 1 - self.channel_axis))
-            scale, bias, centre, variance = (v.reshape(trailing) for v in statistics)
-            return (x - centre) / np.sqrt(variance + number(self.epsilon)) * scale + bias
+            scale, bias, mean_value, variance = (v.reshape(trailing) for v in statistics)
+            return (x - mean_value) / np.sqrt(variance + number(self.epsilon)) * scale + bias
 
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        x, scale, bias, centre, variance = (widen_floats(b, v) for v in operands)
+        x, scale, bias, mean_value, variance = (widen_floats(b, v) for v in operands)
         deviation = b(SqrtOp, b(AddOp, variance, b.scalar(number(self.epsilon), like=variance)))
         factor = b(DivOp, scale, deviation)
-        offset = b(SubOp, bias, b(MulOp, centre, factor))
+        offset = b(SubOp, bias, b(MulOp, mean_value, factor))
         factor, offset = (along_axis(b, v, self.channel_axis, rank_of(x)) for v in (factor, offset))
         return [cast_to(b, b(AddOp, b(MulOp, x, factor), offset), element_type_of(operands[0]))]
 

@@ -46,7 +46,8 @@ class BlockReductionsPass(ModulePass):
     f32. With blocks the error grows with the logarithm of the length, and the blocks become parallel tasks. Sums of f16 and
     bf16 accumulate in f32 and are rounded once, at the end. Reductions over symbolic dimensions stay as they are.
 
-    Elementwise producers that only the reduction reads are reshaped with it, since a reshape would end their kernel.
+    Elementwise producers that only the reduction reads are recomputed on reshaped operands, since a reshape would separate them
+    from its kernel.
 
     Any reduction (a maximum, for example) over very many elements is blocked if it would otherwise have too few parallel
     tasks; blocks follow the memory order, in whole rows.
@@ -211,7 +212,7 @@ def _fusible_producers(op: AxisReduction) -> list[Elementwise]:
 
 
 def _is_private_producer(producer: Elementwise, op: AxisReduction, others: Mapping[Operation, Elementwise]) -> bool:
-    """Return whether only the reduction or its other fused producers read an op's result, of the reduction's operand shape."""
+    """Return whether an op's result has the operand's shape and is read by the reduction and its fused producers only."""
     return shape_of(producer.results[0]) == shape_of(op.x) and users(producer.results[0]) <= {op, *others}
 
 

@@ -59,7 +59,7 @@ class _ScaleFolder:
         return self._offset(op) if isinstance(op, AddOp) else self._scale(op)
 
     def _split(self, op: AddOp | SubOp | MulOp | DivOp) -> tuple[SSAValue, SSAValue] | None:
-        """Return the runtime operand and the constant one, if the result has the former's type; else None."""
+        """Return (runtime operand, constant operand) if the result has the type of the former; else None."""
         x, y = op.operands
         is_x_constant, is_y_constant = x in self.constant, y in self.constant
         if is_x_constant == is_y_constant or (is_x_constant and isinstance(op, DivOp)):

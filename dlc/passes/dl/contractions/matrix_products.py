@@ -1,4 +1,4 @@
-"""Matrix products by dimension numbers, and blocked along a contracted axis."""
+"""Builders of matrix products: from dimension numbers, and in blocks of a contracted axis."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def blocked_product(
     block_size: int,
     element: Attribute,
 ) -> SSAValue:
-    """Build the products of blocks of `block_size` elements of a contracted pair of axes; the blocks are a new first axis."""
+    """Build a product per block of `block_size` elements of a contracted pair of axes, stacked along a new first axis."""
     i, j = pair
     lhs, rhs = split_axis(b, op.lhs, i, block_size), split_axis(b, op.rhs, j, block_size)
     # The blocks are a new batch axis in front of each split axis.
@@ -66,7 +66,7 @@ def blocked_product(
 
 
 def split_axis(b: Build, value: SSAValue, axis: int, block_size: int) -> SSAValue:
-    """Split an axis of `value` into blocks of `block_size`, keeping the memory order: before a transpose, not after it."""
+    """Split an axis of `value` into blocks of `block_size`; if `value` is a transpose, split the axis of its operand."""
     transpose = defining_op(value, TransposeOp)
     if transpose is not None:
         inner, order = transpose.axes[axis], transpose.axes

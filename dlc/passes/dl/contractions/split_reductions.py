@@ -43,13 +43,13 @@ class SplitReductionsPass(TargetPass):
     →   %p = dl.conv %x, %w' {groups = 4} : [1, 14, 14, 4 · 256], %w' = [3, 3, 64, 4 · 256];  %y = dl.reduce_sum %p over groups
 
     A work-group computes some results over all of their terms, so a product with few results occupies few work-groups for a
-    long time. Chunks get work-groups of their own; the epilogue (a bias, an activation) runs where the partial sums are added.
+    long time. Each chunk gets separate work-groups; the epilogue (a bias, an activation) runs where the partial sums are added.
     The cost model (`SplitReductionCosts`) weighs the steps, the partial sums and the second kernel to choose the number of
     chunks. Operands are read in place; convolution weights are rearranged, as a weight expression. Sums of f16 and bf16 are
     rounded once, at the end.
 
     Applies to targets with work-groups only. Contractions with symbolic dimensions and grouped convolutions stay. Requires
-    `block-reductions` for overlong sums, and contractions in their final form.
+    `block-reductions` for overlong sums; run it after all other rewrites of contractions.
     """
 
     name = "split-reductions"

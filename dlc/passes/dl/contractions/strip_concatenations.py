@@ -17,7 +17,7 @@ from dlc.passes.dl.rewriting import defining_op
 class StripConcatenations:
     """The concatenations of strips that convolutions of a block were split into.
 
-    `concat_dependencies` maps ops, of all blocks since inner ones capture outer values, to the convolutions whose complete
+    `concat_dependencies` maps ops (of all blocks, since inner blocks capture outer values) to the convolutions whose complete
     concatenation they depend on.
     """
 

@@ -14,8 +14,8 @@ from dlc.ir import SSAValue
 def split_into_strips(costs: WinogradCosts, count: int, item_bytes: int, shared_bytes: int) -> Sequence[tuple[int, int]]:
     """Return (start, length) of each strip of `count` rows of tiles, or images; empty if everything fits the cache.
 
-    `item_bytes` is the size of one row or image, `shared_bytes` that of the data each strip reads or updates again: a strip is
-    no smaller than it.
+    `item_bytes` is the size of one row or image, `shared_bytes` that of the data that each strip reads or updates again, which
+    is also the minimum size of a strip.
     """
     if item_bytes * count <= max(costs.cached_bytes, 2 * shared_bytes):
         return ()

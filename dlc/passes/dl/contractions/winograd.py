@@ -160,7 +160,7 @@ class _WinogradRewriter:
             case [x, w, result] if x == w == _INT16 and result == i32 and op.w in self.constant:
                 ranges = interval_of(op.x), interval_of(op.w)
                 terms = 9 * c
-                return [a for a in ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]
+                return [a for a in ALGORITHMS if a.fits(*ranges) and a.input_offset(*ranges, terms) is not None]
             case _:
                 return ()
 
@@ -218,7 +218,7 @@ class _WinogradRewriter:
         return b(UnpackOp, b(TransposeOp, u, permutation=(1, 0, 2, 3)), axis=2, tile=panel, size=o)
 
     def strip_ranges(self, op: ConvOp, x: SSAValue, algorithm: WinogradAlgorithm) -> tuple[int, Sequence[tuple[int, int]]]:
-        """Return an axis of images `x`, and strips of it whose tiles and products fit the cache; none if all of them do.
+        """Return an axis of images `x`, and strips of it whose tiles and products fit the cache; none if all images fit.
 
         A batch is split between images, a single image between rows of tiles, whose strips overlap by two image rows. Each
         strip reads the transformed weights again, so that it is no smaller than they are.
@@ -245,14 +245,14 @@ class _WinogradRewriter:
         if divisor != power_of_two:
             multiple = b(MulOp, multiple, b.scalar(_as_int32(pow(divisor // power_of_two, -1, 1 << 32)), like=multiple))
         shift = b.scalar(power_of_two.bit_length() - 1, like=multiple)
-        centre = algorithm.centre(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
-        if not centre:
+        input_offset = algorithm.input_offset(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
+        if not input_offset:
             return b(ShiftRightOp, multiple, shift)
         # Σ x·w = Σ (x - c)·w + c·Σ w
         sums = b(ReduceSumOp, b(CastOp, op.w, to=i32), axes=(0, 1, 2), keepdims=False)
-        offset = b(MulOp, sums, b.scalar(centre, like=sums))
-        centered_multiple = b(SubOp, multiple, b(MulOp, offset, b.scalar(power_of_two, like=offset)))
-        return b(AddOp, b(ShiftRightOp, centered_multiple, shift), offset)
+        result_offset = b(MulOp, sums, b.scalar(input_offset, like=sums))
+        centered_multiple = b(SubOp, multiple, b(MulOp, result_offset, b.scalar(power_of_two, like=result_offset)))
+        return b(AddOp, b(ShiftRightOp, centered_multiple, shift), result_offset)
 
     def trim(self, b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
         """Slice off the results of padding."""

@@ -63,7 +63,7 @@ class WinogradAlgorithm:
             for matrix, interval in ((self.input, x), (self.weights, w))
         )
 
-    def centre(self, x: Interval, w: Interval, terms: int) -> int | None:
+    def input_offset(self, x: Interval, w: Interval, terms: int) -> int | None:
         """Return an offset to subtract from inputs, 0 if possible, to make sums recoverable modulo 2³²; None if there is none.
 
         Sums are multiples of the squared divisor modulo 2³²: odd factors have an inverse, each factor of two costs one bit.

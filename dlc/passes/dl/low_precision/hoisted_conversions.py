@@ -17,7 +17,7 @@ class HoistedConversions:
 
         %p = dl.pad %x, %0;  dl.cast %p    →    dl.pad (dl.cast %x), %0
 
-    Each element is converted once, by the kernel that computes it, however many ops read it through data movement.
+    Each element is converted once, by the kernel that computes it, regardless of how many ops read it through data movement.
     """
 
     def __init__(self, to: Attribute) -> None:

@@ -43,8 +43,8 @@ class QuantizeWeightsPass(TargetPass):
     Applies to large weight matrices [K, N] whose K is a multiple of `group`, also in an equivalent `dl.dot_general`. Each
     `group` of consecutive weights in a column has its own scale. int8 is symmetric, `s = max |w| / 127`; int4 maps the minimum
     to 0 and the maximum to 15: `s = (max w - min w) / 15`, `z = -min w / s`. Weights are rounded to nearest: the error is at
-    most half a step, 1/254 of the largest magnitude of the group (int8), or 1/30 of its range (int4). All of it is weight
-    expressions.
+    most half a step, 1/254 of the largest magnitude of the group (int8), or 1/30 of its range (int4). Quantized weights are
+    weight expressions, evaluated once.
 
     Up to 32 rows are quantized to int16 unless `exact_rows`, on targets with i16 pair products: the error of a row segment is
     at most half of 1/32,767 of its largest magnitude.

@@ -51,8 +51,8 @@ class WeightOnlyContractionsPass(TargetPass):
     `allows_lhs_quantization`, rows are quantized: to int8 if the target has byte dot products, to int16 if it has i16 pairs, up
     to the number of rows for which that pays.
 
-    Blocks must hold whole words, and at most 32 rows stay float. Other products stay, with weights dequantized as a weight
-    expression. Requires `dl.dequantize` that is not decomposed.
+    Blocks must consist of whole words. More than 32 rows must be quantized. Other products stay, with weights dequantized as a
+    weight expression. Requires `dl.dequantize` that is not decomposed.
     """
 
     name = "weight-only-contractions"

@@ -47,9 +47,9 @@ class ChannelsLastPass(ModulePass):
 
     f is elementwise, a pad, slice, concatenation, reduction, row composite, broadcast, or a reshape that keeps the transposed
     axes separate. A gather of slices, whose result may be much larger than its input, is passed only if an inverse transpose is
-    near. The other operands must take the inverse transpose at no cost: they are transposed likewise, are weights, or the
+    near. The inverse transpose of the other operands must be free: they have the same transpose, are weights, or the
     transpose only permutes their unit axes. So no other tensor gets a transpose. Remaining transposes that only permute unit
-    axes become reshapes; those of a pad go before it.
+    axes become reshapes; a remaining transpose of a pad moves before the pad.
 
     Requires static shapes and decomposed composites, reductions with `keepdims` (`simplify`).
     """
@@ -77,7 +77,7 @@ def _simplify_transpose(op: TransposeOp) -> Values:
 
 
 class _TransposeSinker:
-    """One rule per kind of op; `p` is always the permutation of the transposed operand, `x` the value before the transpose."""
+    """One rule per op class; `p` is always the permutation of the transposed operand, `x` the value before the transpose."""
 
     def __init__(self, constant: WeightExpressions) -> None:
         self.constant = constant

@@ -28,7 +28,7 @@ class CheckIndicesPass(ModulePass):
     out-of-bounds access is clamped or dropped, so the check may come later than the access: before the next loop or branch, or
     at the end of the block, where the host waits for the device anyway.
 
-    Requires `expand-transformations`, which knows to which batch elements an index belongs. Leaves no op that is `checked`.
+    Requires `expand-transformations`, which masks the indices of inactive batch elements. Leaves no op that is `checked`.
     """
 
     name = "check-indices"

@@ -21,9 +21,9 @@ class FoldTransposesIntoContractionsPass(ModulePass):
         %t = dl.transpose %q {permutation = [0, 2, 1, 3]};  %s = dl.matmul %t, %k
     →   %s = dl.dot_general %q, %k {lhs_batch = [0, 2], rhs_batch = [0, 1], lhs_contract = [3], rhs_contract = [2]}
 
-    The left operand is read by scalars, so any axis order will do; the right one by vectors along the result's last axis,
-    which must stay its innermost. Transposed weights stay weight expressions, evaluated once. The product of a vector, or of
-    a single row, with a transposed matrix swaps the operands instead, in a batch too:
+    Kernels read scalars of the left operand, in any axis order, and vectors of the right operand along the result's last axis,
+    which must stay the operand's innermost axis. Transposed weights stay weight expressions, evaluated once. The product of a
+    vector, or of a single row, with a transposed matrix swaps the operands instead, in a batch too:
 
         dl.matmul %At, %v   →   dl.matmul %v, %A        dl.matmul %v, %At   →   dl.matmul %A, %v
     """
