@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dlc.ir import ModuleOp
     from dlc.measure.profile import Profile
 
-# Called with the inputs of a model, and the names of those that a call may omit, before the model is compiled.
+# Called before a model is compiled, with its inputs and the names of the inputs that a call may omit.
 Examine: TypeAlias = Callable[[tuple[TensorInfo, ...], Collection[str]], None]
 
 
@@ -54,7 +54,7 @@ def compile_file(
     progress: Progress | None = None,
     examine: Examine | None = None,
 ) -> Model:
-    """Compile a model, given as a path or its bytes, or the transform of it that `transform` requests.
+    """Compile a model from a path or bytes; `transform` requests a derivative or training step of it instead.
 
     The path is that of an ONNX, TFLite or torch.export file, or of a dumped module. Raises what compile_model raises.
     """
@@ -87,18 +87,18 @@ def explore_file(
     from dlc.frontend.onnx.graph import ModelFile, load
     from dlc.frontend.tflite import is_tflite
 
-    listed = (
+    has_onnx_listing = (
         source.suffix not in (MLIR_SUFFIX, TORCH_EXPORT_SUFFIX, TFLITE_SUFFIX)
         if isinstance(source, Path)
         else not is_tflite(source)
     )
-    model = load(source) if listed else source
+    model = load(source) if has_onnx_listing else source
     program = import_program(model, input_shapes, values, transform)
 
-    def arrays(known: Program) -> list[NDArray[Any]]:
+    def arrays(static_program: Program) -> list[NDArray[Any]]:
         assert inputs is not None, "measuring needs inputs"
-        by_name = {**known.defaults, **inputs(known)}
-        return [by_name[info.name] for info in known.inputs]
+        arrays_by_name = {**static_program.defaults, **inputs(static_program)}
+        return [arrays_by_name[info.name] for info in static_program.inputs]
 
     # Report invalid inputs early; with symbolic sizes, inputs are known only after the sizes are chosen.
     measured = None if inputs is None else arrays(program) if program.is_static else arrays
@@ -116,7 +116,7 @@ def import_program(
     values: Mapping[str, NDArray[Any]] | None,
     transform: ModelTransform | None,
 ) -> Program:
-    """Import the program of a model, or of the transform that `transform` requests, before any pass."""
+    """Import the program of a model, or of the requested `transform` of it, before any pass."""
     from dlc.compiler import load_program
 
     if isinstance(model, Path) and model.suffix == TORCH_EXPORT_SUFFIX:
@@ -162,12 +162,12 @@ class _FileCompilation:
     def _record(self) -> tuple[Target, Builder | None]:
         """Return the target's record, and the kernel builder of an OpenCL device.
 
-        Dlc's own targets need no compiler for this.
+        This does not import the compiler for the built-in targets.
         """
         target, options = self.target, self.options
         if isinstance(target, str) and is_opencl(target):
-            device, record = select_device(target, options.device)
-            return record, Builder.of(device, options)
+            device, target_record = select_device(target, options.device)
+            return target_record, Builder.of(device, options)
         if isinstance(target, str) and custom_target_location(target) is None:
             return resolve(target), None
         from dlc.backends.registry import backend_of
@@ -193,7 +193,11 @@ class _FileCompilation:
 
         with self.report.timed_total("import"):
             source = self.source
-            model = source if isinstance(source, Path) or is_tflite(source) else load(source, whole=self.transform is not None)
+            model = (
+                source
+                if isinstance(source, Path) or is_tflite(source)
+                else load(source, with_large_tensors=self.transform is not None)
+            )
             try:
                 program = import_program(model, self.input_shapes, self.values, self.transform)
             except SpecializationRequiredError as error:
@@ -213,23 +217,23 @@ class _FileCompilation:
         return compiled if io_signature is None else ConvertedModel(compiled, io_signature)
 
     def _compile_per_call(self, name: str, error: SpecializationRequiredError) -> Model:
-        """Return a model that is specialized for each set of values, or shapes, of the inputs that the import depends on."""
+        """Return a model that is specialized at run time for the input values or shapes that the import depends on."""
         from dlc.backends.registry import backend_of
 
         self.report.specialization_reason = "importing it depends on the shapes of its inputs"
         # Only the first compilation is dumped.
-        first = iter([self.options])
-        later = replace(self.options, dump_ir=None)
+        first_options = iter([self.options])
+        later_options = replace(self.options, dump_ir=None)
 
-        def variant(more_shapes: Mapping[str, Any], more_values: Mapping[str, NDArray[Any]]) -> Model:
-            shapes, known = {**self.input_shapes, **more_shapes}, {**self.values, **more_values}
-            return compile_file(self.source, self.target, shapes, next(first, later), values=known)
+        def compile_variant(more_shapes: Mapping[str, Any], more_values: Mapping[str, NDArray[Any]]) -> Model:
+            shapes, input_values = {**self.input_shapes, **more_shapes}, {**self.values, **more_values}
+            return compile_file(self.source, self.target, shapes, next(first_options, later_options), values=input_values)
 
-        variants = Variants(name, error.inputs, error.outputs, error.values, variant)
+        variants = Variants(name, error.inputs, error.outputs, error.values, compile_variant)
         takes_device_arrays = backend_of(self.target, self.options.device).takes_device_arrays
-        per_call = variants.model(takes_device_arrays=takes_device_arrays)
-        per_call.num_threads = self.options.num_threads
-        return per_call
+        model = variants.model(takes_device_arrays=takes_device_arrays)
+        model.num_threads = self.options.num_threads
+        return model
 
     def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
         """Return the model's report, measured on these inputs if there are any."""
@@ -240,16 +244,16 @@ class _FileCompilation:
         except SpecializationRequiredError as error:
             if inputs is None or not error.values:
                 raise
-            # Inputs on whose values shapes depend are taken from the call, as the model does.
+            # Shapes depend on the values of some inputs: use the values of the call as constants.
             return self._page(inputs, {name: np.asarray(inputs[name]) for name in error.values})
 
-    def _page(self, inputs: Mapping[str, NDArray[Any]] | None, known: Mapping[str, NDArray[Any]]) -> Page:
+    def _page(self, inputs: Mapping[str, NDArray[Any]] | None, constant_inputs: Mapping[str, NDArray[Any]]) -> Page:
         return explore_file(
             self.source,
             self.target,
             self.input_shapes,
             self.options,
-            values={**self.values, **known},
+            values={**self.values, **constant_inputs},
             transform=self.transform,
             inputs=None if inputs is None else lambda _: inputs,
         )

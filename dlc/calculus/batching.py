@@ -42,7 +42,7 @@ def vmap(fun: Callable[..., Any], in_axes: BatchAxes = 0, out_axes: BatchAxes = 
         trace, arguments = require_trace(), _Arguments.of(fun, args, kwargs, in_axes)
         size = arguments.batch_size()
         block = Block(arg_types=[remove_batch_axis(v.value, axis) for v, axis in arguments.batched])
-        with discard_on_error([block]), trace.inside(block):
+        with discard_on_error([block]), trace.in_body(block):
             args, kwargs = arguments.unbatched(trace, block)
             results = NamedLeaves.of(_WHERE, "result", call_user_function(fun, *args, **kwargs))
             result_axes = _out_axes(results, out_axes)
@@ -74,7 +74,7 @@ class _Arguments:
         names = argument_names(fun, tree)
         positional, keyword = tree.children
         axes = [*_per_leaf("in_axes", in_axes, positional), *_per_leaf("in_axes", 0, keyword)]
-        batched = [_batched(leaf, name, axis) for leaf, name, axis in zip(leaves, names, axes, strict=True)]
+        batched = [_as_batched(leaf, name, axis) for leaf, name, axis in zip(leaves, names, axes, strict=True)]
         return cls([leaf for leaf, _ in batched], tree, names, [axis for _, axis in batched])
 
     @property
@@ -115,7 +115,7 @@ class _Arguments:
         )
 
 
-def _batched(leaf: Any, name: str, axis: int | None) -> tuple[Any, int | None]:
+def _as_batched(leaf: Any, name: str, axis: int | None) -> tuple[Any, int | None]:
     """Return a batched leaf as a Tracer with its non-negative batch axis. Raises an error if it does not have the axis."""
     if axis is None:
         return leaf, None
@@ -139,20 +139,22 @@ def _out_axes(results: NamedLeaves, out_axes: BatchAxes) -> list[int]:
     return normalized
 
 
-def _per_leaf(what: str, axes: BatchAxes, tree: Tree) -> list[int | None]:
+def _per_leaf(parameter: str, axes: BatchAxes, tree: Tree) -> list[int | None]:
     """Return an axis for each leaf of a tree. Raises ShapeError if `axes` has another structure."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         return [axes for _ in tree.paths("")]
-    child_axes = _parts(axes, tree)
+    child_axes = _child_axes(axes, tree)
     if child_axes is None:
         expected = "an integer, None" + ("" if tree.kind is None else " or a container of the same structure")
-        raise _error(ShapeError, f"{what} has {axes!r} for {tree}; expected {expected}")
+        raise _error(ShapeError, f"{parameter} has {axes!r} for {tree}; expected {expected}")
     return [
-        axis for child_axis, child in zip(child_axes, tree.children, strict=True) for axis in _per_leaf(what, child_axis, child)
+        axis
+        for child_axis, child in zip(child_axes, tree.children, strict=True)
+        for axis in _per_leaf(parameter, child_axis, child)
     ]
 
 
-def _parts(axes: BatchAxes, tree: Tree) -> list[BatchAxes] | None:
+def _child_axes(axes: BatchAxes, tree: Tree) -> list[BatchAxes] | None:
     """Return the entries of a container of axes in the order of a tree's children; None if the structure differs."""
     if dataclasses.is_dataclass(axes) and type(axes) is tree.kind:
         return [getattr(axes, str(key)) for key in tree.keys]
@@ -165,5 +167,5 @@ def _parts(axes: BatchAxes, tree: Tree) -> list[BatchAxes] | None:
     return None
 
 
-def _error(kind: type[DlcError], problem: str) -> DlcError:
-    return with_user_line(kind(f"{_WHERE}: {problem}"))
+def _error(error_type: type[DlcError], problem: str) -> DlcError:
+    return with_user_line(error_type(f"{_WHERE}: {problem}"))

@@ -56,11 +56,11 @@ def checkpoint(fun: Function) -> Function:
     return call
 
 
-def _arrays_of(where: str, fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NamedLeaves, Function]:
+def _arrays_of(api_name: str, fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NamedLeaves, Function]:
     """Return the array arguments of a call, and a function of these alone."""
     leaves, tree = flatten((args, kwargs))
     array_positions = [i for i, leaf in enumerate(leaves) if is_array_like(leaf)]
-    arguments = NamedLeaves.of(where, "argument", [leaves[i] for i in array_positions])
+    arguments = NamedLeaves.of(api_name, "argument", [leaves[i] for i in array_positions])
 
     def run(*values: Any) -> Any:
         replaced_leaves = list(leaves)
@@ -75,8 +75,8 @@ def _arrays_of(where: str, fun: Function, args: tuple[Any, ...], kwargs: dict[st
 class _CustomRuleFunction(ABC):
     """Base of functions with custom derivative rules, which may call the function itself.
 
-    The rules are traced where the function is called. Inside a rule, the function has its rules again, once less for each
-    derivative transformation around the call.
+    The rules are traced where the function is called. A rule that calls the function applies the rules again, for one order of
+    differentiation less.
     """
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
@@ -131,17 +131,17 @@ class custom_jvp(_CustomRuleFunction):
         return rule
 
     def _insert_rules(self, orders: int, args: tuple[Any, ...]) -> Any:
-        where = "dlc.custom_jvp"
+        api_name = "dlc.custom_jvp"
         if self._rule is None:
-            raise with_user_line(DlcError(f"{where}: {self._fun.__name__} has no JVP rule; set one with .defjvp"))
+            raise with_user_line(DlcError(f"{api_name}: {self._fun.__name__} has no JVP rule; set one with .defjvp"))
         rule, static_args = self._rule, [args[i] for i in self._static_positions]
         primals = _without(args, self._static_positions)
-        arguments = NamedLeaves.of(where, "argument", primals)
+        arguments = NamedLeaves.of(api_name, "argument", primals)
 
         def call_function(*values: Any) -> Any:
             return self._fun(*_insert_static_args(arguments.with_leaves(values), self._static_positions, static_args))
 
-        block, results = trace_body(where, call_function, arguments, 0)
+        block, results = trace_body(api_name, call_function, arguments, 0)
         floats = [i for i, v in enumerate(arguments.values) if is_float(element_type_of(v.value))]
         tangents = NamedLeaves([arguments.values[i] for i in floats], arguments.tree, [])
 
@@ -150,15 +150,17 @@ class custom_jvp(_CustomRuleFunction):
             tangent_of = dict(zip(floats, values[count:], strict=True))
             primals = arguments.with_leaves(values[:count])
             input_tangents = arguments.with_leaves([tangent_of.get(i) for i in range(count)])
-            rule_results = require_tuple(where, "the rule", rule(*static_args, primals, input_tangents), 2, "(result, tangent)")
-            result = results.match_leaves(where, "the rule's result", rule_results[0])
-            tangent = results.match_leaves(where, "the rule's tangent", rule_results[1])
+            rule_results = require_tuple(
+                api_name, "the rule", rule(*static_args, primals, input_tangents), 2, "(result, tangent)"
+            )
+            result = results.match_leaves(api_name, "the rule's result", rule_results[0])
+            tangent = results.match_leaves(api_name, "the rule's tangent", rule_results[1])
             float_tangents = [t for t, r in zip(tangent, results.values, strict=True) if is_float(element_type_of(r.value))]
             return [*result, *float_tangents]
 
         with discard_on_error([block]):
             rule_arguments = NamedLeaves([*arguments.values, *tangents.values], arguments.tree, [])
-            rule_block, _ = trace_body(where, traced_rule, rule_arguments, orders - 1, computed=False)
+            rule_block, _ = trace_body(api_name, traced_rule, rule_arguments, orders - 1, binds_arguments=False)
         op = dl.CustomJvpOp.of([v.value for v in arguments.values], block, rule_block)
         return results.with_leaves(require_trace().insert(op))
 
@@ -181,32 +183,32 @@ class custom_vjp(_CustomRuleFunction):
         self._rules = forward, backward
 
     def _insert_rules(self, orders: int, args: tuple[Any, ...]) -> Any:
-        where = "dlc.custom_vjp"
+        api_name = "dlc.custom_vjp"
         if self._rules is None:
-            raise with_user_line(DlcError(f"{where}: {self._fun.__name__} has no VJP rule; set one with .defvjp"))
+            raise with_user_line(DlcError(f"{api_name}: {self._fun.__name__} has no VJP rule; set one with .defvjp"))
         (forward, backward), static_args = self._rules, [args[i] for i in self._static_positions]
-        arguments = NamedLeaves.of(where, "argument", _without(args, self._static_positions))
+        arguments = NamedLeaves.of(api_name, "argument", _without(args, self._static_positions))
 
         def call_function(function: Function) -> Function:
             return lambda *values: function(
                 *_insert_static_args(arguments.with_leaves(values), self._static_positions, static_args)
             )
 
-        block, results = trace_body(where, call_function(self._fun), arguments, 0)
+        block, results = trace_body(api_name, call_function(self._fun), arguments, 0)
         blocks: list[Block] = [block]
         with discard_on_error(blocks):
             structure: list[Any] = []
 
             def forward_rule(*values: Any) -> Any:
                 value, residuals_tree = require_tuple(
-                    where, "the forward rule", call_function(forward)(*values), 2, "(result, residuals)"
+                    api_name, "the forward rule", call_function(forward)(*values), 2, "(result, residuals)"
                 )
-                result = results.match_leaves(where, "the forward rule's result", value)
+                result = results.match_leaves(api_name, "the forward rule's result", value)
                 leaves, tree = flatten(residuals_tree)
                 structure[:] = leaves, tree
                 return [*result, *(leaf for leaf in leaves if is_array_like(leaf))]
 
-            forward_block, outputs = trace_body(where, forward_rule, arguments, orders - 1)
+            forward_block, outputs = trace_body(api_name, forward_rule, arguments, orders - 1)
             blocks.append(forward_block)
             leaves, tree = structure
             residuals = outputs.values[len(results.values) :]
@@ -219,35 +221,35 @@ class custom_vjp(_CustomRuleFunction):
                 ct = results.with_leaves(
                     [next(cotangent_values) if is_float(element_type_of(v.value)) else None for v in results.values]
                 )
-                return _cotangent_arrays(where, backward(*static_args, saved, ct), arguments)
+                return _cotangent_arrays(api_name, backward(*static_args, saved, ct), arguments)
 
             backward_arguments = NamedLeaves([*residuals, *cotangents], tree, [])
-            backward_block, _ = trace_body(where, backward_rule, backward_arguments, orders - 1, computed=False)
+            backward_block, _ = trace_body(api_name, backward_rule, backward_arguments, orders - 1, binds_arguments=False)
         op = dl.CustomVjpOp.of([v.value for v in arguments.values], block, forward_block, backward_block)
         return results.with_leaves(require_trace().insert(op))
 
 
-def _cotangent_arrays(where: str, cotangents: Any, arguments: NamedLeaves) -> list[Any]:
+def _cotangent_arrays(api_name: str, cotangents: Any, arguments: NamedLeaves) -> list[Any]:
     """Return the result of a backward rule as one array for each float leaf of the arguments."""
     expected = arguments.with_leaves(arguments.values)
-    argument_cotangents = require_tuple(where, "the backward rule", cotangents, len(expected), f"a tuple of {len(expected)}")
+    argument_cotangents = require_tuple(api_name, "the backward rule", cotangents, len(expected), f"a tuple of {len(expected)}")
     cotangent_leaves: list[Any] = []
     for k, (cotangent, argument) in enumerate(zip(argument_cotangents, expected, strict=True)):
         name = f"cotangent[{k}]"
         leaves, tree = flatten(argument)
-        cotangent_parts, other = ([None] * len(leaves), tree) if cotangent is None else flatten(cotangent)
+        cotangent_values, other = ([None] * len(leaves), tree) if cotangent is None else flatten(cotangent)
         if difference := tree.first_difference(other):
             path, expected_structure, actual = difference
             raise with_user_line(
-                ShapeError(f"{where}: the backward rule's {name}{path} is {actual}; expected {expected_structure}")
+                ShapeError(f"{api_name}: the backward rule's {name}{path} is {actual}; expected {expected_structure}")
             )
-        for leaf, ct, path in zip(leaves, tree.reordered_leaves(other, cotangent_parts), tree.paths(name), strict=True):
+        for leaf, ct, path in zip(leaves, tree.reordered_leaves(other, cotangent_values), tree.paths(name), strict=True):
             if not is_float(element_type_of(leaf.value)):
                 continue
             value = require_trace().value(zeros_like(leaf) if ct is None else ct)
             if value.shape != leaf.shape:
                 raise with_user_line(
-                    ShapeError(f"{where}: the backward rule's {path} has shape {value.shape}; expected {leaf.shape}")
+                    ShapeError(f"{api_name}: the backward rule's {path} has shape {value.shape}; expected {leaf.shape}")
                 )
             cotangent_leaves.append(convert(value, leaf.dtype))
     return cotangent_leaves
@@ -260,6 +262,6 @@ def _without(args: Sequence[Any], static_args: Sequence[int]) -> tuple[Any, ...]
 def _insert_static_args(args: Sequence[Any], positions: Sequence[int], static_args: Sequence[Any]) -> list[Any]:
     """Insert the static arguments at their positions."""
     extended_args = list(args)
-    for i, setting in sorted(zip(positions, static_args, strict=True), key=lambda pair: pair[0]):
-        extended_args.insert(i, setting)
+    for i, static_arg in sorted(zip(positions, static_args, strict=True), key=lambda pair: pair[0]):
+        extended_args.insert(i, static_arg)
     return extended_args

@@ -26,7 +26,7 @@ class DifferentiatedArguments:
     @classmethod
     def of(
         cls,
-        where: str,
+        api_name: str,
         fun: Function,
         argnums: int | Sequence[int],
         argnames: str | Sequence[str],
@@ -42,7 +42,7 @@ class DifferentiatedArguments:
         names = [argnames] if isinstance(argnames, str) else list(argnames)
         for position in positions:
             if not -len(args) <= operator.index(position) < len(args):
-                problem = f"{where}: argnums {position}, but the call has {len(args)} positional arguments"
+                problem = f"{api_name}: argnums {position}, but the call has {len(args)} positional arguments"
                 raise with_user_line(
                     DTypeError(problem + ("; pass argnums=() to select keyword arguments only" if names else ""))
                 )
@@ -50,26 +50,26 @@ class DifferentiatedArguments:
             if name not in kwargs:
                 keyword_names = ", ".join(kwargs) or "none"
                 raise with_user_line(
-                    DTypeError(f"{where}: argnames {name!r}, but the call has the keyword arguments {keyword_names}")
+                    DTypeError(f"{api_name}: argnames {name!r}, but the call has the keyword arguments {keyword_names}")
                 )
         positions = [position % len(args) for position in positions]
-        for chosen in (positions, names):
-            if len(set(chosen)) < len(chosen):
-                raise with_user_line(DTypeError(f"{where}: {chosen} selects an argument twice; expected each once"))
+        for selection in (positions, names):
+            if len(set(selection)) < len(selection):
+                raise with_user_line(DTypeError(f"{api_name}: {selection} selects an argument twice; expected each once"))
         selected_arguments = [(args[i], f"argument {i}") for i in positions] + [(kwargs[name], name) for name in names]
         tree = selected_arguments[0][0] if is_single else tuple(argument for argument, _ in selected_arguments)
-        leaves = NamedLeaves.of(where, selected_arguments[0][1] if is_single else "argument", tree)
+        leaves = NamedLeaves.of(api_name, selected_arguments[0][1] if is_single else "argument", tree)
         if not is_single:
-            paths = [path for argument, name in selected_arguments for path in NamedLeaves.of(where, name, argument).names]
+            paths = [path for argument, name in selected_arguments for path in NamedLeaves.of(api_name, name, argument).names]
             leaves = NamedLeaves(leaves.values, leaves.tree, paths)
 
         def call(*values: Any) -> Any:
-            chosen = unflatten(leaves.tree, iter(values))
-            replaced = [chosen] if is_single else list(chosen)
-            positional, named = list(args), dict(kwargs)
+            new_values = unflatten(leaves.tree, iter(values))
+            replaced = [new_values] if is_single else list(new_values)
+            positional, keywords = list(args), dict(kwargs)
             for i, value in zip(positions, replaced, strict=False):
                 positional[i] = value
-            named |= zip(names, replaced[len(positions) :], strict=True)
-            return call_user_function(fun, *positional, **named)
+            keywords |= zip(names, replaced[len(positions) :], strict=True)
+            return call_user_function(fun, *positional, **keywords)
 
         return cls(leaves, call)

@@ -18,7 +18,7 @@ from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.programs.control import captured
+from dlc.dialects.dl.programs.control import captured_values
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import with_user_line
 from dlc.ir import Block
@@ -51,7 +51,7 @@ def value_and_grad(
 
 
 def value_and_gradient_of(
-    where: str,
+    api_name: str,
     fun: Function,
     argnums: int | Sequence[int],
     has_aux: bool,
@@ -59,16 +59,16 @@ def value_and_gradient_of(
     unused: Unused = "zeros",
 ) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
-        selected = DifferentiatedArguments.of(where, fun, argnums, argnames, args, kwargs)
-        selected.leaves.require_floats(where, "gradient")
+        selected = DifferentiatedArguments.of(api_name, fun, argnums, argnames, args, kwargs)
+        selected.leaves.require_floats(api_name, "gradient")
 
         def function(*values: Any) -> Any:
-            return _scalar_first(where, selected.call(*values), has_aux)
+            return _scalar_first(api_name, selected.call(*values), has_aux)
 
-        block, results = trace_differentiated_body(where, function, selected.leaves)
+        block, results = trace_differentiated_body(api_name, function, selected.leaves)
         if unused == "error":
             with discard_on_error([block]):
-                _require_used(where, block, selected.leaves.names)
+                _require_used(api_name, block, selected.leaves.names)
         primals = selected.leaves.values
         seed = require_trace().build.scalar(1.0, like=block.last_op.operands[0]) if block.last_op is not None else None
         assert seed is not None
@@ -80,37 +80,41 @@ def value_and_gradient_of(
     return trace_or_compile(call, fun, "the gradient")
 
 
-def _require_used(where: str, block: Block, names: Sequence[str]) -> None:
+def _require_used(api_name: str, block: Block, names: Sequence[str]) -> None:
     """Raise DlcError, naming them, for arguments of a body that its first result does not depend on."""
     *ops, last = block.ops
     used_values = {last.operands[0]}
     for op in reversed(ops):
         if not used_values.isdisjoint(op.results):
-            used_values.update(op.operands, *(captured(region.block) for region in op.regions))
+            used_values.update(op.operands, *(captured_values(region.block) for region in op.regions))
     if unused := [name for name, argument in zip(names, block.args, strict=True) if argument not in used_values]:
-        repair = 'leave it out of the arguments, or pass unused="zeros"'
-        raise with_user_line(DlcError(f"{where}: the value does not depend on {', '.join(unused)}; {repair}"))
+        hint = 'leave it out of the arguments, or pass unused="zeros"'
+        raise with_user_line(DlcError(f"{api_name}: the value does not depend on {', '.join(unused)}; {hint}"))
 
 
-def _scalar_first(where: str, result: Any, has_aux: bool) -> Any:
+def _scalar_first(api_name: str, result: Any, has_aux: bool) -> Any:
     """Return a function's result. Raises ShapeError or DTypeError unless it is a float scalar, or a pair that begins with
     one.
     """
-    first = require_tuple(where, "has_aux is set, and the function", result, 2, "(value, aux)")[0] if has_aux else result
-    value = NamedLeaves.of(where, "result", first)
+    value_tree = (
+        require_tuple(api_name, "has_aux is set, and the function", result, 2, "(value, aux)")[0] if has_aux else result
+    )
+    value = NamedLeaves.of(api_name, "result", value_tree)
     if value.tree.kind is not None:
         raise with_user_line(
-            ShapeError(f"{where}: the function returned {value.tree}; expected a float scalar (for other results, set has_aux)")
+            ShapeError(
+                f"{api_name}: the function returned {value.tree}; expected a float scalar (for other results, set has_aux)"
+            )
         )
     (loss,) = value.values
     if loss.shape:
-        repair = "sum or average it, or use dlc.jacrev"
+        hint = "sum or average it, or use dlc.jacrev"
         raise with_user_line(
-            ShapeError(f"{where}: the function returned an array of shape {loss.shape}; expected a scalar: {repair}")
+            ShapeError(f"{api_name}: the function returned an array of shape {loss.shape}; expected a scalar: {hint}")
         )
     if not is_float(element_type_of(loss.value)):
         raise with_user_line(
-            DTypeError(f"{where}: the function returned {loss.dtype}; expected a float: convert it with .astype")
+            DTypeError(f"{api_name}: the function returned {loss.dtype}; expected a float: convert it with .astype")
         )
     return result
 
@@ -128,14 +132,14 @@ def grad(
 
 
 def gradient_of(
-    where: str,
+    api_name: str,
     fun: Function,
     argnums: int | Sequence[int],
     has_aux: bool = False,
     argnames: str | Sequence[str] = (),
     unused: Unused = "zeros",
 ) -> Function:
-    value_and_gradient = value_and_gradient_of(where, fun, argnums, has_aux, argnames, unused)
+    value_and_gradient = value_and_gradient_of(api_name, fun, argnums, has_aux, argnames, unused)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         value, gradient = value_and_gradient(*args, **kwargs)

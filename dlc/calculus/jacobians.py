@@ -25,14 +25,14 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     leaf followed by those of the argument's. Cheaper than `jacrev` if the arguments have fewer elements than the result. With
     `has_aux` the function returns `(jacobian, aux)`.
     """
-    where = "dlc.jacfwd"
+    api_name = "dlc.jacfwd"
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        selected = DifferentiatedArguments.of(where, fun, argnums, (), args, kwargs)
-        selected.leaves.require_floats(where, "tangent")
+        selected = DifferentiatedArguments.of(api_name, fun, argnums, (), args, kwargs)
+        selected.leaves.require_floats(api_name, "tangent")
         values = selected.leaves.values
         if not values:
-            raise with_user_line(DTypeError(f"{where}: argnums={argnums!r} selects no argument"))
+            raise with_user_line(DTypeError(f"{api_name}: argnums={argnums!r} selects no argument"))
         columns: list[list[Any]] = []
         aux: Any = None
         outs: NamedLeaves | None = None
@@ -40,14 +40,14 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
             def push(t: Any, i: int = i) -> Any:
                 tangents = [t if k == i else None for k in range(len(values))]
-                return push_forward(where, selected.call, values, tangents, has_aux)
+                return push_forward(api_name, selected.call, values, tangents, has_aux)
 
             count = leaf.size
             basis = reshape(eye(count, dtype=leaf.dtype), (count, *leaf.shape))
             result = vmap(push, out_axes=(None, -1, None) if has_aux else (None, -1))(basis)
-            outs, changes = NamedLeaves.of(where, "result", result[0]), NamedLeaves.of(where, "result", result[1])
+            outs, tangent_leaves = NamedLeaves.of(api_name, "result", result[0]), NamedLeaves.of(api_name, "result", result[1])
             aux = result[2] if has_aux else None
-            columns.append([reshape(c, (*c.shape[:-1], *leaf.shape)) for c in changes.values])
+            columns.append([reshape(c, (*c.shape[:-1], *leaf.shape)) for c in tangent_leaves.values])
         assert outs is not None
         jacobian = outs.with_leaves(
             [selected.leaves.with_leaves([column[k] for column in columns]) for k in range(len(outs.values))]
@@ -62,14 +62,14 @@ def jacrev(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
     The structure is that of `jacfwd`. Cheaper if the result has fewer elements than the arguments.
     """
-    where = "dlc.jacrev"
+    api_name = "dlc.jacrev"
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        selected = DifferentiatedArguments.of(where, fun, argnums, (), args, kwargs)
-        selected.leaves.require_floats(where, "gradient")
+        selected = DifferentiatedArguments.of(api_name, fun, argnums, (), args, kwargs)
+        selected.leaves.require_floats(api_name, "gradient")
         result, pullback, *aux = vjp(selected.call, *selected.leaves.values, has_aux=has_aux)
-        outs = NamedLeaves.of(where, "result", result)
-        outs.require_floats(where, "gradient", "use dlc.jacfwd")
+        outs = NamedLeaves.of(api_name, "result", result)
+        outs.require_floats(api_name, "gradient", "use dlc.jacfwd")
         rows: list[Any] = []
         for i, out in enumerate(outs.values):
 
@@ -77,7 +77,7 @@ def jacrev(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
                 return pullback(outs.with_leaves([ct if k == i else zeros_like(v) for k, v in enumerate(outs.values)]))
 
             basis = reshape(eye(out.size, dtype=out.dtype), (out.size, *out.shape))
-            gradients = NamedLeaves.of(where, "gradient", vmap(pull)(basis)).values
+            gradients = NamedLeaves.of(api_name, "gradient", vmap(pull)(basis)).values
             rows.append(selected.leaves.with_leaves([reshape(g, (*out.shape, *g.shape[1:])) for g in gradients]))
         jacobian = outs.with_leaves(rows)
         return (jacobian, *aux) if has_aux else jacobian

@@ -42,19 +42,19 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     return push_forward("dlc.jvp", fun, primals, tangents, has_aux)
 
 
-def push_forward(where: str, fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+def push_forward(api_name: str, fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     def call(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         active = [i for i, t in enumerate(tangents) if t is not None]
-        arguments = NamedLeaves.of(where, "primals", {i: primals[i] for i in active})
-        arguments.require_floats(where, "tangent", "give None as its tangent")
-        tangent_leaves = arguments.match_leaves(where, "tangents", {i: tangents[i] for i in active})
+        arguments = NamedLeaves.of(api_name, "primals", {i: primals[i] for i in active})
+        arguments.require_floats(api_name, "tangent", "give None as its tangent")
+        tangent_leaves = arguments.match_leaves(api_name, "tangents", {i: tangents[i] for i in active})
 
         def run(*values: Any) -> Any:
             active_primals = arguments.with_leaves(values)
             return call_user_function(fun, *(active_primals.get(i, p) for i, p in enumerate(primals)))
 
-        block, results = trace_differentiated_body(where, run, arguments)
-        float_results = _of_floats(results.values)
+        block, results = trace_differentiated_body(api_name, run, arguments)
+        float_results = _float_indices(results.values)
         op = dl.JvpOp.of(ssa_values(arguments.values), ssa_values(tangent_leaves), block, range(len(arguments.values)))
         jvp_results = insert_with_weak_types(op, [*results.values, *(results.values[i] for i in float_results)])
         values = jvp_results[: len(results.values)]
@@ -62,16 +62,18 @@ def push_forward(where: str, fun: Function, primals: Sequence[Any], tangents: Se
         result_tangents = [tangent_of[i] if i in tangent_of else zeros_like(v) for i, v in enumerate(values)]
         if not has_aux:
             return results.with_leaves(values), results.with_leaves(result_tangents)
-        result, aux = require_tuple(where, "has_aux is set, and the function", results.with_leaves(values), 2, "(results, aux)")
+        result, aux = require_tuple(
+            api_name, "has_aux is set, and the function", results.with_leaves(values), 2, "(results, aux)"
+        )
         return result, results.with_leaves(result_tangents)[0], aux
 
     for name, arguments_tuple in (("primals", primals), ("tangents", tangents)):
         if not isinstance(cast(object, arguments_tuple), tuple | list):
             got = type(arguments_tuple).__name__
-            raise with_user_line(DTypeError(f"{where}: {name} is a {got}; expected a tuple with an entry for each argument"))
+            raise with_user_line(DTypeError(f"{api_name}: {name} is a {got}; expected a tuple with an entry for each argument"))
     if len(primals) != len(tangents):
         raise with_user_line(
-            ShapeError(f"{where}: {len(primals)} primals and {len(tangents)} tangents; expected equal numbers")
+            ShapeError(f"{api_name}: {len(primals)} primals and {len(tangents)} tangents; expected equal numbers")
         )
     return trace_or_compile(call, fun, "the tangent")(tuple(primals), tuple(tangents))
 
@@ -84,23 +86,23 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
     Raises DTypeError, naming the leaf, for a primal that is not a float.
     """
-    where = "dlc.vjp"
+    api_name = "dlc.vjp"
     arguments = [*primals]
 
     def run(primals: Sequence[Any], cotangents: Any, has_cotangents: bool) -> Any:
-        leaves = NamedLeaves.of(where, "primals", tuple(primals))
-        leaves.require_floats(where, "gradient", "let the function close over it")
-        block, results = trace_differentiated_body(where, lambda *v: call_user_function(fun, *leaves.with_leaves(v)), leaves)
+        leaves = NamedLeaves.of(api_name, "primals", tuple(primals))
+        leaves.require_floats(api_name, "gradient", "let the function close over it")
+        block, results = trace_differentiated_body(api_name, lambda *v: call_user_function(fun, *leaves.with_leaves(v)), leaves)
         primal_values = ssa_values(leaves.values)
         if not has_cotangents:
             return results.with_leaves(insert_with_weak_types(dl.VjpOp.of(primal_values, [], block, [], []), results.values))
         outs = results.with_leaves(results.values)
         with discard_on_error([block]):
             if has_aux:
-                outs, _ = require_tuple(where, "has_aux is set, and the function", outs, 2, "(results, aux)")
+                outs, _ = require_tuple(api_name, "has_aux is set, and the function", outs, 2, "(results, aux)")
             values, tree = flatten(outs)
-            cotangent_leaves = NamedLeaves(values, tree, []).match_leaves(where, "cotangent", cotangents)
-        float_positions = _of_floats(values)
+            cotangent_leaves = NamedLeaves(values, tree, []).match_leaves(api_name, "cotangent", cotangents)
+        float_positions = _float_indices(values)
         seeds = [cotangent_leaves[i].value for i in float_positions]
         vjp_results = insert_with_weak_types(
             dl.VjpOp.of(primal_values, seeds, block, range(len(primal_values)), float_positions),
@@ -123,7 +125,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
     if not has_aux:
         return vjp_results, pullback
-    value, aux = require_tuple(where, "has_aux is set, and the function", vjp_results, 2, "(results, aux)")
+    value, aux = require_tuple(api_name, "has_aux is set, and the function", vjp_results, 2, "(results, aux)")
     return value, pullback, aux
 
 
@@ -148,5 +150,5 @@ def linearize(fun: Function, *primals: Any) -> Any:
     return trace_or_compile(value, fun, "the value")(saved_primals), pushforward
 
 
-def _of_floats(tracers: Sequence[Tracer]) -> list[int]:
+def _float_indices(tracers: Sequence[Tracer]) -> list[int]:
     return [i for i, t in enumerate(tracers) if is_float(element_type_of(t.value))]

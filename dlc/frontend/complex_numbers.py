@@ -1,7 +1,7 @@
 """Complex arrays as pairs of real arrays.
 
-Programs have real dtypes only. A complex array among arguments or results is two leaves, its real and imaginary parts; a traced
-function sees it as a `Complex`, to which `dlc.numpy` gives the operators of an array, and its caller as a NumPy array.
+Programs have real dtypes only. A complex argument or result is two leaves of the program: its real and its imaginary part.
+Inside a traced function it is a `Complex`, with the array operators that `dlc.numpy` adds; the caller sees a NumPy array.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def real_and_imaginary(value: Any) -> tuple[Any, Any]:
 
 def from_parts(real: Any, imag: Any) -> Any:
     """Build a complex array from its parts: a NumPy array if both parts are NumPy arrays, else a `Complex`."""
-    plain = isinstance(real, np.ndarray) and isinstance(imag, np.ndarray)
-    return _to_complex_array(real, imag) if plain else Complex(real, imag)
+    are_numpy = isinstance(real, np.ndarray) and isinstance(imag, np.ndarray)
+    return _to_complex_array(real, imag) if are_numpy else Complex(real, imag)
 
 
 def _to_complex_array(real: Any, imag: Any) -> Any:

@@ -30,9 +30,11 @@ class DataDependentSizes:
 
     def new_symbol(self, op: type[SelectionOp], location: str) -> Size:
         """Create the symbol for the result size of an op at the source location `location`."""
-        taken = {symbol for a in self._active_blocks[0].args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
-        numbers = range(len(self._descriptions) + len(taken) + 1)
-        name = next(n for k in numbers if (n := f"count{k}") not in self._descriptions and n not in taken)
+        used_symbols = {
+            symbol for a in self._active_blocks[0].args for size in shape_of(a) for symbol in Dim.lift(size).symbols()
+        }
+        numbers = range(len(self._descriptions) + len(used_symbols) + 1)
+        name = next(n for k in numbers if (n := f"count{k}") not in self._descriptions and n not in used_symbols)
         self._descriptions[name] = f"{name} is the result size of {op.name}" + (f" at {location}" if location else "")
         self._blocks[name] = self._active_blocks[-1]
         return Dim.symbol(name)
@@ -45,8 +47,8 @@ class DataDependentSizes:
         self, op: type[SelectionOp], x: SSAValue, properties: Mapping[str, PropertyValue | None]
     ) -> Sequence[SSAValue] | None:
         """Return the results of an equal selection that are visible in the current block; None if there are none."""
-        found = self._selections.get(self._key(op, x, properties))
-        return found if found is not None and _block_of(found[0]) in self._active_blocks else None
+        results = self._selections.get(self._key(op, x, properties))
+        return results if results is not None and _block_of(results[0]) in self._active_blocks else None
 
     def record(
         self, op: type[SelectionOp], x: SSAValue, properties: Mapping[str, PropertyValue | None], results: Sequence[SSAValue]
@@ -58,7 +60,7 @@ class DataDependentSizes:
         return op, self._value_numbering.of(x)[0], tuple(sorted(properties.items()))
 
     def require_equal_sizes(self, op: DlOp) -> None:
-        """Raise ShapeError for an elementwise op whose operand sizes are equal for some data only."""
+        """Raise ShapeError for an elementwise op whose operand sizes match for some data only."""
         if not self._descriptions or not isinstance(op, Elementwise):
             return
         shapes = [shape_of(v) for v in op.operands]
@@ -66,10 +68,10 @@ class DataDependentSizes:
             sizes = {s[-axis] for s in shapes if len(s) >= axis and s[-axis] != 1}
             if len(sizes) > 1 and any(self._blocks.keys() & Dim.lift(size).symbols() for size in sizes):
                 first, second, *_ = sorted(map(str, sizes))
-                repair = "select from both with one mask, or combine the arrays before selecting"
-                raise ShapeError(f"{op.name}: sizes {first} and {second} do not match, because one depends on data; {repair}")
+                hint = "select from both with one mask, or combine the arrays before selecting"
+                raise ShapeError(f"{op.name}: sizes {first} and {second} do not match, because one depends on data; {hint}")
 
-    def require_loop_invariant_sizes(self, where: str, body: Block, values: Sequence[SSAValue]) -> None:
+    def require_loop_invariant_sizes(self, context: str, body: Block, values: Sequence[SSAValue]) -> None:
         """Raise ShapeError if a loop body returns an array whose size depends on data of the iteration."""
         for value in values:
             for name in {s for size in shape_of(value) for s in Dim.lift(size).symbols()} & self._blocks.keys():
@@ -78,11 +80,11 @@ class DataDependentSizes:
                         f"an iteration returns an array of shape {shape_of(value)}, whose size may differ between iterations"
                     )
                     raise ShapeError(
-                        f"{where}: {problem}; keep the shape and set unselected elements to 0: dlc.numpy.where(mask, x, 0)"
+                        f"{context}: {problem}; keep the shape and set unselected elements to 0: dlc.numpy.where(mask, x, 0)"
                     )
 
     def explain(self, problem: str) -> str:
-        """Return an error message extended by the origin of each data-dependent size that it mentions."""
+        """Append the origin of each data-dependent size that an error message mentions."""
         words = set("".join(c if c.isalnum() else " " for c in problem).split())
         origins = [text for name, text in self._descriptions.items() if name in words and text not in problem]
         return "; ".join([problem, *origins])

@@ -26,7 +26,7 @@ def donate(module: ModuleOp, donated: Sequence[int], function: str) -> None:
         if k is None:
             raise ShapeError(
                 f"{function}: the donated {names[argument]}, {donated_type}, cannot be reused: no result has its type; "
-                f"the results are {', '.join(map(str, results))}; return what replaces it, or do not donate it"
+                f"the results are {', '.join(map(str, results))}; return its updated value, or do not donate it"
             )
         attributes[k][DONOR] = IntegerAttr(argument, i64)
     main.res_attrs = ArrayAttr(map(DictionaryAttr, attributes))

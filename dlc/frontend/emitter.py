@@ -50,7 +50,7 @@ from dlc.ir import (
 )
 from dlc.weights import WeightStore
 
-# Larger than any shape arithmetic or scalar, smaller than weight tables, which the compiler preprocesses as expressions.
+# Above the size of any shape arithmetic, below that of weights, whose expressions the compiler evaluates itself.
 MAX_FOLDED_ELEMENTS = 1024
 # Integer constants with up to this many elements are literals in the IR; larger ones are weights.
 MAX_LITERAL_ELEMENTS = 64
@@ -173,25 +173,27 @@ class Emitter:
             element = ComputedElement(self.ssa(number), 0)
         return self.as_size(element, largest)
 
-    def size_scalar(self, of: Size | ComputedElement) -> ImportedValue:
+    def size_scalar(self, size: Size | ComputedElement) -> ImportedValue:
         """Return a size or a computed element as a rank-0 i64."""
-        if not isinstance(of, ComputedElement):
-            return self.sizes(of)
-        flat = self.reshape(ImportedValue(tensor_of(of.value), ssa=of.value), (product(shape_of(of.value)),))
-        return self.cast(self.reshape(self.slice(flat, 0, of.index, of.index + 1), ()), i64)
+        if not isinstance(size, ComputedElement):
+            return self.sizes(size)
+        flat = self.reshape(ImportedValue(tensor_of(size.value), ssa=size.value), (product(shape_of(size.value)),))
+        return self.cast(self.reshape(self.slice(flat, 0, size.index, size.index + 1), ()), i64)
 
-    def require(self, condition: ImportedValue, message: str, *numbers: ImportedValue) -> None:
+    def require(self, condition: ImportedValue, message: str, *message_values: ImportedValue) -> None:
         """Emit a check that fails with `message` unless a condition holds.
 
-        `numbers`, rank-0 i64, fill the last `{}` of the message.
+        `message_values`, rank-0 i64, fill the last `{}` of the message.
         """
-        otherwise = Block([dl.FailOp(message, [self.ssa(number) for number in numbers])])
+        otherwise = Block([dl.FailOp(message, [self.ssa(number) for number in message_values])])
         self.if_(condition, self.body((), lambda inner, _: ()), otherwise, ())
 
     def __call__(self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None) -> ImportedValue:
-        return self.all(op, *operands, **properties)[0]
+        return self.all_results(op, *operands, **properties)[0]
 
-    def all(self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None) -> tuple[ImportedValue, ...]:
+    def all_results(
+        self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None
+    ) -> tuple[ImportedValue, ...]:
         """Return all results of a new op."""
         known = [v.known for v in operands if v.known is not None and v.known.size <= MAX_FOLDED_ELEMENTS]
         if len(known) == len(operands):
@@ -204,10 +206,10 @@ class Emitter:
 
     def _probe_operand(self, type: Tensor) -> SSAValue:
         """Return a value of a type outside of any program, to infer the result types of an op."""
-        known = self._probe_operands.get(type)
-        if known is None:
-            known = self._probe_operands[type] = Block(arg_types=[type]).args[0]
-        return known
+        operand = self._probe_operands.get(type)
+        if operand is None:
+            operand = self._probe_operands[type] = Block(arg_types=[type]).args[0]
+        return operand
 
     def unfolded(
         self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None
@@ -248,8 +250,8 @@ class Emitter:
         """Repeat `x` the given number of times along each axis."""
         # [a, b] → [1, a, 1, b] → [r, a, s, b] → [r·a, s·b]
         split = [s for size in x.shape for s in (1, size)]
-        wide = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
-        tiled = self.broadcast(self.reshape(x, split), wide)
+        expanded = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
+        tiled = self.broadcast(self.reshape(x, split), expanded)
         return self.reshape(tiled, [repeat * size for repeat, size in zip(repeats, x.shape, strict=True)])
 
     def iota(self, size: Size, element_type: Attribute = i64, start: int | float = 0, step: int | float = 1) -> ImportedValue:
@@ -299,7 +301,7 @@ class Emitter:
             return [*_require_equal_types(states, next_states), *outputs]
 
         body = self.body([*(s.type for s in states), *elements], run)
-        results = self.results(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length, reverse))
+        results = self.insert(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length, reverse))
         return results[:count], results[count:]
 
     def while_(
@@ -318,11 +320,11 @@ class Emitter:
             return [inner.reshape(cond, ()), *_require_equal_types(states, next_states)]
 
         body = self.body([s.type for s in states], run)
-        return self.results(dl.WhileOp.of(self.ssa(self.reshape(condition, ())), [*map(self.ssa, states)], body))
+        return self.insert(dl.WhileOp.of(self.ssa(self.reshape(condition, ())), [*map(self.ssa, states)], body))
 
     def if_(self, condition: ImportedValue, then: Block, otherwise: Block, types: Sequence[Tensor]) -> list[ImportedValue]:
         """Emit a conditional with results of these types: `then` runs if the condition holds, else `otherwise`."""
-        return self.results(dl.IfOp.of(self.ssa(self.reshape(condition, ())), then, otherwise, types))
+        return self.insert(dl.IfOp.of(self.ssa(self.reshape(condition, ())), then, otherwise, types))
 
     def body(
         self, types: Sequence[Tensor], run: Callable[[Emitter, Sequence[ImportedValue]], Sequence[ImportedValue]]
@@ -342,7 +344,7 @@ class Emitter:
             raise
         return body
 
-    def results(self, op: Operation) -> list[ImportedValue]:
+    def insert(self, op: Operation) -> list[ImportedValue]:
         """Insert an op at the end of the block and return its results."""
         return [ImportedValue(tensor_of(r), ssa=r) for r in self.build.insert(op).results]
 
@@ -363,16 +365,16 @@ class Emitter:
         # Long names differ at their ends; the weight store derives file names from them.
         symbol = self.weights.add(known, value.name[-60:] or "constant")
         origin = location(value.name) if value.name else self.build.location
-        with self.build.at(origin) if origin is not None else self.build.at(location(symbol)):
+        with self.build.at_location(origin) if origin is not None else self.build.at_location(location(symbol)):
             return self.build(dl.WeightOp, symbol=SymbolRefAttr(symbol), type=value.type)
 
     def _materialize_sizes(self, value: ImportedValue, known: Array) -> SSAValue:
-        def one(size: Size) -> ImportedValue:
+        def materialize_size(size: Size) -> ImportedValue:
             if not isinstance(size, Dim):
                 return self.constant(np.asarray([size], np.int64))
             return self.reshape(self.unfolded(dl.SizeOp, size=(size,), to=i64)[0], (1,))
 
-        entries = [one(size) for size in known.reshape(-1)]
+        entries = [materialize_size(size) for size in known.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
         return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
 

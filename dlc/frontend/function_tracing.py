@@ -57,7 +57,7 @@ def trace(
 
     Only the shapes and dtypes of the leaves matter. Axes with an entry in `symbolic_sizes` are symbolic; with `record_guards`,
     comparisons of these sizes are decided by the shapes of the leaves and recorded as `conditions`.
-    Results without `result_names` are named by their paths. `into` is a trace of another kind that already has the arguments.
+    Results without `result_names` are named by their paths. `into` is the trace to record in, by default a new one.
     Raises what the function raises; ShapeError and DTypeError name the line.
     """
     current = into or Trace()
@@ -95,7 +95,7 @@ def trace(
             # NumPy wraps the error that a Tracer raises for `array[i] = x`.
             if isinstance(error.__cause__, DlcError):
                 raise error.__cause__ from None
-            if current.snapshots.any_frozen and "read-only" in str(error):
+            if current.snapshots.has_frozen_arrays and "read-only" in str(error):
                 problem = "a large array that the function captured is modified in place during tracing"
                 raise DlcError(f"{format_error_line(error)}: {problem}; modify a copy of it") from error
             raise

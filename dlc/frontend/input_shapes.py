@@ -50,11 +50,11 @@ def _resolve_shape(info: TensorInfo, shape: TensorShape) -> tuple[Size, ...]:
     specified = [dims.parse(s) if isinstance(s, str) else s for s in shape]
     if len(specified) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in specified):
         raise ShapeError(f"input '{info.name}': expected shape {info.shape}, got {tuple(specified)}")
-    return tuple(own if size is None else size for own, size in zip(info.shape, specified, strict=True))
+    return tuple(declared if size is None else size for declared, size in zip(info.shape, specified, strict=True))
 
 
 def _bind(info: TensorInfo, size: Size, specified: Size, bindings: dict[str, Size]) -> None:
     """Bind the symbol that a size consists of."""
     symbol = str(size)
     if isinstance(size, Dim) and size.symbols() == {symbol} and bindings.setdefault(symbol, specified) != specified:
-        raise ShapeError(f"input '{info.name}': '{symbol}' is {specified} here and {bindings[symbol]} in another input or axis")
+        raise ShapeError(f"input '{info.name}': '{symbol}' is {specified}, but {bindings[symbol]} in another input or axis")

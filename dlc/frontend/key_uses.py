@@ -1,9 +1,9 @@
 """Detect reuse of random keys in a traced function: two draws from one key are not independent.
 
-Two keys are equal if they are computed in the same way from the same values, or are arrays with equal elements. In a loop, a
-key must depend on a value that changes there, since every iteration would draw the same values otherwise. Mutually exclusive
-branches may draw from the same key. Reuse is not detected between different computations that return the same key, between
-draws inside and outside of a transformed function, and between two calls.
+Two keys are equal if they are computed in the same way from the same values, or are arrays with equal elements. Inside a
+loop, a key must depend on a value that changes between iterations; otherwise every iteration draws the same values. Mutually
+exclusive branches may draw from the same key. Not detected: different computations that return the same key, draws inside and
+outside of a transformed function, and draws of two calls.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class KeyUses:
             identity, depends_on = key.tobytes(), frozenset[Block | None]()
         if self._loops and depends_on.isdisjoint(self._active_blocks[self._active_blocks.index(self._loops[-1]) :]):
             return "does not change in the enclosing loop, so that every iteration draws the same values"
-        if before := self._drawn.get(identity):
-            return f"was used before ({before}), so that both draw the same values"
+        if previous_location := self._drawn.get(identity):
+            return f"was used before ({previous_location}), so that both draw the same values"
         self._drawn[identity] = location
         return None
 
@@ -51,11 +51,11 @@ class KeyUses:
             self._loops.pop()
 
     def alternatives(self, branches: Iterable[Branch]) -> Iterator[Branch]:
-        """Iterate over mutually exclusive branches while they are traced: each may use the keys that another one uses."""
-        before = self._drawn
-        drawn = dict(before)
+        """Yield mutually exclusive branches, to be traced in order: different branches may draw from the same key."""
+        drawn_before = self._drawn
+        drawn_in_any = dict(drawn_before)
         for branch in branches:
-            self._drawn = dict(before)
+            self._drawn = dict(drawn_before)
             yield branch
-            drawn |= self._drawn
-        self._drawn = drawn
+            drawn_in_any |= self._drawn
+        self._drawn = drawn_in_any

@@ -31,47 +31,47 @@ class OperatorInputs:
         """Return an optional input."""
         return self.inputs[k] if k < len(self.inputs) else None
 
-    def known(self, k: int, what: str) -> Array:
+    def known(self, k: int, value_name: str) -> Array:
         """Return the elements of an input that must be known at import."""
         value = self[k]
         if value.known is None:
             raise NodeProblem(
                 "value",
-                f"its {what} (input '{self._names[k]}') is computed from data or from symbolic sizes; "
+                f"its {value_name} (input '{self._names[k]}') is computed from data or from symbolic sizes; "
                 "give the model's input shapes, or make it a constant",
                 (value,),
             )
         return value.known
 
-    def sizes(self, k: int, what: str) -> tuple[Size, ...]:
+    def sizes(self, k: int, value_name: str) -> tuple[Size, ...]:
         """Return the sizes, axes or bounds that a known integer input holds."""
-        return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, what).reshape(-1))
+        return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, value_name).reshape(-1))
 
-    def elements(self, k: int, what: str) -> tuple[Size | ComputedElement, ...]:
+    def elements(self, k: int, value_name: str) -> tuple[Size | ComputedElement, ...]:
         """Return the sizes, axes or bounds that an integer input holds; those computed at run time as ComputedElement."""
         value = self[k]
         if value.ssa is None or not may_be_shape_tensor(value.ssa):
-            return self.sizes(k, what)
+            return self.sizes(k, value_name)
         return tuple(shape_tensor_elements(value.ssa).flat)
 
-    def runtime_sizes(self, k: int, what: str) -> tuple[Size, ...]:
+    def runtime_sizes(self, k: int, value_name: str) -> tuple[Size, ...]:
         """Return the sizes that an integer input holds; those computed from data become data-dependent sizes.
 
         A negative size is an error at run time.
         """
-        emit, found = self.emit, self.elements(k, what)
-        for element in found:
+        emit, elements = self.emit, self.elements(k, value_name)
+        for element in elements:
             if isinstance(element, ComputedElement) or (emit.is_data_dependent(element) and not is_nonnegative(element)):
                 number = emit.size_scalar(element)
                 is_valid = emit(dl.GreaterEqualOp, number, emit.scalar(0, number))
-                emit.require(is_valid, f"{self.description}: negative size {{}} in its {what}", number)
-        return tuple(map(emit.as_size, found))
+                emit.require(is_valid, f"{self.description}: negative size {{}} in its {value_name}", number)
+        return tuple(map(emit.as_size, elements))
 
-    def integers_of(self, k: int, what: str) -> tuple[int, ...]:
+    def integers_of(self, k: int, value_name: str) -> tuple[int, ...]:
         """Return the elements of a known integer input that must not contain symbolic sizes."""
-        entries = self.sizes(k, what)
+        entries = self.sizes(k, value_name)
         if any(isinstance(e, Dim) for e in entries):
-            raise NodeProblem("value", f"its {what} {list(entries)} depends on symbolic sizes; give the input shapes")
+            raise NodeProblem("value", f"its {value_name} {list(entries)} depends on symbolic sizes; give the input shapes")
         return tuple(e for e in entries if isinstance(e, int))
 
     def axis(self, axis: int, rank: int) -> int:

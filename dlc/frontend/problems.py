@@ -62,7 +62,7 @@ class AlreadyReported(Exception):
 class SpecializationRequiredError(UnsupportedError):
     """A model that can be imported only for concrete input shapes, and for concrete values of the inputs in `values`.
 
-    `values` are the inputs found so far; once they are given, more may be needed. `inputs` and `outputs` are as the file
+    `values` are the inputs found so far; specifying them may reveal more. `inputs` and `outputs` are as the file
     declares them.
     """
 
@@ -80,8 +80,8 @@ def unsupported_error(model: str, problems: Sequence[Problem]) -> UnsupportedErr
     count = "1 feature" if len(problems) == 1 else f"{len(problems)} features"
     lines = [str(p) for p in problems]
     advice = [f"{kind}: {text}" for kind, text in ADVICE_BY_KIND.items() if any(p.kind == kind for p in problems)]
-    found = "\n  ".join([f"{model}: {count} in this model that dlc does not support:", *lines])
-    return UnsupportedError("\n  ".join([f"{found}\nWhat to do:", *advice]), lines)
+    listing = "\n  ".join([f"{model}: {count} in this model that dlc does not support:", *lines])
+    return UnsupportedError("\n  ".join([f"{listing}\nWhat to do:", *advice]), lines)
 
 
 def join_messages(problems: Sequence[Problem]) -> str:
@@ -102,22 +102,22 @@ def translate_errors(description: str, inputs: Sequence[ImportedValue | None]) -
         raise NodeProblem("dtype" if isinstance(error, DTypeError) else "shape", str(error)) from error
     except (IndexError, ValueError, ZeroDivisionError, OverflowError) as error:
         # Converters unpack shapes and attributes without checking each; invalid ones raise these errors.
-        given = ", ".join("none" if v is None else str(v.type) for v in inputs)
-        raise ModelError(f"{description}: its inputs ({given}) or attributes do not fit together: {error}") from error
+        input_types = ", ".join("none" if v is None else str(v.type) for v in inputs)
+        raise ModelError(f"{description}: its inputs ({input_types}) or attributes do not fit together: {error}") from error
     except MemoryError as error:
         raise ModelError(f"{description}: out of memory while importing it: {error}") from error
 
 
 def unsupported_model_error(
-    model: str, problems: Sequence[Problem], inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], given: bool
+    model: str, problems: Sequence[Problem], inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], has_input_shapes: bool
 ) -> DlcError:
-    """Return the error that reports all problems of a model; `given`: whether the caller specified input shapes.
+    """Return the error that reports all problems of a model; `has_input_shapes`: whether the caller specified shapes.
 
     It is a SpecializationRequiredError if specifying shapes or values of inputs may help.
     """
     if all(p.kind == "shape" for p in problems):
         # Without input shapes from the caller, the model contradicts itself.
-        return (ShapeError if given else ModelError)(join_messages(problems))
+        return (ShapeError if has_input_shapes else ModelError)(join_messages(problems))
     certain = [p for p in problems if not p.needs_specialization]
     error = unsupported_error(model, certain or problems)
     input_names = {name for p in problems for name in p.inputs}

@@ -52,8 +52,8 @@ class Tree(NamedTuple):
             return "", self, other
         others = dict(zip(other.keys, other.children, strict=True))
         for key, child in zip(self.keys, self.children, strict=True):
-            if found := child.first_difference(others[key]):
-                return self._step(key) + found[0], *found[1:]
+            if difference := child.first_difference(others[key]):
+                return self._step(key) + difference[0], *difference[1:]
         return None
 
     def with_sorted_keys(self) -> Tree:
@@ -155,13 +155,13 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
             entries[key] = child
         return entries
     if issubclass(tree.kind, tuple | list):
-        named_tuple = "_fields" in vars(cast(Any, tree.kind))
-        return make(*children) if named_tuple else make(children)
+        is_named_tuple = "_fields" in vars(cast(Any, tree.kind))
+        return make(*children) if is_named_tuple else make(children)
     # A dataclass: set the fields that __init__ does not accept directly.
     fields = {f.name: f for f in dataclasses.fields(cast(Any, make))}
-    named = dict(zip(cast("tuple[str, ...]", tree.keys), children, strict=True))
-    result = make(**{k: v for k, v in named.items() if fields[k].init})
-    for key, child in named.items():
+    field_values = dict(zip(cast("tuple[str, ...]", tree.keys), children, strict=True))
+    result = make(**{k: v for k, v in field_values.items() if fields[k].init})
+    for key, child in field_values.items():
         if not fields[key].init:
             object.__setattr__(result, key, child)
     return result
@@ -177,8 +177,8 @@ def argument_names(function: Callable[..., Any], tree: Tree) -> list[str]:
     positional, keyword = tree.children
     names: list[str] = []
     for i, child in enumerate(positional.children):
-        variadic = i >= len(parameters) or parameters[i].kind is inspect.Parameter.VAR_POSITIONAL
-        names += child.paths(f"arg{i}" if variadic else parameters[i].name)
+        is_variadic = i >= len(parameters) or parameters[i].kind is inspect.Parameter.VAR_POSITIONAL
+        names += child.paths(f"arg{i}" if is_variadic else parameters[i].name)
     for key, child in zip(keyword.keys, keyword.children, strict=True):
         names += child.paths(str(key))
     return names

@@ -2,8 +2,8 @@
 
     %s = dl.concat (dl.size n), (dl.reshape %m), …      n, then the element of %m
 
-Ops that only move elements are looked through, so that `arange(m)` and `zeros([n, m])` have the same symbolic size where %m is
-computed from data.
+Data movement ops are followed to their operands, so that `arange(m)` and `zeros([n, m])` have the same symbolic size where %m
+is computed from data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluate comparisons of symbolic sizes while a function is traced: `if x.shape[0] > 4`.
 
-The declared ranges of the sizes decide a comparison where they can. Where they cannot, a trace may use the sizes of a concrete
-call: the outcome for these is recorded as a guard, which other calls must satisfy to reuse the trace.
+A comparison is decided by the declared ranges of the sizes if possible. Otherwise a trace may use the sizes of a concrete call:
+the outcome is recorded as a guard, which other calls must satisfy to reuse the trace.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SizeGuards:
         return self._conditions[size, is_less].expected
 
     def _bounds(self, size: Size) -> tuple[int | None, int | None]:
-        """Return the lower and upper bound of a size; None where there is no bound, or none was found."""
+        """Return the lower and upper bound of a size; None for an unknown bound."""
         low: int | None = 0
         high: int | None = 0
         for monomial, factor in Dim.lift(size).terms.items():
@@ -85,8 +85,8 @@ class SizeGuards:
 
     def _atom_bounds(self, atom: Atom) -> tuple[int | None, int | None]:
         if isinstance(atom, str):
-            stated = self._ranges.get(atom, SizeRange())
-            return stated.low, stated.high
+            declared = self._ranges.get(atom, SizeRange())
+            return declared.low, declared.high
         divisor = atom[1].simplified()
         if not isinstance(divisor, int) or divisor < 0:
             return None, None

@@ -35,7 +35,7 @@ class Snapshots:
         return array
 
     @property
-    def any_frozen(self) -> bool:
+    def has_frozen_arrays(self) -> bool:
         return bool(self._frozen)
 
     def restore_writeable(self) -> None:
@@ -46,16 +46,16 @@ class Snapshots:
         self._frozen.clear()
 
 
-def is_unchanged(array: Array, taken: Array) -> bool:
+def is_unchanged(array: Array, snapshot: Array) -> bool:
     """Return whether `array` still equals its snapshot; False if it contains NaN."""
-    return array is taken or np.array_equal(array, taken)
+    return array is snapshot or np.array_equal(array, snapshot)
 
 
 def _writeable(array: Array) -> list[Array]:
     """Return the arrays through which its elements can be written: itself and its bases."""
-    found: list[Array] = []
+    writeable: list[Array] = []
     while isinstance(cast("Any", array), np.ndarray):
         if array.flags.writeable:
-            found.append(array)
+            writeable.append(array)
         array = cast(Array, array.base)
-    return found
+    return writeable

@@ -1,4 +1,4 @@
-"""Arithmetic on arrays of sizes, symbolic ones included, with which the emitter folds shape arithmetic.
+"""Arithmetic on arrays of static and symbolic sizes, for constant folding of shape arithmetic.
 
 Such an array has dtype object and holds `int` and `Dim`. A comparison that is not decided for every value of the symbols
 (is `n` less than 4?) makes the result unknown.
@@ -113,8 +113,8 @@ def evaluate(op: DlOp, operands: Sequence[Array]) -> Array | None:
     try:
         if type(op) in ELEMENTWISE:
             rule = np.frompyfunc(ELEMENTWISE[type(op)], len(operands), 1)
-            plain = [o if o.dtype == object else o.astype(object) for o in operands]
-            result = cast(Any, rule(*plain))
+            object_operands = [o if o.dtype == object else o.astype(object) for o in operands]
+            result = cast(Any, rule(*object_operands))
         elif type(op) in _REDUCTIONS:
             axes, keepdims = ints(op.properties["axes"]), op.results[0].type.get_num_dims() == operands[0].ndim  # pyright: ignore
             result = _REDUCTIONS[type(op)](operands[0], axis=axes, keepdims=keepdims)

@@ -22,7 +22,7 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, sh
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
-from dlc.dialects.location_text import location_prefix as shown_place
+from dlc.dialects.location_text import location_prefix
 from dlc.dims import Dim, Size, SizeOracle, is_static, is_tracing_user_code, product, size_oracle
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.data_dependent_sizes import DataDependentSizes
@@ -46,7 +46,7 @@ from dlc.source_locations import find_user_line, format_line
 from dlc.weights import WeightStore
 
 Error = TypeVar("Error", bound=DlcError)
-# The virtual address space of a process on x86-64, in bytes.
+# Tensors with more elements exceed the virtual address space of a process on x86-64, even with one byte per element.
 MAX_ELEMENTS = 1 << 47
 
 
@@ -58,7 +58,7 @@ class Trace:
         self.build = Build(self.block)
         self.weights = WeightStore()
         self.finished = False
-        # Up to which order the ops traced now may be differentiated; custom rules must support as many.
+        # The number of times that ops traced now may be differentiated; custom rules must support this order.
         self.derivative_orders = 0
         self._active_blocks = [self.block]
         value_numbering = ValueNumbering()
@@ -84,10 +84,10 @@ class Trace:
     def apply_all(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> list[Tracer]:
         """Return the results of a `dl` op, located at the user's line; its ShapeErrors and DTypeErrors start with that line.
 
-        Raises DlcError as `require_own` does.
+        Raises DlcError as `require_in_scope` does.
         """
         for operand in operands:
-            self.require_own(operand)
+            self.require_in_scope(operand)
         with errors_at_user_line():
             new_op = op.make(*(t.value for t in operands), **properties)
             self.data_dependent_sizes.require_equal_sizes(new_op)
@@ -98,8 +98,8 @@ class Trace:
 
     def select(self, op: type[SelectionOp], x: Tracer, **properties: PropertyValue | None) -> list[Tracer]:
         """Return the results of a selection op, whose size is data-dependent; reuse those of an equal selection."""
-        if (found := self.data_dependent_sizes.find(op, x.value, properties)) is not None:
-            return [Tracer(self, value) for value in found]
+        if (known_results := self.data_dependent_sizes.find(op, x.value, properties)) is not None:
+            return [Tracer(self, value) for value in known_results]
         results = self.apply_all(op, x, size=(self.size_of(op, x, properties),), **properties)
         self.data_dependent_sizes.record(op, x.value, properties, [r.value for r in results])
         return results
@@ -110,40 +110,40 @@ class Trace:
 
     def insert(self, op: Operation) -> list[Tracer]:
         """Insert any op at the user's line and return its results."""
-        with self.build.at(user_location()):
+        with self.build.at_location(user_location()):
             return [Tracer(self, result) for result in self.build.insert(op).results]
 
-    def require(self, condition: Tracer, message: str, *numbers: Tracer) -> None:
+    def require(self, condition: Tracer, message: str, *message_values: Tracer) -> None:
         """Emit a check at the user's line: the call fails with `message` unless a condition holds.
 
-        `numbers`, rank-0 i64, fill the last `{}` of the message.
+        `message_values`, rank-0 i64, fill the last `{}` of the message.
         """
-        otherwise = dl.FailOp(shown_place(user_location()) + message, [n.value for n in numbers])
+        otherwise = dl.FailOp(location_prefix(user_location()) + message, [n.value for n in message_values])
         self.insert(dl.IfOp.of(condition.value, Block([dl.YieldOp([])]), Block([otherwise]), []))
 
     @contextmanager
-    def inside(self, body: Block, orders: int | None = None) -> Generator[None]:
+    def in_body(self, body: Block, orders: int | None = None) -> Generator[None]:
         """Append ops to `body` inside the context; its values may be used only there.
 
         The body may be differentiated `orders` times, or as often as the enclosing code if that is None.
         """
-        before = self.build, self.derivative_orders
+        previous = self.build, self.derivative_orders
         self.build, self.derivative_orders = Build(body), self.derivative_orders if orders is None else orders
         self._active_blocks.append(body)
         try:
             yield
         finally:
             self._active_blocks.pop()
-            self.build, self.derivative_orders = before
+            self.build, self.derivative_orders = previous
 
     @contextmanager
     def at(self, location: LocationAttr | None) -> Generator[None]:
         """Locate ops and errors inside the context at `location`, or at the running line if it is None."""
-        before, self.location_override = self.location_override, location
+        previous, self.location_override = self.location_override, location
         try:
             yield
         finally:
-            self.location_override = before
+            self.location_override = previous
 
     @property
     def is_eager(self) -> bool:
@@ -157,7 +157,7 @@ class Trace:
     def bind(self, body: Block, arguments: Sequence[Tracer]) -> None:
         """Bind the arguments of a body to the values of the trace for which the body is computed."""
 
-    def require_own(self, value: Tracer) -> None:
+    def require_in_scope(self, value: Tracer) -> None:
         """Raise DlcError for a value of another trace, of a body whose trace has ended, or of a finished trace."""
         if self.finished or value.owner is not self:
             problem = "a tracer is used outside of the call in which its function was traced"
@@ -172,20 +172,20 @@ class Trace:
         element = element_type(array.dtype)
         if array.ndim == 0:
             return Tracer(self, self.build.constant(array, element))
-        known = self._constants.get(id(array))
-        if known is None or not is_unchanged(array, known[1]):
-            taken = self.snapshots.take(array)
-            name = self.weights.add(taken, hint)
+        cached = self._constants.get(id(array))
+        if cached is None or not is_unchanged(array, cached[1]):
+            snapshot = self.snapshots.take(array)
+            name = self.weights.add(snapshot, hint)
             type_ = tensor_type(array.shape, element)
             # In the outermost block, so that every body can read it.
             value = Build(self.block)(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
-            self._constants[id(array)] = known = array, taken, value
-        return Tracer(self, known[2])
+            self._constants[id(array)] = cached = array, snapshot, value
+        return Tracer(self, cached[2])
 
     def value(self, x: object) -> Tracer:
         """Convert to a Tracer of this trace: an array or number becomes a constant, a symbolic size its run-time value."""
         if isinstance(x, Tracer):
-            self.require_own(x)
+            self.require_in_scope(x)
             return x
         if isinstance(x, Dim):
             return self.apply(dl.SizeOp, size=(x,), to=i64)
@@ -203,12 +203,12 @@ def current_trace() -> Trace | None:
 
 @contextmanager
 def tracing(trace: Trace, oracle: SizeOracle | None = None) -> Generator[None]:
-    """Make `trace` the current trace inside the context, and finish it afterwards; `answers` decides comparisons of sizes."""
-    before, previous_flag, previous_oracle = _tracing.set(trace), is_tracing_user_code.set(True), size_oracle.set(oracle)
+    """Make `trace` the current trace inside the context, and finish it afterwards; `oracle` decides comparisons of sizes."""
+    token, previous_flag, previous_oracle = _tracing.set(trace), is_tracing_user_code.set(True), size_oracle.set(oracle)
     try:
         yield
     finally:
-        _tracing.reset(before)
+        _tracing.reset(token)
         is_tracing_user_code.reset(previous_flag)
         size_oracle.reset(previous_oracle)
         trace.snapshots.restore_writeable()
@@ -216,7 +216,7 @@ def tracing(trace: Trace, oracle: SizeOracle | None = None) -> Generator[None]:
 
 
 class Tracer:
-    """A stand-in for an array while a function is traced; `weak` marks a number without a dtype of its own.
+    """A placeholder for an array while a function is traced; `weak` marks a weakly typed number, such as a Python scalar.
 
     `dlc.numpy` gives it the operators and methods of an array.
     """
@@ -245,8 +245,8 @@ class Tracer:
 
     def __len__(self) -> int:
         if not self.shape:
-            repair = "for a loop up to a traced number use dlc.lax.fori_loop"
-            raise with_user_line(ShapeError(f"len() or iteration of an array of rank 0, which has no axes; {repair}"))
+            hint = "for a loop up to a traced number use dlc.lax.fori_loop"
+            raise with_user_line(ShapeError(f"len() or iteration of an array of rank 0, which has no axes; {hint}"))
         return self.shape[0]
 
     @property
@@ -271,43 +271,43 @@ class Tracer:
         problem = f"a pickle of {self!r}, which has no elements while the function is traced"
         raise with_user_line(DTypeError(f"{problem}; pickle the result of the compiled function"))
 
-    def _elements(self, what: str, repair: str) -> Array:
-        """Return the elements, for the operation `what`. Raises DTypeError with a remedy if they are not known."""
-        self.owner.require_own(self)
+    def _elements(self, operation: str, hint: str) -> Array:
+        """Return the elements, for an operation that needs them. Raises DTypeError with a remedy if they are not known."""
+        self.owner.require_in_scope(self)
         if self._array is not None:
             return self._array
         unknown = f"needs the elements of {self!r}, which are not known while the function is traced"
-        raise with_user_line(DTypeError(f"{what} {unknown}; {repair}"))
+        raise with_user_line(DTypeError(f"{operation} {unknown}; {hint}"))
 
-    def _constant(self, what: str, repair: str) -> Array:
+    def _constant(self, operation: str, hint: str) -> Array:
         """Return the elements as constants without derivatives. Raises DTypeError if the derivative would be wrong."""
-        array = self._elements(what, repair)
+        array = self._elements(operation, hint)
         if (
             self.owner.derivative_orders
             and is_float(element_type_of(self.value))
             and not isinstance(self.value.owner, dl.StopGradientOp)
         ):
             lost = "would be a constant with respect to the derivative being computed"
-            raise with_user_line(DTypeError(f"{what} {lost}; {repair}, or apply it to dlc.stop_gradient(x)"))
+            raise with_user_line(DTypeError(f"{operation} {lost}; {hint}, or apply it to dlc.stop_gradient(x)"))
         return array
 
     def __bool__(self) -> bool:
-        repair = (
+        hint = (
             "use dlc.lax.cond for if, dlc.lax.while_loop for while, dlc.numpy.where to choose element by element, "
             "& | ~ for and, or, not, or pass the deciding value in static_argnames"
         )
-        return bool(self._elements("a condition (if, while, and, or, not, in)", repair))
+        return bool(self._elements("a condition (if, while, and, or, not, in)", hint))
 
     def __int__(self) -> int:
         return int(self._constant("int()", "use .astype, or pass the value in static_argnames"))
 
     def __index__(self) -> int:
-        repair = "use dlc.lax.fori_loop for a loop, dlc.numpy.take to index a list, or pass the value in static_argnames"
-        return operator.index(self._elements("a Python index or range", repair).item())
+        hint = "use dlc.lax.fori_loop for a loop, dlc.numpy.take to index a list, or pass the value in static_argnames"
+        return operator.index(self._elements("a Python index or range", hint).item())
 
     def __float__(self) -> float:
-        repair = "use .astype, a function of dlc.numpy in place of the one in math, or pass the value in static_argnames"
-        return float(self._constant("float(), or an element of a NumPy array that it is assigned to,", repair))
+        hint = "use .astype, a function of dlc.numpy in place of the one in math, or pass the value in static_argnames"
+        return float(self._constant("float(), or an element of a NumPy array that it is assigned to,", hint))
 
     def __complex__(self) -> complex:
         return complex(self._constant("complex()", "x + 0j is an array of complex numbers"))
@@ -322,15 +322,15 @@ class Tracer:
         return self._constant(".item()", "keep the array of rank 0, which can be used as a number").item(*index)
 
     def tolist(self) -> Any:
-        repair = "iterate over the array, or convert the result of the compiled function"
-        return self._constant(".tolist()", repair).tolist()
+        hint = "iterate over the array, or convert the result of the compiled function"
+        return self._constant(".tolist()", hint).tolist()
 
     def __array__(self, *args: Any, **kwargs: Any) -> Array:
-        repair = (
+        hint = (
             "call the function of the same name in dlc.numpy; for table[i] write dlc.numpy.take(table, i, axis=0), "
             "for y[i] = x write y = dlc.numpy.at(y)[i].set(x)"
         )
-        return self._constant("a NumPy function, index or array that it is assigned to", repair).__array__(*args, **kwargs)
+        return self._constant("a NumPy function, index or array that it is assigned to", hint).__array__(*args, **kwargs)
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
         problem = "an array cannot be changed in place while a function is traced; make a new one"

@@ -14,27 +14,27 @@ class ValueNumbering:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._known: dict[SSAValue, tuple[int, frozenset[Block | None]]] = {}
+        self._cached: dict[SSAValue, tuple[int, frozenset[Block | None]]] = {}
 
     def of(self, value: SSAValue) -> tuple[int, frozenset[Block | None]]:
         """Return the value number of a value and the blocks that it depends on."""
         # Iterative, because an unrolled Python loop makes chains deeper than the recursion limit.
-        missing = [value]
-        while missing:
-            current = missing[-1]
+        worklist = [value]
+        while worklist:
+            current = worklist[-1]
             op = current.owner
             operands = op.operands if isinstance(op, DlOp) and not op.regions else ()
-            unknown = [v for v in operands if v not in self._known]
-            missing += unknown
-            if unknown:
+            unnumbered = [v for v in operands if v not in self._cached]
+            worklist += unnumbered
+            if unnumbered:
                 continue
-            missing.pop()
-            text: Hashable = current
+            worklist.pop()
+            key: Hashable = current
             blocks = frozenset([op if isinstance(op, Block) else op.parent])
             if isinstance(op, DlOp) and not op.regions:
                 properties = tuple(sorted(op.properties.items(), key=lambda entry: entry[0]))
-                numbers = tuple(self._known[v][0] for v in operands)
-                text = op.name, properties, numbers, cast("OpResult[Any]", current).index
-                blocks = frozenset[Block | None]().union(*(self._known[v][1] for v in operands))
-            self._known[current] = self._numbers.setdefault(text, len(self._numbers)), blocks
-        return self._known[value]
+                numbers = tuple(self._cached[v][0] for v in operands)
+                key = op.name, properties, numbers, cast("OpResult[Any]", current).index
+                blocks = frozenset[Block | None]().union(*(self._cached[v][1] for v in operands))
+            self._cached[current] = self._numbers.setdefault(key, len(self._numbers)), blocks
+        return self._cached[value]

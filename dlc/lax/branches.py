@@ -29,9 +29,9 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
 
     Raises ShapeError for a `pred` with axes, and ShapeError or DTypeError, naming every leaf, for results that differ.
     """
-    where = "dlc.lax.cond"
-    require_functions(where, true_fun=true_fun, false_fun=false_fun)
-    scalar = _scalar(where, "pred", pred)
+    api_name = "dlc.lax.cond"
+    require_functions(api_name, true_fun=true_fun, false_fun=false_fun)
+    scalar = _scalar(api_name, "pred", pred)
     if not isinstance(scalar, Tracer) or scalar.array is not None:
         return (true_fun if scalar else false_fun)(*operands)
     condition = not_equal(scalar, 0) if scalar.dtype != np.bool_ else scalar
@@ -40,7 +40,7 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
         return trace.insert(dl.IfOp.of(condition.value, bodies[0], bodies[1], types))
 
     names = ["result{} of true_fun", "result{} of false_fun"]
-    return _trace_branches(where, names, [true_fun, false_fun], operands, scalar.owner, choose)
+    return _trace_branches(api_name, names, [true_fun, false_fun], operands, scalar.owner, choose)
 
 
 def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], /, *operands: Any) -> Any:
@@ -51,17 +51,19 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], /, *operand
     Raises ShapeError for an index with axes and for no branches, DTypeError for an index that is not an integer, and ShapeError
     or DTypeError for results that differ.
     """
-    where = "dlc.lax.switch"
-    scalar = _scalar(where, "index", index)
+    api_name = "dlc.lax.switch"
+    scalar = _scalar(api_name, "index", index)
     if scalar.dtype.kind not in "iu":
-        refuse(DTypeError(f"{where}: index is of dtype {scalar.dtype}; expected an integer"))
+        refuse(DTypeError(f"{api_name}: index is of dtype {scalar.dtype}; expected an integer"))
     if callable(branches):
         refuse(
-            DTypeError(f"{where}: branches is a function; expected a sequence: write [{getattr(branches, '__name__', 'f')}, …]")
+            DTypeError(
+                f"{api_name}: branches is a function; expected a sequence: write [{getattr(branches, '__name__', 'f')}, …]"
+            )
         )
     if not branches:
-        refuse(ShapeError(f"{where}: no branches; expected at least one"))
-    require_functions(where, **{f"branches[{k}]": branch for k, branch in enumerate(branches)})
+        refuse(ShapeError(f"{api_name}: no branches; expected at least one"))
+    require_functions(api_name, **{f"branches[{k}]": branch for k, branch in enumerate(branches)})
     if not isinstance(scalar, Tracer) or scalar.array is not None:
         return branches[min(max(int(scalar), 0), len(branches) - 1)](*operands)
     if len(branches) == 1:
@@ -71,20 +73,20 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], /, *operand
         return _insert_conditionals(trace, scalar, bodies, 0, types)
 
     names = [f"result{{}} of branches[{k}]" for k in range(len(branches))]
-    return _trace_branches(where, names, branches, operands, scalar.owner, choose)
+    return _trace_branches(api_name, names, branches, operands, scalar.owner, choose)
 
 
-def _scalar(where: str, name: str, x: ArrayLike) -> Operand:
+def _scalar(api_name: str, name: str, x: ArrayLike) -> Operand:
     array = operand(x)
     if array.shape:
-        refuse(ShapeError(f"{where}: {name} has shape {array.shape}; expected a scalar, without axes"))
+        refuse(ShapeError(f"{api_name}: {name} has shape {array.shape}; expected a scalar, without axes"))
     if isinstance(array, Tracer):
-        array.owner.require_own(array)
+        array.owner.require_in_scope(array)
     return array
 
 
 def _trace_branches(
-    where: str,
+    api_name: str,
     names: Sequence[str],
     branches: Sequence[Callable[..., Any]],
     operands: Sequence[Any],
@@ -96,12 +98,12 @@ def _trace_branches(
     with discard_on_error(bodies):
         results: list[TracedTree] = []
         for name, branch, body in trace.key_uses.alternatives(zip(names, branches, bodies, strict=True)):
-            with trace.inside(body):
-                branch_result = TracedTree.of(where, name, branch(*operands))
+            with trace.in_body(body):
+                branch_result = TracedTree.of(api_name, name, branch(*operands))
             results.append(branch_result.reordered_like(results[0]) if results else branch_result)
         avals = branch_avals(results)
         for body, result in zip(bodies, results, strict=True):
-            with trace.inside(body):
+            with trace.in_body(body):
                 terminate_body(trace, body, [convert(x, aval.dtype) for x, aval in zip(result.leaves, avals, strict=True)])
     branch_results = choose(trace, bodies, [aval.type for aval in avals])
     return unflatten(results[0].tree, iter(with_weak_types(branch_results, avals)))
@@ -114,13 +116,13 @@ def _insert_conditionals(
     last.
     """
     half = len(bodies) // 2
-    halves: list[Block] = []
+    subtrees: list[Block] = []
     for candidates, start in ((bodies[:half], first), (bodies[half:], first + half)):
         if len(candidates) == 1:
-            halves.append(candidates[0])
+            subtrees.append(candidates[0])
             continue
-        halves.append(Block())
-        with trace.inside(halves[-1]):
-            terminate_body(trace, halves[-1], _insert_conditionals(trace, index, candidates, start, types))
+        subtrees.append(Block())
+        with trace.in_body(subtrees[-1]):
+            terminate_body(trace, subtrees[-1], _insert_conditionals(trace, index, candidates, start, types))
     condition: Tracer = less(index, first + half)
-    return trace.insert(dl.IfOp.of(condition.value, halves[0], halves[1], types))
+    return trace.insert(dl.IfOp.of(condition.value, subtrees[0], subtrees[1], types))

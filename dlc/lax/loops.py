@@ -29,42 +29,44 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Raises ShapeError or DTypeError, naming every leaf, for a carry that changes its shape or dtype, and for a condition that is
     not a bool.
     """
-    where, trace = "dlc.lax.while_loop", current_trace()
-    require_functions(where, cond_fun=cond_fun, body_fun=body_fun)
+    api_name, trace = "dlc.lax.while_loop", current_trace()
+    require_functions(api_name, cond_fun=cond_fun, body_fun=body_fun)
 
     def continues(value: Any) -> bool:
-        return bool(cast(Any, _condition(where, cond_fun(value))))
+        return bool(cast(Any, _condition(api_name, cond_fun(value))))
 
     if trace is None:
         value = init_val
         while continues(value):
             value = body_fun(value)
         return value
-    loop = TracedLoop(trace, where, "value{} from body_fun", "init_val{}", init_val)
+    loop = TracedLoop(trace, api_name, "value{} from body_fun", "init_val{}", init_val)
     if trace.is_eager and continues(value := loop.value(loop.initial_arrays)):
         value = loop.next_carry(body_fun(value))
         while continues(value):
             value = loop.next_carry(body_fun(value))
         return value
-    return _while(trace, where, cond_fun, body_fun, loop)
+    return _while(trace, api_name, cond_fun, body_fun, loop)
 
 
-def _while(trace: Trace, where: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], loop: TracedLoop) -> Any:
+def _while(
+    trace: Trace, api_name: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], loop: TracedLoop
+) -> Any:
     def finish(next_carry: list[Tracer], _: Any) -> Sequence[Any]:
-        return [_condition(where, cond_fun(loop.value(next_carry))), *next_carry]
+        return [_condition(api_name, cond_fun(loop.value(next_carry))), *next_carry]
 
     body = loop.body([], lambda carry, _: (body_fun(carry), None), finish)
-    first = loop.initial_arrays
-    begin = trace.value(_condition(where, cond_fun(loop.value(first))))
-    return loop.result(trace.insert(dl.WhileOp.of(begin.value, [x.value for x in first], body)))
+    initial_arrays = loop.initial_arrays
+    initial_condition = trace.value(_condition(api_name, cond_fun(loop.value(initial_arrays))))
+    return loop.result(trace.insert(dl.WhileOp.of(initial_condition.value, [x.value for x in initial_arrays], body)))
 
 
-def _condition(where: str, value: ArrayLike) -> Operand:
+def _condition(api_name: str, value: ArrayLike) -> Operand:
     condition = operand(value)
     if condition.shape or condition.dtype != np.bool_:
         got = f"{condition.dtype}{list(condition.shape)}"
         error = ShapeError if condition.shape else DTypeError
-        refuse(error(f"{where}: cond_fun returned {got}; expected a bool without axes, such as the result of a comparison"))
+        refuse(error(f"{api_name}: cond_fun returned {got}; expected a bool without axes, such as the result of a comparison"))
     return condition
 
 
@@ -76,16 +78,16 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
 
     Raises ShapeError or DTypeError for other bounds and, naming every leaf, for a carry that changes its shape or dtype.
     """
-    where, trace = "dlc.lax.fori_loop", current_trace()
-    require_functions(where, body_fun=body_fun)
-    bounds = [_bound(where, name, x) for name, x in (("lower", lower), ("upper", upper))]
+    api_name, trace = "dlc.lax.fori_loop", current_trace()
+    require_functions(api_name, body_fun=body_fun)
+    bounds = [_bound(api_name, name, x) for name, x in (("lower", lower), ("upper", upper))]
     aval = AbstractValue((), result_dtype(lower, upper), is_weak(lower) and is_weak(upper))
     if trace is None:
         value = init_val
         for i in range(*map(int, bounds)):
             value = body_fun(i if aval.weak else aval.dtype.type(i), value)
         return value
-    loop = TracedLoop(trace, where, "value{} from body_fun", "init_val{}", init_val)
+    loop = TracedLoop(trace, api_name, "value{} from body_fun", "init_val{}", init_val)
     if trace.is_eager and (steps := range(*map(int, bounds))):
         value = loop.value(loop.initial_arrays)
         for i in steps:
@@ -93,8 +95,8 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
             value = loop.next_carry(body_fun(index, value))
         return value
     if any(isinstance(bound, Tracer) for bound in bounds):
-        begin, end = (trace.value(convert(bound, aval.dtype)) for bound in bounds)
-        return _count(trace, begin, end, aval, body_fun, loop)
+        first_index, end_index = (trace.value(convert(bound, aval.dtype)) for bound in bounds)
+        return _count_loop(trace, first_index, end_index, aval, body_fun, loop)
     first, last = map(int, bounds)
     count = max(last - first, 0)
     body = loop.body([aval], lambda carry, i: (body_fun(i[0], carry), None), lambda next_carry, _: next_carry)
@@ -103,7 +105,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
     return loop.result(trace.insert(dl.ScanOp.of(arguments, body, len(loop.avals), count)))
 
 
-def _count(
+def _count_loop(
     trace: Trace, lower: Tracer, upper: Tracer, aval: AbstractValue, body_fun: Callable[[Any, Any], Any], loop: TracedLoop
 ) -> Any:
     """Trace a loop between traced bounds as a while loop whose carry includes the counter."""
@@ -113,15 +115,15 @@ def _count(
         return [less(next_index, upper), *next_carry, next_index]
 
     body = loop.body([aval], lambda carry, i: (body_fun(i[0], carry), i[0]), finish)
-    begin: Tracer = less(lower, upper)
-    *last, _ = trace.insert(dl.WhileOp.of(begin.value, [x.value for x in (*loop.initial_arrays, lower)], body))
+    initial_condition: Tracer = less(lower, upper)
+    *last, _ = trace.insert(dl.WhileOp.of(initial_condition.value, [x.value for x in (*loop.initial_arrays, lower)], body))
     return loop.result(last)
 
 
-def _bound(where: str, name: str, x: ArrayLike) -> Operand:
+def _bound(api_name: str, name: str, x: ArrayLike) -> Operand:
     bound = operand(x)
     if bound.shape:
-        refuse(ShapeError(f"{where}: {name} has shape {bound.shape}; expected an integer scalar, without axes"))
+        refuse(ShapeError(f"{api_name}: {name} has shape {bound.shape}; expected an integer scalar, without axes"))
     if bound.dtype.kind not in "iu":
-        refuse(DTypeError(f"{where}: {name} is of dtype {bound.dtype}; expected an integer"))
+        refuse(DTypeError(f"{api_name}: {name} is of dtype {bound.dtype}; expected an integer"))
     return bound

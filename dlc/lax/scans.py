@@ -52,70 +52,70 @@ def map(f: Callable[[Any], Any], xs: Any, /) -> Any:
 
 
 def _scan(
-    where: str, f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
+    api_name: str, f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
 ) -> tuple[Any, Any]:
-    sequences = TracedTree.of(where, "xs{}", xs)
+    sequences = TracedTree.of(api_name, "xs{}", xs)
     length = _length(sequences, length)
     if unroll is not True and unroll != 1:
         refuse(
             UnsupportedError(
-                f"{where}: unroll={unroll!r}; expected 1, which lets the compiler decide, or True to unroll all steps"
+                f"{api_name}: unroll={unroll!r}; expected 1, which lets the compiler decide, or True to unroll all steps"
             )
         )
     trace = current_trace()
     if length and (trace is None or trace.is_eager or unroll is True):
-        return _evaluate_scan(trace, where, f, init, sequences, length, reverse)
+        return _evaluate_scan(trace, api_name, f, init, sequences, length, reverse)
     if trace is not None:
-        return _trace_scan(trace, where, f, init, sequences, length, reverse)
+        return _trace_scan(trace, api_name, f, init, sequences, length, reverse)
     # Zero steps: trace one to find the shapes and dtypes of its results.
     scratch = Trace()
     with tracing(scratch):
-        arrays, tree = flatten(_trace_scan(scratch, where, f, init, sequences, length, reverse)[1])
+        arrays, tree = flatten(_trace_scan(scratch, api_name, f, init, sequences, length, reverse)[1])
     return init, unflatten(tree, iter([np.zeros(array.shape, array.dtype) for array in arrays]))
 
 
 def _length(sequences: TracedTree, length: int | None) -> int:
     """Return the number of steps. Raises ShapeError if it is unknown or ambiguous."""
-    where, lengths = sequences.where, dict[str, int]()
+    api_name, lengths = sequences.api_name, dict[str, int]()
     if length is not None:
-        lengths["length"] = int(as_shape(f"{where}: length", length)[0])
+        lengths["length"] = int(as_shape(f"{api_name}: length", length)[0])
     for path, leaf in zip(sequences.paths, sequences.leaves, strict=True):
         shape = operand(leaf).shape
         if not shape:
-            refuse(ShapeError(f"{where}: {path} has no axes; expected an array with the steps along axis 0"))
+            refuse(ShapeError(f"{api_name}: {path} has no axes; expected an array with the steps along axis 0"))
         lengths[path] = shape[0]
     if not lengths:
-        refuse(ShapeError(f"{where}: neither arrays in xs nor a length; pass one of them"))
-    first = next(iter(lengths.values()))
-    if len(set(lengths.values())) > 1 or (is_static([first]) and first < 0):
+        refuse(ShapeError(f"{api_name}: neither arrays in xs nor a length; pass one of them"))
+    num_steps = next(iter(lengths.values()))
+    if len(set(lengths.values())) > 1 or (is_static([num_steps]) and num_steps < 0):
         lengths_text = ", ".join(f"{name}: {n}" for name, n in lengths.items())
         refuse(
             ShapeError(
-                f"{where}: different or negative lengths ({lengths_text}); expected one size of axis 0 for all arrays in xs"
+                f"{api_name}: different or negative lengths ({lengths_text}); expected one size of axis 0 for all arrays in xs"
             )
         )
-    return first
+    return num_steps
 
 
-def _pair(where: str, returned: Any) -> tuple[Any, Any]:
+def _pair(api_name: str, returned: Any) -> tuple[Any, Any]:
     pair = cast("Sequence[Any]", returned)
     if not isinstance(returned, tuple | list) or len(pair) != 2:
         got = flatten(pair)[1]
-        refuse(DlcError(f"{where}: f returned {got}; expected a pair: the next carry, and the value to stack (or None)"))
+        refuse(DlcError(f"{api_name}: f returned {got}; expected a pair: the next carry, and the value to stack (or None)"))
     return pair[0], pair[1]
 
 
 def _evaluate_scan(
-    trace: Trace | None, where: str, f: Callable[[Any, Any], Any], init: Any, xs: TracedTree, length: int, reverse: bool
+    trace: Trace | None, api_name: str, f: Callable[[Any, Any], Any], init: Any, xs: TracedTree, length: int, reverse: bool
 ) -> tuple[Any, Any]:
     """Run the scan as a Python loop."""
-    loop = TracedLoop(trace, where, "carry{} from f", "init{}", init) if trace is not None else None
+    loop = TracedLoop(trace, api_name, "carry{} from f", "init{}", init) if trace is not None else None
     sequences: Sequence[Any] = [trace.value(leaf) for leaf in xs.leaves] if trace is not None and trace.is_eager else xs.leaves
     carry, step_results = loop.value(loop.initial_arrays) if loop is not None else init, list[TracedTree]()
     for k in reversed(range(length)) if reverse else range(length):
-        carry, y = _pair(where, f(carry, unflatten(xs.tree, iter([leaf[k] for leaf in sequences]))))
+        carry, y = _pair(api_name, f(carry, unflatten(xs.tree, iter([leaf[k] for leaf in sequences]))))
         carry = loop.next_carry(carry) if loop is not None else carry
-        step_result = TracedTree.of(where, f"result{{}} from f in step {k}", y)
+        step_result = TracedTree.of(api_name, f"result{{}} from f in step {k}", y)
         step_results.append(step_result.reordered_like(step_results[0]) if step_results else step_result)
     if reverse:
         step_results.reverse()
@@ -125,16 +125,16 @@ def _evaluate_scan(
 
 
 def _trace_scan(
-    trace: Trace, where: str, f: Callable[[Any, Any], Any], init: Any, xs: TracedTree, length: int, reverse: bool
+    trace: Trace, api_name: str, f: Callable[[Any, Any], Any], init: Any, xs: TracedTree, length: int, reverse: bool
 ) -> tuple[Any, Any]:
     """Trace the scan as a loop of the program."""
     sequences = [trace.value(leaf) for leaf in xs.leaves]
-    loop = TracedLoop(trace, where, "carry{} from f", "init{}", init)
+    loop = TracedLoop(trace, api_name, "carry{} from f", "init{}", init)
     step_outputs: list[TracedTree] = []
 
     def step(carry: Any, elements: list[Tracer]) -> tuple[Any, TracedTree]:
-        carry, y = _pair(where, f(carry, unflatten(xs.tree, iter(elements))))
-        return carry, TracedTree.of(where, "result{} from f", y)
+        carry, y = _pair(api_name, f(carry, unflatten(xs.tree, iter(elements))))
+        return carry, TracedTree.of(api_name, "result{} from f", y)
 
     def finish(next_carry: list[Tracer], y: TracedTree) -> Sequence[Any]:
         step_outputs.append(y)

@@ -20,11 +20,11 @@ StepFunction = Callable[[Any, "list[Tracer]"], "tuple[Any, Any]"]
 YieldFunction = Callable[["list[Tracer]", Any], Sequence[Any]]
 
 
-def require_functions(where: str, **functions: object) -> None:
+def require_functions(api_name: str, **functions: object) -> None:
     """Raise DTypeError, naming the parameter, for an argument that is not callable."""
     for name, function in functions.items():
         if not callable(function):
-            refuse(DTypeError(f"{where}: {name} is a {type(function).__name__}; expected a function"))
+            refuse(DTypeError(f"{api_name}: {name} is a {type(function).__name__}; expected a function"))
 
 
 def terminate_body(trace: Trace, body: Block, values: Sequence[Any]) -> None:
@@ -53,15 +53,14 @@ def with_weak_types(results: Sequence[Tracer], avals: Sequence[AbstractValue]) -
 class TracedLoop:
     """A loop that is being traced: its initial carry, and the abstract values of the carry found so far."""
 
-    def __init__(self, trace: Trace, where: str, returned: str, name: str, init: object) -> None:
+    def __init__(self, trace: Trace, api_name: str, returned: str, name: str, init: object) -> None:
         self.trace = trace
-        self.init = TracedTree.of(where, name, init)
+        self.init = TracedTree.of(api_name, name, init)
         self.avals = self.init.avals
         self._returned = returned
 
     def body(self, elements: Sequence[AbstractValue], step: StepFunction, finish: YieldFunction) -> Block:
-        """Trace the body for elements of these abstract values; it is traced again while weak types in the carry take other
-        dtypes.
+        """Trace the body for elements of these abstract values, until the dtypes of weakly typed carries no longer change.
 
         Raises ShapeError or DTypeError, naming every leaf, for a carry that a step changes.
         """
@@ -69,15 +68,15 @@ class TracedLoop:
             count, avals = len(self.avals), [*self.avals, *elements]
             body = Block(arg_types=[aval.type for aval in avals])
             arguments = [Tracer(self.trace, a, aval.weak) for a, aval in zip(body.args, avals, strict=True)]
-            with discard_on_error([body]), self.trace.inside(body), self.trace.key_uses.in_loop(body):
-                carry, other = step(self.value(arguments[:count]), arguments[count:])
-                next_carry = TracedTree.of(self.init.where, self._returned, carry).reordered_like(self.init)
+            with discard_on_error([body]), self.trace.in_body(body), self.trace.key_uses.in_loop(body):
+                carry, step_output = step(self.value(arguments[:count]), arguments[count:])
+                next_carry = TracedTree.of(self.init.api_name, self._returned, carry).reordered_like(self.init)
                 new_avals = carry_avals(self.init, self.avals, next_carry)
                 if new_avals == self.avals:
-                    yielded = [self.trace.value(x) for x in finish(self._convert_carry(next_carry), other)]
+                    yielded = [self.trace.value(x) for x in finish(self._convert_carry(next_carry), step_output)]
                     with errors_at_user_line():
                         self.trace.data_dependent_sizes.require_loop_invariant_sizes(
-                            self.init.where, body, [x.value for x in yielded]
+                            self.init.api_name, body, [x.value for x in yielded]
                         )
                     terminate_body(self.trace, body, yielded)
                     return body
@@ -95,7 +94,7 @@ class TracedLoop:
 
     def next_carry(self, carry: object) -> Any:
         """Return the carry after a step that is executed while tracing, with its dtypes settled. Raises what `body` raises."""
-        next_carry = TracedTree.of(self.init.where, self._returned, carry).reordered_like(self.init)
+        next_carry = TracedTree.of(self.init.api_name, self._returned, carry).reordered_like(self.init)
         self.avals = carry_avals(self.init, self.avals, next_carry)
         return self.value(self._convert_carry(next_carry))
 

@@ -39,23 +39,23 @@ class AbstractValue(NamedTuple):
 
 @dataclass(frozen=True)
 class TracedTree:
-    """A pytree of arrays and numbers passed to the function `where`; `name` is its name, with `{}` for the path of a leaf."""
+    """A pytree of arrays and numbers in a call of `api_name`; `name` is its name, with `{}` for the path of a leaf."""
 
-    where: str
+    api_name: str
     name: str
     leaves: Sequence[Any]
     tree: Tree
 
     @classmethod
-    def of(cls, where: str, name: str, value: object) -> TracedTree:
+    def of(cls, api_name: str, name: str, value: object) -> TracedTree:
         """Flatten a value. Raises DTypeError for leaves that are neither arrays nor numbers."""
         leaves, tree = flatten(value)
         checked = [leaf if isinstance(leaf, Tracer) or is_python_scalar(leaf) else np.asarray(leaf) for leaf in leaves]
-        traced_tree = cls(where, name, checked, tree)
+        traced_tree = cls(api_name, name, checked, tree)
         for leaf, path in zip(leaves, traced_tree.paths, strict=True):
             if not is_array_like(leaf):
                 got = type(leaf).__name__
-                refuse(DTypeError(f"{where}: {path} is a {got}; expected arrays, numbers and containers of them"))
+                refuse(DTypeError(f"{api_name}: {path} is a {got}; expected arrays, numbers and containers of them"))
         return traced_tree
 
     @property
@@ -69,19 +69,19 @@ class TracedTree:
     def reordered_like(self, other: TracedTree) -> TracedTree:
         """Return the tree with its leaves in the order of another tree. Raises ShapeError if the structures differ."""
         if difference := other.tree.first_difference(self.tree):
-            path, actual, expected = difference
-            problem = f"{other.name.format(path)} is {actual}, {self.name.format(path)} is {expected}"
-            _refuse(self.where, [problem], "structure", ShapeError)
-        return TracedTree(self.where, self.name, other.tree.reordered_leaves(self.tree, self.leaves), other.tree)
+            path, other_subtree, own_subtree = difference
+            problem = f"{other.name.format(path)} is {other_subtree}, {self.name.format(path)} is {own_subtree}"
+            _raise_mismatch(self.api_name, [problem], "structure", ShapeError)
+        return TracedTree(self.api_name, self.name, other.tree.reordered_leaves(self.tree, self.leaves), other.tree)
 
 
-def carry_avals(before: TracedTree, avals: Sequence[AbstractValue], after: TracedTree) -> list[AbstractValue]:
-    """Return the abstract values of a carry that starts as `avals` and leaves a step as `after`; weak types take the step's
+def carry_avals(carry_in: TracedTree, avals: Sequence[AbstractValue], carry_out: TracedTree) -> list[AbstractValue]:
+    """Return the abstract values of a carry that starts as `avals` and leaves a step as `carry_out`; weak types take the step's
     dtype.
 
     Raises ShapeError or DTypeError if the step changes a shape or dtype.
     """
-    return _merge_avals(before.where, _merge_carry, [(before.paths, avals), (after.paths, after.avals)])
+    return _merge_avals(carry_in.api_name, _merge_carry, [(carry_in.paths, avals), (carry_out.paths, carry_out.avals)])
 
 
 def _merge_carry(avals: Sequence[AbstractValue]) -> AbstractValue | None:
@@ -101,7 +101,7 @@ def branch_avals(results: Sequence[TracedTree]) -> list[AbstractValue]:
 
     Raises ShapeError or DTypeError for results that differ in shape or dtype.
     """
-    return _merge_avals(results[0].where, _merge_results, [(result.paths, result.avals) for result in results])
+    return _merge_avals(results[0].api_name, _merge_results, [(result.paths, result.avals) for result in results])
 
 
 def _merge_results(avals: Sequence[AbstractValue]) -> AbstractValue | None:
@@ -113,7 +113,7 @@ def _merge_results(avals: Sequence[AbstractValue]) -> AbstractValue | None:
 
 
 def _merge_avals(
-    where: str,
+    api_name: str,
     merge: Callable[[Sequence[AbstractValue]], AbstractValue | None],
     trees: Sequence[tuple[Sequence[str], Sequence[AbstractValue]]],
 ) -> list[AbstractValue]:
@@ -121,8 +121,8 @@ def _merge_avals(
     None.
     """
     merged_avals: list[AbstractValue] = []
-    wrong: list[str] = []
-    same_shapes = True
+    mismatches: list[str] = []
+    have_equal_shapes = True
     for paths, avals in zip(zip(*(t[0] for t in trees), strict=True), zip(*(t[1] for t in trees), strict=True), strict=True):
         if (aval := merge(avals)) is not None:
             merged_avals.append(aval)
@@ -131,17 +131,17 @@ def _merge_avals(
         (first_name, first_aval), (second_name, second_aval) = next(
             pair for pair in pairs if merge([aval for _, aval in pair]) is None
         )
-        wrong.append(f"{first_name} is {first_aval}, {second_name} is {second_aval}")
-        same_shapes = same_shapes and len({aval.shape for aval in avals}) == 1
-    if wrong:
-        _refuse(
-            where,
-            wrong,
-            "dtype; convert with .astype" if same_shapes else "shape and dtype",
-            DTypeError if same_shapes else ShapeError,
+        mismatches.append(f"{first_name} is {first_aval}, {second_name} is {second_aval}")
+        have_equal_shapes = have_equal_shapes and len({aval.shape for aval in avals}) == 1
+    if mismatches:
+        _raise_mismatch(
+            api_name,
+            mismatches,
+            "dtype; convert with .astype" if have_equal_shapes else "shape and dtype",
+            DTypeError if have_equal_shapes else ShapeError,
         )
     return merged_avals
 
 
-def _refuse(where: str, problems: Sequence[str], what: str, error: type[DlcError]) -> None:
-    refuse(error(f"{where}: {'; '.join(problems)}; expected the same {what}"))
+def _raise_mismatch(api_name: str, problems: Sequence[str], property_name: str, error: type[DlcError]) -> None:
+    refuse(error(f"{api_name}: {'; '.join(problems)}; expected the same {property_name}"))

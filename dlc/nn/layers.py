@@ -7,7 +7,7 @@ from typing import Any
 
 from dlc.dialects import dl
 from dlc.errors import ShapeError
-from dlc.nn.pooling import Padding, padded, per_spatial_axis
+from dlc.nn.pooling import Padding, pad_for_windows, per_spatial_axis
 from dlc.numpy import add, divide, matmul, take, where
 from dlc.numpy.apply import ArrayLike, apply, promote, promote_to_float, refuse
 from dlc.random import bernoulli
@@ -37,9 +37,9 @@ def conv(
     `padding` "same" gives S' = ceil(S / stride), with the odd element of padding at the end. ShapeError names the user's line.
     """
     x, w = promote(x, w)
-    steps, distances = per_spatial_axis(strides, x.ndim - 2), per_spatial_axis(dilations, x.ndim - 2)
-    x = padded(x, w.shape[:-2], steps, distances, padding, 0.0)
-    product = apply(dl.ConvOp, x, w, strides=steps, dilations=distances, groups=groups)
+    axis_strides, axis_dilations = per_spatial_axis(strides, x.ndim - 2), per_spatial_axis(dilations, x.ndim - 2)
+    x = pad_for_windows(x, w.shape[:-2], axis_strides, axis_dilations, padding, 0.0)
+    product = apply(dl.ConvOp, x, w, strides=axis_strides, dilations=axis_dilations, groups=groups)
     return product if b is None else add(product, b)
 
 
@@ -59,8 +59,8 @@ def conv_transpose(
     padding.
     """
     x, w = promote(x, w)
-    steps, distances = per_spatial_axis(strides, x.ndim - 2), per_spatial_axis(dilations, x.ndim - 2)
-    product = apply(dl.ConvTransposeOp, x, w, strides=steps, dilations=distances, groups=groups)
+    axis_strides, axis_dilations = per_spatial_axis(strides, x.ndim - 2), per_spatial_axis(dilations, x.ndim - 2)
+    product = apply(dl.ConvTransposeOp, x, w, strides=axis_strides, dilations=axis_dilations, groups=groups)
     return product if b is None else add(product, b)
 
 

@@ -35,8 +35,8 @@ def group_norm(x: ArrayLike, scale: ArrayLike, bias: ArrayLike, /, groups: int, 
         )
     if x.shape[-1] % groups:
         refuse(ShapeError(f"dlc.nn.group_norm: {x.shape[-1]} channels do not divide into {groups} groups"))
-    inner = cast(int, product(x.shape[1:-1]))  # or a symbolic size
-    grouped = reshape(x, (x.shape[0], inner, groups, x.shape[-1] // groups))
+    num_positions = cast(int, product(x.shape[1:-1]))  # or a symbolic size
+    grouped = reshape(x, (x.shape[0], num_positions, groups, x.shape[-1] // groups))
     centred, variance = _statistics(grouped, (1, 3))[1:]
     normal = reshape(divide(centred, sqrt(add(variance, epsilon))), x.shape)
     return add(multiply(normal, scale), bias)
@@ -56,8 +56,8 @@ def batch_norm(
 ) -> tuple[Any, Any, Any]:
     """Normalize x [..., C] by each channel's mean and variance, and apply scale and bias; also return the running statistics.
 
-    In training the statistics are the batch's, and the running ones become momentum · old + (1 - momentum) · the batch's;
-    otherwise the given ones are used and returned unchanged.
+    In training, the statistics of the batch are used, and the running statistics become
+    momentum · old + (1 - momentum) · batch. Otherwise the running statistics are used and returned unchanged.
     """
     x, scale, bias, mean, variance = promote_to_float(x, scale, bias, mean, variance)
     if not training:
@@ -73,6 +73,6 @@ def batch_norm(
 
 def _statistics(x: Operand, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Return the mean along axes, with size 1, the centred `x` and its variance."""
-    middle = mean(x, axes, keepdims=True)
-    centred = subtract(x, middle)
-    return middle, centred, mean(square(centred), axes, keepdims=True)
+    mean_x = mean(x, axes, keepdims=True)
+    centred = subtract(x, mean_x)
+    return mean_x, centred, mean(square(centred), axes, keepdims=True)

@@ -44,7 +44,7 @@ def per_spatial_axis(sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
     return (sizes,) * count if isinstance(sizes, int) else tuple(sizes)
 
 
-def padded(
+def pad_for_windows(
     x: Operand, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], padding: Padding, fill: float
 ) -> Operand:
     """Pad `x` for windows. Raises ShapeError for a wrong rank or padding."""
@@ -55,11 +55,11 @@ def padded(
     if isinstance(padding, str):
         if padding not in ("valid", "same"):
             refuse(ShapeError(f'padding {padding!r}; expected "valid", "same" or (before, after) per spatial axis'))
-        missing = [
+        amounts = [
             max(0, (-(-s // a) - 1) * a + (k - 1) * d + 1 - s) if padding == "same" else 0
             for s, k, a, d in zip(x.shape[1:-1], kernel, strides, dilations, strict=True)
         ]
-        padding = [(m // 2, m - m // 2) for m in missing]
+        padding = [(m // 2, m - m // 2) for m in amounts]
     return pad(x, [(0, 0), *padding, (0, 0)], constant_values=fill) if any(map(any, padding)) else x
 
 
@@ -72,6 +72,6 @@ def _reduce_windows(
     fill: float,
 ) -> Operand:
     sizes = per_spatial_axis(kernel, x.ndim - 2)
-    steps, distances = per_spatial_axis(strides or sizes, x.ndim - 2), (1,) * len(sizes)
-    x = padded(x, sizes, steps, distances, padding, fill)
-    return apply(op, x, kernel=sizes, strides=steps, dilations=distances)
+    axis_strides, axis_dilations = per_spatial_axis(strides or sizes, x.ndim - 2), (1,) * len(sizes)
+    x = pad_for_windows(x, sizes, axis_strides, axis_dilations, padding, fill)
+    return apply(op, x, kernel=sizes, strides=axis_strides, dilations=axis_dilations)

@@ -32,9 +32,9 @@ Axes: TypeAlias = "int | Sequence[int] | None"
 AnyDType: TypeAlias = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
 # dtype.kind of numeric dtypes; "V" is that of ml_dtypes.
-_NUMBERS = "biufcV"
-_NUMBER = {"b": True, "i": 1, "u": 1, "f": 1.0}
-_LARGE = np.dtype(np.int64)
+_NUMERIC_KINDS = "biufcV"
+_SCALAR_BY_KIND = {"b": True, "i": 1, "u": 1, "f": 1.0}
+_LARGE_INTEGER_DTYPE = np.dtype(np.int64)
 
 
 def operand(x: ArrayLike) -> Operand:
@@ -56,13 +56,11 @@ def operand(x: ArrayLike) -> Operand:
         array = np.asarray(x)
     except ValueError as error:
         return refuse(ShapeError(f"a {type(x).__name__} is not an array: {error}"))
-    return array if array.dtype.kind in _NUMBERS else refuse(DTypeError(f"{x!r:.60} is not an array of numbers"))
+    return array if array.dtype.kind in _NUMERIC_KINDS else refuse(DTypeError(f"{x!r:.60} is not an array of numbers"))
 
 
 def iota(size: Size) -> Any:
-    """Return 0, 1, … size - 1. In a traced function it is an op, so that kernels can tell that a mask depends on positions
-    only.
-    """
+    """Return 0, 1, … size - 1: an op in a traced function, so that the compiler sees that a mask depends on positions only."""
     trace = current_trace()
     return np.arange(int(size)) if trace is None else trace.apply(dl.IotaOp, size=(size,), to=i64, start=0, step=1)
 
@@ -98,7 +96,7 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
 
 def result_dtype(*xs: ArrayLike) -> np.dtype[Any]:
     """Return the dtype that the operands promote to. Raises DTypeError as `common_dtype` does."""
-    return common_dtype([(_LARGE if _is_large(x) else operand(x).dtype, is_weak(x)) for x in xs])
+    return common_dtype([(_LARGE_INTEGER_DTYPE if _is_large(x) else operand(x).dtype, is_weak(x)) for x in xs])
 
 
 def _is_large(x: ArrayLike) -> bool:
@@ -123,7 +121,7 @@ def common_dtype(dtypes: Sequence[tuple[np.dtype[Any], bool]]) -> np.dtype[Any]:
         except TypeError:
             names = " and ".join(str(d) for d in strong)
             raise DTypeError(f"{names} have no common dtype; convert one of them with .astype") from None
-        return np.result_type(result, *(_NUMBER[d.kind] for d, weak in dtypes if weak))
+        return np.result_type(result, *(_SCALAR_BY_KIND[d.kind] for d, weak in dtypes if weak))
 
 
 def promote(*xs: ArrayLike) -> list[Operand]:
@@ -139,8 +137,8 @@ def promote_to_float(*xs: ArrayLike, min_dtype: Any = np.float64) -> list[Operan
     dtype = result_dtype(*xs)
     if not is_floating(dtype):
         # Integer arrays determine the float dtype; Python scalars only if there are none, and bools last.
-        typed = [d for x in xs if not is_python_scalar(x) and (d := result_dtype(x)) != np.bool_] or [dtype]
-        dtype = np.result_type(*(np.result_type(d, min_dtype) for d in typed))
+        typed_dtypes = [d for x in xs if not is_python_scalar(x) and (d := result_dtype(x)) != np.bool_] or [dtype]
+        dtype = np.result_type(*(np.result_type(d, min_dtype) for d in typed_dtypes))
     return [convert(x, dtype) for x in xs]
 
 
@@ -150,7 +148,7 @@ def convert(x: ArrayLike, dtype: Any) -> Operand:
     with errors_at_user_line():
         target_type = element_type(dtype)
         if is_python_scalar(x) or (isinstance(x, list | tuple) and not has_tracer(x)):
-            return _of_numbers(x, dtype)
+            return _scalars_to_array(x, dtype)
     x = operand(x)
     if isinstance(x, Tracer) and x.weak and x.dtype.kind in "iu" and dtype.kind in "iu":
         x.owner.record_weak_dtype(x.value, dtype)
@@ -167,7 +165,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
         return refuse(DTypeError(f"{dtype!r} is not a dtype; use one of dlc.numpy's, such as dlc.numpy.float32, or its name"))
 
 
-def _of_numbers(x: Any, dtype: np.dtype[Any]) -> Array:
+def _scalars_to_array(x: Any, dtype: np.dtype[Any]) -> Array:
     """Return a Python scalar, or nested lists of them, as an array. Raises DTypeError if the dtype does not represent a
     value.
     """
@@ -179,8 +177,8 @@ def _of_numbers(x: Any, dtype: np.dtype[Any]) -> Array:
         wide_dtype = next(
             (d for d in (np.int64, np.uint64) if is_python_scalar(x) and np.iinfo(d).min <= x <= np.iinfo(d).max), None
         )
-        repair = f"use a dtype that represents it{f', such as numpy.{wide_dtype.__name__}({x})' if wide_dtype else ''}"
-        raise DTypeError(f"{error}; {repair}") from error
+        hint = f"use a dtype that represents it{f', such as numpy.{wide_dtype.__name__}({x})' if wide_dtype else ''}"
+        raise DTypeError(f"{error}; {hint}") from error
 
 
 def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Any:

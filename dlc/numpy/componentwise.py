@@ -69,6 +69,6 @@ def _parts(value: Any) -> tuple[Any, Any]:
 
 def _join_parts(real: Any, imag: Any) -> Any:
     if isinstance(real, list | tuple):
-        kind = cast("Callable[[Iterable[Any]], Any]", list if isinstance(real, list) else tuple)
-        return kind(_join_parts(a, b) for a, b in zip(cast("Sequence[Any]", real), imag, strict=True))
+        container = cast("Callable[[Iterable[Any]], Any]", list if isinstance(real, list) else tuple)
+        return container(_join_parts(a, b) for a, b in zip(cast("Sequence[Any]", real), imag, strict=True))
     return from_parts(real, imag)

@@ -64,7 +64,7 @@ def _trace_body(
 ) -> Block:
     """Trace `function` on arguments of these types into a body that may be differentiated `orders` times."""
     block = Block(arg_types=types)
-    with trace.inside(block, orders):
+    with trace.in_body(block, orders):
         results = function([Tracer(trace, a) for a in block.args])
         block.add_op(dl.YieldOp([trace.value(r).value for r in results]))
     return block

@@ -38,24 +38,24 @@ def lu_factors(x: Operand) -> tuple[Any, Any, Any]:
     The factors have the shape of `x`: L is [.., m, k], U is [.., k, n] and there are k pivots, where k = min(m, n). `dl.lu`
     takes square matrices, so `x` is padded with zeros: zero columns need no elimination, zero rows are never pivots.
     """
-    (rows, columns), (threshold, size) = x.shape[-2:], sorted(x.shape[-2:])
+    (rows, columns), (num_pivots, size) = x.shape[-2:], sorted(x.shape[-2:])
     square: Any = x
     if rows != columns:
         zero, high = np.zeros((), x.dtype), [*[0] * (x.ndim - 2), size - rows, size - columns]
         square = apply(dl.PadOp, x, zero, low=[0] * x.ndim, high=high, pad_mode="constant")
     factors, order, _, pivots = apply_all(dl.LuOp, square)
     factors = getitem(factors, (..., slice(rows), slice(columns)))
-    return factors, getitem(order, (..., slice(rows))), getitem(pivots, (..., slice(threshold)))
+    return factors, getitem(order, (..., slice(rows))), getitem(pivots, (..., slice(num_pivots)))
 
 
 # Linear systems
 
 
-def _by_lu(a: Operand, permuted: Callable[[Any], Any]) -> Any:
+def _solve_by_lu(a: Operand, permuted: Callable[[Any], Any]) -> Any:
     """Solve a·x = b, where `permuted(order)` returns the rows of b in the row order of the LU factors of `a`."""
     factors, order, _, _ = apply_all(dl.LuOp, a)
-    half = apply(dl.TriangularSolveOp, factors, permuted(order), lower=True, unit=True)
-    return apply(dl.TriangularSolveOp, factors, half)
+    intermediate = apply(dl.TriangularSolveOp, factors, permuted(order), lower=True, unit=True)
+    return apply(dl.TriangularSolveOp, factors, intermediate)
 
 
 def _solved_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
@@ -69,17 +69,17 @@ def solve(a: Operand, columns: Operand) -> Any:
     def take_rows(order: Any) -> Any:
         return take_along_axis(columns, expand_dims(order, -1), -2)
 
-    return _by_lu(a, take_rows)
+    return _solve_by_lu(a, take_rows)
 
 
 @in_float32_or_wider
 @with_jvp_rule(lambda y, _, tangents: negative(matmul(matmul(y, tangents[0]), y)))
 def inverse(x: Operand) -> Any:
-    def ones(order: Any) -> Any:
+    def identity_rows(order: Any) -> Any:
         """Return the permuted rows of the identity matrix."""
         return convert(equal(expand_dims(order, -1), _row_indices(x.shape[-1])), x.dtype)
 
-    return _by_lu(x, ones)
+    return _solve_by_lu(x, identity_rows)
 
 
 @lru_cache(maxsize=256)
@@ -105,9 +105,9 @@ def determinant(x: Operand) -> Any:
 
 def _cofactors_tangent(y: Operand, operands: Operands, tangents: Operands) -> Any:
     """Return the tangent of y = det(x)·x⁻ᵀ: y·tr(x⁻¹·dx) - y·(x⁻¹·dx)ᵀ."""
-    once = matmul(inverse(operands[0]), tangents[0])
-    share = expand_dims(trace(once, 0, -2, -1), (-2, -1))
-    return subtract(multiply(y, share), matmul(y, matrix_transpose(once)))
+    relative_change = matmul(inverse(operands[0]), tangents[0])
+    trace_term = expand_dims(trace(relative_change, 0, -2, -1), (-2, -1))
+    return subtract(multiply(y, trace_term), matmul(y, matrix_transpose(relative_change)))
 
 
 @with_jvp_rule(_cofactors_tangent)
@@ -169,18 +169,18 @@ def complete_qr(x: Operand) -> Any:
     return matrix_transpose(q), matrix_transpose(columns)
 
 
-def _columns_tangent(factors: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
+def _reduced_qr_tangent(factors: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
     """Return (dQ, dR) = (dx·R⁻¹ + Q·(w - s), (s - w)·R), with s = Qᵀ·dx·R⁻¹ and w = tril(s, -1) - tril(s, -1)ᵀ."""
     (q, r), (dx,) = factors, tangents
     quotient = matrix_transpose(apply(dl.TriangularSolveOp, matrix_transpose(r), matrix_transpose(dx), lower=True))
     s = matmul(matrix_transpose(q), quotient)
-    below = tril(s, k=-1)
-    upper_term = subtract(subtract(below, matrix_transpose(below)), s)
+    strictly_lower = tril(s, k=-1)
+    upper_term = subtract(subtract(strictly_lower, matrix_transpose(strictly_lower)), s)
     return add(quotient, matmul(q, upper_term)), negative(matmul(upper_term, r))
 
 
 @in_float32_or_wider
-@with_jvp_rule(_columns_tangent)
+@with_jvp_rule(_reduced_qr_tangent)
 def reduced_qr(x: Operand) -> Any:
     """Return (Q, R) of matrices with at least as many rows as columns; Q has the shape of `x`."""
     reflected, vectors, scales = _reflections(x)
@@ -196,8 +196,8 @@ def _reciprocal(x: Any) -> Any:
     """Return 1/x, and 0 where x is 0: the vectors of equal values may rotate into each other, so their derivative is
     undefined.
     """
-    zero = equal(x, 0)
-    return where(zero, 0, divide(1, where(zero, 1, x)))
+    is_zero = equal(x, 0)
+    return where(is_zero, 0, divide(1, where(is_zero, 1, x)))
 
 
 def _gaps(x: Any) -> Any:
@@ -248,11 +248,11 @@ def _singular_tangent(results: tuple[Any, Any, Any], _: Operands, tangents: Oper
 
     def tangent(vectors: Any, rotation: Any, product: Any) -> Any:
         """Return the rotation of the vectors within their span, plus the change orthogonal to it."""
-        within = matmul(vectors, multiply(f, rotation))
+        in_span = matmul(vectors, multiply(f, rotation))
         if vectors.shape[-2] == vectors.shape[-1]:
-            return within
+            return in_span
         orthogonal = subtract(product, matmul(vectors, matmul(matrix_transpose(vectors), product)))
-        return add(within, multiply(orthogonal, inverse_s))
+        return add(in_span, multiply(orthogonal, inverse_s))
 
     du = tangent(u, add(multiply(p, row), multiply(column, pt)), matmul(dx, v))
     dv = tangent(v, add(multiply(column, p), multiply(pt, row)), matmul(matrix_transpose(dx), u))
@@ -263,23 +263,23 @@ def _singular_tangent(results: tuple[Any, Any, Any], _: Operands, tangents: Oper
 @with_jvp_rule(_singular_tangent)
 def reduced_svd(x: Operand) -> Any:
     """Return (U, s, Vᵀ), where U and V have one column for each singular value."""
-    return _by_rotations(x, full_matrices=False)
+    return _svd_by_rotations(x, full_matrices=False)
 
 
 @in_float32_or_wider
 def full_svd(x: Operand) -> Any:
     """Return (U, s, Vᵀ) with square U and V. Not differentiable: the columns beyond the singular values are arbitrary."""
-    return _by_rotations(x, full_matrices=True)
+    return _svd_by_rotations(x, full_matrices=True)
 
 
-def _by_rotations(x: Operand, *, full_matrices: bool) -> tuple[Any, Any, Any]:
+def _svd_by_rotations(x: Operand, *, full_matrices: bool) -> tuple[Any, Any, Any]:
     """Compute the SVD by QR and one-sided Jacobi: x = Q·R and rotations·R = diag(s)·Vᵀ, so that U = Q·rotationsᵀ.
 
     Rows of length 0 have no direction, so V is the orthogonal factor of the rotated rows, up to signs.
     """
     rows, count = x.shape[-2:]
     if rows < count:
-        v, s, ut = _by_rotations(matrix_transpose(x), full_matrices=full_matrices)
+        v, s, ut = _svd_by_rotations(matrix_transpose(x), full_matrices=full_matrices)
         return matrix_transpose(ut), s, matrix_transpose(v)
     reflected, vectors, scales = _reflections(x)
     q = apply(dl.OrthogonalOp, vectors, scales, count=rows if full_matrices else count)
@@ -303,16 +303,16 @@ def _jacobi_svd(x: Operand) -> tuple[Any, Any, Any]:
     """Return (s, rows, rotations): rotations·x = rows, which are orthogonal, with lengths s in descending order.
 
     The eigenvectors of x·xᵀ are nearly such rotations, except for those of small values, so the Jacobi iteration that follows
-    has little left to do. `x` is scaled to a largest element of 1, so that the squares do not overflow.
+    needs few sweeps. `x` is scaled to a largest element of 1, so that the squares do not overflow.
     """
     if x.shape[-2] < _MIN_PRECONDITIONED_ROWS:
         svd_results = apply_all(dl.SvdOp, x)
         return svd_results[0], svd_results[1], svd_results[2]
     largest = max(abs(x), (-2, -1), keepdims=True)
-    unit = divide(x, where(equal(largest, 0), 1, largest))
-    first = apply_all(dl.EighOp, matmul(unit, matrix_transpose(unit)), vectors=True)[1]
-    s, rows, rotations = apply_all(dl.SvdOp, matmul(first, x))
-    return s, rows, matmul(rotations, first)
+    scaled = divide(x, where(equal(largest, 0), 1, largest))
+    eigenvectors = apply_all(dl.EighOp, matmul(scaled, matrix_transpose(scaled)), vectors=True)[1]
+    s, rows, rotations = apply_all(dl.SvdOp, matmul(eigenvectors, x))
+    return s, rows, matmul(rotations, eigenvectors)
 
 
 def _singular_values_tangent(_: Operand, operands: Operands, tangents: Operands) -> Any:
@@ -342,8 +342,11 @@ def _pseudo_inverse_tangent(y: Operand, operands: Operands, tangents: Operands) 
     """
     (x, _), (dx, _) = operands, tangents
     yt, dxt = matrix_transpose(y), matrix_transpose(dx)
-    first, last = matmul(matmul(y, yt), dxt), matmul(dxt, matmul(yt, y))
-    change = add(subtract(first, matmul(first, matmul(x, y))), subtract(last, matmul(y, matmul(x, last))))
+    column_space_term, row_space_term = matmul(matmul(y, yt), dxt), matmul(dxt, matmul(yt, y))
+    change = add(
+        subtract(column_space_term, matmul(column_space_term, matmul(x, y))),
+        subtract(row_space_term, matmul(y, matmul(x, row_space_term))),
+    )
     return subtract(change, matmul(matmul(y, dx), y))
 
 

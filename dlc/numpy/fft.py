@@ -159,11 +159,19 @@ def _roll_axes(name: str, x: ComplexArrayLike, axes: Axes, shift: Callable[[int]
 
 
 def _transform_axes(
-    name: str, each: Callable[..., Any], x: Any, s: Sequence[int] | None, axes: Axes, norm: str | None, last: Any = None
+    name: str,
+    transform_axis: Callable[..., Any],
+    x: Any,
+    s: Sequence[int] | None,
+    axes: Axes,
+    norm: str | None,
+    last: Any = None,
 ) -> Any:
-    like = operand(real_and_imaginary(x)[0] if is_complex(x) else x)
+    real_operand = operand(real_and_imaginary(x)[0] if is_complex(x) else x)
     transform_axes = normalize_axes(
-        name, like, tuple(range(like.ndim - len(s), like.ndim)) if axes is None and s is not None else axes
+        name,
+        real_operand,
+        tuple(range(real_operand.ndim - len(s), real_operand.ndim)) if axes is None and s is not None else axes,
     )
     lengths = [None] * len(transform_axes) if s is None else list(s)
     if len(lengths) != len(transform_axes) or not transform_axes:
@@ -173,8 +181,8 @@ def _transform_axes(
             )
         )
     steps = [
-        (last or each, lengths[-1], transform_axes[-1]),
-        *((each, n, a) for n, a in zip(lengths[:-1], transform_axes[:-1], strict=True)),
+        (last or transform_axis, lengths[-1], transform_axes[-1]),
+        *((transform_axis, n, a) for n, a in zip(lengths[:-1], transform_axes[:-1], strict=True)),
     ]
     # rfft, which takes a real array, runs first; irfft, which returns one, runs last.
     for transform, n, axis in reversed(steps) if last is irfft else steps:
@@ -190,8 +198,8 @@ def _transform(
         components.append(multiply(components[0], 0))
     axis = normalize_axis(name, components[0], axis)
     input_length = components[0].shape[axis]
-    half = onesided and inverse
-    length = n if n is not None else 2 * (input_length - 1) if half else input_length
+    is_half_spectrum = onesided and inverse
+    length = n if n is not None else 2 * (input_length - 1) if is_half_spectrum else input_length
     if length < 1:
         refuse(
             ShapeError(
@@ -199,7 +207,10 @@ def _transform(
             )
         )
     rows = concat(
-        [expand_dims(moveaxis(_resize_axis(v, axis, length // 2 + 1 if half else length), axis, -1), -2) for v in components],
+        [
+            expand_dims(moveaxis(_resize_axis(v, axis, length // 2 + 1 if is_half_spectrum else length), axis, -1), -2)
+            for v in components
+        ],
         -2,
     )
     y = apply(dl.DftOp, rows, length=length, inverse=inverse or None, onesided=onesided or None)

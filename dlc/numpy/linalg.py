@@ -96,10 +96,10 @@ def multi_dot(arrays: Sequence[ArrayLike], /) -> Any:
     """Return the product of several matrices, evaluated from left to right; the first and the last may be vectors."""
     if not len(arrays):
         refuse(ShapeError("multi_dot: no arrays; expected at least one"))
-    first, *remaining_arrays = arrays
+    product, *remaining_arrays = arrays
     for x in remaining_arrays:
-        first = matmul(first, x)
-    return first
+        product = matmul(product, x)
+    return product
 
 
 def matrix_power(x: ArrayLike, n: int, /) -> Any:

@@ -36,11 +36,11 @@ _NUMBERS = (Dim, int, float, np.ndarray, np.generic, Tracer, Complex)
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function as an operator: weakly typed operands give a weakly typed result, complex operands use their own rule."""
-    of_complex = complex_numbers.complex_rule(function)
+    complex_operator = complex_numbers.complex_rule(function)
 
     def operator(*xs: Any) -> Any:
         if any(map(is_complex, xs)):
-            return of_complex(*xs)
+            return complex_operator(*xs)
         result: Any = function(*xs)
         if all(map(is_weak, xs)):
             result_tracers = cast("tuple[Tracer, ...]", result if isinstance(result, tuple) else (result,))
@@ -58,16 +58,16 @@ def _reflected_operator(operator: Callable[..., Any]) -> Callable[..., Any]:
     return reflected
 
 
-def _with_size_operator(of_sizes: Callable[..., Any] | None, operator: Callable[..., Any]) -> Callable[..., Any]:
+def _with_size_operator(size_operator: Callable[..., Any] | None, operator: Callable[..., Any]) -> Callable[..., Any]:
     """Extend arithmetic on symbolic sizes: with other operands than sizes, a symbolic size acts as a traced number."""
 
-    def of_size(x: Dim, y: Any) -> Any:
-        result = NotImplemented if of_sizes is None else of_sizes(x, y)
+    def apply_operator(x: Dim, y: Any) -> Any:
+        result = NotImplemented if size_operator is None else size_operator(x, y)
         if result is NotImplemented and isinstance(y, _NUMBERS) and current_trace() is not None:
             return operator(x, y)
         return result
 
-    return of_size
+    return apply_operator
 
 
 def _reshape(x: Tracer, *shape: Any, **settings: Any) -> Any:
@@ -141,8 +141,8 @@ def install() -> None:
             setattr(array, f"__r{name}__", _reflected_operator(_operator(function)))
     for name, function in _BINARY.items():
         operator = _operator(function)
-        for method, order in ((f"__{name}__", operator), (f"__r{name}__", _reflected_operator(operator))):
-            setattr(Dim, method, _with_size_operator(getattr(Dim, method, None), order))
+        for method, method_function in ((f"__{name}__", operator), (f"__r{name}__", _reflected_operator(operator))):
+            setattr(Dim, method, _with_size_operator(getattr(Dim, method, None), method_function))
     Dim.__abs__ = _operator(ew.abs)  # pyright: ignore[reportAttributeAccessIssue]
     for name, function in _UNARY.items():
         setattr(Tracer, f"__{name}__", _operator(function))

@@ -59,7 +59,7 @@ def sgd(learning_rate: float | Schedule, momentum: float | None = None, nesterov
     """
 
     def init(params: Any) -> SgdState:
-        return SgdState(_no_steps(), None if momentum is None else tree.map(zeros_like, params))
+        return SgdState(_zero_count(), None if momentum is None else tree.map(zeros_like, params))
 
     def update(grads: Any, state: SgdState, params: Any = None) -> tuple[Any, SgdState]:
         _require_state("dlc.optim.sgd", state, SgdState)
@@ -69,7 +69,7 @@ def sgd(learning_rate: float | Schedule, momentum: float | None = None, nesterov
 
         velocity = None if momentum is None else tree.map(with_momentum, grads, state.velocity)
         direction = grads if velocity is None else tree.map(with_momentum, grads, velocity) if nesterov else velocity
-        return _descent(direction, learning_rate, state.count), SgdState(add(state.count, 1), velocity)
+        return _scale_directions(direction, learning_rate, state.count), SgdState(add(state.count, 1), velocity)
 
     return Optimizer(init, update)
 
@@ -88,7 +88,7 @@ def adamw(
 
 def _adam(learning_rate: float | Schedule, b1: float, b2: float, eps: float, weight_decay: float) -> Optimizer:
     def init(params: Any) -> AdamState:
-        return AdamState(_no_steps(), tree.map(zeros_like, params), tree.map(zeros_like, params))
+        return AdamState(_zero_count(), tree.map(zeros_like, params), tree.map(zeros_like, params))
 
     def update(grads: Any, state: AdamState, params: Any = None) -> tuple[Any, AdamState]:
         if weight_decay and params is None:
@@ -99,14 +99,14 @@ def _adam(learning_rate: float | Schedule, b1: float, b2: float, eps: float, wei
         mean = _update_running_mean(b1, grads, state.mean)
         squares = _update_running_mean(b2, tree.map(square, grads), state.square)
         count = add(state.count, 1)
-        first, second = _bias(b1, count), _bias(b2, count)
+        mean_bias, square_bias = _bias_correction(b1, count), _bias_correction(b2, count)
 
         def direction(m: Any, v: Any, p: Any = None) -> Any:
-            step = divide(divide(m, first), add(sqrt(divide(v, second)), eps))
+            step = divide(divide(m, mean_bias), add(sqrt(divide(v, square_bias)), eps))
             return step if p is None else add(step, multiply(p, weight_decay))
 
         directions = tree.map(direction, mean, squares, *([params] if weight_decay else []))
-        return _descent(directions, learning_rate, state.count), AdamState(count, mean, squares)
+        return _scale_directions(directions, learning_rate, state.count), AdamState(count, mean, squares)
 
     return Optimizer(init, update)
 
@@ -175,11 +175,11 @@ def _require_state(where: str, state: object, kind: type[SgdState] | type[AdamSt
         )
 
 
-def _no_steps() -> Any:
+def _zero_count() -> Any:
     return np.zeros((), np.int32)
 
 
-def _bias(decay: float, count: Any) -> Any:
+def _bias_correction(decay: float, count: Any) -> Any:
     """Return 1 - decay^count, the bias of a moving average that starts at 0, by expm1, which is accurate for decay near 1."""
     return negative(expm1(multiply(convert(count, np.float32), math.log(decay))))
 
@@ -187,17 +187,17 @@ def _bias(decay: float, count: Any) -> Any:
 def _update_running_mean(decay: float, new: Any, means: Any) -> Any:
     """Return the updated moving averages."""
 
-    def after(x: Any, mean: Any) -> Any:
+    def updated(x: Any, mean: Any) -> Any:
         return add(multiply(mean, decay), multiply(x, 1 - decay))
 
-    return tree.map(after, new, means)
+    return tree.map(updated, new, means)
 
 
-def _descent(directions: Any, learning_rate: float | Schedule, count: Any) -> Any:
+def _scale_directions(directions: Any, learning_rate: float | Schedule, count: Any) -> Any:
     """Return the updates: the directions scaled by the negative learning rate."""
     rate = learning_rate(count) if callable(learning_rate) else learning_rate
 
-    def against(direction: Any) -> Any:
+    def descend(direction: Any) -> Any:
         return negative(multiply(direction, rate))
 
-    return tree.map(against, directions)
+    return tree.map(descend, directions)

@@ -29,7 +29,7 @@ class CallResult:
     constant: Size | float | None = None
     is_scalar: bool = False
 
-    def of(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
+    def evaluate(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
         """Return the result of a call with these output tensors and sizes."""
         if self.index is None:
             return substitute(self.constant, sizes) if isinstance(self.constant, Dim) else self.constant
@@ -55,8 +55,9 @@ class AotGraph:
 
     @staticmethod
     def of(module: Any) -> AotGraph:
-        """Convert an FX module. Unused tensor arguments are no inputs. Raises DeviceError for tensors that are not on the
-        CPU.
+        """Convert an FX module; unused tensor arguments do not become inputs.
+
+        Raises DeviceError for tensors that are not on the CPU.
         """
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         values = [n.meta.get("val") for n in placeholders]
@@ -98,24 +99,24 @@ class _OutputConverter:
     refs: list[ValueRef] = field(default_factory=list[ValueRef])
     infos: list[TensorInfo] = field(default_factory=list[TensorInfo])
 
-    def result(self, end: Any) -> CallResult:
+    def result(self, output: Any) -> CallResult:
         """Convert one output."""
-        value: Any = end.meta.get("val") if isinstance(end, torch.fx.Node) else None
+        value: Any = output.meta.get("val") if isinstance(output, torch.fx.Node) else None
         if isinstance(value, torch.Tensor):
-            order = _order(value)
+            order = _storage_order(value)
             if order is None:
-                return CallResult(self._array(end.name, tensor_info("", value)))
-            self.nodes.append(FxNode(f"{end.name}_ordered", "permute", [ValueRef(end.name), order]))
-            array_index = self._array(f"{end.name}_ordered", tensor_info("", value.permute(order)))
+                return CallResult(self._array(output.name, tensor_info("", value)))
+            self.nodes.append(FxNode(f"{output.name}_ordered", "permute", [ValueRef(output.name), order]))
+            array_index = self._array(f"{output.name}_ordered", tensor_info("", value.permute(order)))
             return CallResult(array_index, [int(k) for k in np.argsort(order)])
         dtype = next((dtype for kind, dtype in _SCALAR_DTYPES.items() if isinstance(value, kind)), None)
         if dtype is None or self.symbols.keys() >= {str(symbol) for symbol in value.node.expr.free_symbols}:
             return CallResult(
-                constant=convert_size(value) if isinstance(value, torch.SymInt) else end if value is None else value
+                constant=convert_size(value) if isinstance(value, torch.SymInt) else output if value is None else value
             )
         # A data-dependent scalar.
-        self.nodes.append(FxNode(f"{end.name}_number", "scalar_tensor", [ValueRef(end.name)], {"dtype": dtype}))
-        return CallResult(self._array(f"{end.name}_number", TensorInfo("", (), dtype)), is_scalar=True)
+        self.nodes.append(FxNode(f"{output.name}_number", "scalar_tensor", [ValueRef(output.name)], {"dtype": dtype}))
+        return CallResult(self._array(f"{output.name}_number", TensorInfo("", (), dtype)), is_scalar=True)
 
     def _array(self, name: str, info: TensorInfo) -> int:
         """Add an output array and return its index."""
@@ -136,7 +137,7 @@ def _ranges(inputs: Any, values: Sequence[Any]) -> Any:
     )
 
 
-def _order(value: Any) -> list[int] | None:
+def _storage_order(value: Any) -> list[int] | None:
     """Return the axes of a dense tensor in storage order; None if that is row-major, or the tensor is not dense.
 
     Results must have the strides that PyTorch expects, since its later ops may depend on them.

@@ -94,13 +94,13 @@ def _problems(value: Any) -> Iterator[str]:
             yield f"a size {element!r}"
         elif key == "range_constraints" and _EXPRESSION.sub("", "".join(cast("dict[str, Any]", element))):
             yield f"ranges of {', '.join(cast('dict[str, Any]', element))}"
-        elif key == "target" and isinstance(element, str) and not _is_known(element):
+        elif key == "target" and isinstance(element, str) and not _is_allowed(element):
             yield f"a function {element!r}"
         else:
             yield from _problems(element)
 
 
-def _is_known(target: str) -> bool:
+def _is_allowed(target: str) -> bool:
     if operator := _OPERATOR.fullmatch(target):
         return operator[1] in ("aten", "higher_order") or f"{operator[1]}::{operator[2]}" in RULES
     arithmetic = _ARITHMETIC.fullmatch(target)

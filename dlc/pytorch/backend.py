@@ -77,13 +77,13 @@ class BackendSettings:
         if settings.fallback not in ("error", "eager"):
             raise DlcError(f"{_NAME}: options: fallback {settings.fallback!r}; expected 'error' or 'eager'")
         try:
-            _ = settings.compiling
+            _ = settings.compile_options
         except UnsupportedError as error:
             raise DlcError(f"{_NAME}: options: {error}") from None
         return settings
 
     @property
-    def compiling(self) -> Options:
+    def compile_options(self) -> Options:
         return Options.of(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("fallback", "target")})
 
 
@@ -95,13 +95,13 @@ def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | 
     """
     settings = BackendSettings.of(options)
 
-    def compiled(frozen: bool) -> Callable[[Any, Sequence[Any]], Any]:
-        return lambda part, examples: _compile_module(part, settings, frozen)
+    def compiler_for(frozen: bool) -> Callable[[Any, Sequence[Any]], Any]:
+        return lambda module, examples: _compile_module(module, settings, frozen)
 
     aot = _common.aot_autograd(
-        fw_compiler=compiled(False),
-        bw_compiler=compiled(False),
-        inference_compiler=compiled(True),
+        fw_compiler=compiler_for(False),
+        bw_compiler=compiler_for(False),
+        inference_compiler=compiler_for(True),
         decompositions=decompositions(),
         partition_fn=_partitioners.min_cut_rematerialization_partition,
     )
@@ -111,19 +111,19 @@ def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | 
 def _compile_module(module: Any, settings: BackendSettings, frozen: bool) -> Any:
     """Return a callable that runs a graph of AOTAutograd."""
     static = _static_inputs() if frozen else ()
-    _without_checks(module)
-    missing = [node for node in convert_nodes(module.graph) if not has_rule(node.op)]
-    if not missing:
+    _remove_assertions(module)
+    unsupported = [node for node in convert_nodes(module.graph) if not has_rule(node.op)]
+    if not unsupported:
         return _box_arguments(_run(module, settings, static))
     if settings.fallback == "error":
-        raise_unsupported_nodes(_NAME, missing)
+        raise_unsupported_nodes(_NAME, unsupported)
     _log.warning(
-        "fallback to PyTorch for operators without a rule: %s", "; ".join(f"{n.op} at {node_location(n)}" for n in missing)
+        "fallback to PyTorch for operators without a rule: %s", "; ".join(f"{n.op} at {node_location(n)}" for n in unsupported)
     )
     return _box_arguments(_compile_partitions(module, settings))
 
 
-def _without_checks(module: Any) -> None:
+def _remove_assertions(module: Any) -> None:
     """Remove assertions from a graph, and their effect tokens, for which PyTorch expects None, from its results."""
     tokens = erase_assertions(module.graph)
     output = module.graph.output_node()
@@ -197,7 +197,7 @@ class _ConstantModel:
     def of(tensors: Sequence[Any], model: Model) -> _ConstantModel:
         return _ConstantModel([weakref.ref(t) for t in tensors], _versions(tensors), model)
 
-    def is_of(self, tensors: Sequence[Any]) -> bool:
+    def matches(self, tensors: Sequence[Any]) -> bool:
         return all([reference() is t for reference, t in zip(self.tensors, tensors, strict=True)])
 
 
@@ -212,50 +212,50 @@ class _CompiledGraph:
         self._settings = settings
         # The fallback if compilation fails, if allowed.
         self._eager: Any = module if settings.fallback == "eager" else None
-        self._refused = False
+        self._falls_back = False
         # A compiler runs in fake tensor mode, but the constants of the graph are real tensors.
         with _fakes.unset_fake_temporarily():
-            self._read = AotGraph.of(module)
-        self._draws = draws_random_numbers(self._read.graph)
+            self._aot = AotGraph.of(module)
+        self._needs_seed = draws_random_numbers(self._aot.graph)
         # Positions among the arguments, some of which are sizes.
-        self._static = [k for k in static if k in self._read.tensors]
-        self._dynamic = [k for k in self._read.tensors if k not in self._static]
+        self._static = [k for k in static if k in self._aot.tensors]
+        self._dynamic = [k for k in self._aot.tensors if k not in self._static]
         self._constant_models: list[_ConstantModel] = []
         self._models: dict[tuple[Any, ...], Model] = {}
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         """Run the graph. The list of arguments is cleared once they are read."""
-        if self._refused:
+        if self._falls_back:
             return self._eager(*arguments)
-        read = self._read
-        sizes = {symbol: arguments[k] for symbol, k in read.symbols.items()}
+        aot = self._aot
+        sizes = {symbol: arguments[k] for symbol, k in aot.symbols.items()}
         try:
             model, positions = self._select_model(arguments, sizes)
         except DlcError as error:
             if self._eager is None:
                 raise
             _log.warning(_FALLBACK, error)
-            self._refused = True
+            self._falls_back = True
             return self._eager(*arguments)
         arrays = [tensor_to_array(arguments[k]) for k in positions]
         arguments.clear()
-        if self._draws:
+        if self._needs_seed:
             arrays.append(np.asarray(torch.randint(2**31, ()).item()))
         results = [array_to_tensor(np.asarray(result)) for result in model.check_and_run(arrays)]
-        return [result.of(results, sizes) for result in read.results]
+        return [result.evaluate(results, sizes) for result in aot.results]
 
     def _select_model(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> tuple[Model, Sequence[int]]:
         """Return the model for these arguments, and the positions of the arguments that it takes."""
         static = [arguments[k] for k in self._static]
         specialized = self._constants(static, sizes) if static else None
         if specialized is None:
-            return self._model(self._read.graph, sizes), self._read.tensors
+            return self._model(self._aot.graph, sizes), self._aot.tensors
         return specialized.model, self._dynamic
 
     def _constants(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> _ConstantModel | None:
         """Return the model with these tensors as constants; None once they have been found to change."""
         for cached in self._constant_models:
-            if cached.is_of(tensors):
+            if cached.matches(tensors):
                 if cached.versions == _versions(tensors):
                     return cached
                 _log.info("%s: parameters changed after compilation; from now on they are inputs", _NAME)
@@ -266,8 +266,8 @@ class _CompiledGraph:
         self._constant_models = [m for m in self._constant_models if all(reference() is not None for reference in m.tensors)]
         if len(self._constant_models) == _MAX_CONSTANT_MODELS:
             return None
-        names = [self._read.names[k] for k in self._static]
-        graph = self._read.graph
+        names = [self._aot.names[k] for k in self._static]
+        graph = self._aot.graph
         constants = {name: tensor_to_array(t) for name, t in zip(names, tensors, strict=True)}
         inputs = [info for info in graph.inputs if info.name not in constants]
         model = self._compile(replace(graph, inputs=inputs, constants={**graph.constants, **constants}), sizes)
@@ -283,4 +283,4 @@ class _CompiledGraph:
 
     def _compile(self, graph: FxGraph, sizes: Mapping[str, int]) -> Model:
         static_sizes = {symbol: sizes[symbol] for symbol in unbound_symbols(graph)}
-        return build_model(substitute_sizes(graph, static_sizes), _NAME, self._settings.target, self._settings.compiling)
+        return build_model(substitute_sizes(graph, static_sizes), _NAME, self._settings.target, self._settings.compile_options)

@@ -33,7 +33,7 @@ _DTYPES: dict[Any, np.dtype[Any]] = {
 } | {torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}  # fmt: skip
 # Complex dtypes: supported for intermediate values and constants, not for inputs and outputs.
 _COMPLEX = {torch.complex64: np.dtype(np.complex64), torch.complex128: np.dtype(np.complex128)}
-_TORCH_DTYPES = {dtype: of_torch for of_torch, dtype in _DTYPES.items()}
+_TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in _DTYPES.items()}
 # Arguments about memory layout and placement, which have no meaning in a program.
 _IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
 
@@ -113,7 +113,7 @@ def _dtypes(value: Any) -> list[Dtype | None]:
     if value is None:
         return []
     values = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
-    return [_DTYPES.get(end.dtype) if isinstance(end, torch.Tensor) else None for end in values]
+    return [_DTYPES.get(tensor.dtype) if isinstance(tensor, torch.Tensor) else None for tensor in values]
 
 
 @lru_cache
@@ -204,9 +204,11 @@ def convert_subgraph(module: Any) -> FxGraph:
     attributes = [(n.name, get_attribute(module, n.target)) for n in module.graph.nodes if n.op == "get_attr"]
     returned: Any = module.graph.output_node().args[0]
     output_nodes = cast("Sequence[Any]", returned) if isinstance(returned, list | tuple) else [returned]
-    outputs = [tensor_info(f"result{k}", end.meta["val"]) for k, end in enumerate(output_nodes)]
+    outputs = [tensor_info(f"result{k}", node.meta["val"]) for k, node in enumerate(output_nodes)]
     constants = {name: tensor_to_array(value) for name, value in attributes if isinstance(value, torch.Tensor)}
-    return FxGraph(inputs, list(convert_nodes(module.graph)), [ValueRef(end.name) for end in output_nodes], outputs, constants)
+    return FxGraph(
+        inputs, list(convert_nodes(module.graph)), [ValueRef(node.name) for node in output_nodes], outputs, constants
+    )
 
 
 def find_user_line(stack_trace: str) -> tuple[str, int]:

@@ -43,7 +43,7 @@ def build_program(graph: FxGraph, name: str) -> Program:
     inputs, outputs = ([info.name for info in infos] for infos in (infos, graph.outputs))
     traced = trace(lambda *arrays: interpret(graph, arrays), leaves, tree, inputs, {}, symbolic_axes, outputs)
     return Program(
-        traced.module, traced.weights, name, read_for=lambda shapes: build_program(with_input_shapes(graph, shapes), name)
+        traced.module, traced.weights, name, reimport=lambda shapes: build_program(with_input_shapes(graph, shapes), name)
     )
 
 
@@ -111,5 +111,5 @@ def substitute_sizes(graph: FxGraph, sizes: Mapping[str, Size]) -> FxGraph:
 def unbound_symbols(graph: FxGraph) -> list[str]:
     """Return the symbols of the graph that are not the size of an input dim by themselves."""
     bound_symbols = {str(size) for info in graph.inputs for size in info.shape}
-    everywhere = [*graph.scalar_inputs.values(), *(s for info in graph.inputs for s in info.shape)]
-    return sorted({name for s in everywhere if isinstance(s, Dim) for name in s.symbols()} - bound_symbols)
+    all_sizes = [*graph.scalar_inputs.values(), *(s for info in graph.inputs for s in info.shape)]
+    return sorted({name for s in all_sizes if isinstance(s, Dim) for name in s.symbols()} - bound_symbols)

@@ -25,7 +25,9 @@ def unsupported_nodes(graph: FxGraph, *, inner: bool = False) -> list[FxNode]:
     for node in graph.nodes:
         if node.op not in RULES and (inner or node.op not in RANDOM_RULES):
             unsupported.append(node)
-        unsupported += [gap for body in node.args if isinstance(body, FxGraph) for gap in unsupported_nodes(body, inner=True)]
+        unsupported += [
+            inner_node for body in node.args if isinstance(body, FxGraph) for inner_node in unsupported_nodes(body, inner=True)
+        ]
     return unsupported
 
 
@@ -34,16 +36,16 @@ def draws_random_numbers(graph: FxGraph) -> bool:
     return any(node.op in RANDOM_RULES for node in graph.nodes)
 
 
-def raise_unsupported_nodes(name: str, missing: Sequence[FxNode]) -> None:
-    """Raise UnsupportedError with each operator that has no rule, and the places that call it."""
-    if not missing:
+def raise_unsupported_nodes(name: str, unsupported: Sequence[FxNode]) -> None:
+    """Raise UnsupportedError with each operator that has no rule, and the lines that call it."""
+    if not unsupported:
         return
     lines: dict[str, list[str]] = {}
-    for node in missing:
+    for node in unsupported:
         lines.setdefault(node.op, []).append(node_location(node))
-    listed = "\n".join(f"  {op}: {', '.join(dict.fromkeys(locations))}" for op, locations in lines.items())
+    listing = "\n".join(f"  {op}: {', '.join(dict.fromkeys(locations))}" for op, locations in lines.items())
     raise UnsupportedError(
-        f"{name}: dlc has no rule for\n{listed}\na rule is a few lines in dlc/pytorch/rules (docs/pytorch.md)"
+        f"{name}: dlc has no rule for\n{listing}\na rule is a few lines in dlc/pytorch/rules (docs/pytorch.md)"
     )
 
 
@@ -104,11 +106,11 @@ def _run_subgraph(body: FxGraph, *arrays: Any) -> list[Any]:
     return interpret(body, arrays)
 
 
-def _constant(trace: Trace, array: Any, title: str) -> Any:
+def _constant(trace: Trace, array: Any, name: str) -> Any:
     if not is_complex(array):
-        return trace.constant(array, title)
+        return trace.constant(array, name)
     real, imag = real_and_imaginary(array)
-    return from_parts(trace.constant(real, f"{title}_real"), trace.constant(imag, f"{title}_imag"))
+    return from_parts(trace.constant(real, f"{name}_real"), trace.constant(imag, f"{name}_imag"))
 
 
 def _has_complex(argument: Any) -> bool:

@@ -35,16 +35,16 @@ class ModelRunner:
     options: Options
     progress: Progress | None = None
 
-    def compiled(self, model: ModelProto, what: str) -> Model:
+    def compiled(self, model: ModelProto, description: str) -> Model:
         """Compile a model for this machine."""
         # One progress line for the whole compilation, without pass names.
-        self.report_progress(f"compiling {what}")
+        self.report_progress(f"compiling {description}")
         return compile_file(path_or_bytes(model), "cpu", None, self.options)
 
-    def report_progress(self, what: str, done: int = 0, total: int = 0) -> None:
+    def report_progress(self, task: str, done: int = 0, total: int = 0) -> None:
         """Report progress."""
         if self.progress is not None:
-            self.progress(ProgressEvent(what, "", done, total))
+            self.progress(ProgressEvent(task, "", done, total))
 
 
 class FloatModel:
@@ -56,15 +56,15 @@ class FloatModel:
         self.samples, self.runner, self.name = samples, runner, graph.name
         self.model = runner.compiled(graph.to_model(outputs=inner), "the float model")
 
-    def runs(self, what: str) -> Iterator[dict[str, NDArray[Any]]]:
+    def runs(self, task: str) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield inputs and results of one set of inputs at a time; only one set is in memory."""
         for k, sample in enumerate(self.samples):
             yield {**sample, **run_model(self.model, sample, self.samples.source)}
-            self.runner.report_progress(what, k + 1, len(self.samples))
+            self.runner.report_progress(task, k + 1, len(self.samples))
 
-    def error_of(self, made: ModelProto) -> float:
+    def error_of(self, quantized_model: ModelProto) -> float:
         """Return the output error of another model."""
-        model, difference = self.runner.compiled(made, "the quantized model"), OutputError.none()
+        model, difference = self.runner.compiled(quantized_model, "the quantized model"), OutputError.empty()
         for sample, run in zip(self.samples, self.runs("comparing"), strict=True):
             expected = {name: run[name] for name in self.outputs}
             difference.add(expected, run_model(model, sample, self.samples.source))

@@ -60,7 +60,7 @@ def equalize_channels(graph: QuantizationGraph, layers: Sequence[Layer], floats:
 
 
 def _tensor_groups(graph: QuantizationGraph, layers: Sequence[Layer]) -> dict[str, _TensorGroup]:
-    """Return the groups by the tensor that all others are moved from."""
+    """Return the groups by source: the tensor from which data movement produces the other tensors of the group."""
     producers, readers = graph.producers, graph.readers
     by_source: dict[str, list[str]] = {}
     for name, source in quantized_tensors(graph, layers).items():
@@ -68,13 +68,13 @@ def _tensor_groups(graph: QuantizationGraph, layers: Sequence[Layer]) -> dict[st
     groups: dict[str, _TensorGroup] = {}
     for source, names in by_source.items():
         members = tuple(layer for layer in layers if layer.data in names)
-        convolutions = {layer.op == "Conv" for layer in members}
+        are_convolutions = {layer.op == "Conv" for layer in members}
         inner_producers = [producers[name] for name in names if name != source]
-        allowed = _CHANNEL_PRESERVING_OPS if convolutions == {True} else ("Identity",)
+        allowed = _CHANNEL_PRESERVING_OPS if are_convolutions == {True} else ("Identity",)
         # Outputs, and tensors that subgraphs read, must keep their values.
-        visible = [n for n in names if n != source and (n in graph.outputs or any(n not in r.input for r in readers[n]))]
-        if len(convolutions) == 1 and all(node.op_type in allowed for node in inner_producers) and not visible:
-            groups[source] = _TensorGroup(tuple(names), members, 1 if convolutions == {True} else -1)
+        exposed = [n for n in names if n != source and (n in graph.outputs or any(n not in r.input for r in readers[n]))]
+        if len(are_convolutions) == 1 and all(node.op_type in allowed for node in inner_producers) and not exposed:
+            groups[source] = _TensorGroup(tuple(names), members, 1 if are_convolutions == {True} else -1)
     return groups
 
 
@@ -83,13 +83,13 @@ def _channel_factors(ranges: NDArray[np.float64], group: _TensorGroup) -> NDArra
     # Non-finite values are reported when ranges are chosen.
     if not 0 < ranges.max() < np.inf:
         return None
-    shares = ranges / ranges.max()
+    relative_ranges = ranges / ranges.max()
     # Rounding noise is proportional to the squared step; channels of zeros have none.
-    if np.mean(shares[ranges > 0] ** 2) > _MAX_NOISE_RATIO:
+    if np.mean(relative_ranges[ranges > 0] ** 2) > _MAX_NOISE_RATIO:
         return None
     all_depthwise = all(layer.op == "Conv" and layer.groups == len(ranges) for layer in group.layers)
     # Weights of summed channels share a scale and lose as much precision as activations gain: split the factor evenly.
-    factors = shares if all_depthwise else np.sqrt(shares)
+    factors = relative_ranges if all_depthwise else np.sqrt(relative_ranges)
     return np.where(ranges > 0, np.maximum(factors, _MIN_FACTOR), 1).astype(np.float32)
 
 
@@ -97,7 +97,7 @@ def _apply(
     graph: QuantizationGraph, source: str, group: _TensorGroup, factors: NDArray[np.float32]
 ) -> dict[str, tuple[str, Array]]:
     layers = {layer.node.output[0]: layer for layer in group.layers}
-    within = {*layers, *group.tensors}
+    group_outputs = {*layers, *group.tensors}
     # Broadcastable shapes: [C], or [C, 1, …].
     aligned_factors = (
         factors.reshape(-1, *(1,) * (graph.constants[group.layers[0].weights].ndim - 2)) if group.axis == 1 else factors
@@ -113,9 +113,9 @@ def _apply(
         current = equalized if name == source else name
         scaled_tensors[current] = name, 1 / aligned_factors
         for node in readers:
-            if node.output[0] in within:
+            if node.output[0] in group_outputs:
                 replace_input(node, name, current)
-        outside_readers = [node for node in readers if node.output[0] not in within]
+        outside_readers = [node for node in readers if node.output[0] not in group_outputs]
         new_nodes = [helper.make_node("Mul", [source, inverse], [equalized], name=equalized)] if name == source else []
         if outside_readers:
             restored = graph.unique_name(f"{name}_back")

@@ -74,27 +74,27 @@ class QuantizationGraph:
         """Return whether exactly one node reads a tensor and it is not an output."""
         return len(readers.get(name, ())) == 1 and name not in self.outputs
 
-    def unique_name(self, wanted: str) -> str:
-        """Return an unused name similar to `wanted`."""
-        name, k = wanted, 0
+    def unique_name(self, base: str) -> str:
+        """Return an unused name: `base`, or `base` with a number."""
+        name, k = base, 0
         while name in self._names:
             k += 1
-            name = f"{wanted}_{k}"
+            name = f"{base}_{k}"
         self._names.add(name)
         return name
 
-    def constant(self, wanted: str, array: Array) -> str:
+    def constant(self, base: str, array: Array) -> str:
         """Add a constant and return its name."""
-        name = self.unique_name(wanted)
+        name = self.unique_name(base)
         self.constants[name] = np.asarray(array)
         return name
 
-    def redirect_readers(self, name: str, made: tuple[Sequence[NodeProto], str]) -> None:
+    def redirect_readers(self, name: str, replacement: tuple[Sequence[NodeProto], str]) -> None:
         """Insert nodes after the producer of a tensor and make all readers use their result instead.
 
         Outputs and reads in subgraphs keep the original tensor.
         """
-        nodes, result = made
+        nodes, result = replacement
         for node in self.nodes:
             replace_input(node, name, result)
         self.insert_after(name, nodes)

@@ -130,8 +130,9 @@ def _skip_reason(graph: QuantizationGraph, node: NodeProto) -> str:
 def quantized_tensors(graph: QuantizationGraph, layers: Iterable[Layer], *, quantize_outputs: bool = False) -> dict[str, str]:
     """Return the tensors to quantize, in topological order, each with the tensor that determines its range.
 
-    These are the inputs of the layers and the tensors that they are moved from, so that integers are moved. `quantize_outputs`
-    adds the layers' results and the tensors between layers, which other runtimes need to compute in integers.
+    These are the inputs of the layers, and the operands of the data movement ops before them, which then move integers.
+    `quantize_outputs` adds the layers' results and the tensors between layers, which other runtimes need to compute in
+    integers.
     """
     producers = graph.producers
     tensor_names = [layer.data for layer in layers]

@@ -56,7 +56,7 @@ class Moments:
 
 
 def _spread_indices(num_positions: int) -> NDArray[np.int64]:
-    """Return at most `_MAX_POSITIONS` evenly spaced indices below `count`."""
+    """Return at most `_MAX_POSITIONS` evenly spaced indices below `num_positions`."""
     return np.unique(np.linspace(0, num_positions - 1, min(num_positions, _MAX_POSITIONS)).astype(np.int64))
 
 
@@ -72,8 +72,8 @@ def _pads(node: NodeProto, sizes: Sequence[int], spans: Sequence[int], strides: 
     """Return the padding before and after each axis."""
     mode = next((a.s for a in node.attribute if a.name == "auto_pad"), b"NOTSET")
     if mode in (b"SAME_UPPER", b"SAME_LOWER"):
-        missing = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(sizes, spans, strides, strict=True)]
-        halves = [(m // 2, m - m // 2) for m in missing]
+        amounts = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(sizes, spans, strides, strict=True)]
+        halves = [(m // 2, m - m // 2) for m in amounts]
         return halves if mode == b"SAME_UPPER" else [(high, low) for low, high in halves]
     pads = next((list(a.ints) for a in node.attribute if a.name == "pads"), list[int]())
     if mode == b"VALID" or not pads:

@@ -17,7 +17,7 @@ class OutputError:
     squares: dict[str, tuple[float, float]]
 
     @staticmethod
-    def none() -> OutputError:
+    def empty() -> OutputError:
         """Return the error of no outputs yet."""
         return OutputError({})
 
@@ -34,8 +34,8 @@ class OutputError:
     @property
     def error(self) -> float:
         """The error of the output with the largest error."""
-        return max((_share(noise, signal) for noise, signal in self.squares.values()), default=0.0)
+        return max((_relative_norm(noise, signal) for noise, signal in self.squares.values()), default=0.0)
 
 
-def _share(noise: float, signal: float) -> float:
+def _relative_norm(noise: float, signal: float) -> float:
     return float(np.sqrt(noise / signal)) if signal else float(noise > 0)

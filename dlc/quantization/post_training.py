@@ -156,8 +156,8 @@ def quantize_file(
     rows: list[LayerReport] = []
     for layer in candidates.quantizable:
         source = tensors[layer.data]
-        histogram, scaled_tensors = statistics.values[source], parameters[source]
-        data = InputRange(histogram.min_value, histogram.max_value, float(scaled_tensors.scale), scaled_tensors.zero_point)
+        histogram, input_parameters = statistics.values[source], parameters[source]
+        data = InputRange(histogram.min_value, histogram.max_value, float(input_parameters.scale), input_parameters.zero_point)
         size = int(graph.constants[layer.weights].size)
         rows.append(LayerReport(layer.name, layer.op, size, data, errors.get(layer.name), layer.name in kept_in_float))
     return QuantizationReport.of(file, quantized_model, settings, rows, candidates.skipped_nodes, len(samples), error)
@@ -166,20 +166,20 @@ def quantize_file(
 def _quantize_dynamic(
     file: ModelFile,
     graph: QuantizationGraph,
-    found: Layers,
+    candidates: Layers,
     samples: CalibrationData | None,
     settings: QuantizationSettings,
     runner: ModelRunner,
 ) -> QuantizationReport:
     if settings.max_error is not None:
         raise DlcError(f"{file.name}: max_error and dynamic exclude each other; use static quantization with a max_error")
-    kept_in_float = found.matching(settings.keep_float)
-    layers = dynamic_layers(graph, found.quantizable)
+    kept_in_float = candidates.matching(settings.keep_float)
+    layers = dynamic_layers(graph, candidates.quantizable)
     quantized_layers = [layer for layer in layers if layer.name not in kept_in_float]
     quantized_model = dynamic_model(graph, quantized_layers, per_channel=settings.per_channel)
     rows = [
         LayerReport(layer.name, layer.op, int(graph.constants[layer.weights].size), None, None, layer not in quantized_layers)
-        for layer in found.quantizable
+        for layer in candidates.quantizable
     ]
     error = None if samples is None else FloatModel(graph, (), samples, runner).error_of(quantized_model)
-    return QuantizationReport.of(file, quantized_model, settings, rows, found.skipped_nodes, len(samples or ()), error)
+    return QuantizationReport.of(file, quantized_model, settings, rows, candidates.skipped_nodes, len(samples or ()), error)

@@ -53,20 +53,20 @@ def _minmax(histogram: Histogram, settings: QuantizationSettings) -> tuple[float
 
 # The smallest range with a percentage of the values; half of the clipped values are on each side.
 def _percentile(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
-    values, shares = histogram.occupied()
-    below = np.cumsum(shares)
+    values, fractions = histogram.occupied()
+    cumulative_shares = np.cumsum(fractions)
     tail_fraction = (1 - settings.percentile / 100) / 2
-    low = values[int(np.searchsorted(below, tail_fraction))]
-    high = values[min(int(np.searchsorted(below, 1 - tail_fraction)), len(values) - 1)]
+    low = values[int(np.searchsorted(cumulative_shares, tail_fraction))]
+    high = values[min(int(np.searchsorted(cumulative_shares, 1 - tail_fraction)), len(values) - 1)]
     return max(min(float(low), 0.0), histogram.min_value), min(max(float(high), 0.0), histogram.max_value)
 
 
 # min Σ p(x) · (x - q(x))²
 def _mse(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
-    values, shares = histogram.occupied()
+    values, fractions = histogram.occupied()
 
     def error(low: float, high: float) -> float:
-        return float(shares @ (values - _fake_quantize(values, low, high)) ** 2)
+        return float(fractions @ (values - _fake_quantize(values, low, high)) ** 2)
 
     return _search_range(histogram, settings, error)
 
@@ -74,21 +74,21 @@ def _mse(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, f
 # min Σ p(x) · log(p(x) / q(x)): p has the clipped values at its ends; q distributes the share of each step evenly over its
 # occupied bins (Migacz, 8-bit inference with TensorRT, 2017). Zeros are excluded, because zero is exact in every range.
 def _entropy(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
-    values, shares = histogram.occupied()
-    shares = np.where(values == 0, 0, shares)
+    values, fractions = histogram.occupied()
+    fractions = np.where(values == 0, 0, fractions)
 
     def divergence(low: float, high: float) -> float:
         is_in_range = (values >= low) & (values <= high)
         if not is_in_range.any():
             return np.inf
-        values_inside, p = values[is_in_range], shares[is_in_range].copy()
+        values_inside, p = values[is_in_range], fractions[is_in_range].copy()
         steps = np.rint((values_inside - low) / max(high - low, 1e-30) * _NUM_STEPS).astype(np.int64)
         filled = p > 0
         total = np.bincount(steps, p, minlength=_NUM_STEPS + 1)
         count = np.bincount(steps, filled, minlength=_NUM_STEPS + 1)
         q = np.where(filled, total[steps] / np.maximum(count[steps], 1), 0)
-        p[0] += shares[values < low].sum()
-        p[-1] += shares[values > high].sum()
+        p[0] += fractions[values < low].sum()
+        p[-1] += fractions[values > high].sum()
         # Clipped values may fall into a bin that was empty.
         both_positive = (p > 0) & (q > 0)
         missed = p[(p > 0) & (q == 0)].sum()

@@ -63,16 +63,16 @@ class QuantizationReport:
     @staticmethod
     def of(
         file: ModelFile,
-        made: ModelProto,
+        quantized_model: ModelProto,
         settings: QuantizationSettings,
         layers: Sequence[LayerReport],
         skipped_nodes: Mapping[str, str],
         samples: int,
         error: float | None,
     ) -> QuantizationReport:
-        """Return the report of quantizing `file` to the model `made`."""
-        sizes = file.proto.ByteSize(), made.ByteSize()
-        return QuantizationReport(made, file.name, settings, tuple(layers), skipped_nodes, samples, error, *sizes)
+        """Return the report of quantizing `file` to `quantized_model`."""
+        sizes = file.proto.ByteSize(), quantized_model.ByteSize()
+        return QuantizationReport(quantized_model, file.name, settings, tuple(layers), skipped_nodes, samples, error, *sizes)
 
     @property
     def kept_in_float(self) -> int:
@@ -89,7 +89,7 @@ class QuantizationReport:
             loader=PackageLoader("dlc.quantization", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
         worst = max((layer.error or 0 for layer in self.layers), default=0) or 1
-        page = environment.get_template("report.html").render(made=self, worst=worst, decibels=decibels)
+        page = environment.get_template("report.html").render(report=self, worst=worst, decibels=decibels)
         with atomic_write(to_path(path)) as file:
             file.write(page.encode())
 

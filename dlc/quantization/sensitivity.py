@@ -82,7 +82,7 @@ class LayerSwitchModel:
 
     def layer_error(self, layer: str) -> float:
         """Return the output error with only this layer quantized, over `probes`."""
-        difference = OutputError.none()
+        difference = OutputError.empty()
         for sample, expected in zip(self.probes, self.expected, strict=True):
             difference.add(expected, self._outputs([layer], sample))
         return difference.error
@@ -90,7 +90,7 @@ class LayerSwitchModel:
     def error(self, quantized: Collection[str]) -> float:
         """Return the output error with these layers quantized, over all samples."""
         self.runner.report_progress("choosing layers to keep in float")
-        difference = OutputError.none()
+        difference = OutputError.empty()
         for sample in self.samples:
             difference.add(self._outputs((), sample), self._outputs(quantized, sample))
         return difference.error

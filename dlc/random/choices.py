@@ -82,7 +82,7 @@ def categorical(
 
 
 def _sample_indices(key: Operand, size: int, num_samples: int, replace: bool, p: ArrayLike | None) -> Any:
-    """Sample `count` indices of an axis of the given size."""
+    """Sample `num_samples` indices of an axis of this size."""
     if p is None:
         return (
             convert(randint_from_key(key, (num_samples,), 0, size, np.dtype(np.int32)), np.int64)

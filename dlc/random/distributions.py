@@ -78,10 +78,10 @@ def truncated_normal(
 ) -> Any:
     """Draw floats from the standard normal distribution truncated to [lower, upper]; the bounds broadcast to `shape`."""
     low, high = convert(lower, dtype), convert(upper, dtype)
-    root = np.asarray(math.sqrt(2), dtype)
-    below, above = (apply(dl.ErfOp, divide(limit, root)) for limit in (low, high))
+    sqrt_2 = np.asarray(math.sqrt(2), dtype)
+    lower_erf, upper_erf = (apply(dl.ErfOp, divide(limit, sqrt_2)) for limit in (low, high))
     size = broadcast_shapes(low.shape, high.shape) if shape is None else as_int_shape(shape)
-    samples = _normal(checked_key("truncated_normal", key, reuse), size, dtype, below, above)
+    samples = _normal(checked_key("truncated_normal", key, reuse), size, dtype, lower_erf, upper_erf)
     return clip(samples, nextafter(low, np.asarray(np.inf, dtype)), nextafter(high, np.asarray(-np.inf, dtype)))
 
 
@@ -147,14 +147,14 @@ def randint_from_key(key: Operand, shape: tuple[int, ...], minval: ArrayLike, ma
     # Reduce a random number of twice the width modulo the span, by halves: a single word would be biased to small values.
     keys = derive_keys(key, (2,))
     upper, lower = (random_bits(operand(keys[k]), shape, unsigned) for k in range(2))
-    half = remainder(np.asarray(1 << (4 * unsigned.itemsize), unsigned), span)
-    shift = remainder(multiply(half, half), span)
+    half_range = remainder(np.asarray(1 << (4 * unsigned.itemsize), unsigned), span)
+    shift = remainder(multiply(half_range, half_range), span)
     offset = remainder(add(multiply(remainder(upper, span), shift), remainder(lower, span)), span)
     return convert(add(convert(low, unsigned), where(equal(span, 0), lower, offset)), dtype)
 
 
-def _normal(key: Operand, shape: tuple[int, ...], dtype: Any, below: ArrayLike, above: ArrayLike) -> Any:
-    """Draw normal floats whose erf(x / √2) is uniform between `below` and `above`."""
+def _normal(key: Operand, shape: tuple[int, ...], dtype: Any, lower_erf: ArrayLike, upper_erf: ArrayLike) -> Any:
+    """Draw normal floats whose erf(x / √2) is uniform between `lower_erf` and `upper_erf`."""
     return multiply(
-        apply(dl.ErfinvOp, operand(uniform_from_key(key, shape, dtype, below, above))), np.asarray(math.sqrt(2), dtype)
+        apply(dl.ErfinvOp, operand(uniform_from_key(key, shape, dtype, lower_erf, upper_erf))), np.asarray(math.sqrt(2), dtype)
     )

@@ -55,8 +55,8 @@ def checked_key(name: str, key: ArrayLike, reuse: bool) -> Operand:
     if not reuse and (trace := current_trace()) is not None:
         problem = trace.key_uses.draw(array.value if isinstance(array, Tracer) else array, user_line_text())
         if problem:
-            repair = "derive new keys with dlc.random.split or fold_in, or pass reuse=True"
-            refuse(DlcError(f"dlc.random.{name}: the key {problem}; {repair}"))
+            hint = "derive new keys with dlc.random.split or fold_in, or pass reuse=True"
+            refuse(DlcError(f"dlc.random.{name}: the key {problem}; {hint}"))
     return array
 
 
@@ -78,20 +78,18 @@ def as_int_shape(shape: Shape) -> tuple[int, ...]:
 def _validate_key(name: str, key: ArrayLike) -> Operand:
     """Validate a key. Raises DTypeError or ShapeError."""
     array = operand(key)
-    repair = "create one with dlc.random.key(seed)"
+    hint = "create one with dlc.random.key(seed)"
     if array.dtype != np.uint32:
-        refuse(DTypeError(f"dlc.random.{name}: a key of dtype {array.dtype}; expected uint32: {repair}"))
+        refuse(DTypeError(f"dlc.random.{name}: a key of dtype {array.dtype}; expected uint32: {hint}"))
     if array.shape != (2,):
-        refuse(
-            ShapeError(f"dlc.random.{name}: a key of shape {array.shape}; expected (2,): {repair}, or index an array of keys")
-        )
+        refuse(ShapeError(f"dlc.random.{name}: a key of shape {array.shape}; expected (2,): {hint}, or index an array of keys"))
     return array
 
 
-def _bits(key: Operand, first: Operand, shape: tuple[int, ...], dtype: Any) -> Operand:
+def _bits(key: Operand, counter: Operand, shape: tuple[int, ...], dtype: Any) -> Operand:
     if math.prod(shape) == 0:
         return np.zeros(shape, dtype)
-    return apply(dl.RandomBitsOp, key, first, shape=shape, to=element_type(np.dtype(dtype)))
+    return apply(dl.RandomBitsOp, key, counter, shape=shape, to=element_type(np.dtype(dtype)))
 
 
 def _counter(what: str, x: ArrayLike) -> Operand:
@@ -102,7 +100,7 @@ def _counter(what: str, x: ArrayLike) -> Operand:
     return convert(array, np.uint64)
 
 
-def _words(wide: Operand) -> Any:
+def _words(integers: Operand) -> Any:
     """Split 64-bit integers into 32-bit words along a new last axis, high word first."""
-    high = bitwise_right_shift(wide, np.uint64(32))
-    return stack([convert(high, np.uint32), convert(wide, np.uint32)], axis=-1)
+    high = bitwise_right_shift(integers, np.uint64(32))
+    return stack([convert(high, np.uint32), convert(integers, np.uint32)], axis=-1)

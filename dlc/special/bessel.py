@@ -83,8 +83,8 @@ def _bessel(order: int, x: Any) -> Any:
     """Return I(|x|)."""
     is_small, series_value, asymptotic_value = _series_and_asymptotic(order, x)
     # Multiply by e^(x/2) twice: e^x overflows before the product does.
-    half = exp(abs(x) / 2)
-    return where(isinf(x), math.inf, where(is_small, series_value, half * asymptotic_value * half))
+    exp_half = exp(abs(x) / 2)
+    return where(isinf(x), math.inf, where(is_small, series_value, exp_half * asymptotic_value * exp_half))
 
 
 def _scaled_bessel(order: int, x: Any) -> Any:

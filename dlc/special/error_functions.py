@@ -76,10 +76,10 @@ def _split_square(x: Any) -> tuple[Any, Any]:
     return square(rounded), (x - rounded) * (x + rounded)
 
 
-def _scaled_tail(x: Any, z: Any, part: float) -> Any:
-    """Return e^(-part·x²) · e^(z²) · erfc(z), where part·x² = z²."""
+def _scaled_tail(x: Any, z: Any, fraction: float) -> Any:
+    """Return e^(-fraction·x²) · e^(z²) · erfc(z), where fraction·x² = z²."""
     (t, logarithm), (exact, remainder) = _tail(z), _split_square(x)
-    tail = t * exp(-part * exact) * exp(logarithm - part * remainder)
+    tail = t * exp(-fraction * exact) * exp(logarithm - fraction * remainder)
     return where(greater(z, 30), 0, tail)
 
 
@@ -132,7 +132,7 @@ def _log_ndtr_tangent(result: Operand, operands: Sequence[Operand], tangents: Se
 @with_jvp_rule(_log_ndtr_tangent)
 def _log_ndtr(x: Any) -> Any:
     t, logarithm = _tail(abs(x) * math.sqrt(0.5))
-    low = less(x, -1)
-    central_value = log1p(-_ndtr(where(low, 0, -x)))
+    is_low = less(x, -1)
+    central_value = log1p(-_ndtr(where(is_low, 0, -x)))
     # x · (x / 2): x² overflows before the result does.
-    return where(low, logarithm + log(t * 0.5) - multiply(x, x * 0.5), central_value)
+    return where(is_low, logarithm + log(t * 0.5) - multiply(x, x * 0.5), central_value)

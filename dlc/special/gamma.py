@@ -41,15 +41,15 @@ _TAYLOR_AT_2 = (
 
 
 def _shift_argument(
-    z: Any, way: int, where_not: Callable[[Any], Any], start: float, step: Callable[[Any, Any], Any]
+    z: Any, direction: int, needs_shift: Callable[[Any], Any], start: float, step: Callable[[Any, Any], Any]
 ) -> tuple[Any, Any]:
-    """Shift z by `way` (±1) while `where_not(z)` is true, and fold `step(total, z)` over the values of z
+    """Shift z by `direction` (±1) while `needs_shift(z)` is true, and fold `step(total, z)` over the values of z
     before each shift.
     """
     total: Any = start
     for _ in range(_MIN_STIRLING_ARGUMENT):
-        must_shift = where_not(z)
-        total, z = where(must_shift, step(total, z), total), where(must_shift, z + way, z)
+        must_shift = needs_shift(z)
+        total, z = where(must_shift, step(total, z), total), where(must_shift, z + direction, z)
     return z, total
 
 
@@ -60,8 +60,8 @@ def _gammaln_tangent(_: Operand, operands: Sequence[Operand], tangents: Sequence
 @with_jvp_rule(_gammaln_tangent)
 @in_float64
 def _gammaln(x: Any) -> Any:
-    reflected = less(x, -0.5)
-    z = where(reflected, 1 - x, x)
+    is_reflected = less(x, -0.5)
+    z = where(is_reflected, 1 - x, x)
     # Small arguments: ln Γ(2 + t), and the recurrence Γ(z + 1) = z Γ(z) to other intervals.
     low, product = _shift_argument(z, -1, lambda z: greater(z, 2.5), 1.0, lambda product, z: product * (z - 1))
     below_one, below_two, is_small = less(low, 0.5), less(low, 1.5), less(z, _MIN_STIRLING_ARGUMENT)
@@ -72,7 +72,7 @@ def _gammaln(x: Any) -> Any:
     series = 0.5 * math.log(2 * math.pi) + inverse * polynomial(square(inverse), _STIRLING)
     value = where(is_small, value, (z - 0.5) * logarithm - z + series)
     # Reflection: Γ(x) Γ(1 - x) = π / sin(πx), where |sin(πx)| depends on the distance from the nearest integer.
-    value = where(reflected, log(divide(math.pi, abs(sin((x - rint(x)) * math.pi)))) - value, value)
+    value = where(is_reflected, log(divide(math.pi, abs(sin((x - rint(x)) * math.pi)))) - value, value)
     return where(isinf(x), x, value)
 
 
@@ -85,7 +85,7 @@ def digamma(x: ArrayLike, /) -> Any:
 
 
 # The Taylor series of digamma around its positive root, computed with 45 digits; the root is the sum of two float64 values.
-_ROOT, _ROOT_REST, _MAX_ROOT_DISTANCE = 1.4616321449683622, 9.5499954299656977152e-17, 0.25
+_ROOT, _ROOT_LOW_PART, _MAX_ROOT_DISTANCE = 1.4616321449683622, 9.5499954299656977152e-17, 0.25
 _TAYLOR_AT_ROOT = (
     -0.000161706220919748034, 0.000236356015640270528, -0.0003454680251063077, 0.000504953265834602035,
     -0.00073807093899600513, 0.00107882520191629658, -0.00157693677143019726, 0.00230512632673492784, -0.00336980165543932808,
@@ -97,14 +97,14 @@ _TAYLOR_AT_ROOT = (
 
 @in_float64
 def _digamma(x: Any) -> Any:
-    reflected = less(x, 0.5)
-    z = where(reflected, 1 - x, x)
+    is_reflected = less(x, 0.5)
+    z = where(is_reflected, 1 - x, x)
     z, total = _shift_argument(z, 1, lambda z: less(z, _MIN_STIRLING_ARGUMENT), 0.0, lambda total, z: total + divide(1, z))
     inverse = divide(1, z)
     value = log(z) - inverse / 2 - square(inverse) * polynomial(square(inverse), _DIGAMMA_STIRLING) - total
-    from_root = (x - _ROOT) - _ROOT_REST
+    from_root = (x - _ROOT) - _ROOT_LOW_PART
     value = where(less(abs(from_root), _MAX_ROOT_DISTANCE), from_root * polynomial(from_root, _TAYLOR_AT_ROOT), value)
     distance = x - rint(x)
-    pole = logical_and(reflected, equal(distance, 0))
-    value = where(reflected, value - divide(math.pi, tan(where(pole, 0.25, distance) * math.pi)), value)
-    return where(pole, where(equal(x, 0), copysign(math.inf, -x), math.nan), value)
+    is_pole = logical_and(is_reflected, equal(distance, 0))
+    value = where(is_reflected, value - divide(math.pi, tan(where(is_pole, 0.25, distance) * math.pi)), value)
+    return where(is_pole, where(equal(x, 0), copysign(math.inf, -x), math.nan), value)

@@ -39,9 +39,9 @@ def logit(x: ArrayLike, /) -> Any:
 @in_float32_or_wider
 def _logit(x: Any) -> Any:
     # Near 1/2 the result is near 0: compute it from x - 1/2, which is exact.
-    central = less(abs(x - 0.5), 0.25)
-    twice = where(central, 2 * x - 1, 0)
-    return where(central, log1p(twice) - log1p(-twice), log(x) - log1p(-x))
+    is_central = less(abs(x - 0.5), 0.25)
+    twice = where(is_central, 2 * x - 1, 0)
+    return where(is_central, log1p(twice) - log1p(-twice), log(x) - log1p(-x))
 
 
 def xlogy(x: ArrayLike, y: ArrayLike, /) -> Any:
@@ -65,8 +65,8 @@ def _product(x: Any, function: Callable[[Any], Any], y: Any) -> Any:
 def entr(x: ArrayLike, /) -> Any:
     """Return -x · ln(x); 0 at 0, -inf for negative x."""
     (x,) = promote_floats(x)
-    below = less(x, 0)
-    return where(below, -math.inf, -xlogy(x, where(below, 1, x)))
+    is_negative = less(x, 0)
+    return where(is_negative, -math.inf, -xlogy(x, where(is_negative, 1, x)))
 
 
 def logsumexp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:

@@ -35,17 +35,17 @@ def zeta(x: ArrayLike, q: ArrayLike, /) -> Any:
 
 @in_float64
 def _zeta(x: Any, q: Any) -> Any:
-    above = greater(q, 0)
-    shifted_q = where(above, q, 1) + _NUM_DIRECT_TERMS
+    is_positive = greater(q, 0)
+    shifted_q = where(is_positive, q, 1) + _NUM_DIRECT_TERMS
     value = sum(power(shifted_q - k, -x) for k in range(_NUM_DIRECT_TERMS, 0, -1))
     last = power(shifted_q, -x)
-    # Not far · far⁻ˣ: the second factor underflows for large x.
+    # Not shifted_q · shifted_q⁻ˣ: the second factor underflows for large x.
     value = value + divide(power(shifted_q, 1 - x), x - 1) + 0.5 * last
     term = last * divide(x, shifted_q)
     for j, coefficient in enumerate(_REMAINDER_COEFFICIENTS):
         value = value + coefficient * term
         term = term * divide((x + (2 * j + 1)) * (x + (2 * j + 2)), square(shifted_q))
-    value = where(above, value, where(equal(q, rint(q)), math.inf, math.nan))
+    value = where(is_positive, value, where(equal(q, rint(q)), math.inf, math.nan))
     return where(greater(x, 1), value, where(equal(x, 1), math.inf, math.nan))
 
 
@@ -60,9 +60,9 @@ def polygamma(n: ArrayLike, x: ArrayLike, /) -> Any:
 @in_float64
 def _polygamma(n: Any, x: Any) -> Any:
     # Reflection: ψ'(x) + ψ'(1 - x) = (π / sin πx)², which depends on the distance from the nearest integer.
-    reflected = logical_and(equal(n, 1), less(x, 0))
-    value = exp(gammaln(n + 1)) * _zeta(n + 1, where(reflected, 1 - x, x))
-    value = where(reflected, square(divide(math.pi, sin((x - rint(x)) * math.pi))) - value, value)
+    is_reflected = logical_and(equal(n, 1), less(x, 0))
+    value = exp(gammaln(n + 1)) * _zeta(n + 1, where(is_reflected, 1 - x, x))
+    value = where(is_reflected, square(divide(math.pi, sin((x - rint(x)) * math.pi))) - value, value)
     value = where(equal(remainder(n, 2), 0), -value, value)
     is_derived = not has_tracer(n) and np.all(n)
     return value if is_derived else where(equal(n, 0), digamma(x), value)

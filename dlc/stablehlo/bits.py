@@ -23,13 +23,13 @@ def _with_constant(node: StableHloNode, op: type[DlOp], x: SSAValue, number: int
 
 def _count_set_bits(node: StableHloNode, x: SSAValue, width: int) -> SSAValue:
     """Count the set bits: sums of bit pairs, of nibbles, of bytes, and of all bytes in the highest one."""
-    every = (1 << width) - 1
-    pairs = _with_constant(node, dl.BitwiseAndOp, _with_constant(node, dl.ShiftRightOp, x, 1), every // 3)
+    all_ones = (1 << width) - 1
+    pairs = _with_constant(node, dl.BitwiseAndOp, _with_constant(node, dl.ShiftRightOp, x, 1), all_ones // 3)
     x = node.b(dl.SubOp, x, pairs)
-    fours = _with_constant(node, dl.BitwiseAndOp, _with_constant(node, dl.ShiftRightOp, x, 2), every // 5)
-    x = node.b(dl.AddOp, _with_constant(node, dl.BitwiseAndOp, x, every // 5), fours)
-    x = _with_constant(node, dl.BitwiseAndOp, node.b(dl.AddOp, x, _with_constant(node, dl.ShiftRightOp, x, 4)), every // 17)
-    return _with_constant(node, dl.ShiftRightOp, _with_constant(node, dl.MulOp, x, every // 255), width - 8)
+    nibbles = _with_constant(node, dl.BitwiseAndOp, _with_constant(node, dl.ShiftRightOp, x, 2), all_ones // 5)
+    x = node.b(dl.AddOp, _with_constant(node, dl.BitwiseAndOp, x, all_ones // 5), nibbles)
+    x = _with_constant(node, dl.BitwiseAndOp, node.b(dl.AddOp, x, _with_constant(node, dl.ShiftRightOp, x, 4)), all_ones // 17)
+    return _with_constant(node, dl.ShiftRightOp, _with_constant(node, dl.MulOp, x, all_ones // 255), width - 8)
 
 
 def population_count(node: StableHloNode) -> SSAValue:
@@ -43,8 +43,8 @@ def count_leading_zeros(node: StableHloNode) -> SSAValue:
     while step < width:
         x = node.b(dl.BitwiseOrOp, x, _with_constant(node, dl.ShiftRightOp, x, step))
         step *= 2
-    found = node.b(dl.CastOp, _count_set_bits(node, x, width), to=node.element)
-    return node.b(dl.SubOp, node.scalar(width, found), found)
+    num_ones = node.b(dl.CastOp, _count_set_bits(node, x, width), to=node.element)
+    return node.b(dl.SubOp, node.scalar(width, num_ones), num_ones)
 
 
 def next_after(node: StableHloNode) -> SSAValue:
@@ -55,15 +55,17 @@ def next_after(node: StableHloNode) -> SSAValue:
     a, b = node.operands
     bits = element_type(np.dtype(f"int{8 * numpy_dtype(node.element).itemsize}"))
     pattern, zero = node.b(dl.BitcastOp, a, to=bits), node.scalar(0, a)
-    up = node.b(dl.GreaterOp, b, a)
-    outward = node.b(dl.EqualOp, up, node.b(dl.GreaterOp, a, zero))
-    result = node.b(dl.AddOp, pattern, node.b(dl.SelectOp, outward, node.scalar(1, pattern), node.scalar(-1, pattern)))
+    is_upward = node.b(dl.GreaterOp, b, a)
+    is_away_from_zero = node.b(dl.EqualOp, is_upward, node.b(dl.GreaterOp, a, zero))
+    result = node.b(
+        dl.AddOp, pattern, node.b(dl.SelectOp, is_away_from_zero, node.scalar(1, pattern), node.scalar(-1, pattern))
+    )
     result = node.b(dl.BitcastOp, result, to=node.element)
-    first = node.b(dl.BitcastOp, node.scalar(1, pattern), to=node.element)
-    first = node.b(dl.SelectOp, up, first, node.b(dl.NegOp, first))
-    result = node.b(dl.SelectOp, node.b(dl.EqualOp, a, zero), first, result)
-    unordered = node.b(dl.OrOp, node.b(dl.IsnanOp, a), node.b(dl.IsnanOp, b))
-    result = node.b(dl.SelectOp, unordered, node.b(dl.AddOp, a, b), result)
+    smallest = node.b(dl.BitcastOp, node.scalar(1, pattern), to=node.element)
+    smallest = node.b(dl.SelectOp, is_upward, smallest, node.b(dl.NegOp, smallest))
+    result = node.b(dl.SelectOp, node.b(dl.EqualOp, a, zero), smallest, result)
+    is_nan = node.b(dl.OrOp, node.b(dl.IsnanOp, a), node.b(dl.IsnanOp, b))
+    result = node.b(dl.SelectOp, is_nan, node.b(dl.AddOp, a, b), result)
     return node.b(dl.SelectOp, node.b(dl.EqualOp, a, b), b, result)
 
 

@@ -21,8 +21,8 @@ def _reciprocal_root(x: Any) -> Any:
 
 def _direction(x: Any) -> Any:
     """Return x / |x|, or 0 for 0."""
-    size = dnp.abs(x)
-    return x / dnp.where(dnp.equal(size, 0), 1, size)
+    magnitude = dnp.abs(x)
+    return x / dnp.where(dnp.equal(magnitude, 0), 1, magnitude)
 
 
 def _is_finite(x: Any) -> Any:
@@ -104,10 +104,10 @@ def _of_arrays(function: Callable[..., Any]) -> Converter:
 
 
 def _componentwise(rule: Converter) -> Converter:
-    def of_both(node: StableHloNode) -> StableHloValue:
+    def convert_components(node: StableHloNode) -> StableHloValue:
         bodies = [op.name for region in node.op.regions for op in region.ops]
-        applied = node.op.attributes.get("applies")
-        if not {*bodies, *([applied] if applied else [])} <= {*_LINEAR}:
+        reducer = node.op.attributes.get("applies")
+        if not {*bodies, *([reducer] if reducer else [])} <= {*_LINEAR}:
             raise node.unsupported("a reduction of complex numbers other than a sum is not supported")
         real, imag = (
             rule(node.from_parts(*(real_and_imaginary(v)[k] if isinstance(v, Complex) else v for v in node.values)))
@@ -115,13 +115,13 @@ def _componentwise(rule: Converter) -> Converter:
         )
         return Complex(node.array(real), node.array(imag))
 
-    return of_both
+    return convert_components
 
 
 def _bilinear(rule: Converter) -> Converter:
     """Compose a bilinear op from real ones: (a + b·i)·(c + d·i) = (a·c - b·d) + (a·d + b·c)·i."""
 
-    def of_products(node: StableHloNode) -> StableHloValue:
+    def convert_products(node: StableHloNode) -> StableHloValue:
         (a, b), (c, d) = (real_and_imaginary(v) for v in node.values)
 
         def product(x: Any, y: Any) -> Tracer:
@@ -130,7 +130,7 @@ def _bilinear(rule: Converter) -> Converter:
         real = dnp.subtract(product(a, c), product(b, d))
         return Complex(real, dnp.add(product(a, d), product(b, c)))
 
-    return of_products
+    return convert_products
 
 
 def _compare(node: StableHloNode) -> StableHloValue:
@@ -142,7 +142,7 @@ def _convert(node: StableHloNode) -> StableHloValue:
     """Convert real numbers to complex, or change the precision."""
     (x,) = node.arrays
     real, imag = real_and_imaginary(x) if isinstance(x, Complex) else (x, dnp.zeros_like(x))
-    return Complex(*(node.array(elementwise.convert(node.from_parts(part))) for part in (real, imag)))
+    return Complex(*(node.array(elementwise.convert(node.from_parts(component))) for component in (real, imag)))
 
 
 def fft(node: StableHloNode) -> StableHloValue:

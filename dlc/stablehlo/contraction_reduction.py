@@ -51,7 +51,7 @@ def _axes(text: str) -> list[list[str]]:
 def convolution(node: StableHloNode) -> SSAValue:
     rank = len(sizes_of(node[0])) - 2
     window: Any = node.op.attributes.get("window", {})
-    return convolve(node, window.get("pad") or pairs(node, node.get("padding", default=[[0, 0]] * rank), rank))
+    return convolve(node, window.get("pad") or padding_pairs(node, node.get("padding", default=[[0, 0]] * rank), rank))
 
 
 def convolve(node: StableHloNode, padding: Sequence[Sequence[int]]) -> SSAValue:
@@ -60,25 +60,27 @@ def convolve(node: StableHloNode, padding: Sequence[Sequence[int]]) -> SSAValue:
     x_axes, w_axes, y_axes = (
         _axes(dimension_numbers)
         if isinstance(dimension_numbers, str)
-        else [[str(a) for a in part] for part in dimension_numbers]
+        else [[str(a) for a in axes_of_operand] for axes_of_operand in dimension_numbers]
     )
     rank = len(x_axes) - 2
     window: Any = node.op.attributes.get("window", {})
 
-    def setting(short: str, long: str, default: int) -> list[int]:
+    def per_axis(short: str, long: str, default: int) -> list[int]:
         return list(window.get(short) or node.get(long, default=[default] * rank))
 
-    strides, dilations = setting("stride", "window_strides", 1), setting("rhs_dilate", "rhs_dilation", 1)
-    base_dilations, groups = setting("lhs_dilate", "lhs_dilation", 1), node.get("feature_group_count", default=1)
+    strides, dilations = per_axis("stride", "window_strides", 1), per_axis("rhs_dilate", "rhs_dilation", 1)
+    base_dilations, groups = per_axis("lhs_dilate", "lhs_dilation", 1), node.get("feature_group_count", default=1)
     reversed_axes = window.get("reverse") or node.get("window_reversal", default=[False] * rank)
     spatial = [str(k) for k in range(rank)]
     x = node.transpose(_cast_to_result(node, node[0]), [x_axes.index(a) for a in ("b", *spatial, "f")])
     w = node.transpose(_cast_to_result(node, node[1]), [w_axes.index(a) for a in (*spatial, "i", "o")])
     if (batch_groups := node.get("batch_group_count", default=1)) != 1:
         # Convert batch groups to feature groups.
-        n, *between, c = sizes_of(x)
-        x = node.transpose(node.reshape(x, (batch_groups, n // batch_groups, *between, c)), [*range(1, rank + 2), 0, rank + 2])
-        x, groups = node.reshape(x, (n // batch_groups, *between, batch_groups * c)), groups * batch_groups
+        n, *spatial_sizes, c = sizes_of(x)
+        x = node.transpose(
+            node.reshape(x, (batch_groups, n // batch_groups, *spatial_sizes, c)), [*range(1, rank + 2), 0, rank + 2]
+        )
+        x, groups = node.reshape(x, (n // batch_groups, *spatial_sizes, batch_groups * c)), groups * batch_groups
     zero = node.scalar(0, x)
     for k in range(rank):
         x = pad_interior(node, x, zero, k + 1, base_dilations[k] - 1)
@@ -89,15 +91,15 @@ def convolve(node: StableHloNode, padding: Sequence[Sequence[int]]) -> SSAValue:
     return node.transpose(y, [["b", *spatial, "f"].index(a) for a in y_axes])
 
 
-def pairs(node: StableHloNode, padding: Any, rank: int) -> list[list[int]]:
+def padding_pairs(node: StableHloNode, padding: Any, rank: int) -> list[list[int]]:
     """Return the padding before and after each axis, which the generic form stores as a constant."""
     if not isinstance(padding, Dense):
         return padding
-    dimension_numbers = [int(n) for n in re.findall(r"-?\d+", padding.text)]
-    dimension_numbers = dimension_numbers * (2 * rank) if len(dimension_numbers) == 1 else dimension_numbers
-    if len(dimension_numbers) != 2 * rank:
+    amounts = [int(n) for n in re.findall(r"-?\d+", padding.text)]
+    amounts = amounts * (2 * rank) if len(amounts) == 1 else amounts
+    if len(amounts) != 2 * rank:
         raise node.unsupported(f"padding {padding.text} does not match {rank} axes")
-    return [dimension_numbers[2 * k : 2 * k + 2] for k in range(rank)]
+    return [amounts[2 * k : 2 * k + 2] for k in range(rank)]
 
 
 def reduction_kind(node: StableHloNode, region: Region | None) -> str:
@@ -110,8 +112,8 @@ def reduction_kind(node: StableHloNode, region: Region | None) -> str:
 def reduce(node: StableHloNode) -> SSAValue | Sequence[SSAValue]:
     axes = tuple(node.integers("dimensions"))
     region, count = node.op.regions[0] if node.op.regions else None, len(node.operands) // 2
-    if count == 2 and region is not None and (found := _arg_extremum(node, region, axes)):
-        return found
+    if count == 2 and region is not None and (results := _arg_extremum(node, region, axes)):
+        return results
     kind = reduction_kind(node, region)
     if count > 1 or not kind:
         return reduce_by_halving(node, node.operands[:count], node.operands[count:], axes)
@@ -137,15 +139,15 @@ def _arg_extremum(node: StableHloNode, region: Region, axes: Sequence[int]) -> S
     Returns an empty list for other reductions.
     """
     x, indices = node.operands[:2]
-    compared = next((op for op in region.ops if op.name == "stablehlo.compare"), None)
-    comparison = str(compared.attributes) if compared is not None else ""
-    largest, smallest = ("GT" in comparison or "GE" in comparison), ("LT" in comparison or "LE" in comparison)
+    compare_op = next((op for op in region.ops if op.name == "stablehlo.compare"), None)
+    comparison = str(compare_op.attributes) if compare_op is not None else ""
+    is_max, is_min = ("GT" in comparison or "GE" in comparison), ("LT" in comparison or "LE" in comparison)
     is_iota = isinstance(_source(indices), dl.IotaOp)
-    if len(axes) != 1 or largest == smallest or not is_iota:
+    if len(axes) != 1 or is_max == is_min or not is_iota:
         return []
-    extremum, arg_extremum = (dl.ReduceMaxOp, dl.ArgmaxOp) if largest else (dl.ReduceMinOp, dl.ArgminOp)
-    found = node.b(arg_extremum, x, axis=axes[0])
-    return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, found, to=element_type_of(indices))]
+    extremum, arg_extremum = (dl.ReduceMaxOp, dl.ArgmaxOp) if is_max else (dl.ReduceMinOp, dl.ArgminOp)
+    index = node.b(arg_extremum, x, axis=axes[0])
+    return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, index, to=element_type_of(indices))]
 
 
 def _source(value: SSAValue) -> Operation | None:

@@ -41,14 +41,14 @@ def iota(node: StableHloNode) -> SSAValue:
 def iota_along(node: StableHloNode, shape: Sequence[int]) -> SSAValue:
     """Return 0, 1, … along one axis of an array of this shape."""
     axis: int = node.get("dim", "iota_dimension")
-    numbers = node.b(dl.IotaOp, size=(shape[axis],), to=node.element, start=0, step=1)
+    indices = node.b(dl.IotaOp, size=(shape[axis],), to=node.element, start=0, step=1)
     aligned = [size if a == axis else 1 for a, size in enumerate(shape)]
-    return node.broadcast(node.reshape(numbers, aligned), shape)
+    return node.broadcast(node.reshape(indices, aligned), shape)
 
 
 def slice_(node: StableHloNode) -> SSAValue:
     if "ranges" in node.op.attributes:
-        starts, limits, strides = ([along[k] for along in node.get("ranges")] for k in range(3))
+        starts, limits, strides = ([axis_range[k] for axis_range in node.get("ranges")] for k in range(3))
     else:
         starts, limits, strides = (node.integers(name) for name in ("start_indices", "limit_indices", "strides"))
     return node.b(dl.SliceOp, node[0], starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
@@ -78,16 +78,16 @@ def pad_operand(node: StableHloNode, low: Sequence[int], high: Sequence[int], in
 
 def pad_sides(node: StableHloNode, x: SSAValue, value: SSAValue, low: Sequence[Size], high: Sequence[Size]) -> SSAValue:
     """Pad each axis with a value before and after; symbolic amounts, which must not be negative, by concatenation."""
-    known = [tuple(n if isinstance(n, int) else 0 for n in side) for side in (low, high)]
-    if any(map(any, known)):
-        x = node.b(dl.PadOp, x, value, low=known[0], high=known[1], pad_mode="constant")
+    static_amounts = [tuple(n if isinstance(n, int) else 0 for n in side) for side in (low, high)]
+    if any(map(any, static_amounts)):
+        x = node.b(dl.PadOp, x, value, low=static_amounts[0], high=static_amounts[1], pad_mode="constant")
     for axis, amounts in enumerate(zip(low, high, strict=True)):
         sizes = shape_of(x)
-        before, after = (
+        low_padding, high_padding = (
             [] if isinstance(n, int) else [node.broadcast(value, (*sizes[:axis], n, *sizes[axis + 1 :]))] for n in amounts
         )
-        if before or after:
-            x = node.b(dl.ConcatOp, *before, x, *after, axis=axis)
+        if low_padding or high_padding:
+            x = node.b(dl.ConcatOp, *low_padding, x, *high_padding, axis=axis)
     return x
 
 
@@ -96,18 +96,20 @@ def pad_interior(node: StableHloNode, x: SSAValue, value: SSAValue, axis: int, c
     sizes = sizes_of(x)
     if count == 0 or sizes[axis] in (0, 1):
         return x
-    wide = node.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
-    none = (0,) * (len(sizes) + 1)
-    wide = node.b(dl.PadOp, wide, value, low=none, high=(*none[: axis + 1], count, *none[axis + 2 :]), pad_mode="constant")
-    merged = node.reshape(wide, [*sizes[:axis], sizes[axis] * (count + 1), *sizes[axis + 1 :]])
+    expanded = node.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
+    zeros = (0,) * (len(sizes) + 1)
+    expanded = node.b(
+        dl.PadOp, expanded, value, low=zeros, high=(*zeros[: axis + 1], count, *zeros[axis + 2 :]), pad_mode="constant"
+    )
+    merged = node.reshape(expanded, [*sizes[:axis], sizes[axis] * (count + 1), *sizes[axis + 1 :]])
     limits = [n if a != axis else n - count for a, n in enumerate(sizes_of(merged))]
     return node.b(dl.SliceOp, merged, starts=(0,) * len(sizes), limits=tuple(limits), strides=(1,) * len(sizes))
 
 
 def _clamped_start(node: StableHloNode, index: SSAValue, max_start: int) -> SSAValue:
     """Return a start index as i64, clamped so that the slice is in bounds."""
-    wide = node.b(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
-    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, wide, node.scalar(0, wide)), node.number(max_start))
+    index_i64 = node.b(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
+    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, index_i64, node.scalar(0, index_i64)), node.number(max_start))
 
 
 def _iota(node: StableHloNode, count: int) -> SSAValue:
@@ -130,7 +132,7 @@ def slice_at(node: StableHloNode, starts: Sequence[SSAValue], sizes: Sequence[in
 
 
 def dynamic_update_slice(node: StableHloNode) -> SSAValue:
-    """Gather for each element of the operand the element of the update at its index, and select it if it is in range."""
+    """Gather the update at the index of each element of the operand, and select it where that index is in range."""
     x, update, starts = node[0], node[1], node.operands[2:]
     sizes, mask = sizes_of(x), None
     for axis, (full_size, size) in enumerate(zip(sizes, sizes_of(update), strict=True)):
@@ -154,9 +156,9 @@ def sort(node: StableHloNode) -> Sequence[SSAValue]:
         raise node.unsupported("its body must compare in one direction")
     if len(node.operands) == 1:
         return [node.b(dl.SortOp, node[0], axis=axis, descending=descending)]
-    read = {name for op in body.ops for name in op.operands}
+    compared = {name for op in body.ops for name in op.operands}
     *less_significant, last = [
-        x for k, x in enumerate(node.operands) if read & {a.name for a in body.arguments[2 * k : 2 * k + 2]}
+        x for k, x in enumerate(node.operands) if compared & {a.name for a in body.arguments[2 * k : 2 * k + 2]}
     ]
     indices = node.b(dl.ArgsortOp, last, axis=axis, descending=descending)
     for key in reversed(less_significant):
@@ -173,8 +175,8 @@ def top_k(node: StableHloNode) -> Sequence[SSAValue]:
 
 def approximate_top_k(node: StableHloNode) -> Sequence[SSAValue]:
     """`lax.approx_max_k` and `approx_min_k`, computed exactly."""
-    settings = node.get("mhlo.backend_config")
-    axis, count, comparator = settings["reduction_dim"], settings["top_k"], str(*node.get("called_computations"))
+    config = node.get("mhlo.backend_config")
+    axis, count, comparator = config["reduction_dim"], config["top_k"], str(*node.get("called_computations"))
     if node.shape[axis] != count or not comparator.startswith(("top_k_gt_", "top_k_lt_")):
         raise node.unsupported(
             f"comparator {comparator} with {node.shape[axis]} results for k = {count} is not supported; set aggregate_to_topk"
@@ -188,8 +190,8 @@ def _first_in_order(node: StableHloNode, axis: int, count: int, descending: bool
     order = node.b(dl.ArgsortOp, x, axis=axis, descending=descending)
     limits = (*sizes[:axis], count, *sizes[axis + 1 :])
     order = node.b(dl.SliceOp, order, starts=(0,) * len(sizes), limits=limits, strides=(1,) * len(sizes))
-    best = node.b(dl.GatherElementsOp, x, order, axis=axis)
-    return [best, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
+    values = node.b(dl.GatherElementsOp, x, order, axis=axis)
+    return [values, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
 
 
 OPERATORS: dict[str, Converter] = {

@@ -3,8 +3,8 @@
     %0 = stablehlo.get_dimension_size %x, dim = 0        the size b
     %1 = stablehlo.dynamic_iota %0, dim = 0              0, 1, … below b
 
-JAX exports such a module for `jax.export.symbolic_shape`: dimensions are those of arguments, which the inner function names,
-and assertions state which of them are equal.
+JAX exports such a module for `jax.export.symbolic_shape`. Its symbols are the dynamic dimensions of the arguments; the inner
+function names them, and assertions state which of them are equal.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def real_dynamic_slice(node: StableHloNode) -> SSAValue:
     begins, ends, strides = node[1], node[2], shape_in(node, 3)
     if all(isinstance(bound, int | Dim) for k in (1, 2) for bound in shape_tensor_elements(node[k]).flat):
         return node.b(dl.SliceOp, node[0], starts=shape_in(node, 1), limits=shape_in(node, 2), strides=strides)
-    sum = ends.owner
-    if not isinstance(sum, dl.AddOp) or begins not in sum.operands or any(step != 1 for step in strides):
+    limit_op = ends.owner
+    if not isinstance(limit_op, dl.AddOp) or begins not in limit_op.operands or any(step != 1 for step in strides):
         raise node.unsupported("a slice with a data-dependent size is not supported")
-    sizes = sum.operands[1 - list(sum.operands).index(begins)]
+    sizes = limit_op.operands[1 - list(limit_op.operands).index(begins)]
     starts = [
         node.reshape(node.b(dl.SliceOp, begins, starts=(k,), limits=(k + 1,), strides=(1,)), ()) for k in range(len(strides))
     ]
@@ -105,8 +105,8 @@ def real_dynamic_slice(node: StableHloNode) -> SSAValue:
 
 
 def dynamic_pad(node: StableHloNode) -> SSAValue:
-    low, high, between = (shape_in(node, k) for k in (2, 3, 4))
-    return pad_operand(node, low, high, between)
+    low, high, interior = (shape_in(node, k) for k in (2, 3, 4))
+    return pad_operand(node, low, high, interior)
 
 
 def dynamic_conv(node: StableHloNode) -> SSAValue:
@@ -131,8 +131,8 @@ def asserted_range(condition: SSAValue) -> tuple[str, SizeRange] | None:
     if len(terms) != 1 or not is_symbol(symbol := Dim(dict.fromkeys(terms, 1))):
         return None
     # c·n + k ≥ 0
-    (factor,), rest = terms.values(), difference.terms.get((), 0)
-    return str(symbol), SizeRange(max(0, -(rest // factor))) if factor > 0 else SizeRange(0, rest // -factor)
+    (factor,), offset = terms.values(), difference.terms.get((), 0)
+    return str(symbol), SizeRange(max(0, -(offset // factor))) if factor > 0 else SizeRange(0, offset // -factor)
 
 
 OPERATORS: dict[str, Converter] = {

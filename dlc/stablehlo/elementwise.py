@@ -14,7 +14,7 @@ from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
 from dlc.stablehlo.floor_division import match_floor_division
 from dlc.stablehlo.node import Converter, StableHloNode
 
-_SAME: dict[str, type[DlOp]] = {
+_DIRECT: dict[str, type[DlOp]] = {
     "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
     "abs": dl.AbsOp, "negate": dl.NegOp, "sign": dl.SignOp, "floor": dl.FloorOp, "ceil": dl.CeilOp,
     "round_nearest_even": dl.RoundOp, "sqrt": dl.SqrtOp, "rsqrt": dl.RsqrtOp, "cbrt": dl.CbrtOp, "atan2": dl.Atan2Op,
@@ -38,12 +38,12 @@ _COMPARISONS: dict[str, type[DlOp]] = {
 _FLOATS: dict[tuple[int, int], Attribute] = {(5, 10): f16, (8, 7): bf16, (8, 23): f32, (11, 52): f64}
 
 
-def _same(op: type[DlOp]) -> Converter:
+def _direct(op: type[DlOp]) -> Converter:
     return lambda node: node.b(op, *node.operands)
 
 
-def _logic(of_bools: type[DlOp], of_numbers: type[DlOp]) -> Converter:
-    return lambda node: node.b(of_bools if node.is_bool else of_numbers, *node.operands)
+def _logic(bool_op: type[DlOp], other_op: type[DlOp]) -> Converter:
+    return lambda node: node.b(bool_op if node.is_bool else other_op, *node.operands)
 
 
 def compare(node: StableHloNode) -> SSAValue:
@@ -87,11 +87,11 @@ def square(node: StableHloNode) -> SSAValue:
 
 def round_away(node: StableHloNode) -> SSAValue:
     """Round to nearest, half away from 0."""
-    size = node.b(dl.AbsOp, node[0])
-    below = node.b(dl.FloorOp, size)
-    up = node.b(dl.GreaterEqualOp, node.b(dl.SubOp, size, below), node.scalar(0.5, size))
-    whole = node.b(dl.AddOp, below, node.b(dl.CastOp, up, to=node.element))
-    return node.b(dl.MulOp, node.b(dl.SignOp, node[0]), whole)
+    magnitude = node.b(dl.AbsOp, node[0])
+    floor = node.b(dl.FloorOp, magnitude)
+    rounds_up = node.b(dl.GreaterEqualOp, node.b(dl.SubOp, magnitude, floor), node.scalar(0.5, magnitude))
+    rounded = node.b(dl.AddOp, floor, node.b(dl.CastOp, rounds_up, to=node.element))
+    return node.b(dl.MulOp, node.b(dl.SignOp, node[0]), rounded)
 
 
 def shift_right(node: StableHloNode) -> SSAValue:
@@ -100,8 +100,8 @@ def shift_right(node: StableHloNode) -> SSAValue:
     if signed != logical:
         return node.b(dl.ShiftRightOp, *node.operands)
     bits = str(node.element).removeprefix("u").removeprefix("i")
-    other = element_type(np.dtype(f"uint{bits}" if signed else f"int{bits}"))
-    shifted = node.b(dl.ShiftRightOp, *(node.b(dl.CastOp, x, to=other) for x in node.operands))
+    other_type = element_type(np.dtype(f"uint{bits}" if signed else f"int{bits}"))
+    shifted = node.b(dl.ShiftRightOp, *(node.b(dl.CastOp, x, to=other_type) for x in node.operands))
     return node.b(dl.CastOp, shifted, to=node.element)
 
 
@@ -121,13 +121,13 @@ def constant_like(node: StableHloNode) -> SSAValue:
     return node.broadcast(node.scalar(node.get("value"), node[0]), node.shape)
 
 
-def same(node: StableHloNode) -> Sequence[SSAValue]:
+def identity(node: StableHloNode) -> Sequence[SSAValue]:
     return node.operands
 
 
 OPERATORS: dict[str, Converter] = {
-    **{f"stablehlo.{name}": _same(op) for name, op in _SAME.items()},
-    **{f"chlo.{name}": _same(op) for name, op in _CHLO.items()},
+    **{f"stablehlo.{name}": _direct(op) for name, op in _DIRECT.items()},
+    **{f"chlo.{name}": _direct(op) for name, op in _CHLO.items()},
     **{f"stablehlo.{name}": _logic(*ops) for name, ops in _LOGIC.items()},
     "stablehlo.compare": compare,
     "stablehlo.select": select,
@@ -139,8 +139,8 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.round_nearest_afz": round_away,
     "stablehlo.shift_right_arithmetic": shift_right,
     "stablehlo.shift_right_logical": shift_right,
-    "stablehlo.optimization_barrier": same,
-    "sdy.sharding_constraint": same,
+    "stablehlo.optimization_barrier": identity,
+    "sdy.sharding_constraint": identity,
     "stablehlo.reduce_precision": reduce_precision,
     "chlo.square": square,
     "chlo.constant_like": constant_like,

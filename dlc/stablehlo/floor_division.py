@@ -3,7 +3,7 @@
     select(and(ne(sign a, sign b), ne(a rem b, 0)), a / b - 1, a / b)      ⟶   dl.floordiv a, b
     select(and(ne(a rem b < 0, b < 0), ne(a rem b, 0)), a rem b + b, a rem b)   ⟶   a - b · dl.floordiv a, b
 
-For divisors that are known or symbolic sizes: window sizes, and the shifts of `jnp.roll`.
+Only divisors that are static or symbolic sizes are recognized, as in window sizes and the shifts of `jnp.roll`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def match_floor_division(node: StableHloNode) -> SSAValue | None:
     quotient = node.b(dl.FloordivOp, a, divisor)
     if isinstance(owner, dl.DivOp):
         return quotient if _is_less_by_one(then, otherwise) and _is_quotient_condition(condition, a, b) else None
-    if not _is(then, dl.AddOp, otherwise, b) or not _is_remainder_condition(condition, otherwise, b):
+    if not _is_op_on(then, dl.AddOp, otherwise, b) or not _is_remainder_condition(condition, otherwise, b):
         return None
     return node.b(dl.SubOp, a, node.b(dl.MulOp, quotient, divisor))
 
@@ -45,24 +45,26 @@ def _strip_zero_guard(value: SSAValue) -> SSAValue:
 
 def _is_quotient_condition(condition: SSAValue, a: SSAValue, b: SSAValue) -> bool:
     """Return whether a condition is: the signs of both operands differ and the remainder is not 0."""
-    signs, left = _and_operands(condition)
-    if not isinstance(signs, dl.NotEqualOp) or not isinstance(left, dl.NotEqualOp):
+    signs, nonzero_test = _and_operands(condition)
+    if not isinstance(signs, dl.NotEqualOp) or not isinstance(nonzero_test, dl.NotEqualOp):
         return False
-    rest = left.operands[0]
+    remainder = nonzero_test.operands[0]
     return (
-        all(_is(sign, dl.SignOp, of) for sign, of in zip(signs.operands, (a, b), strict=True))
-        and _is(rest, dl.ModOp, a, b)
-        and _compares(left.results[0], dl.NotEqualOp, rest, 0)
+        all(_is_op_on(sign, dl.SignOp, operand) for sign, operand in zip(signs.operands, (a, b), strict=True))
+        and _is_op_on(remainder, dl.ModOp, a, b)
+        and _compares(nonzero_test.results[0], dl.NotEqualOp, remainder, 0)
     )
 
 
-def _is_remainder_condition(condition: SSAValue, rest: SSAValue, b: SSAValue) -> bool:
+def _is_remainder_condition(condition: SSAValue, remainder: SSAValue, b: SSAValue) -> bool:
     """Return whether a condition is: the remainder is not 0 and its sign differs from that of the divisor."""
-    signs, left = _and_operands(condition)
-    if not isinstance(signs, dl.NotEqualOp) or not isinstance(left, dl.NotEqualOp):
+    signs, nonzero_test = _and_operands(condition)
+    if not isinstance(signs, dl.NotEqualOp) or not isinstance(nonzero_test, dl.NotEqualOp):
         return False
-    negative = all(_compares(sign, dl.LessOp, of, 0) for sign, of in zip(signs.operands, (rest, b), strict=True))
-    return negative and _compares(left.results[0], dl.NotEqualOp, rest, 0)
+    have_sign_tests = all(
+        _compares(sign, dl.LessOp, operand, 0) for sign, operand in zip(signs.operands, (remainder, b), strict=True)
+    )
+    return have_sign_tests and _compares(nonzero_test.results[0], dl.NotEqualOp, remainder, 0)
 
 
 def _and_operands(condition: SSAValue) -> tuple[Operation | Block | None, Operation | Block | None]:
@@ -73,17 +75,17 @@ def _and_operands(condition: SSAValue) -> tuple[Operation | Block | None, Operat
     return first.owner, second.owner
 
 
-def _is_less_by_one(value: SSAValue, than: SSAValue) -> bool:
+def _is_less_by_one(value: SSAValue, other: SSAValue) -> bool:
     op = value.owner
-    return isinstance(op, dl.SubOp) and op.operands[0] == than and _is_number(op.operands[1], 1)
+    return isinstance(op, dl.SubOp) and op.operands[0] == other and _is_number(op.operands[1], 1)
 
 
-def _compares(value: SSAValue, op: type[DlOp], with_: SSAValue, number: int) -> bool:
+def _compares(value: SSAValue, op: type[DlOp], operand: SSAValue, number: int) -> bool:
     owner = value.owner
-    return isinstance(owner, op) and owner.operands[0] == with_ and _is_number(owner.operands[1], number)
+    return isinstance(owner, op) and owner.operands[0] == operand and _is_number(owner.operands[1], number)
 
 
-def _is(value: SSAValue, op: type[DlOp], *operands: SSAValue) -> bool:
+def _is_op_on(value: SSAValue, op: type[DlOp], *operands: SSAValue) -> bool:
     owner = value.owner
     return isinstance(owner, op) and tuple(owner.operands) == operands
 

@@ -55,16 +55,19 @@ class WindowDims:
         return self.operand_shape[axis] - self.sizes[axis]
 
     def order(self, offset_dims: Sequence[int], rank: int) -> list[int]:
-        """Return the permutation of all windows, with axes `offset_dims`: axes of the indices, indexed axes, complete axes."""
-        at = dict(zip(self.window_dims, offset_dims, strict=True))
+        """Return the permutation of the axes of an array of windows to: axes of the indices, indexed axes, complete axes.
+
+        `offset_dims` are its window axes.
+        """
+        offset_dim_of = dict(zip(self.window_dims, offset_dims, strict=True))
         return [
             *(a for a in range(rank) if a not in offset_dims),
-            *(at[a] for a in [*self.indexed_window_dims, *self.full_dims]),
+            *(offset_dim_of[a] for a in [*self.indexed_window_dims, *self.full_dims]),
         ]
 
 
 def _element_indices(node: StableHloNode, indices: SSAValue, windows: WindowDims, *, clamped: bool) -> SSAValue:
-    """Return the index of each element, or complete slice, of all windows; out-of-range for windows that are."""
+    """Return the index of each element, or complete slice, of all windows; out of range for out-of-bounds windows."""
     b, components = node.b, list[SSAValue]()
     if windows.index_vector_dim < len(sizes_of(indices)):
         indices = node.transpose(
@@ -77,8 +80,8 @@ def _element_indices(node: StableHloNode, indices: SSAValue, windows: WindowDims
     shape = (*outer, *(windows.sizes[a] for a in windows.indexed_window_dims))
 
     def arange(axis: int) -> SSAValue:
-        numbers = b(dl.IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
-        return node.reshape(numbers, [n if a == axis else 1 for a, n in enumerate(shape)])
+        positions = b(dl.IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
+        return node.reshape(positions, [n if a == axis else 1 for a, n in enumerate(shape)])
 
     for axis in windows.indexed_dims:
         index = b.scalar(0, like=indices)
@@ -97,7 +100,7 @@ def _element_indices(node: StableHloNode, indices: SSAValue, windows: WindowDims
 
 
 def _window_start(node: StableHloNode, indices: SSAValue, windows: WindowDims, axis: int, *, clamped: bool) -> SSAValue:
-    """Return the start of windows along an axis, clamped in bounds; else windows not in bounds start after the operand."""
+    """Return the start of windows along an axis; a start out of bounds is clamped, or replaced by the size of the axis."""
     b, outer, k = node.b, sizes_of(indices)[:-1], windows.start_index_map.index(axis)
     low, high = (*[0] * len(outer), k), (*outer, k + 1)
     start = node.reshape(b(dl.SliceOp, indices, starts=low, limits=high, strides=(1,) * len(low)), outer)

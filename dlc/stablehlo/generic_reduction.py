@@ -40,8 +40,8 @@ def reduce_by_halving(
             even, odd = ([_strided_slice(node, x, axis, k, size - size % 2, 2) for x in arrays] for k in range(2))
             pairs = _combine(node, even, odd)
             if size % 2:
-                rest = (_strided_slice(node, x, axis, size - 1, size) for x in arrays)
-                pairs = [node.b(dl.ConcatOp, x, last, axis=axis) for x, last in zip(pairs, rest, strict=True)]
+                last_elements = (_strided_slice(node, x, axis, size - 1, size) for x in arrays)
+                pairs = [node.b(dl.ConcatOp, x, last, axis=axis) for x, last in zip(pairs, last_elements, strict=True)]
             arrays = pairs
     shape = [n for a, n in enumerate(sizes_of(arrays[0])) if a not in axes]
     return [node.reshape(x, shape) for x in arrays]
@@ -49,8 +49,8 @@ def reduce_by_halving(
 
 def _pad_axis(node: StableHloNode, x: SSAValue, value: SSAValue, axis: int, low: int, high: int) -> SSAValue:
     rank = len(sizes_of(x))
-    before, after = (tuple(n if a == axis else 0 for a in range(rank)) for n in (low, high))
-    return pad_sides(node, x, value, before, after)
+    low_amounts, high_amounts = (tuple(n if a == axis else 0 for a in range(rank)) for n in (low, high))
+    return pad_sides(node, x, value, low_amounts, high_amounts)
 
 
 def reduce_windows(
@@ -74,15 +74,15 @@ def cumulative_reduce(
     node: StableHloNode, arrays: Sequence[SSAValue], init_values: Sequence[SSAValue], axis: int, *, reverse: bool
 ) -> Sequence[SSAValue]:
     """Cumulative reduction with the body along an axis of symbolic size, forward or in reverse, as a scan."""
-    front = [axis, *(a for a in range(len(sizes_of(arrays[0]))) if a != axis)]
-    rows = [node.transpose(x, front) for x in arrays]
+    axis_first = [axis, *(a for a in range(len(sizes_of(arrays[0]))) if a != axis)]
+    rows = [node.transpose(x, axis_first) for x in arrays]
     states = [node.broadcast(init_value, sizes_of(x)[1:]) for x, init_value in zip(rows, init_values, strict=True)]
     count, block = len(states), Block(arg_types=[x.type for x in (*states, *states)])
-    with node.trace.inside(block):
+    with node.trace.in_body(block):
         results = _combine(node, block.args[:count], block.args[count:])
         block.add_op(dl.YieldOp([*results, *results]))
     scan = node.b.insert(dl.ScanOp.of([*states, *rows], block, count, sizes_of(rows[0])[0], reverse))
-    return [node.transpose(y, [front.index(a) for a in range(len(front))]) for y in scan.results[count:]]
+    return [node.transpose(y, [axis_first.index(a) for a in range(len(axis_first))]) for y in scan.results[count:]]
 
 
 def _doubling_windows(node: StableHloNode, arrays: list[SSAValue], axis: int, count: int, dilation: int) -> list[SSAValue]:

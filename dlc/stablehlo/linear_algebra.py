@@ -18,7 +18,7 @@ from dlc.numpy.decompositions import lu_factors
 from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
 
 
-def _letter(node: StableHloNode, name: str) -> str:
+def _lapack_option(node: StableHloNode, name: str) -> str:
     """Return a LAPACK option as a character."""
     settings: Mapping[str, int] = node.get("mhlo.backend_config")
     return chr(settings[name])
@@ -33,11 +33,11 @@ def _values(node: StableHloNode, *arrays: Any) -> Sequence[StableHloValue]:
 
 
 def _cholesky(node: StableHloNode) -> Sequence[StableHloValue]:
-    """`info` is derived from NaN in the factor."""
+    """Return the Cholesky factor, and `info`: 1 if the factor contains NaN."""
     (x,) = node.arrays
-    root = linalg.cholesky(x, upper=_letter(node, "uplo") == "U")
-    failed = dnp.any(dnp.isnan(dnp.linalg.diagonal(root)), -1)
-    return _values(node, root, convert(failed, np.int32))
+    factor = linalg.cholesky(x, upper=_lapack_option(node, "uplo") == "U")
+    failed = dnp.any(dnp.isnan(dnp.linalg.diagonal(factor)), -1)
+    return _values(node, factor, convert(failed, np.int32))
 
 
 def cholesky(node: StableHloNode) -> StableHloValue:
@@ -58,7 +58,8 @@ def _solve(a: Any, b: Any, *, left: bool, lower: bool, transposed: bool, unit: b
 def _triangular_solve(node: StableHloNode) -> StableHloValue:
     a, b = node.arrays
     left, lower, transposed, unit = (
-        _letter(node, name) in letters for name, letters in (("side", "L"), ("uplo", "L"), ("trans_x", "TC"), ("diag", "U"))
+        _lapack_option(node, name) in letters
+        for name, letters in (("side", "L"), ("uplo", "L"), ("trans_x", "TC"), ("diag", "U"))
     )
     return node.value(_solve(a, b, left=left, lower=lower, transposed=transposed, unit=unit))
 
@@ -91,16 +92,16 @@ def _orthogonal_columns(node: StableHloNode) -> StableHloValue:
     """Return the first columns of Q from Householder vectors and scales."""
     x, scales = node.arrays
     rows, count = x.shape[-2:]
-    number = scales.shape[-1]
-    below = dnp.tril(x[..., :number], k=-1)
-    vectors = dnp.add(below, np.eye(rows, number, dtype=x.dtype))
+    num_vectors = scales.shape[-1]
+    below = dnp.tril(x[..., :num_vectors], k=-1)
+    vectors = dnp.add(below, np.eye(rows, num_vectors, dtype=x.dtype))
     return node.value(dnp.matrix_transpose(apply(dl.OrthogonalOp, dnp.matrix_transpose(vectors), scales, count=count)))
 
 
 def _eigh(node: StableHloNode) -> Sequence[StableHloValue]:
     (x,) = node.arrays
-    triangle = _letter(node, "uplo")
-    if _letter(node, "mode") == "N":
+    triangle = _lapack_option(node, "uplo")
+    if _lapack_option(node, "mode") == "N":
         return _values(node, x, linalg.eigvalsh(x, triangle), _zero_info(x))
     values, vectors = linalg.eigh(x, triangle)
     return _values(node, vectors, values, _zero_info(x))
@@ -109,7 +110,7 @@ def _eigh(node: StableHloNode) -> Sequence[StableHloValue]:
 def _svd(node: StableHloNode) -> Sequence[StableHloValue]:
     """Singular vectors that are not requested are zeros."""
     (x,) = node.arrays
-    mode = _letter(node, "mode")
+    mode = _lapack_option(node, "mode")
     if mode == "N":
         u, vt = (dnp.zeros(type.shape, x.dtype) for type in node.op.types[2:4])
         return _values(node, x, linalg.svdvals(x), u, vt, _zero_info(x))
@@ -124,7 +125,7 @@ _LAPACK: dict[str, Converter] = {
 }  # fmt: skip
 
 OPERATORS: dict[str, Converter] = {
-    **{f"stablehlo.custom_call @lapack_{of}{name}_ffi": rule for name, rule in _LAPACK.items() for of in "sd"},
+    **{f"stablehlo.custom_call @lapack_{prefix}{name}_ffi": rule for name, rule in _LAPACK.items() for prefix in "sd"},
     "stablehlo.cholesky": cholesky,
     "stablehlo.triangular_solve": triangular_solve,
 }

@@ -39,10 +39,10 @@ def element_of(type: Type, where: str) -> Attribute:
 def has_type(value: SSAValue, type: Type, where: str, *, elements_only: bool = False) -> bool:
     """Return whether a value has a type; with `elements_only`, compare only the element type."""
     shape = shape_of(value)
-    fits = len(shape) == len(type.shape) and all(
+    is_same_shape = len(shape) == len(type.shape) and all(
         declared in (DYNAMIC, size) for declared, size in zip(type.shape, shape, strict=True)
     )
-    return element_type_of(value) == element_of(type, where) and (elements_only or fits)
+    return element_type_of(value) == element_of(type, where) and (elements_only or is_same_shape)
 
 
 # The value of a name: an array, or the real and imaginary parts of a complex array.
@@ -106,7 +106,7 @@ class StableHloNode:
         return is_bool(self.element)
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """Return an attribute by its name in either form. Raises ModelError if it is missing without a default."""
+        """Return an attribute by its name in generic or pretty form. Raises ModelError if it is missing without a default."""
         for name in names:
             if name in self.op.attributes:
                 return self.op.attributes[name]
@@ -115,18 +115,21 @@ class StableHloNode:
         return default
 
     def integers(self, *names: str, default: Sequence[int] | None = None) -> list[int]:
-        found: Any = self.get(*names, default=default)
-        if not isinstance(found, list) or not all(isinstance(n, int) for n in cast("list[Any]", found)):
-            raise ModelError(f"{self.where}: '{names[0]}' must be integers, got {found}")
-        return list(cast("list[int]", found))
+        entries: Any = self.get(*names, default=default)
+        if not isinstance(entries, list) or not all(isinstance(n, int) for n in cast("list[Any]", entries)):
+            raise ModelError(f"{self.where}: '{names[0]}' must be integers, got {entries}")
+        return list(cast("list[int]", entries))
 
     def keyword(self, names: Sequence[str], *attributes: str) -> str:
-        """Return which of some keywords is present, by itself or in an attribute, `#stablehlo<comparison_direction LT>`."""
+        """Return the first of the keywords `names` that is present, by itself or in one of these attributes.
+
+        An attribute that contains a keyword is, for example, `#stablehlo<comparison_direction LT>`.
+        """
         texts = [*self.get("words", default=[""]), *(str(self.op.attributes.get(a, "")) for a in attributes)]
-        found = [keyword for text in texts for keyword in re.findall(r"\w+", text) if keyword in names]
-        if not found:
+        matches = [keyword for text in texts for keyword in re.findall(r"\w+", text) if keyword in names]
+        if not matches:
             raise self.unsupported(f"expected one of {', '.join(names)}, got {' '.join(texts)}")
-        return found[0]
+        return matches[0]
 
     def unsupported(self, message: str) -> UnsupportedError:
         return UnsupportedError(f"{self.where}: {message}")
@@ -160,12 +163,12 @@ def flatten_complex(values: Sequence[StableHloValue]) -> list[SSAValue]:
 
 
 def unflatten_complex(types: Sequence[Type], leaves: Iterator[SSAValue], trace: Trace) -> list[StableHloValue]:
-    """Return the values of these types, given their arrays."""
+    """Build the values of these types from their arrays."""
 
-    def one() -> Tracer:
+    def next_tracer() -> Tracer:
         return Tracer(trace, next(leaves))
 
-    return [next(leaves) if type.component is None else Complex(one(), one()) for type in types]
+    return [next(leaves) if type.component is None else Complex(next_tracer(), next_tracer()) for type in types]
 
 
 def leaf_types(types: Sequence[Type]) -> list[Type]:
@@ -183,15 +186,15 @@ def shape_in(node: StableHloNode, k: int) -> tuple[int, ...]:
     return shape_of_elements(node, node[k], f"operand {k}")
 
 
-def shape_of_elements(node: StableHloNode, value: SSAValue, what: str) -> tuple[int, ...]:
-    """Return the shape that a value holds; `what` names it in messages."""
+def shape_of_elements(node: StableHloNode, value: SSAValue, description: str) -> tuple[int, ...]:
+    """Return the shape that a value holds; `description` names it in messages."""
     sizes = list(shape_tensor_elements(value).flat)
     if any(isinstance(size, ComputedElement) for size in sizes):
-        raise node.unsupported(f"{what} is a shape that is not computed from sizes of the arguments")
+        raise node.unsupported(f"{description} is a shape that is not computed from sizes of the arguments")
     return cast("tuple[int, ...]", tuple(sizes))
 
 
 def fields_of(text: Any) -> dict[str, list[int]]:
     """Return the integer lists of an attribute such as `#stablehlo.dot<lhs_contracting_dimensions = [1], …>`."""
-    found = re.findall(r"(\w+) = (\[[\d, ]*\]|\d+)", str(text))
-    return {name: [int(n) for n in re.findall(r"\d+", numbers)] for name, numbers in found}
+    fields = re.findall(r"(\w+) = (\[[\d, ]*\]|\d+)", str(text))
+    return {name: [int(n) for n in re.findall(r"\d+", numbers)] for name, numbers in fields}

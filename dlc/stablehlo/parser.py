@@ -109,7 +109,7 @@ class _ModuleParser(Tokens):
         elif token.kind == "word":
             parsed = self.pretty(token.text)
         else:
-            self.at -= 1
+            self.position -= 1
             self.fail("an op")
         self.skip_location()
         name, operands, attributes, regions, types = parsed
@@ -162,7 +162,7 @@ class _ModuleParser(Tokens):
             operands,
             attributes,
             [],
-            self.types(every=name == "stablehlo.optimization_barrier") if self.accept(":") else [],
+            self.types(all_types=name == "stablehlo.optimization_barrier") if self.accept(":") else [],
         )
 
     def item(self, operands: list[str], attributes: dict[str, Any]) -> None:
@@ -197,13 +197,13 @@ class _ModuleParser(Tokens):
         """Parse a value after `=`: a value, a pair `a x b`, or the settings of a window in braces."""
         if self.sees("{"):
             self.expect("{")
-            found: dict[str, Any] = {}
+            entries: dict[str, Any] = {}
             while not self.accept("}"):
                 key = self.expect_kind("word")
                 self.expect("=")
-                found[key] = self.attribute()
+                entries[key] = self.attribute()
                 self.accept(",")
-            return found
+            return entries
         first = self.attribute(typed=False)
         if not self.sees("x") and not self.next.text.startswith("x["):
             return first
@@ -259,16 +259,16 @@ class _ModuleParser(Tokens):
 
     # Types and attributes
 
-    def types(self, *, every: bool = False) -> list[Type]:
-        """Parse the result types of an op: those after the arrow, else the last one, or all with `every`."""
+    def types(self, *, all_types: bool = False) -> list[Type]:
+        """Parse the result types of an op: those after the arrow, else the last one, or all with `all_types`."""
         if self.sees("("):
             return self.function_type()[1]
-        found = [self.type()]
+        types = [self.type()]
         while self.accept(","):
-            found.append(self.type())
+            types.append(self.type())
         if self.accept("->"):
             return self.separated(")", self.type) if self.accept("(") else [self.type()]
-        return found if every or self.sees("cond", "attributes") else found[-1:]
+        return types if all_types or self.sees("cond", "attributes") else types[-1:]
 
     def function_type(self) -> tuple[list[Type], list[Type]]:
         self.expect("(")
@@ -286,12 +286,12 @@ class _ModuleParser(Tokens):
 
     def dictionary(self) -> dict[str, Any]:
         self.expect("{")
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         while not self.accept("}"):
             key = self.take().text.strip('"')
-            found[key] = self.attribute() if self.accept("=") else True
+            entries[key] = self.attribute() if self.accept("=") else True
             self.accept(",")
-        return found
+        return entries
 
     def attribute(self, *, typed: bool = True) -> Any:
         """Parse an attribute to a Python value; with `typed`, skip the type after a number."""
@@ -311,13 +311,13 @@ class _ModuleParser(Tokens):
             case "array":
                 return [_number(part) for part in token.text[:-1].partition(":")[2].split(",") if part.strip()]
             case "tensor":
-                self.at -= 1
+                self.position -= 1
                 return self.type()
             case "hash" | "word":
                 return {"true": True, "false": False}.get(token.text, token.text)
             case _:
                 pass
-        self.at -= 1
+        self.position -= 1
         if self.accept("["):
             return self.separated("]", self.attribute)
         if self.sees("("):

@@ -92,11 +92,11 @@ class _StableHloReader:
         main = self.functions.get("main")
         if main is None:
             raise ModelError(f"{self.name}: it has no function @main; its functions are {', '.join(self.functions) or 'none'}")
-        self._require_known()
+        self._require_supported()
         symbols = argument_symbols(main, self.functions)
         types, block = [a.type for a in main.body.arguments], self.trace.block
         names = _names(types, list(names) or [a.name.removeprefix("%") for a in main.body.arguments])
-        arrays = [(a.name, part) for a in main.body.arguments for part in leaf_types([a.type])]
+        arrays = [(a.name, type_) for a in main.body.arguments for type_ in leaf_types([a.type])]
         for k, ((argument, type), name) in enumerate(zip(arrays, names, strict=True)):
             shape = [symbols.get((argument, axis), size) for axis, size in enumerate(type.shape)]
             block.insert_arg(tensor_type(shape, element_of(type, self.name)), k).name_hint = re.sub(r"\W", "_", name)
@@ -112,26 +112,26 @@ class _StableHloReader:
         set_size_ranges(entry_of(module), self.ranges)
         return ImportedProgram(module, self.trace.weights, *map(tuple, infos))
 
-    def _require_known(self) -> None:
+    def _require_supported(self) -> None:
         """Raise UnsupportedError for all unsupported ops, with their lines."""
-        known = {*OPERATORS, *COMPLEX_OPERATORS, *_RETURNS, ASSERTION, "stablehlo.constant", *_BRANCHES, "stablehlo.while"}
-        unknown, called, left = dict[str, list[int]](), {"main"}, ["main"]
+        supported = {*OPERATORS, *COMPLEX_OPERATORS, *_RETURNS, ASSERTION, "stablehlo.constant", *_BRANCHES, "stablehlo.while"}
+        unsupported, called, worklist = dict[str, list[int]](), {"main"}, ["main"]
 
-        def look(ops: Sequence[Op]) -> None:
+        def visit(ops: Sequence[Op]) -> None:
             for op in map(self._resolve_callee, ops):
                 if op.name in _CALLS and op.attributes.get("callee") in self.functions.keys() - called:
                     callee = str(op.attributes["callee"])
                     called.add(callee)
-                    left.append(callee)
-                elif op.name not in _CALLS and op.called not in known:
-                    unknown.setdefault(op.called, []).append(op.line)
+                    worklist.append(callee)
+                elif op.name not in _CALLS and op.called not in supported:
+                    unsupported.setdefault(op.called, []).append(op.line)
                 for region in op.regions:
-                    look(region.ops)
+                    visit(region.ops)
 
-        while left:
-            look(self.functions[left.pop()].body.ops)
-        if unknown:
-            lines = [f"{op} (line {', '.join(map(str, lines))})" for op, lines in unknown.items()]
+        while worklist:
+            visit(self.functions[worklist.pop()].body.ops)
+        if unsupported:
+            lines = [f"{op} (line {', '.join(map(str, lines))})" for op, lines in unsupported.items()]
             raise UnsupportedError(f"{self.name}: ops that dlc does not support:\n  " + "\n  ".join(lines), lines)
 
     def _resolve_callee(self, op: Op) -> Op:
@@ -170,14 +170,14 @@ class _StableHloReader:
             if op.name in _RETURNS:
                 return operands
             location = FileLineColLoc(StringAttr(self.name), IntAttr(op.line), IntAttr(0))
-            with self.trace.at(location), self.trace.build.at(location):
+            with self.trace.at(location), self.trace.build.at_location(location):
                 results = self._results(op, operands, values, is_elementwise_body)
             where = f"{self.name}:{op.line}: {op.name}"
             for name, result, type in zip(op.results, results, op.types, strict=True):
                 leaves, declared = flatten_complex([result]), leaf_types([type])
                 if len(leaves) != len(declared) or not all(
-                    has_type(leaf, part, where, elements_only=is_elementwise_body)
-                    for leaf, part in zip(leaves, declared, strict=True)
+                    has_type(leaf, type_, where, elements_only=is_elementwise_body)
+                    for leaf, type_ in zip(leaves, declared, strict=True)
                 ):
                     raise ModelError(f"{where}: its result has type {leaves[0].type}, expected {type}")
                 values[name] = result
@@ -197,12 +197,12 @@ class _StableHloReader:
         if op.name in _CALLS:
             return self._call(str(op.attributes.get("callee")), operands, where, is_elementwise_body)
         if op.called == ASSERTION:
-            # Sizes follow from the types, which each call is checked against.
+            # Sizes follow from the argument types, which are checked in each call.
             if (declared := asserted_range(flatten_complex(operands)[0])) is not None:
                 name, range_ = declared
-                before = self.ranges.get(name, SizeRange())
-                highs = [high for high in (before.high, range_.high) if high is not None]
-                self.ranges[name] = SizeRange(max(before.low, range_.low), min(highs, default=None))
+                previous = self.ranges.get(name, SizeRange())
+                highs = [high for high in (previous.high, range_.high) if high is not None]
+                self.ranges[name] = SizeRange(max(previous.low, range_.low), min(highs, default=None))
             return []
         if op.regions and is_elementwise_body:
             raise UnsupportedError(f"{where}: not supported in the body of a reduction")
@@ -245,7 +245,9 @@ class _StableHloReader:
         if not isinstance(value, Dense):
             raise ModelError(f"{where}: a constant without a value")
         if value.type.component is not None:
-            return Complex(*(Tracer(self.trace, self._real_constant(part, where)) for part in complex_components(value)))
+            return Complex(
+                *(Tracer(self.trace, self._real_constant(component, where)) for component in complex_components(value))
+            )
         return self._real_constant(value, where)
 
     def _real_constant(self, value: Dense, where: str) -> SSAValue:
@@ -253,8 +255,8 @@ class _StableHloReader:
         element, b = element_of(value.type, where), self.trace.build
         array = dense_elements(value, numpy_dtype(element), where)
         if array.size and (array == array.flat[0]).all():
-            one = b.constant(array.reshape(-1)[:1].reshape(()), element)
-            return one if not array.ndim else b(dl.BroadcastToOp, one, shape=array.shape)
+            scalar = b.constant(array.reshape(-1)[:1].reshape(()), element)
+            return scalar if not array.ndim else b(dl.BroadcastToOp, scalar, shape=array.shape)
         if array.size <= _MAX_LITERAL_ELEMENTS and array.dtype.kind in "iub":
             return b.constant(array, element)
         return b(dl.WeightOp, symbol=SymbolRefAttr(self.trace.weights.add(array)), type=tensor_type(array.shape, element))
@@ -266,7 +268,7 @@ class _StableHloReader:
         init_cond = flatten_complex(self._region(condition, states, values))
         leaves = flatten_complex(states)
         block = Block(arg_types=[v.type for v in leaves])
-        with self.trace.inside(block):
+        with self.trace.in_body(block):
             next_states = self._region(body, unflatten_complex(op.types, iter(block.args), self.trace), values)
             cond = self._region(condition, next_states, values)
         block.add_op(dl.YieldOp(flatten_complex([*cond, *next_states])))
@@ -277,52 +279,55 @@ class _StableHloReader:
         """Emit a conditional: `if` has the true branch first; `case` uses the last branch for out-of-range indices."""
         regions = list(op.regions)
 
-        def block(remaining: Sequence[Region], number: int) -> tuple[Block, list[Tensor]]:
+        def branch_block(remaining: Sequence[Region], number: int) -> tuple[Block, list[Tensor]]:
             body = Block()
-            with self.trace.inside(body):
+            with self.trace.in_body(body):
                 outputs = (
                     flatten_complex(self._region(remaining[0], (), values))
                     if len(remaining) == 1
-                    else chosen(remaining, number)
+                    else emit_if(remaining, number)
                 )
             body.add_op(dl.YieldOp(outputs))
             return body, [tensor_of(v) for v in outputs]
 
-        def chosen(remaining: Sequence[Region], number: int) -> Sequence[SSAValue]:
+        def emit_if(remaining: Sequence[Region], number: int) -> Sequence[SSAValue]:
             b = self.trace.build
             condition = b(dl.EqualOp, index, b.scalar(number, like=index)) if op.name == "stablehlo.case" else index
-            (then, types), (otherwise, others) = block(remaining[:1], number), block(remaining[1:], number + 1)
-            if types != others:
-                one, other = (", ".join(map(str, found)) for found in (types, others))
+            (then, types), (otherwise, else_types) = (
+                branch_block(remaining[:1], number),
+                branch_block(remaining[1:], number + 1),
+            )
+            if types != else_types:
+                then_text, else_text = (", ".join(map(str, result_types)) for result_types in (types, else_types))
                 raise UnsupportedError(
-                    f"{where}: branches return different types, {one} and {other}; export it for static shapes"
+                    f"{where}: branches return different types, {then_text} and {else_text}; export it for static shapes"
                 )
             return b.insert(dl.IfOp.of(condition, then, otherwise, types)).results
 
         if len(regions) == 1:
             return self._region(regions[0], (), values)
-        return unflatten_complex(op.types, iter(chosen(regions, 0)), self.trace)
+        return unflatten_complex(op.types, iter(emit_if(regions, 0)), self.trace)
 
 
 def _names(types: Sequence[Type], names: Sequence[str]) -> list[str]:
-    """Return the names of the arrays of values with these names."""
+    """Return the names of the arrays of these values: `<name>.real` and `<name>.imag` for a complex value."""
     pairs = zip(types, names, strict=True)
     return [full for type, name in pairs for full in ([name] if type.component is None else [f"{name}.real", f"{name}.imag"])]
 
 
 def complex_components(value: Dense) -> tuple[Dense, Dense]:
     """Split a complex constant into its real and imaginary parts."""
-    part = value.type.component
-    assert part is not None
+    component = value.type.component
+    assert component is not None
     if value.text.startswith('"0x'):
-        width = 8 if part.element == "f64" else 4
+        width = 8 if component.element == "f64" else 4
         words = re.findall(rf".{{{2 * width}}}", value.text[3:-1])
         real, imag = (f'"0x{"".join(words[k::2])}"' for k in range(2))
     else:
         # (1.0,2.0): the rest is brackets and commas.
         pairs = re.findall(r"\(([^,()]+),([^,()]+)\)", value.text)
         real, imag = (", ".join(pair[k].strip() for pair in pairs) for k in range(2))
-    return Dense(real, part), Dense(imag, part)
+    return Dense(real, component), Dense(imag, component)
 
 
 def dense_elements(value: Dense, dtype: np.dtype[np.generic], where: str) -> Array:

@@ -36,31 +36,31 @@ class _Token:
 
 
 def _tokens(text: str, name: str) -> list[_Token]:
-    found, at, line = list[_Token](), 0, 1
-    while at < len(text):
-        match = _TOKENS.match(text, at)
+    tokens, position, line = list[_Token](), 0, 1
+    while position < len(text):
+        match = _TOKENS.match(text, position)
         if match is None or match.lastgroup is None:
-            raise ModelError(f"{name}:{line}: not MLIR: {text[at : at + 20]!r}")
+            raise ModelError(f"{name}:{line}: not MLIR: {text[position : position + 20]!r}")
         if match.lastgroup != "space":
-            found.append(_Token(match.lastgroup, match[0], line))
+            tokens.append(_Token(match.lastgroup, match[0], line))
         line += match[0].count("\n")
-        at = match.end()
-    return [*found, _Token("end", "the end of the text", line)]
+        position = match.end()
+    return [*tokens, _Token("end", "the end of the text", line)]
 
 
 class Tokens:
     """A token stream; `next` is the next token. Raises ModelError, with the line, for unexpected tokens."""
 
     def __init__(self, text: str, name: str) -> None:
-        self.tokens, self.name, self.at = _tokens(text, name), name, 0
+        self.tokens, self.name, self.position = _tokens(text, name), name, 0
 
     @property
     def next(self) -> _Token:
-        return self.tokens[self.at]
+        return self.tokens[self.position]
 
     def take(self) -> _Token:
         token = self.next
-        self.at += token.kind != "end"
+        self.position += token.kind != "end"
         return token
 
     def fail(self, expected: str) -> NoReturn:
@@ -70,9 +70,9 @@ class Tokens:
         return self.next.text in texts
 
     def accept(self, text: str) -> bool:
-        found = self.next.text == text
-        self.at += found
-        return found
+        is_next = self.next.text == text
+        self.position += is_next
+        return is_next
 
     def expect(self, *texts: str) -> None:
         for text in texts:
@@ -86,12 +86,12 @@ class Tokens:
 
     def separated(self, end: str, item: Callable[[], Any]) -> list[Any]:
         """Parse comma-separated items up to the token `end`, which is consumed."""
-        found: list[Any] = []
+        items: list[Any] = []
         while not self.accept(end):
-            found.append(item())
+            items.append(item())
             if not self.accept(",") and not self.sees(end):
                 self.fail(f"',' or {end!r}")
-        return found
+        return items
 
     def skip_location(self) -> None:
         if self.accept("loc"):

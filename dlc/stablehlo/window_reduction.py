@@ -10,7 +10,7 @@ from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dims import Size
 from dlc.ir import SSAValue
-from dlc.stablehlo.contraction_reduction import is_neutral, pairs, reduction_kind
+from dlc.stablehlo.contraction_reduction import is_neutral, padding_pairs, reduction_kind
 from dlc.stablehlo.data_movement import pad_interior, pad_sides
 from dlc.stablehlo.generic_reduction import cumulative_reduce, reduce_windows
 from dlc.stablehlo.node import Converter, StableHloNode, shape_in, sizes_of
@@ -30,10 +30,10 @@ class _WindowParameters:
 
     def cumulative_axis(self, sizes: Sequence[int]) -> int | None:
         """Return the only axis along which windows cover all elements up to, or from, each index; None if there is none."""
-        found = [a for a, n in enumerate(self.kernel) if n != 1]
-        if len(found) != 1 or any(n != 1 for n in (*self.strides, *self.dilations)):
+        windowed_axes = [a for a, n in enumerate(self.kernel) if n != 1]
+        if len(windowed_axes) != 1 or any(n != 1 for n in (*self.strides, *self.dilations)):
             return None
-        (axis,), last = found, sizes[found[0]] - 1
+        (axis,), last = windowed_axes, sizes[windowed_axes[0]] - 1
         other_padding = [n for a, pair in enumerate(self.padding) if a != axis for n in pair]
         is_cumulative = self.kernel[axis] == sizes[axis] and list(self.padding[axis]) in ([0, last], [last, 0])
         return axis if is_cumulative and all(n == 0 for n in other_padding) else None
@@ -50,7 +50,7 @@ def reduce_window(node: StableHloNode) -> SSAValue | Sequence[SSAValue]:
 
 
 def dynamic_reduce_window(node: StableHloNode) -> SSAValue | Sequence[SSAValue]:
-    """Do the same with the window parameters as the last operands."""
+    """Reduce each window to one element; the window parameters are the last operands."""
     kernel, strides, base_dilations, dilations = (shape_in(node, k) for k in range(-5, -1))
     padding = shape_in(node, -1)
     windows = _WindowParameters(kernel, strides, dilations, [padding[k : k + 2] for k in range(0, len(padding), 2)])
@@ -79,12 +79,12 @@ def _reduce(
     if len(kernel) < len(windows.kernel):
         raise node.unsupported("windows with a symbolic size are supported for cumulative reductions only")
     if axis is not None or not is_plain or kind not in _POOLS:
-        along = [*zip(kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
-        return reduce_windows(node, arrays, init_values, along)
+        windows_by_axis = [*zip(kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
+        return reduce_windows(node, arrays, init_values, windows_by_axis)
     x = pad_sides(node, x, init_values[0], *([pair[side] for pair in windows.padding] for side in range(2)))
-    settings, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
+    properties, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
     return _drop_outer_axes(
-        node, _negate_for_minimum(node, node.b(_POOLS[kind], _negate_for_minimum(node, x, kind), **settings), kind)
+        node, _negate_for_minimum(node, node.b(_POOLS[kind], _negate_for_minimum(node, x, kind), **properties), kind)
     )
 
 
@@ -96,14 +96,14 @@ def _dilate_base(node: StableHloNode, x: SSAValue, init_value: SSAValue, base_di
 
 
 def _pooling(
-    node: StableHloNode, values: Sequence[SSAValue], *settings: Sequence[int]
+    node: StableHloNode, values: Sequence[SSAValue], *parameters: Sequence[int]
 ) -> tuple[dict[str, tuple[int, ...]], Sequence[SSAValue]]:
     """Return kernel, strides and dilations of a pooling, and its operands with outer axes without windows."""
-    if len(settings[0]) < 3 or any(s[0] != 1 or s[-1] != 1 for s in settings):
+    if len(parameters[0]) < 3 or any(s[0] != 1 or s[-1] != 1 for s in parameters):
         values = [node.reshape(v, (1, *sizes_of(v), 1)) for v in values]
     else:
-        settings = tuple(s[1:-1] for s in settings)
-    return dict(zip(("kernel", "strides", "dilations"), map(tuple, settings), strict=True)), values
+        parameters = tuple(s[1:-1] for s in parameters)
+    return dict(zip(("kernel", "strides", "dilations"), map(tuple, parameters), strict=True)), values
 
 
 def _drop_outer_axes(node: StableHloNode, y: SSAValue) -> SSAValue:
@@ -113,7 +113,7 @@ def _drop_outer_axes(node: StableHloNode, y: SSAValue) -> SSAValue:
 
 
 def _padding(node: StableHloNode, rank: int) -> list[list[int]]:
-    return pairs(node, node.get("padding", default=[[0, 0]] * rank), rank)
+    return padding_pairs(node, node.get("padding", default=[[0, 0]] * rank), rank)
 
 
 def _negate_for_minimum(node: StableHloNode, x: SSAValue, kind: str) -> SSAValue:
@@ -134,11 +134,11 @@ def _scalar(value: SSAValue) -> SSAValue:
 def select_and_scatter(node: StableHloNode) -> SSAValue:
     """Convert the gradient of max pooling: JAX's form, which selects by GE and adds."""
     (x, g, init_value), (select, combine) = node.operands, node.op.regions
-    compared = [op for op in select.ops if op.name == "stablehlo.compare"]
-    words = str([op.attributes for op in compared])
+    compare_ops = [op for op in select.ops if op.name == "stablehlo.compare"]
+    directions = str([op.attributes for op in compare_ops])
     if (
         len(select.ops) != 2
-        or "GE" not in words
+        or "GE" not in directions
         or reduction_kind(node, combine) != "add"
         or not is_neutral(_scalar(init_value), "add")
     ):
@@ -147,9 +147,9 @@ def select_and_scatter(node: StableHloNode) -> SSAValue:
     if any(map(any, _padding(node, rank))):
         raise node.unsupported("padding is not supported; JAX pads the operand instead")
     strides = node.integers("window_strides", default=[1] * rank)
-    settings, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
-    y = node.b(dl.MaxPoolOp, x, **settings)
-    return _drop_outer_axes(node, node.b(dl.MaxPoolGradientOp, x, y, g, **settings))
+    properties, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
+    y = node.b(dl.MaxPoolOp, x, **properties)
+    return _drop_outer_axes(node, node.b(dl.MaxPoolGradientOp, x, y, g, **properties))
 
 
 OPERATORS: dict[str, Converter] = {

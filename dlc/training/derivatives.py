@@ -43,27 +43,27 @@ class _DifferentiatedFunction:
         return dict(zip(self.outputs, map(tensor_of, self.body.last_op.operands), strict=True))
 
 
-def derivative_of(program: Program, wanted: DerivativeRequest, wrt: Sequence[str]) -> Program:
+def derivative_of(program: Program, request: DerivativeRequest, wrt: Sequence[str]) -> Program:
     """Return the program of a derivative with respect to the inputs `wrt`.
 
         @main(%x, %w) → (%y)
     →   @main(%x, %w, %c) → (%y, %g)      %y, %g = dl.vjp %x, %w, %c {wrt = [1], of = [0]} { … dl.yield %y }
 
-    The inputs are those of the program, and before its inputs with defaults `cotangent:OUTPUT` (vjp) or `tangent:NAME` (jvp,
-    hvp). The cotangent of a one-element output is optional and defaults to 1. The results are the outputs, then `grad:NAME` for
-    each of `wrt` (vjp, hvp), `tangent:OUTPUT` (jvp), `hvp:NAME` (hvp).
+    The inputs are those of the program without defaults, then `cotangent:OUTPUT` (vjp) or `tangent:NAME` (jvp, hvp), then those
+    with defaults. The cotangent of a one-element output is optional and defaults to 1. The results are the outputs, then
+    `grad:NAME` for each of `wrt` (vjp, hvp), `tangent:OUTPUT` (jvp), `hvp:NAME` (hvp).
 
     Raises DTypeError for an output that is not floating point, and ShapeError for the Hessian of an output of several elements.
     """
     for info in program.outputs:
-        if info.name in wanted.of:
-            _require_differentiable(program.name, wanted.mode, info)
-    f, entry = _function_of(program, wanted.of, wrt), EntryBuilder()
+        if info.name in request.of:
+            _require_differentiable(program.name, request.mode, info)
+    f, entry = _function_of(program, request.of, wrt), EntryBuilder()
     entry.add_inputs(program, defaults=False)
-    seeds = _cotangents(entry, f) if wanted.mode == "vjp" else _tangents(entry, f)
+    seeds = _cotangents(entry, f) if request.mode == "vjp" else _tangents(entry, f)
     entry.add_inputs(program, defaults=True)
     primals = [entry.arguments[name] for name in f.inputs]
-    _DERIVE_RULES[wanted.mode](entry, f, primals, seeds)
+    _DERIVE_RULES[request.mode](entry, f, primals, seeds)
     return entry.of(program)
 
 

@@ -48,21 +48,21 @@ def derived_program(
     else:
         output_names, wrt_names = _select_targets(file, names, transform, input_values or {})
         parameters = [w.name for w in names.weights if w.name in wrt_names]
-    inner = [name for name in output_names if name not in names.outputs]
+    inner_outputs = [name for name in output_names if name not in names.outputs]
     try:
         program = imported_program(
-            file, file.stem, input_shapes or {}, input_values, extra_outputs=inner, parameters=parameters
+            file, file.stem, input_shapes or {}, input_values, extra_outputs=inner_outputs, parameters=parameters
         )
     except SpecializationRequiredError as error:
         if needed := [name for name in error.values if name in parameters]:
-            lost, option = (
+            consequence, option = (
                 ("they cannot be inputs", "parameters")
                 if isinstance(transform, ParameterizedModel)
                 else ("they have no gradient", "wrt")
             )
             raise UnsupportedError(
-                f"{file.name}: {', '.join(needed)}: the model must be specialized for their values, so {lost}; remove them "
-                f"from {option}\n{error}",
+                f"{file.name}: {', '.join(needed)}: the model must be specialized for their values, so {consequence}; "
+                f"remove them from {option}\n{error}",
                 error.problems,
             ) from error
         raise UnsupportedError(str(error), error.problems) from error
@@ -74,11 +74,11 @@ def derived_program(
         case TrainStep():
             derived = build_training_step(program, transform, output_names[0])
 
-    def read_for(known: Mapping[str, Sequence[int]]) -> Program:
-        known_input_shapes = {info.name: known[info.name] for info in names.inputs if info.name in known}
+    def reimport(sizes: Mapping[str, Sequence[int]]) -> Program:
+        known_input_shapes = {info.name: sizes[info.name] for info in names.inputs if info.name in sizes}
         return derived_program(source, transform, {**(input_shapes or {}), **known_input_shapes}, input_values)
 
-    return replace(_expand_if_dynamic(derived), read_for=read_for)
+    return replace(_expand_if_dynamic(derived), reimport=reimport)
 
 
 def _select_targets(

@@ -28,7 +28,7 @@ class ModelNames:
     model: str
     inputs: tuple[TensorInfo, ...]
     weights: tuple[TensorInfo, ...]
-    trained: frozenset[str]
+    trainable: frozenset[str]
     outputs: tuple[str, ...]
     inner: frozenset[str]
     logits: Mapping[str, str]
@@ -36,10 +36,10 @@ class ModelNames:
     @staticmethod
     def of(file: ModelFile) -> ModelNames:
         """Return the names in a model file."""
-        weights, settings = initializers_of(file), non_trainable_of(file)
-        trained = frozenset(w.name for w in weights if _is_float(w) and w.shape and w.name not in settings)
+        weights, non_trainable = initializers_of(file), non_trainable_of(file)
+        trainable = frozenset(w.name for w in weights if _is_float(w) and w.shape and w.name not in non_trainable)
         return ModelNames(
-            file.name, inputs_of(file), weights, trained, outputs_of(file), inner_tensors_of(file), logits_of(file)
+            file.name, inputs_of(file), weights, trainable, outputs_of(file), inner_tensors_of(file), logits_of(file)
         )
 
     def select(self, wrt: Sequence[str]) -> tuple[TensorInfo, ...]:
@@ -58,7 +58,7 @@ class ModelNames:
                 selected.add(name)
                 continue
             matches = (
-                self.trained
+                self.trainable
                 if name == WEIGHTS
                 else {n for n, i in info_by_name.items() if _is_float(i) and fnmatchcase(n, name)}
             )
@@ -87,12 +87,12 @@ class ModelNames:
             hint = f" (did you mean '{close[0]}'?)" if close else ""
             raise DlcError(f"{self.model}: no output is named '{name}'{hint}; the outputs are {format_names(self.outputs)}")
 
-    def _missing_reason(self, name: str, every: Iterable[str]) -> str:
+    def _missing_reason(self, name: str, candidates: Iterable[str]) -> str:
         if name in self.inner:
             return "it is the output of a node; expected an input or initializer"
         if name == WEIGHTS:
             return "the model has no float initializers of rank 1 or more"
-        close = get_close_matches(name, every, 1)
+        close = get_close_matches(name, candidates, 1)
         return "no input or weight has this name" + (f" (did you mean '{close[0]}'?)" if close else "")
 
     def _float_names(self) -> str:

@@ -77,8 +77,8 @@ def build_training_step(program: Program, step: TrainStep, output: str) -> Progr
     entry.add_input(TARGETS[step.loss], _target_type(program.name, step.loss, info))
     entry.add_input(LEARNING_RATE, _type_of(rate), rate)
     entry.add_inputs(program, defaults=True)
-    first = make_optimizer(step, step.rate).init(dict(program.defaults))
-    state = {name: np.asarray(array) for name, array in _flatten_state(first).items()}
+    initial_state = make_optimizer(step, step.rate).init(dict(program.defaults))
+    state = {name: np.asarray(array) for name, array in _flatten_state(initial_state).items()}
     for name, array in state.items():
         entry.add_input(name, _type_of(array), array)
     tracers = {name: Tracer(trace, value) for name, value in entry.arguments.items()}
@@ -90,7 +90,7 @@ def build_training_step(program: Program, step: TrainStep, output: str) -> Progr
 
         params = {name: tracers[name] for name in weights}
         loss, gradient = value_and_grad(loss_of)(params)
-        current_state = _unflatten_state(first, [tracers[name] for name in state])
+        current_state = _unflatten_state(initial_state, [tracers[name] for name in state])
         updates, new_state = make_optimizer(step, tracers[LEARNING_RATE]).update(gradient, current_state, params)
         updated = {**optim.apply_updates(params, updates), **_flatten_state(new_state)}
     entry.add_outputs([(LOSS, loss.value), *((name, updated[name].value) for name in (*weights, *state))])

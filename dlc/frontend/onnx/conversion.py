@@ -89,7 +89,7 @@ class GraphConversion:
         try:
             definition = self._converter(node, inputs)
             if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
-                # An input without a known type: errors that follow from it are not the model's.
+                # The type of an input is unknown because of an earlier problem: do not report consequential errors.
                 results: Sequence[ImportedValue | None] | None = None
                 self._check_subgraphs(node)
             elif isinstance(definition, FunctionProto):
@@ -177,18 +177,18 @@ class GraphConversion:
     def _attempt(
         self, owner: NodeProto, graph: GraphProto, inputs: Sequence[ImportedValue], emit: Emitter
     ) -> tuple[list[ImportedValue], list[Problem]]:
-        """Inline a subgraph tentatively: return its results, or none and the problems found, which are not recorded."""
+        """Inline a subgraph tentatively: return its results, or an empty list and the problems, which are not recorded."""
         results: list[ImportedValue] = []
-        with self.diagnostics.collected() as found:
+        with self.diagnostics.collected() as problems:
             try:
                 results = self._subgraph(owner, graph, inputs, emit)
             except AlreadyReported:
                 # The unsupported value may be one captured from an enclosing graph.
-                if not found:
+                if not problems:
                     raise
             except ModelError as error:
                 self._report(describe(owner), NodeProblem("shape", str(error)))
-        return ([] if found else results), found
+        return ([] if problems else results), problems
 
     def _check_subgraphs(self, owner: NodeProto) -> None:
         """Record the unsupported operators inside an unsupported node."""
@@ -204,7 +204,10 @@ class GraphConversion:
         inline, attempt = partial(self._subgraph, proto), partial(self._attempt, proto)
         report, graphs = self.diagnostics.problems.extend, self.scope.graphs
         node = OnnxNode(proto, self.scope.opset, inputs, self.emit, self.tensors, inline, attempt, report, graphs)
-        with self.emit.build.at(location(label((*self.scope.owners, proto)[0]))), translate_errors(node.description, inputs):
+        with (
+            self.emit.build.at_location(location(label((*self.scope.owners, proto)[0]))),
+            translate_errors(node.description, inputs),
+        ):
             definition = converter(node)
         results = [definition] if isinstance(definition, ImportedValue) else list(definition)
         for k in string_outputs(proto, self.scope.opset, inputs) if proto.domain in ONNX_DOMAINS else ():
@@ -221,8 +224,8 @@ class GraphConversion:
         return results
 
     def _report(self, where: str, problem: NodeProblem) -> None:
-        if problem.kind == "shape" and (taken := self.emit.assumptions):
+        if problem.kind == "shape" and (assumptions := self.emit.assumptions):
             # The shapes may be valid for sizes that violate the assumptions.
-            message = f"{problem.message}, where {' and '.join(taken[:3])}; give the model's input shapes"
+            message = f"{problem.message}, where {' and '.join(assumptions[:3])}; give the model's input shapes"
             problem = NodeProblem("value", message, problem.unknown)
         self.diagnostics.report(where, problem, self.scope.owners)

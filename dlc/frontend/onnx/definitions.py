@@ -29,14 +29,14 @@ class OperatorDefinitions:
         if node.domain not in ONNX_DOMAINS:
             return self._other_domain_definition(node, opset, inputs)
         entries = OPERATORS.get(node.op_type, [])
-        known = min(max(opset, FIRST_OPSET), LAST_OPSET)
+        supported_opset = min(max(opset, FIRST_OPSET), LAST_OPSET)
         if opset > LAST_OPSET and schema_version(node, opset) != schema_version(node, LAST_OPSET):
             raise NodeProblem("opset", f"its definition changed after opset {LAST_OPSET}, the model has {opset}")
         for entry in entries:
-            if entry.since <= known <= entry.until:
+            if entry.since <= supported_opset <= entry.until:
                 return entry.convert
-        if has_body(node.op_type, known):
-            function = _function_body(node, {"": known}, inputs)
+        if has_body(node.op_type, supported_opset):
+            function = _function_body(node, {"": supported_opset}, inputs)
             if function is not None:
                 return function
         if not entries:
@@ -47,7 +47,7 @@ class OperatorDefinitions:
     def _other_domain_definition(
         self, node: NodeProto, opset: int, inputs: Sequence[ImportedValue | None]
     ) -> Converter | FunctionProto:
-        """Return the definition of a node of another domain."""
+        """Return the definition of a node whose domain is not the standard one."""
         if (function := self.functions.get(function_key(node))) is not None:
             return function
         if (entries := OTHER_OPERATORS.get(node.domain, {}).get(node.op_type)) is not None:
@@ -56,8 +56,8 @@ class OperatorDefinitions:
         versions = {"": opset, node.domain: version}
         function = _function_body(node, versions, inputs) if has_body(node.op_type, version, node.domain) else None
         if function is None:
-            known = ", except for other operators" if node.domain in OTHER_OPERATORS else ""
-            raise NodeProblem("operator", f"domain '{node.domain}' is not supported{known}")
+            exception = ", except for other operators" if node.domain in OTHER_OPERATORS else ""
+            raise NodeProblem("operator", f"domain '{node.domain}' is not supported{exception}")
         return function
 
 

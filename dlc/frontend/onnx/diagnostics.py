@@ -40,16 +40,16 @@ class Diagnostics:
         where = " > ".join((*map(describe, owners), where))
         names = self.dependencies.of(v.ssa for v in problem.unknown if v.ssa is not None)
         relevant_inputs = [i for i in self.inputs if i.name in names]
-        large = next((i for i in relevant_inputs if not can_specialize_on(i)), None)
+        large_input = next((i for i in relevant_inputs if not can_specialize_on(i)), None)
         are_dynamic = not all(is_static(i.shape) and not is_call_dependent(i) for i in self.inputs)
         message = problem.message
-        if large is not None and not are_dynamic:
+        if large_input is not None and not are_dynamic:
             message += (
-                f" (it depends on input {large}; a model can be specialized for input values of at most"
-                f" {max_specialized_elements(large)} elements)"
+                f" (it depends on input {large_input}; a model can be specialized for input values of at most"
+                f" {max_specialized_elements(large_input)} elements)"
             )
-        # With symbolic sizes only a call determines which inputs are large; a problem in a branch of an `If` may disappear too.
-        inputs = tuple(i.name for i in relevant_inputs) if large is None else ()
+        # With symbolic sizes, a call determines which inputs are large and may remove the `If` branch with the problem.
+        inputs = tuple(i.name for i in relevant_inputs) if large_input is None else ()
         needs_specialization = problem.kind == "value" and (are_dynamic or bool(inputs))
         self.problems.append(Problem(where, problem.kind, message, inputs, needs_specialization))
 
@@ -63,7 +63,7 @@ class Diagnostics:
             self.problems = recorded
 
     def placeholder(self, name: str, info: ValueInfoProto | None, depends_on: Sequence[str]) -> ImportedValue | None:
-        """Return a placeholder of the type that `info` declares; None if it declares none.
+        """Return a placeholder of the type that `info` declares; None if it lacks a type.
 
         `depends_on` are the inputs that the value depends on.
         """

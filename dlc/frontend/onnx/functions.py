@@ -178,10 +178,10 @@ def _instantiate_node(node: NodeProto, actual: Mapping[str, AttributeProto], omi
         if not attribute.ref_attr_name:
             attributes.append(_map_subgraph_nodes(attribute, lambda inner: _instantiate_node(inner, actual, omitted)))
         elif attribute.ref_attr_name in actual:
-            actual_name = AttributeProto()
-            actual_name.CopyFrom(actual[attribute.ref_attr_name])
-            actual_name.name = attribute.name
-            attributes.append(actual_name)
+            instance = AttributeProto()
+            instance.CopyFrom(actual[attribute.ref_attr_name])
+            instance.name = attribute.name
+            attributes.append(instance)
     del result.attribute[:]
     result.attribute.extend(attributes)
     return result

@@ -34,45 +34,47 @@ class ModelFile:
 
     @property
     def stem(self) -> str:
-        """The name of its programs."""
+        """The file name without its extension, which names the programs of the model."""
         return Path(self.name).stem
 
 
-# The operator that also reads a tensor outside of its inputs: the one that it differentiates.
+# This operator also reads a tensor that is not among its inputs: the tensor `y` that it differentiates.
 _GRADIENT = "ai.onnx.preview.training", "Gradient"
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
 
 
-def load(source: ModelSource, *, whole: bool = True) -> ModelFile:
+def load(source: ModelSource, *, with_large_tensors: bool = True) -> ModelFile:
     """Return the model of a path, of the bytes of a file, or of a ModelProto; raises ModelError for anything else.
 
-    Unless `whole`, large tensors of files are not parsed but referenced in `content`.
+    Unless `with_large_tensors`, large tensors of files are not parsed but referenced in `content`.
     """
     if isinstance(source, ModelFile):
         return source
     if isinstance(source, ModelProto):
         return _require_graph(ModelFile(source, None, source.graph.name or "model"))
     if isinstance(source, bytes):
-        return replace(load(_parse(source, "model", whole=whole)), content=None if whole else source)
+        return replace(
+            load(_parse(source, "model", with_large_tensors=with_large_tensors)), content=None if with_large_tensors else source
+        )
     path = Path(source)
     try:
         content = open_content(path)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    proto = _parse(content, str(path), whole=whole)
-    return _require_graph(ModelFile(proto, path.parent, str(path), None if whole else content))
+    proto = _parse(content, str(path), with_large_tensors=with_large_tensors)
+    return _require_graph(ModelFile(proto, path.parent, str(path), None if with_large_tensors else content))
 
 
-def _parse(content: Content, name: str, *, whole: bool) -> ModelProto:
-    proto, data = ModelProto(), read_all(content) if whole else without_large_tensors(content)
+def _parse(content: Content, name: str, *, with_large_tensors: bool) -> ModelProto:
+    proto, data = ModelProto(), read_all(content) if with_large_tensors else without_large_tensors(content)
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        what = describe_format(data) or f"or a truncated one ({len(data)} bytes)"
-        raise ModelError(f"{name}: not an ONNX model, {what}") from error
-    if not proto.HasField("graph") and (what := describe_format(data)) is not None:
-        raise ModelError(f"{name}: not an ONNX model, {what}")
+        format_text = describe_format(data) or f"or a truncated one ({len(data)} bytes)"
+        raise ModelError(f"{name}: not an ONNX model, {format_text}") from error
+    if not proto.HasField("graph") and (format_text := describe_format(data)) is not None:
+        raise ModelError(f"{name}: not an ONNX model, {format_text}")
     if (invalid := next(_invalid_strings(proto), None)) is not None:
         raise ModelError(f"{name}: damaged: {invalid!r} is not valid UTF-8")
     return proto
@@ -108,8 +110,8 @@ def describe(node: NodeProto) -> str:
     return f"node '{label(node)}' ({node.op_type})"
 
 
-def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodeProto]:
-    """Return the nodes in topological order; names in `outside` are defined by the enclosing graphs.
+def sorted_nodes(graph: GraphProto, outer_names: Container[str] = ()) -> list[NodeProto]:
+    """Return the nodes in topological order; names in `outer_names` are defined by the enclosing graphs.
 
     Raises ModelError for a name with two producers, a name without a producer, or a cycle.
     """
@@ -132,7 +134,7 @@ def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodePr
                 stack.pop()
                 continue
             if name not in producers:
-                if name in outside:
+                if name in outer_names:
                     continue
                 raise ModelError(f"{describe(nodes[k])}: reads '{name}', which nothing produces")
             producer = producers[name]
@@ -145,7 +147,7 @@ def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodePr
             finished[producer] = False
             stack.append((producer, iter(list(names_read(nodes[producer])))))
     for output in graph.output:
-        if output.name not in producers and output.name not in outside:
+        if output.name not in producers and output.name not in outer_names:
             raise ModelError(f"output '{output.name}': nothing produces it")
     return order
 
@@ -189,21 +191,21 @@ def names_read(node: NodeProto) -> Iterator[str]:
 
 
 def subgraph_between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output: str) -> GraphProto:
-    """Return the function that nodes of these graphs compute from `inputs` to `output`: the nodes on paths between them.
+    """Return the subgraph that computes `output` from `inputs`: the nodes of `graphs` on paths between them.
 
     Values that depend on no input are captured.
     """
     producers = {name: node for nodes in graphs for node in nodes for name in node.output if name}
     # Whether a name depends on an input; producers are visited before their consumers.
     depends: dict[str, bool] = dict.fromkeys(inputs, True)
-    found: list[NodeProto] = []
+    path_nodes: list[NodeProto] = []
     stack, visited = [output], set[str]()
     while stack:
         name = stack[-1]
         node = producers.get(name)
         # Equal names in different graphs may form a cycle, which is traversed once.
-        seen = name in depends or name in visited
-        pending = [] if node is None or seen else [n for n in names_read(node) if n not in depends]
+        is_visited = name in depends or name in visited
+        pending = [] if node is None or is_visited else [n for n in names_read(node) if n not in depends]
         visited.add(name)
         stack.extend(pending)
         if pending:
@@ -212,11 +214,11 @@ def subgraph_between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str
         if name not in depends:
             is_dependent = node is not None and any(depends.get(n) for n in names_read(node))
             if node is not None:
-                found += [node] * is_dependent
+                path_nodes += [node] * is_dependent
                 depends.update(dict.fromkeys((n for n in node.output if n and n not in depends), is_dependent))
             depends[name] = is_dependent
     return GraphProto(
-        node=found,
+        node=path_nodes,
         input=[ValueInfoProto(name=name) for name in inputs],
         output=[ValueInfoProto(name=output)],
     )

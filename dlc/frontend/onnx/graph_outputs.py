@@ -18,7 +18,7 @@ from dlc.value_types import OBJECT_DTYPE, AbsentType, DictType, FixedListType, R
 
 
 def string_outputs(node: NodeProto, opset: int, inputs: Sequence[ImportedValue | None]) -> frozenset[int]:
-    """Return which outputs of a standard ONNX operator are strings, by the type variables that they share with string inputs.
+    """Return the indices of the string outputs of an ONNX operator: they share a type variable with a string input.
 
     Raises NodeProblem for an operator that does not accept strings.
     """
@@ -78,7 +78,7 @@ def _tensors(name: str, value: ImportedValue) -> Iterator[tuple[str, ImportedVal
             yield name, value.rows
         case MapValue():
             yield from zip(
-                DictType(_tensor_type(value.keys), _tensor_type(value.values)).parts(name),
+                DictType(_tensor_type(value.keys), _tensor_type(value.values)).vector_types(name),
                 (value.keys, value.values),
                 strict=True,
             )

@@ -68,13 +68,13 @@ def import_model(
     Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
     problem) for unsupported features; SpecializationRequiredError if specifying shapes or values of inputs may help.
     """
-    model = load(source, whole=False)
+    model = load(source, with_large_tensors=False)
     importer = _Importer(model, input_shapes or {}, input_values or {}, extra_outputs, parameters)
     imported = importer.run()
     if importer.diagnostics.problems:
-        given = bool(importer.input_shapes)
+        has_input_shapes = bool(importer.input_shapes)
         raise unsupported_model_error(
-            importer.model.name, importer.diagnostics.problems, imported.inputs, imported.outputs, given
+            importer.model.name, importer.diagnostics.problems, imported.inputs, imported.outputs, has_input_shapes
         )
     return imported
 
@@ -84,7 +84,7 @@ def check_model(source: ModelSource, input_shapes: ShapeSpecs | None = None) -> 
 
     Raises ModelError for a malformed file.
     """
-    importer = _Importer(load(source, whole=False), input_shapes or {}, {}, ())
+    importer = _Importer(load(source, with_large_tensors=False), input_shapes or {}, {}, ())
     importer.run()
     return importer.diagnostics.problems
 
@@ -131,8 +131,10 @@ class _Importer:
     def _input(self, info: TensorInfo, arguments: ProgramArguments) -> ImportedValue | None:
         """Add a graph input as arguments of the program; return None if its structure is known at run time only."""
         if is_call_dependent(info):
-            what = "presence" if isinstance(value_type_of(info), OptionalType) else "length"
-            self.diagnostics.report(f"input '{info.name}'", NodeProblem("value", f"its {what} is known at run time only"))
+            unknown_property = "presence" if isinstance(value_type_of(info), OptionalType) else "length"
+            self.diagnostics.report(
+                f"input '{info.name}'", NodeProblem("value", f"its {unknown_property} is known at run time only")
+            )
             return None
         return arguments.of(info.name, value_type_of(info), [info.name])
 
@@ -148,8 +150,8 @@ class _Importer:
         opset = self.conversion.scope.opset
         if not opset and any(n.domain in ONNX_DOMAINS for n in self.graph.node):
             raise ModelError(f"{self.model.name}: opset_import does not contain the standard ONNX domain")
-        own = (n for n in all_nodes(self.graph) if n.domain in ONNX_DOMAINS)
-        if 0 < opset < FIRST_OPSET and any(schema_version(n, opset) != schema_version(n, FIRST_OPSET) for n in own):
+        standard_nodes = (n for n in all_nodes(self.graph) if n.domain in ONNX_DOMAINS)
+        if 0 < opset < FIRST_OPSET and any(schema_version(n, opset) != schema_version(n, FIRST_OPSET) for n in standard_nodes):
             message = f"opset {opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.diagnostics.problems.append(Problem("model", "opset", message))
         if opset > max(LAST_OPSET, onnx.defs.onnx_opset_version()):

@@ -14,9 +14,9 @@ from dlc.ir import Operation, SSAValue
 
 
 def max_specialized_elements(info: TensorInfo) -> int:
-    """Return up to how many elements an input may have for a model to be specialized to its value.
+    """Return the largest number of elements of an input whose value a model may be specialized to.
 
-    Floats are scales and bounds, of which there are few, or else data, which changes from call to call.
+    Small float inputs are scales and bounds; larger ones are data that changes from call to call.
     """
     return MAX_FOLDED_ELEMENTS if info.dtype.kind in "iub" else MAX_LITERAL_ELEMENTS
 
@@ -38,15 +38,15 @@ class InputDependencies:
 
     def of(self, values: Iterable[SSAValue]) -> frozenset[str]:
         """Return the inputs that any of the values depends on; loop-carried values depend on none."""
-        found: set[str] = set()
-        pending, seen = list(values), set[SSAValue]()
+        names: set[str] = set()
+        pending, visited = list(values), set[SSAValue]()
         while pending:
             value = pending.pop()
-            if value in seen:
+            if value in visited:
                 continue
-            seen.add(value)
+            visited.add(value)
             if value in self._inputs:
-                found |= self._inputs[value]
+                names |= self._inputs[value]
             elif isinstance(value.owner, Operation):
                 pending.extend(operand for op in value.owner.walk() for operand in op.operands)
-        return frozenset(found)
+        return frozenset(names)

@@ -1,4 +1,4 @@
-"""Strip large tensors from model files before protobuf parses them; they are read from their position in the file.
+"""Strip large tensors from model files before protobuf parses them; they are later read directly from the file.
 
 protobuf copies the data of a message twice, which is expensive for hundreds of megabytes of weights.
 """
@@ -58,7 +58,7 @@ class _BlockReader:
 def without_large_tensors(content: Content) -> bytes:
     """Return a serialized model with each large `raw_data` replaced by external data at `OWN_FILE_LOCATION`.
 
-    Returns other contents unchanged, for protobuf to reject.
+    Malformed contents are returned unchanged, for protobuf to reject.
     """
     try:
         data = _BlockReader(content) if isinstance(content, MappedFile) else memoryview(content)
@@ -68,10 +68,10 @@ def without_large_tensors(content: Content) -> bytes:
 
 
 def _strip(data: memoryview | _BlockReader, position: int, end: int, message: Any) -> list[bytes | memoryview]:
-    """Return the pieces of the message in a range of offsets. Raises IndexError or ValueError if it is malformed."""
-    pieces: list[bytes | memoryview] = []
+    """Return the message in a range of offsets as a list of chunks. Raises IndexError or ValueError if it is malformed."""
+    chunks: list[bytes | memoryview] = []
     # The last occurrence of a field wins: the location of `raw_data` is appended after all other fields.
-    where = b""
+    external_data = b""
     copied_end, fields = position, message.fields_by_number
     while position < end:
         start = position
@@ -89,18 +89,18 @@ def _strip(data: memoryview | _BlockReader, position: int, end: int, message: An
             if position + size > end:
                 raise ValueError("a field goes beyond its message")
             if field == _RAW:
-                pieces.append(data[copied_end:start])
-                copied_end, where = position + size, _external_data_fields(position, size)
+                chunks.append(data[copied_end:start])
+                copied_end, external_data = position + size, _external_data_fields(position, size)
             elif field is not None and field.message_type is not None:
                 inner = _strip(data, position, position + size, field.message_type)
-                pieces += [data[copied_end:start], _encode_varint(tag), _encode_varint(sum(map(len, inner))), *inner]
+                chunks += [data[copied_end:start], _encode_varint(tag), _encode_varint(sum(map(len, inner))), *inner]
                 copied_end = position + size
             position += size
         else:
-            raise ValueError(f"no field is written as {wire}")
+            raise ValueError(f"unknown wire type {wire}")
     if position > end:
         raise ValueError("a field goes beyond its message")
-    return [*pieces, data[copied_end:end], where]
+    return [*chunks, data[copied_end:end], external_data]
 
 
 def _external_data_fields(offset: int, size: int) -> bytes:

@@ -75,11 +75,11 @@ class OnnxNode(OperatorInputs):
         """Return whether the model uses this output."""
         return output < len(self.proto.output) and bool(self.proto.output[output])
 
-    def number(self, k: int, what: str) -> Any:
+    def number(self, k: int, value_name: str) -> Any:
         """Return the only element of a known input as a Python number."""
-        array = self.known(k, what)
+        array = self.known(k, value_name)
         if array.size != 1:
-            raise ModelError(f"{self.description}: its {what} must have one element, got {array.size}")
+            raise ModelError(f"{self.description}: its {value_name} must have one element, got {array.size}")
         return array.reshape(()).item()
 
     # Attributes
@@ -141,7 +141,7 @@ class OnnxNode(OperatorInputs):
         return self._attribute(name, AttributeProto.GRAPH, None)
 
     def subgraph_between(self, inputs: Sequence[str], output: str) -> GraphProto:
-        """Return the function from some tensors to another one that nodes of the enclosing graphs compute."""
+        """Return the subgraph of the enclosing graphs that computes `output` from `inputs`."""
         return subgraph_between(self._graphs, inputs, output)
 
     def _attribute(self, name: str, kind: Any, default: Any) -> Any:

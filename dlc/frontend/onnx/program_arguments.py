@@ -29,10 +29,13 @@ class ProgramArguments:
         """Add the arguments that represent a value of a type; `dependencies` are the inputs that the value depends on."""
         match value_type:
             case FixedListType():
-                return SequenceValue(self.of(f"{name}[{k}]", component, ()) for k, component in enumerate(value_type.parts))
+                return SequenceValue(
+                    self.of(f"{name}[{k}]", type_of_element, ()) for k, type_of_element in enumerate(value_type.parts)
+                )
             case DictType():
                 keys, values = (
-                    self.of(component, component_name, ()) for component, component_name in value_type.parts(name).items()
+                    self.of(component, component_type, ())
+                    for component, component_type in value_type.vector_types(name).items()
                 )
                 return MapValue(keys, values)
             case TensorValueType(shape=tuple(shape)):

@@ -56,10 +56,12 @@ def _non_tensor_input(value: ValueInfoProto, input_shapes: ShapeSpecs, report: R
     except NodeProblem as problem:
         report(where, problem)
         return TensorInfo(value.name, (), np.dtype(np.float32))
-    spec = value.name in input_shapes
+    has_shape_spec = value.name in input_shapes
     return value_info(
         value.name,
-        specialize_value_type(value_type, cast("ValueShapes", input_shapes[value.name]), where) if spec else value_type,
+        specialize_value_type(value_type, cast("ValueShapes", input_shapes[value.name]), where)
+        if has_shape_spec
+        else value_type,
     )
 
 
@@ -115,12 +117,12 @@ def sizes_of(name: str, tensor: TypeProto.Tensor) -> Iterator[Size]:
             raise ModelError(f"'{name}': negative size {dim.dim_value} in axis {k}")
         elif dim.dim_param.strip(" ?"):
             size = dims.parse(dim.dim_param)
-            named = isinstance(size, Dim) and size.symbols() == {dim.dim_param}
-            yield Dim.symbol(identifier(dim.dim_param)) if named else size
+            is_symbol = isinstance(size, Dim) and size.symbols() == {dim.dim_param}
+            yield Dim.symbol(identifier(dim.dim_param)) if is_symbol else size
         else:
             yield _unnamed_symbol(name, k)
 
 
 def _unnamed_symbol(name: str, axis: int) -> Size:
-    # Each unnamed dimension, also one named "?", is a symbol of its own.
+    # Each unnamed dimension, also one named "?", gets a separate symbol.
     return Dim.symbol(f"{identifier(name)}_{axis}")

@@ -17,20 +17,20 @@ _NON_TRAINABLE_INPUTS = {
 
 def initializers_of(file: ModelFile) -> tuple[TensorInfo, ...]:
     """Return the initializers of the graph that have a NumPy dtype."""
-    found: list[TensorInfo] = []
+    infos: list[TensorInfo] = []
     for tensor in file.proto.graph.initializer:
         try:
-            found.append(TensorInfo(tensor.name, tuple(tensor.dims), dtype_of(tensor.data_type)))
+            infos.append(TensorInfo(tensor.name, tuple(tensor.dims), dtype_of(tensor.data_type)))
         except NodeProblem:
             # The importer reports it as unsupported.
             continue
-    return tuple(found)
+    return tuple(infos)
 
 
 def inputs_of(file: ModelFile) -> tuple[TensorInfo, ...]:
     """Return the inputs that a caller passes, as the file declares them."""
-    known = {tensor.name for tensor in file.proto.graph.initializer}
-    return signature([i for i in file.proto.graph.input if i.name not in known], {}, lambda where, problem: None)
+    initializer_names = {tensor.name for tensor in file.proto.graph.initializer}
+    return signature([i for i in file.proto.graph.input if i.name not in initializer_names], {}, lambda where, problem: None)
 
 
 def outputs_of(file: ModelFile) -> tuple[str, ...]:

@@ -48,15 +48,15 @@ _MAX_DENSE_ELEMENTS = 1 << 28
 def dtype_of(data_type: int) -> np.dtype[Any]:
     """Return the NumPy dtype of an ONNX tensor type; raises NodeProblem for an unsupported one."""
     if data_type not in _DTYPES:
-        known = data_type in TensorProto.DataType.values()
-        name = TensorProto.DataType.Name(TensorProto.DataType.ValueType(data_type)).lower() if known else str(data_type)
+        is_valid = data_type in TensorProto.DataType.values()
+        name = TensorProto.DataType.Name(TensorProto.DataType.ValueType(data_type)).lower() if is_valid else str(data_type)
         raise NodeProblem("dtype", f"tensors of type {name} are not supported")
     return _DTYPES[data_type]
 
 
 def data_type_of(dtype: np.dtype[Any]) -> int:
     """Return the ONNX tensor type of a NumPy dtype."""
-    return next(data_type for data_type, known in _DTYPES.items() if known == dtype)
+    return next(data_type for data_type, known_dtype in _DTYPES.items() if known_dtype == dtype)
 
 
 class TensorReader:
@@ -123,7 +123,7 @@ class TensorReader:
         for column, size in zip(rows.T, sizes, strict=True):
             linear = linear * size + column
         if np.unique(linear).size < linear.size:
-            raise ModelError(f"{where}: several values at one index")
+            raise ModelError(f"{where}: duplicate indices")
         dense = np.zeros(math.prod(shape), values.dtype)
         dense[linear] = values
         return _reshape(dense, shape, where)
@@ -149,7 +149,7 @@ class TensorReader:
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, where: str) -> Array:
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
-        source, stays = self._source(location, where)
+        source, is_cached = self._source(location, where)
         try:
             offset = int(entries.get("offset", "0"))
             length = int(entries.get("length", str(count * dtype.itemsize)))
@@ -158,14 +158,14 @@ class TensorReader:
         _require_size(where, tensor, count * dtype.itemsize, length, "bytes")
         if offset < 0 or length < 0 or offset + length > source.size:
             end = offset + length
-            raise ModelError(f"{where}: external data wants bytes {offset} to {end} of '{location}', which has {source.size}")
+            raise ModelError(f"{where}: external data needs bytes {offset} to {end} of '{location}', which has {source.size}")
         flat = source[offset : offset + length].view(dtype)
         if backing_file(flat) is not None:
-            return flat if stays else copy_to_memory(flat)
+            return flat if is_cached else copy_to_memory(flat)
         # A copy, because the slice would keep the whole file in memory, and programs need aligned data.
-        own = aligned_empty(flat.shape, dtype)
-        own[...] = flat
-        return own
+        copy = aligned_empty(flat.shape, dtype)
+        copy[...] = flat
+        return copy
 
     def _source(self, location: str, where: str) -> tuple[Array, bool]:
         """Return the contents of the file at a location, and whether it stays open. Raises ModelError if it cannot be read."""
@@ -179,28 +179,28 @@ class TensorReader:
         except OSError as error:
             raise ModelError(f"{where}: external data '{location}' cannot be read: {error.strerror}") from error
         self._files[path] = None
-        stays = len(self._open) < MAX_OPEN_FILES
-        if stays:
+        is_cached = len(self._open) < MAX_OPEN_FILES
+        if is_cached:
             self._open[path] = source
-        return source, stays
+        return source, is_cached
 
     def _path(self, location: str, where: str) -> Path:
         if self.folder is None:
             raise ModelError(f"{where}: its data is in the file '{location}'; give the model's path instead of its bytes")
         folder = self.folder.resolve()
         if "\0" in location:
-            raise ModelError(f"{where}: external data {location!r} is no file in the model's folder {folder}")
+            raise ModelError(f"{where}: external data {location!r} is not a file in the model's folder {folder}")
         try:
             path = (folder / location).resolve()
-            there = path.is_file()
+            is_file = path.is_file()
         except (OSError, RuntimeError) as error:  # RuntimeError is a loop of links
             reason = error.strerror if isinstance(error, OSError) else error
             raise ModelError(f"{where}: external data {location!r} in the model's folder: {reason}") from error
         # Resolved on both sides: neither `..`, an absolute path nor a link may lead out of the folder.
         if not location or not path.is_relative_to(folder):
             raise ModelError(f"{where}: external data '{location}' is outside the model's folder {folder}")
-        if not there:
-            raise ModelError(f"{where}: external data '{location}' is no file in the model's folder {folder}")
+        if not is_file:
+            raise ModelError(f"{where}: external data '{location}' is not a file in the model's folder {folder}")
         return path
 
 
@@ -220,8 +220,8 @@ def _typed_data(tensor: TensorProto, dtype: np.dtype[Any], count: int, where: st
     if dtype.itemsize <= 2 and dtype.kind not in "iub":
         # ONNX stores their bit patterns.
         return np.asarray(field, np.int32).astype(f"u{dtype.itemsize}").view(dtype)
-    wide = np.asarray(field, np.int32) if field is tensor.int32_data else np.asarray(field, dtype)
-    return wide.astype(dtype, copy=False)
+    values = np.asarray(field, np.int32) if field is tensor.int32_data else np.asarray(field, dtype)
+    return values.astype(dtype, copy=False)
 
 
 def decode_utf8(data: bytes | str, where: str) -> str:

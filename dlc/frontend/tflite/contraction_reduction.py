@@ -61,8 +61,8 @@ for _kind, _op in _REDUCTIONS.items():
 def arg_extremum(node: TfliteNode) -> ImportedValue:
     op = dl.ArgmaxOp if node.operator.kind == "ARG_MAX" else dl.ArgminOp
     x = node[0]
-    found = node.emit(op, x, axis=node.axis(node.number(1, "axis"), x.rank), keepdims=False)
-    return node.emit.cast(found, node.element())
+    indices = node.emit(op, x, axis=node.axis(node.number(1, "axis"), x.rank), keepdims=False)
+    return node.emit.cast(indices, node.element())
 
 
 @table("CUMSUM", options="exclusive.bool reverse.bool")

@@ -22,8 +22,8 @@ def while_(node: TfliteNode) -> Sequence[ImportedValue]:
         next_states = node.inline(body, arguments, inner)
         return [*node.inline(condition, next_states, inner), *next_states]
 
-    (begin,) = node.inline(condition, states, node.emit)
-    return node.emit.while_(begin, states, step)
+    (first_condition,) = node.inline(condition, states, node.emit)
+    return node.emit.while_(first_condition, states, step)
 
 
 @table("IF", options="then.i32 otherwise.i32")
@@ -33,12 +33,12 @@ def if_(node: TfliteNode) -> Sequence[ImportedValue]:
     then, otherwise = node.integer("then"), node.integer("otherwise")
     if condition.known is not None:
         return node.inline(then if condition.known.all() else otherwise, arguments, node.emit)
-    (first, types), (second, others) = (_branch(node, subgraph, arguments) for subgraph in (then, otherwise))
-    if types != others:
+    (then_block, types), (else_block, else_types) = (_branch(node, subgraph, arguments) for subgraph in (then, otherwise))
+    if types != else_types:
         raise NodeProblem(
-            "shape", f"its branches return different types: {', '.join(map(str, types))} and {', '.join(map(str, others))}"
+            "shape", f"its branches return different types: {', '.join(map(str, types))} and {', '.join(map(str, else_types))}"
         )
-    return node.emit.if_(condition, first, second, types)
+    return node.emit.if_(condition, then_block, else_block, types)
 
 
 def _branch(node: TfliteNode, subgraph: int, arguments: Sequence[ImportedValue]) -> tuple[Block, list[Tensor]]:

@@ -34,7 +34,7 @@ def _per_axis(node: TfliteNode, name: str, axes: str = "hw") -> tuple[int, ...]:
 def _pads(
     node: TfliteNode, sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding before and after each spatial axis; SAME gives ⌈size / stride⌉ windows, with an odd element after."""
+    """Return the padding before and after each spatial axis; SAME gives ⌈size / stride⌉ windows."""
     if node.integer("padding") == _VALID:
         return (0,) * len(kernel), (0,) * len(kernel)
     total: list[int] = []
@@ -158,9 +158,9 @@ def _average(node: TfliteNode, x: ImportedValue) -> ImportedValue:
         length = size + low[axis] + high[axis] - kernel + 1
         require_axis_length(node.description, length)
         starts = np.arange(0, length, stride) - low[axis]
-        inside = np.minimum(starts + kernel, size) - np.maximum(starts, 0)
-        along = np.maximum(inside, 1).reshape((-1, 1, 1) if axis == 0 else (-1, 1))
-        counts = node.emit(dl.MulOp, counts, node.emit.constant(along, numpy_dtype(x.element_type)))
+        counts_on_axis = np.minimum(starts + kernel, size) - np.maximum(starts, 0)
+        axis_counts = np.maximum(counts_on_axis, 1).reshape((-1, 1, 1) if axis == 0 else (-1, 1))
+        counts = node.emit(dl.MulOp, counts, node.emit.constant(axis_counts, numpy_dtype(x.element_type)))
     return node.emit(dl.MulOp, total, node.emit(dl.DivOp, node.emit.scalar(1, x), counts))
 
 

@@ -56,19 +56,19 @@ def strided_slice(node: TfliteNode) -> ImportedValue:
 
     count, new_axes = len(begins), sum(has_flag("new_axis", k) for k in range(len(begins)))
     has_ellipsis = any(has_flag("ellipsis", k) for k in range(count))
-    between = x.rank - (count - new_axes - has_ellipsis)
-    if between < 0:
+    num_ellipsis_axes = x.rank - (count - new_axes - has_ellipsis)
+    if num_ellipsis_axes < 0:
         raise ModelError(f"{node.description}: {count} slices for a tensor of rank {x.rank}")
     starts: list[Size] = [0] * x.rank
     limits, strides = list(x.shape), [1] * x.rank
-    backward: list[int] = []
+    reversed_axes: list[int] = []
     # The axes of the result: None is a new one.
     result_axes: list[int | None] = []
     axis = 0
     for k in range(count):
         if has_flag("ellipsis", k):
-            result_axes += range(axis, axis + between)
-            axis += between
+            result_axes += range(axis, axis + num_ellipsis_axes)
+            axis += num_ellipsis_axes
             continue
         if has_flag("new_axis", k):
             result_axes.append(None)
@@ -84,15 +84,15 @@ def strided_slice(node: TfliteNode) -> ImportedValue:
             end = last if has_flag("end", k) else _normalized_bound(ends[k], size, *bounds)
             if step < 0:
                 # A backward slice is a forward slice of the reversed axis.
-                backward.append(axis)
+                reversed_axes.append(axis)
                 begin, end = size - 1 - begin, size - 1 - end
-            both = isinstance(begin, int) and isinstance(end, int)
-            starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if both else end, abs(step)
+            are_static = isinstance(begin, int) and isinstance(end, int)
+            starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if are_static else end, abs(step)
             result_axes.append(axis)
         axis += 1
     result_axes += range(axis, x.rank)
-    if backward:
-        x = emit(dl.ReverseOp, x, axes=tuple(backward))
+    if reversed_axes:
+        x = emit(dl.ReverseOp, x, axes=tuple(reversed_axes))
     if (starts, limits, strides) != ([0] * x.rank, list(x.shape), [1] * x.rank):
         x = emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
     return emit.reshape(x, [1 if axis is None else x.shape[axis] for axis in result_axes])
@@ -107,11 +107,11 @@ def _normalized_bound(bound: Size, size: Size, low: Size, high: Size) -> Size:
     return bound
 
 
-def _amounts(node: TfliteNode, k: int, what: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _amounts(node: TfliteNode, k: int, value_name: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the amounts for both ends of each axis."""
-    amounts = node.integers_of(k, what)
+    amounts = node.integers_of(k, value_name)
     if len(amounts) != 2 * axes or min(amounts, default=0) < 0:
-        raise ModelError(f"{node.description}: {what} {list(amounts)} for {axes} axes; expected two sizes each")
+        raise ModelError(f"{node.description}: {value_name} {list(amounts)} for {axes} axes; expected two sizes each")
     return amounts[::2], amounts[1::2]
 
 
@@ -141,11 +141,11 @@ def mirror_pad(node: TfliteNode) -> ImportedValue:
         return emit(dl.PadOp, x, emit.scalar(0, x), low=low, high=high, pad_mode="reflect")
     for axis in range(x.rank):
         size = x.shape[axis]
-        before, after = (
+        low_part, high_part = (
             [emit(dl.ReverseOp, emit.slice(x, axis, *end), axes=(axis,))] if amount else []
             for amount, end in ((low[axis], (0, low[axis])), (high[axis], (size - high[axis], size)))
         )
-        x = emit(dl.ConcatOp, *before, x, *after, axis=axis) if before or after else x
+        x = emit(dl.ConcatOp, *low_part, x, *high_part, axis=axis) if low_part or high_part else x
     return x
 
 
@@ -159,10 +159,10 @@ def gather(node: TfliteNode) -> ImportedValue:
     if not 0 <= batch <= min(axis, indices.rank):
         raise ModelError(f"{node.description}: batch_dims {batch} with axis {axis} and indices of rank {indices.rank}")
     # Move the axes between batch and gathered axis back: [B, …, n, …] → [B, n, …, …] → [B, *I, …, …] → [B, …, *I, …]
-    between, index_rank = axis - batch, indices.rank - batch
+    num_between_axes, index_rank = axis - batch, indices.rank - batch
     axis_first = emit.transpose(x, (*range(batch), axis, *range(batch, axis), *range(axis + 1, x.rank)))
     y = emit(dl.GatherNdOp, axis_first, emit.reshape(indices, (*indices.shape, 1)), batch_dims=batch)
-    between_axes = range(batch + index_rank, batch + index_rank + between)
+    between_axes = range(batch + index_rank, batch + index_rank + num_between_axes)
     return emit.transpose(
         y, (*range(batch), *between_axes, *range(batch, batch + index_rank), *range(between_axes.stop, y.rank))
     )
@@ -233,15 +233,15 @@ def space_to_batch(node: TfliteNode) -> ImportedValue:
     """Pad, then [N, H, W, C] → [b · c · N, H / b, W / c, C] for blocks [b, c]."""
     emit, x, blocks = node.emit, node[0], _batch_blocks(node)
     count = len(blocks)
-    rest = (0,) * (x.rank - 1 - count)
-    low, high = ((0, *amounts, *rest) for amounts in _amounts(node, 2, "paddings", count))
+    unpadded = (0,) * (x.rank - 1 - count)
+    low, high = ((0, *amounts, *unpadded) for amounts in _amounts(node, 2, "paddings", count))
     x = emit(dl.PadOp, x, emit.scalar(_zero(node), x), low=low, high=high, pad_mode="constant")
-    batch, sizes, result_axes = x.shape[0], x.shape[1 : count + 1], x.shape[count + 1 :]
+    batch, sizes, trailing_sizes = x.shape[0], x.shape[1 : count + 1], x.shape[count + 1 :]
     inner = [size // b for size, b in zip(sizes, blocks, strict=True)]
-    split = emit.reshape(x, (batch, *_interleaved(inner, blocks), *result_axes))
+    split = emit.reshape(x, (batch, *_interleaved(inner, blocks), *trailing_sizes))
     order = (*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, split.rank))
     factor = int(np.prod(blocks))
-    return emit.reshape(emit.transpose(split, order), (batch * factor, *inner, *result_axes))
+    return emit.reshape(emit.transpose(split, order), (batch * factor, *inner, *trailing_sizes))
 
 
 @table("BATCH_TO_SPACE_ND")
@@ -250,13 +250,13 @@ def batch_to_space(node: TfliteNode) -> ImportedValue:
     emit, x, blocks = node.emit, node[0], _batch_blocks(node)
     count = len(blocks)
     low, high = _amounts(node, 2, "crops", count)
-    batch, sizes, result_axes = x.shape[0] // int(np.prod(blocks)), x.shape[1 : count + 1], x.shape[count + 1 :]
-    split = emit.reshape(x, (*blocks, batch, *sizes, *result_axes))
+    batch, sizes, trailing_sizes = x.shape[0] // int(np.prod(blocks)), x.shape[1 : count + 1], x.shape[count + 1 :]
+    split = emit.reshape(x, (*blocks, batch, *sizes, *trailing_sizes))
     order = [count, *(a for k in range(count) for a in (count + 1 + k, k)), *range(2 * count + 1, split.rank)]
-    wide = [size * b for size, b in zip(sizes, blocks, strict=True)]
-    y = emit.reshape(emit.transpose(split, order), (batch, *wide, *result_axes))
+    merged_sizes = [size * b for size, b in zip(sizes, blocks, strict=True)]
+    y = emit.reshape(emit.transpose(split, order), (batch, *merged_sizes, *trailing_sizes))
     for k in range(count):
-        y = emit.slice(y, k + 1, low[k], wide[k] - high[k])
+        y = emit.slice(y, k + 1, low[k], merged_sizes[k] - high[k])
     return y
 
 
@@ -266,11 +266,13 @@ def dynamic_update_slice(node: TfliteNode) -> ImportedValue:
     emit, x, update = node.emit, node[0], node[1]
     starts = emit.cast(node[2], i64)
     indices: ImportedValue | None = None
-    for axis, (size, inner) in enumerate(zip(x.shape, update.shape, strict=True)):
+    for axis, (size, update_size) in enumerate(zip(x.shape, update.shape, strict=True)):
         start = emit.reshape(emit.slice(starts, 0, axis, axis + 1), ())
-        start = emit(dl.MaximumOp, emit(dl.MinimumOp, start, emit.sizes(size - inner)), emit.scalar(0, i64))
-        along = emit.reshape(emit(dl.AddOp, emit.iota(inner), start), [inner if a == axis else 1 for a in range(x.rank + 1)])
-        along = emit.broadcast(along, (*update.shape, 1))
-        indices = along if indices is None else emit(dl.ConcatOp, indices, along, axis=x.rank)
+        start = emit(dl.MaximumOp, emit(dl.MinimumOp, start, emit.sizes(size - update_size)), emit.scalar(0, i64))
+        axis_indices = emit.reshape(
+            emit(dl.AddOp, emit.iota(update_size), start), [update_size if a == axis else 1 for a in range(x.rank + 1)]
+        )
+        axis_indices = emit.broadcast(axis_indices, (*update.shape, 1))
+        indices = axis_indices if indices is None else emit(dl.ConcatOp, indices, axis_indices, axis=x.rank)
     assert indices is not None
     return emit(dl.ScatterNdOp, x, indices, update, mode="none")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dlc.errors import ModelError
 
 T = TypeVar("T")
-# How often each byte may be read as a vector element on average; legitimate files share few vectors.
+# Limit on the bytes read as vector elements, per byte of the file; legitimate files share few vectors.
 _MAX_READS_PER_BYTE = 16
 _SCALARS = {"bool": "<?", "i8": "<b", "u8": "<B", "u16": "<H", "i32": "<i", "u32": "<I", "u64": "<Q", "f32": "<f"}
 
@@ -30,7 +30,7 @@ class FileBytes:
 
     def __init__(self, data: bytes, name: str) -> None:
         self.data, self.name = data, name
-        self._left = _MAX_READS_PER_BYTE * len(data)
+        self._remaining_bytes = _MAX_READS_PER_BYTE * len(data)
 
     def root(self) -> FlatbufferTable:
         return FlatbufferTable(self, self.scalar("u32", 0))
@@ -48,8 +48,8 @@ class FileBytes:
         """Return the position and the number of the elements, of `size` bytes each, of the vector at a position."""
         count = self.scalar("u32", offset)
         self.require(offset + 4, count * size)
-        self._left -= count * size
-        if self._left < 0:
+        self._remaining_bytes -= count * size
+        if self._remaining_bytes < 0:
             raise ModelError(
                 f"{self.name}: damaged: its vectors have more than {_MAX_READS_PER_BYTE} times the size of the file"
             )

@@ -117,11 +117,11 @@ class TfliteNode(OperatorInputs):
         is_same_encoding = source.type == result.type and source.quantization == result.quantization
         return self[k] if is_same_encoding else self.quantize_result(self.dequantized(k))
 
-    def number(self, k: int, what: str) -> int:
+    def number(self, k: int, value_name: str) -> int:
         """Return the only element of a known integer input."""
-        entries = self.integers_of(k, what)
+        entries = self.integers_of(k, value_name)
         if len(entries) != 1:
-            raise ModelError(f"{self.description}: its {what} must have one element, got {len(entries)}")
+            raise ModelError(f"{self.description}: its {value_name} must have one element, got {len(entries)}")
         return entries[0]
 
     # Options

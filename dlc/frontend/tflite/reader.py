@@ -78,14 +78,17 @@ class _TfliteReader:
         # Placeholders are arguments of a block outside of any program.
         self._detached = Block()
         self._active_subgraphs: list[int] = []
-        self._count = 0
+        self._num_operators = 0
         self._max_operators = _MAX_EXTRA_OPERATORS + 4 * sum(len(graph.operators) for graph in file.graphs)
 
     def run(self) -> ImportedProgram:
         graph, block = self.file.graphs[0], Block()
         names = _distinct(self._names(graph, graph.inputs, self.file.input_names, "input"))
         stems = _distinct(map(identifier, names))
-        declared = [self._declared(graph.tensors[k], *named) for k, *named in zip(graph.inputs, names, stems, strict=True)]
+        declared = [
+            self._declared(graph.tensors[k], *name_and_stem)
+            for k, *name_and_stem in zip(graph.inputs, names, stems, strict=True)
+        ]
         infos = apply_input_shapes(declared, self.input_shapes)
         self.emit = Emitter(block, self.weights)
         inputs = [i for i in infos if i.name not in self.input_values]
@@ -134,8 +137,8 @@ class _TfliteReader:
         graph = self.file.graphs[subgraph]
         if len(arguments) != len(graph.inputs):
             raise ModelError(f"{self.file.name}: subgraph {subgraph} has {len(graph.inputs)} inputs, got {len(arguments)}")
-        self._count += len(graph.operators)
-        if self._count > self._max_operators:
+        self._num_operators += len(graph.operators)
+        if self._num_operators > self._max_operators:
             raise ModelError(f"{self.file.name}: its subgraphs expand to more than {self._max_operators} operators")
         values: dict[int, ImportedValue | None] = dict(zip(graph.inputs, arguments, strict=True))
         for k, operator in enumerate(graph.operators):
@@ -188,7 +191,7 @@ class _TfliteReader:
                 raise NodeProblem("operator", "not supported")
             if any(n >= 0 and value is None for n, value in zip(operator.inputs, inputs, strict=True)):
                 return [self._placeholder(graph.tensors[n]) for n in operator.outputs]
-            with emit.build.at(location(graph.label(operator))):
+            with emit.build.at_location(location(graph.label(operator))):
                 return self._convert(graph, operator, inputs, emit, description)
         except NodeProblem as problem:
             self._report(description, problem)
@@ -230,10 +233,10 @@ class _TfliteReader:
         self._active_subgraphs.append(subgraph)
         results = self._run(subgraph, arguments, emit)
         self._active_subgraphs.pop()
-        known = [r for r in results if r is not None]
-        if len(known) != len(results):
+        supported = [r for r in results if r is not None]
+        if len(supported) != len(results):
             raise NodeProblem("operator", f"its subgraph {subgraph} is not supported")
-        return known
+        return supported
 
     def _placeholder(self, tensor: TfliteTensor) -> ImportedValue | None:
         """Return a placeholder of the declared type; None if dlc does not support the type."""
@@ -245,9 +248,9 @@ class _TfliteReader:
 
     def _report(self, where: str, problem: NodeProblem) -> None:
         needs_specialization = problem.kind == "value" and any(not is_static(shape_of(a.type)) for a in self.emit.block.args)
-        ssa_results = Problem(where, problem.kind, problem.message, (), needs_specialization)
-        if ssa_results not in self.problems:
-            self.problems.append(ssa_results)
+        new_problem = Problem(where, problem.kind, problem.message, (), needs_specialization)
+        if new_problem not in self.problems:
+            self.problems.append(new_problem)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

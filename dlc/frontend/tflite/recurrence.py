@@ -1,4 +1,4 @@
-"""Recurrent layers that are one operator."""
+"""Fused recurrent layers."""
 
 from __future__ import annotations
 
@@ -45,23 +45,25 @@ def lstm(node: TfliteNode) -> ImportedValue:
     bias = emit(dl.ConcatOp, *(node.dequantized(k) for k in _BIAS), axis=0)
     gates = emit(dl.AddOp, emit(dl.MatmulOp, x, weights), bias)
     output, cell = node[_OUTPUT], node[_CELL]
-    (of_output, of_cell), size = (node.sources[k] for k in (_OUTPUT, _CELL)), cell.shape[1]
-    assert of_output is not None and of_cell is not None, "node[k] raises ModelError for what is missing"
+    (output_tensor, cell_tensor), size = (node.sources[k] for k in (_OUTPUT, _CELL)), cell.shape[1]
+    assert output_tensor is not None and cell_tensor is not None, "node[k] raises ModelError for what is missing"
     recurrent, clip = _concatenated_gates(node, emit, _STATE), node.float_option("cell_clip")
 
     def step(
         inner: Emitter, states: Sequence[ImportedValue], elements: Sequence[ImportedValue]
     ) -> tuple[Sequence[ImportedValue], Sequence[ImportedValue]]:
-        h, c = (node.dequantize_as(of, state, inner) for of, state in zip((of_output, of_cell), states, strict=True))
+        h, c = (
+            node.dequantize_as(tensor, state, inner) for tensor, state in zip((output_tensor, cell_tensor), states, strict=True)
+        )
         sums = inner(dl.AddOp, elements[0], inner(dl.MatmulOp, h, recurrent))
         if not is_float(output.element_type):
             sums = _clamp(inner, sums, _MIN_GATE_SUM, _MAX_GATE_SUM)
         i, f, g, o = (inner.slice(sums, 1, k * size, (k + 1) * size) for k in range(4))
         i, f, o = (inner(dl.SigmoidOp, gate) for gate in (i, f, o))
         c = inner(dl.AddOp, inner(dl.MulOp, f, c), inner(dl.MulOp, i, inner(dl.TanhOp, g)))
-        cell = node.quantize_as(of_cell, _clamp(inner, c, -clip, clip) if clip > 0 else c, inner)
-        h = inner(dl.MulOp, o, inner(dl.TanhOp, node.dequantize_as(of_cell, cell, inner)))
-        h = node.quantize_as(of_output, h, inner)
+        cell = node.quantize_as(cell_tensor, _clamp(inner, c, -clip, clip) if clip > 0 else c, inner)
+        h = inner(dl.MulOp, o, inner(dl.TanhOp, node.dequantize_as(cell_tensor, cell, inner)))
+        h = node.quantize_as(output_tensor, h, inner)
         return [h, cell], [h]
 
     _, (result,) = emit.scan([output, cell], [gates], x.shape[0], step)

@@ -1,4 +1,4 @@
-"""Resize images one axis at a time: an index of the result interpolates one or two indices of the operand."""
+"""Resize images one axis at a time: each element of the result interpolates one or two elements of the operand."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def _axes(node: TfliteNode, x: ImportedValue) -> list[tuple[int, int, int]]:
     return [(axis, int(x.shape[axis]), size) for axis, size in zip((1, 2), sizes, strict=True)]
 
 
-def _scale(node: TfliteNode, size: int, resized: int) -> np.float32:
+def _scale(node: TfliteNode, size: int, result_size: int) -> np.float32:
     """Return the distance in the operand of adjacent result elements, in f32 like TFLite."""
-    by_corners = node.flag("align_corners") and resized > 1
-    return np.float32(size - 1) / np.float32(resized - 1) if by_corners else np.float32(size) / np.float32(resized)
+    aligns_corners = node.flag("align_corners") and result_size > 1
+    return np.float32(size - 1) / np.float32(result_size - 1) if aligns_corners else np.float32(size) / np.float32(result_size)
 
 
 @table("RESIZE_BILINEAR", options="height.i32 width.i32 align_corners.bool half_pixel_centers.bool")
 def resize_bilinear(node: TfliteNode) -> ImportedValue:
     y = node.dequantized(0)
-    for axis, size, resized in _axes(node, y):
-        if size != resized:
-            y = interpolate_axis(node.emit, node.results[0].name, y, axis, *_linear(node, size, resized))
+    for axis, size, result_size in _axes(node, y):
+        if size != result_size:
+            y = interpolate_axis(node.emit, node.results[0].name, y, axis, *_linear(node, size, result_size))
     return node.finish(y)
 
 
-def _linear(node: TfliteNode, size: int, resized: int) -> tuple[Array, Array]:
+def _linear(node: TfliteNode, size: int, result_size: int) -> tuple[Array, Array]:
     """Return the two indices that each index of the result interpolates, and their weights."""
-    scale, indices = _scale(node, size, resized), np.arange(resized, dtype=np.float32)
+    scale, indices = _scale(node, size, result_size), np.arange(result_size, dtype=np.float32)
     half = np.float32(0.5)
     positions = (indices + half) * scale - half if node.flag("half_pixel_centers") else indices * scale
     lower = np.maximum(np.floor(positions), 0)
@@ -52,12 +52,12 @@ def _linear(node: TfliteNode, size: int, resized: int) -> tuple[Array, Array]:
 @table("RESIZE_NEAREST_NEIGHBOR", options="align_corners.bool half_pixel_centers.bool")
 def resize_nearest_neighbor(node: TfliteNode) -> ImportedValue:
     y = node[0]
-    for axis, size, resized in _axes(node, y):
+    for axis, size, result_size in _axes(node, y):
         offset = np.float32(0.5 if node.flag("half_pixel_centers") else 0)
-        positions = (np.arange(resized, dtype=np.float32) + offset) * _scale(node, size, resized)
+        positions = (np.arange(result_size, dtype=np.float32) + offset) * _scale(node, size, result_size)
         # Round half away from 0, like C.
-        found = np.floor(positions + np.float32(0.5)) if node.flag("align_corners") else np.floor(positions)
-        indices = np.clip(found, 0, size - 1).astype(np.int64)
-        if size != resized:
-            y = interpolate_axis(node.emit, node.results[0].name, y, axis, indices[np.newaxis], np.ones((1, resized)))
+        nearest = np.floor(positions + np.float32(0.5)) if node.flag("align_corners") else np.floor(positions)
+        indices = np.clip(nearest, 0, size - 1).astype(np.int64)
+        if size != result_size:
+            y = interpolate_axis(node.emit, node.results[0].name, y, axis, indices[np.newaxis], np.ones((1, result_size)))
     return y

@@ -286,8 +286,8 @@ class _Signature:
 
 
 def _signature(table: FlatbufferTable) -> _Signature:
-    return _Signature(table.scalar(4, "u32"), dict(table.tables(0, _named)), dict(table.tables(1, _named)))
+    return _Signature(table.scalar(4, "u32"), dict(table.tables(0, _tensor_name)), dict(table.tables(1, _tensor_name)))
 
 
-def _named(table: FlatbufferTable) -> tuple[int, str]:
+def _tensor_name(table: FlatbufferTable) -> tuple[int, str]:
     return table.scalar(1, "u32"), table.string(0)

@@ -32,10 +32,10 @@ def reshape(node: TfliteNode) -> ImportedValue:
     if len(inferred) > 1:
         raise ModelError(f"{node.description}: the shape {target_shape} has more than one -1")
     if inferred:
-        known, total = product(s for s in target_shape if s != -1), product(x.shape)
-        if known == 0 or (isinstance(total, int) and isinstance(known, int) and total % known):
+        specified, total = product(s for s in target_shape if s != -1), product(x.shape)
+        if specified == 0 or (isinstance(total, int) and isinstance(specified, int) and total % specified):
             raise ModelError(f"{node.description}: {total} elements do not fill the shape {target_shape}")
-        target_shape[inferred[0]] = total // known
+        target_shape[inferred[0]] = total // specified
     return node.emit.reshape(x, target_shape)
 
 
@@ -86,11 +86,11 @@ def one_hot(node: TfliteNode) -> ImportedValue:
 
 def _split(node: TfliteNode, x: ImportedValue, sizes: Sequence[Size], axis: int) -> list[ImportedValue]:
     start: Size = 0
-    pieces: list[ImportedValue] = []
+    chunks: list[ImportedValue] = []
     for size in sizes:
-        pieces.append(node.emit.slice(x, axis, start, start + size))
+        chunks.append(node.emit.slice(x, axis, start, start + size))
         start = start + size
-    return pieces
+    return chunks
 
 
 @table("SPLIT")
@@ -100,17 +100,19 @@ def split(node: TfliteNode) -> list[ImportedValue]:
     axis = node.axis(node.number(0, "axis"), x.rank)
     size = x.shape[axis]
     if isinstance(size, int) and size % count:
-        raise ModelError(f"{node.description}: cannot split axis {axis} of shape {list(x.shape)} into {count} equal parts")
+        raise ModelError(
+            f"{node.description}: cannot split axis {axis} of shape {list(x.shape)} into {count} results of equal size"
+        )
     return _split(node, x, [size // count] * count, axis)
 
 
 @table("SPLIT_V")
 def split_v(node: TfliteNode) -> list[ImportedValue]:
-    """Inputs: the operand, the sizes of the parts, one of which may be inferred (-1), the axis."""
+    """Inputs: the operand, the sizes of the results, one of which may be inferred (-1), the axis."""
     x, sizes = node[0], list(node.integers_of(1, "sizes"))
     axis = node.axis(node.number(2, "axis"), x.rank)
-    rest = x.shape[axis] - sum(s for s in sizes if s != -1)
-    return _split(node, x, [rest if s == -1 else s for s in sizes], axis)
+    inferred = x.shape[axis] - sum(s for s in sizes if s != -1)
+    return _split(node, x, [inferred if s == -1 else s for s in sizes], axis)
 
 
 @table("UNPACK", options="count.i32 axis.i32")
@@ -119,8 +121,8 @@ def unpack(node: TfliteNode) -> list[ImportedValue]:
     axis = node.axis(node.integer("axis"), x.rank)
     if isinstance(x.shape[axis], int) and x.shape[axis] != len(node.results):
         raise ModelError(f"{node.description}: {len(node.results)} results do not match axis {axis} of shape {list(x.shape)}")
-    pieces = _split(node, x, [1] * len(node.results), axis)
-    return [node.emit.reshape(p, (*x.shape[:axis], *x.shape[axis + 1 :])) for p in pieces]
+    rows = _split(node, x, [1] * len(node.results), axis)
+    return [node.emit.reshape(p, (*x.shape[:axis], *x.shape[axis + 1 :])) for p in rows]
 
 
 @table("PACK", options="count.i32 axis.i32")

@@ -29,8 +29,8 @@ def _comparison(name: str, op: type[DlOp], doc: str) -> Any:
             if signed.dtype == np.int64 and other.dtype == np.uint64:
                 # No integer dtype represents both: a negative int64 is less than every uint64, others convert to uint64.
                 unsigned_value = convert(maximum(signed, 0), np.uint64)
-                pair, below = ((unsigned_value, other), (-1, 0)) if signed is a else ((other, unsigned_value), (0, -1))
-                return where(less(signed, 0), apply(op, *(np.asarray(x, np.int8) for x in below)), apply(op, *pair))
+                pair, order_pair = ((unsigned_value, other), (-1, 0)) if signed is a else ((other, unsigned_value), (0, -1))
+                return where(less(signed, 0), apply(op, *(np.asarray(x, np.int8) for x in order_pair)), apply(op, *pair))
         return apply(op, a, b)
 
     return with_name_and_doc(function, name, doc)
@@ -73,11 +73,11 @@ def _logical(name: str, op: type[DlOp], doc: str) -> Any:
     return with_name_and_doc(function, name, doc)
 
 
-def _bitwise(name: str, op: type[DlOp], of_bools: type[DlOp] | None, doc: str) -> Any:
+def _bitwise(name: str, op: type[DlOp], bool_op: type[DlOp] | None, doc: str) -> Any:
     def function(x1: ArrayLike, x2: ArrayLike, /) -> Any:
         operands = promote(x1, x2)
-        if operands[0].dtype == np.bool_ and of_bools is not None:
-            return apply(of_bools, *operands)
+        if operands[0].dtype == np.bool_ and bool_op is not None:
+            return apply(bool_op, *operands)
         if is_floating(operands[0].dtype):
             refuse(DTypeError(f"{op.name.removeprefix('dl.')} of {operands[0].dtype}; expected integers or bools"))
         return apply(op, *(convert(x, np.int8) if x.dtype == np.bool_ else x for x in operands))

@@ -50,13 +50,13 @@ def _sum(x: Any, y: Any) -> Any:
     return y if x is None else x if y is None else ew.add(x, y)
 
 
-def _linear(x: ComplexArrayLike, y: ComplexArrayLike, sign: int = 1) -> Any:
+def _add_or_subtract(x: ComplexArrayLike, y: ComplexArrayLike, sign: int = 1) -> Any:
     (a, b), (c, d) = _parts(x), _parts(y)
     return _complex_array(*(_sum(p, q if sign > 0 else _negate_component(q)) for p, q in ((a, c), (b, d))))
 
 
 def _subtract(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
-    return _linear(x, y, -1)
+    return _add_or_subtract(x, y, -1)
 
 
 # (a + b·i)·(c + d·i) = (a·c - b·d) + (a·d + b·c)·i
@@ -64,10 +64,13 @@ def _product(multiply: Callable[..., Any]) -> Callable[..., Any]:
     def product(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
         (a, b), (c, d) = _parts(x), _parts(y)
 
-        def of(p: Any, q: Any) -> Any:
+        def multiply_components(p: Any, q: Any) -> Any:
             return None if p is None or q is None else multiply(p, q)
 
-        return _complex_array(_sum(of(a, c), _negate_component(of(b, d))), _sum(of(a, d), of(b, c)))
+        return _complex_array(
+            _sum(multiply_components(a, c), _negate_component(multiply_components(b, d))),
+            _sum(multiply_components(a, d), multiply_components(b, c)),
+        )
 
     return product
 
@@ -85,9 +88,9 @@ def _divide(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
     p, q = ew.where(real_is_larger, c, d), ew.where(real_is_larger, d, c)
     r = ew.divide(q, p)
     scale = ew.add(p, ew.multiply(q, r))
-    top = ew.where(real_is_larger, ew.add(a, ew.multiply(b, r)), ew.add(ew.multiply(a, r), b))
-    side = ew.where(real_is_larger, ew.subtract(b, ew.multiply(a, r)), ew.subtract(ew.multiply(b, r), a))
-    return _complex_array(ew.divide(top, scale), ew.divide(side, scale))
+    real_numerator = ew.where(real_is_larger, ew.add(a, ew.multiply(b, r)), ew.add(ew.multiply(a, r), b))
+    imag_numerator = ew.where(real_is_larger, ew.subtract(b, ew.multiply(a, r)), ew.subtract(ew.multiply(b, r), a))
+    return _complex_array(ew.divide(real_numerator, scale), ew.divide(imag_numerator, scale))
 
 
 def _power(x: ComplexArrayLike, n: Any) -> Any:
@@ -114,7 +117,7 @@ def _not_equal(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
 
 # The implementation of operators with a complex operand, by the function of real operands.
 COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
-    ew.add: _linear, ew.subtract: _subtract, ew.multiply: _multiply, ew.divide: _divide, ew.power: _power,
+    ew.add: _add_or_subtract, ew.subtract: _subtract, ew.multiply: _multiply, ew.divide: _divide, ew.power: _power,
     matrix_products.matmul: _product(matrix_products.matmul), cmp.equal: _equal, cmp.not_equal: _not_equal,
 }  # fmt: skip
 
@@ -122,10 +125,10 @@ COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
 def complex_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the complex implementation of an operator. If there is none, calling the result raises DTypeError."""
 
-    def refused(*_: Any) -> Any:
+    def raise_unsupported(*_: Any) -> Any:
         return refuse(DTypeError(f"{function.__name__} of complex arrays; apply it to .real and .imag"))
 
-    return COMPLEX_RULES.get(function, refused)
+    return COMPLEX_RULES.get(function, raise_unsupported)
 
 
 def real(x: ComplexArrayLike, /) -> Any:
@@ -162,8 +165,8 @@ def exp(x: ComplexArrayLike, /) -> Any:
     a, b = _parts(x)
     if b is None:
         return ew.exp(a)
-    size = ew.exp(a)
-    return _complex_array(ew.multiply(size, ew.cos(b)), ew.multiply(size, ew.sin(b)))
+    magnitude = ew.exp(a)
+    return _complex_array(ew.multiply(magnitude, ew.cos(b)), ew.multiply(magnitude, ew.sin(b)))
 
 
 def log(x: ComplexArrayLike, /) -> Any:
@@ -177,5 +180,5 @@ def sqrt(x: ComplexArrayLike, /) -> Any:
     a, b = _parts(x)
     if b is None:
         return ew.sqrt(a)
-    size, half = ew.sqrt(floats.hypot(a, b)), ew.multiply(floats.atan2(b, a), 0.5)
-    return _complex_array(ew.multiply(size, ew.cos(half)), ew.multiply(size, ew.sin(half)))
+    root_magnitude, half_angle = ew.sqrt(floats.hypot(a, b)), ew.multiply(floats.atan2(b, a), 0.5)
+    return _complex_array(ew.multiply(root_magnitude, ew.cos(half_angle)), ew.multiply(root_magnitude, ew.sin(half_angle)))

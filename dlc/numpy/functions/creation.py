@@ -199,7 +199,7 @@ def linspace(
 ) -> Any:
     """Return `num` evenly spaced values from start to stop along a new first axis; float32 by default."""
     check_device(device)
-    dtype = as_dtype(_float_of(dtype, start, stop))
+    dtype = as_dtype(_float_dtype(dtype, start, stop))
     if not has_tracer((start, stop)) and not has_symbolic_size((start, stop, num)):
         values = call_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint)
         return (np.floor(values) if dtype.kind in "iu" else values).astype(dtype)
@@ -213,7 +213,7 @@ def linspace(
     return convert(floor(values) if dtype.kind in "iu" else values, dtype)
 
 
-def _float_of(dtype: Any, *xs: ArrayLike) -> Any:
+def _float_dtype(dtype: Any, *xs: ArrayLike) -> Any:
     """Return `dtype`, or by default the float dtype that the arrays among `xs` promote to: float32 if there are none."""
     if dtype is not None:
         return dtype
@@ -226,9 +226,11 @@ def logspace(
 ) -> Any:
     """Return `num` powers of `base` with evenly spaced exponents; float32 by default."""
     if has_tracer((start, stop)):
-        return convert(power(base, linspace(start, stop, num, endpoint=endpoint)), _float_of(dtype, start, stop))
+        return convert(power(base, linspace(start, stop, num, endpoint=endpoint)), _float_dtype(dtype, start, stop))
     bounds = operand(start), operand(stop)
-    return call_numpy("logspace", np.logspace, *bounds, num, endpoint=endpoint, base=base).astype(_float_of(dtype, start, stop))
+    return call_numpy("logspace", np.logspace, *bounds, num, endpoint=endpoint, base=base).astype(
+        _float_dtype(dtype, start, stop)
+    )
 
 
 def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: AnyDType = None) -> Any:
@@ -236,12 +238,14 @@ def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: 
     if has_tracer((start, stop)):
         first, last = promote_to_float(start, stop)
         rank = max(first.ndim, last.ndim)
-        share = call_numpy("geomspace", np.linspace, 0, 1, num, endpoint=endpoint).reshape(-1, *[1] * rank).astype(first.dtype)
-        values = multiply(first, power(divide(last, first), share))
+        fraction = (
+            call_numpy("geomspace", np.linspace, 0, 1, num, endpoint=endpoint).reshape(-1, *[1] * rank).astype(first.dtype)
+        )
+        values = multiply(first, power(divide(last, first), fraction))
         # The last element is exactly `stop`.
-        return convert(where(greater_equal(share, 1), last, values), _float_of(dtype, start, stop))
+        return convert(where(greater_equal(fraction, 1), last, values), _float_dtype(dtype, start, stop))
     bounds = operand(start), operand(stop)
-    return call_numpy("geomspace", np.geomspace, *bounds, num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
+    return call_numpy("geomspace", np.geomspace, *bounds, num, endpoint=endpoint).astype(_float_dtype(dtype, start, stop))
 
 
 def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:

@@ -105,7 +105,7 @@ def diff(
     """Return the `n`-th difference of consecutive elements along `axis`; for bools, whether they differ."""
     x = operand(x)
     axis = normalize_axis("diff", x, axis)
-    boundary_arrays = [None if e is None else _end(e, x, axis) for e in (prepend, append)]
+    boundary_arrays = [None if e is None else _boundary_array(e, x, axis) for e in (prepend, append)]
     if any(e is not None for e in boundary_arrays):
         x = operand(concat([e for e in (boundary_arrays[0], x, boundary_arrays[1]) if e is not None], axis=axis))
     size = x.shape[axis]
@@ -115,7 +115,7 @@ def diff(
     return x
 
 
-def _end(value: ArrayLike, x: Operand, axis: int) -> Any:
+def _boundary_array(value: ArrayLike, x: Operand, axis: int) -> Any:
     value = operand(value)
     return value if value.ndim else broadcast_to(value, [1 if a == axis else s for a, s in enumerate(x.shape)])
 

@@ -118,8 +118,8 @@ def unique(
     if not isinstance(x, Tracer):
         if axis is not None:
             axis = normalize_axis("unique", x, axis)
-        find = cast("Callable[..., Any]", np.unique)
-        return find(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+        numpy_unique = cast("Callable[..., Any]", np.unique)
+        return numpy_unique(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     rows, along_axis = with_axis_or_flattened("unique", x, axis)
     # The derivative is that of the selected elements; the selection itself is constant.
     constant_rows: Tracer = apply(dl.StopGradientOp, rows)
@@ -206,11 +206,11 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int =
         )
     x = convert(x, np.int64)
     end = operand(maximum(add(max(x, initial=-1), 1), minlength))
-    added = operand(1) if weights is None else convert(operand(weights), np.float64)
+    increments = operand(1) if weights is None else convert(operand(weights), np.float64)
     # One more element, so that there is at least one. A negative element is mapped out of bounds, not wrapped.
     empty = zeros(operand(dynamic_arange(end)).shape[0] + 1, np.int64 if weights is None else np.float64)
     bins = where(less(x, 0), subtract(x, add(end, 1)), x)
-    return getitem(At(empty)[bins].add(added), slice(None, -1))
+    return getitem(At(empty)[bins].add(increments), slice(None, -1))
 
 
 def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[float, float] | None = None) -> Any:
@@ -234,5 +234,5 @@ def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:
     """Return the edges of equally wide bins from the smallest to the largest element; of total width 1 if these are equal."""
     dtype = promote_to_float(x)[0].dtype
     low, high = (min(x), max(x)) if range is None else (np.asarray(end, dtype) for end in range)
-    around = multiply(convert(equal(low, high), dtype), 0.5)
-    return operand(linspace(subtract(low, around), add(high, around), bins + 1))
+    margin = multiply(convert(equal(low, high), dtype), 0.5)
+    return operand(linspace(subtract(low, margin), add(high, margin), bins + 1))

@@ -22,14 +22,15 @@ __all__: list[str] = []
 
 @dataclass(frozen=True)
 class _AxisSelection:
-    """The elements of an axis that a key selects: `count` of them, the mask `inside`, and the index of each in the value.
+    """The `count` elements of an axis that a key selects.
 
-    The mask and the indices `source` are None if the whole axis is selected.
+    For each element of the axis, `is_selected` is a mask, and `value_indices` the index of its new value; both are None if the
+    whole axis is selected.
     """
 
     count: Size
-    inside: Operand | None = None
-    source: Operand | None = None
+    is_selected: Operand | None = None
+    value_indices: Operand | None = None
 
 
 def has_dynamic_slices(x: Operand, keys: Sequence[Any]) -> bool:
@@ -41,8 +42,8 @@ def has_dynamic_slices(x: Operand, keys: Sequence[Any]) -> bool:
         return False
     axes = list(zip(axis_keys, x.shape, strict=True))
     slices = [(cast("slice[Any, Any, Any]", k), size) for k, size in axes if isinstance(k, slice)]
-    supported = is_static([size for k, size in axes if type(k) is int]) and all(slice_step(k) > 0 for k, _ in slices)
-    return supported and any(has_dynamic_length(size, k) for k, size in slices)
+    is_supported = is_static([size for k, size in axes if type(k) is int]) and all(slice_step(k) > 0 for k, _ in slices)
+    return is_supported and any(has_dynamic_length(size, k) for k, size in slices)
 
 
 def update_dynamic_slices(x: Operand, keys: Sequence[Any], value: Operand, combine: Callable[[Any, Any], Any]) -> Any:
@@ -55,14 +56,14 @@ def update_dynamic_slices(x: Operand, keys: Sequence[Any], value: Operand, combi
     value = _align_value(value, keys, [selection.count for selection in selections])
     update_mask: Any = None
     for axis, selection in enumerate(selections):
-        if selection.inside is None or selection.source is None:
+        if selection.is_selected is None or selection.value_indices is None:
             continue
         if value.shape[axis] != 1:
             # Append an element, which is gathered if the slice is empty.
             shape = [1 if a == axis else size for a, size in enumerate(value.shape)]
             extra = apply(dl.BroadcastToOp, np.zeros((), value.dtype), shape=shape)
-            value = apply(dl.GatherOp, apply(dl.ConcatOp, value, extra, axis=axis), selection.source, axis=axis)
-        is_selected = reshape(selection.inside, [x.shape[axis] if a == axis else 1 for a in range(x.ndim)])
+            value = apply(dl.GatherOp, apply(dl.ConcatOp, value, extra, axis=axis), selection.value_indices, axis=axis)
+        is_selected = reshape(selection.is_selected, [x.shape[axis] if a == axis else 1 for a in range(x.ndim)])
         update_mask = is_selected if update_mask is None else logical_and(update_mask, is_selected)
     return where(update_mask, convert(combine(x, value), x.dtype), x)
 
@@ -80,8 +81,8 @@ def _select(key: Any, axis: int, x: Operand) -> _AxisSelection:
     if not has_dynamic_length(size, key):
         first, last, step = key.indices(size)
         count = len(range(first, last, step))
-    elif (between := symbolic_slice_bounds(size, key.start, key.stop)) is not None:
-        first, last = between
+    elif (bounds := symbolic_slice_bounds(size, key.start, key.stop)) is not None:
+        first, last = bounds
         count = (last - first + step - 1) // step
     else:
         first, indices = dynamic_slice_range(size, key)

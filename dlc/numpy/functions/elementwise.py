@@ -41,32 +41,34 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _binary(name: str, op: type[DlOp], doc: str, of_bools: type[DlOp] | None = None, repair: str = "") -> Any:
+def _binary(name: str, op: type[DlOp], doc: str, bool_op: type[DlOp] | None = None, hint: str = "") -> Any:
     """Define a binary arithmetic function.
 
-    Bools use the op `of_bools`, or are converted to int8; with `repair`, they raise DTypeError with that advice.
+    Bools use the op `bool_op`, or are converted to int8; with `hint`, they raise DTypeError with that advice.
     """
 
     def function(x1: ArrayLike, x2: ArrayLike, /) -> Any:
         operands = promote(x1, x2)
         if operands[0].dtype == np.bool_:
-            if repair:
-                refuse(DTypeError(f"{op.name.removeprefix('dl.')} of bools; use {repair}"))
-            if of_bools is not None:
-                return apply(of_bools, *operands)
+            if hint:
+                refuse(DTypeError(f"{op.name.removeprefix('dl.')} of bools; use {hint}"))
+            if bool_op is not None:
+                return apply(bool_op, *operands)
             operands = [convert(x, np.int8) for x in operands]
         return apply(op, *operands)
 
     return with_name_and_doc(function, name, doc)
 
 
-def _unary(name: str, op: type[DlOp], doc: str, bools: bool = False) -> Any:
-    """Define a unary arithmetic function; bools are returned unchanged if `bools`, else they raise DTypeError."""
+def _unary(name: str, op: type[DlOp], doc: str, accepts_bools: bool = False) -> Any:
+    """Define a unary arithmetic function; bools are returned unchanged if `accepts_bools`, else raise DTypeError."""
 
     def function(x: ArrayLike, /) -> Any:
         x = operand(x)
         if x.dtype == np.bool_:
-            return x if bools else refuse(DTypeError(f"{op.name.removeprefix('dl.')} of bools; convert them with .astype"))
+            return (
+                x if accepts_bools else refuse(DTypeError(f"{op.name.removeprefix('dl.')} of bools; convert them with .astype"))
+            )
         return apply(op, x)
 
     return with_name_and_doc(function, name, doc)
@@ -92,14 +94,14 @@ def _rounding_function(name: str, op: type[DlOp], doc: str) -> Any:
 
 
 add = _binary("add", dl.AddOp, "Return x1 + x2; logical or for bools.", dl.OrOp)
-subtract = _binary("subtract", dl.SubOp, "Return x1 - x2.", repair="logical_xor or ^")
+subtract = _binary("subtract", dl.SubOp, "Return x1 - x2.", hint="logical_xor or ^")
 multiply = _binary("multiply", dl.MulOp, "Return x1 · x2; logical and for bools.", dl.AndOp)
 floor_divide = _binary("floor_divide", dl.FloordivOp, "Return floor(x1 / x2); 0 for integer division by 0.")
 remainder = _binary("remainder", dl.ModOp, "Return x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for integer division by 0.")
 _power = _binary("power", dl.PowOp, "")
 
 negative = componentwise("x")(_unary("negative", dl.NegOp, "Return -x."))
-abs = _unary("abs", dl.AbsOp, "Return |x|.", bools=True)
+abs = _unary("abs", dl.AbsOp, "Return |x|.", accepts_bools=True)
 sign = _unary("sign", dl.SignOp, "Return the sign, -1, 0 or 1; NaN for NaN.")
 
 sqrt = _float_function("sqrt", dl.SqrtOp, "Return √x; NaN for negative x.")

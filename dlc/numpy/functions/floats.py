@@ -83,15 +83,15 @@ def _difference(a: Operand, b: Operand) -> Any:
 
 
 def _logaddexp_tangent(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """Return the tangent of logaddexp: each operand's share of the sum times its tangent; 0 where the sum is 0."""
+    """Return the tangent of logaddexp: the tangents weighted by each term's fraction of the sum; 0 if the sum is 0."""
     (a, b), (da, db) = operands, tangents
-    share = apply(dl.SigmoidOp, _difference(a, b))
-    mixed = add(multiply(share, da), multiply(subtract(1, share), db))
-    return where(equal(total, -math.inf), 0, mixed)
+    weight = apply(dl.SigmoidOp, _difference(a, b))
+    tangent = add(multiply(weight, da), multiply(subtract(1, weight), db))
+    return where(equal(total, -math.inf), 0, tangent)
 
 
 def _logaddexp2_tangent(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """Return the tangent of logaddexp2, as `_shared` does for base 2."""
+    """Return the tangent of logaddexp2: that of logaddexp for the operands times ln 2."""
     return _logaddexp_tangent(total, [multiply(x, math.log(2)) for x in operands], tangents)
 
 
@@ -127,12 +127,14 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     bits = np.dtype(f"int{8 * a.dtype.itemsize}")
     pattern = apply(dl.BitcastOp, a, to=element_type(bits))
     # As an integer, the bit pattern increases away from zero. Zero has two patterns; the pattern of the next float is 1.
-    outward = equal(greater(b, a), greater(a, 0))
+    is_away_from_zero = equal(greater(b, a), greater(a, 0))
     stepped = apply(
-        dl.BitcastOp, add(pattern, where(outward, np.asarray(1, bits), np.asarray(-1, bits))), to=element_type(a.dtype)
+        dl.BitcastOp,
+        add(pattern, where(is_away_from_zero, np.asarray(1, bits), np.asarray(-1, bits))),
+        to=element_type(a.dtype),
     )
-    first = copysign(apply(dl.BitcastOp, np.asarray(1, bits), to=element_type(a.dtype)), b)
-    stepped = where(equal(a, 0), first, stepped)
+    smallest = copysign(apply(dl.BitcastOp, np.asarray(1, bits), to=element_type(a.dtype)), b)
+    stepped = where(equal(a, 0), smallest, stepped)
     return where(equal(a, b), b, where(logical_or(isnan(a), isnan(b)), add(a, b), stepped))
 
 

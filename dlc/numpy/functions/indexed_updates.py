@@ -191,15 +191,15 @@ class Update:
         return convert(new, x.dtype) if update_mask is None else where(update_mask, new, x)
 
 
-def _require_matching_count(trace: Trace, given: Size, selected: Tracer) -> None:
+def _require_matching_count(trace: Trace, num_values: Size, num_selected: Tracer) -> None:
     """Check at run time that the number of values is 1 or equals the number of selected elements."""
-    count = trace.value(given if isinstance(given, Dim) else np.asarray(given, np.int64))
-    fits = trace.apply(dl.EqualOp, count, selected)
-    if isinstance(given, Dim):
+    count = trace.value(num_values if isinstance(num_values, Dim) else np.asarray(num_values, np.int64))
+    is_match = trace.apply(dl.EqualOp, count, num_selected)
+    if isinstance(num_values, Dim):
         # A single value broadcasts, as it does where the size is static.
-        fits = trace.apply(dl.OrOp, fits, trace.apply(dl.EqualOp, count, trace.constant(np.asarray(1, np.int64))))
+        is_match = trace.apply(dl.OrOp, is_match, trace.apply(dl.EqualOp, count, trace.constant(np.asarray(1, np.int64))))
     message = "x.at[…]: {} values for {} selected elements; expected one for each, or a single value"
-    trace.require(fits, message, count, selected)
+    trace.require(is_match, message, count, num_selected)
 
 
 def _gather_values(value: Operand, indices: Operand, axis: int) -> Operand:

@@ -79,8 +79,8 @@ def getitem(x: ArrayLike, key: Any, /) -> Any:
     # As in NumPy, the axes of the index arrays come where these were, or first if they were not adjacent.
     if is_separated or axes[0] == 0:
         return gathered
-    new = gathered.ndim - (result.ndim - len(axes))
-    return moveaxis(gathered, list(range(new)), list(range(axes[0], axes[0] + new)))
+    num_new_axes = gathered.ndim - (result.ndim - len(axes))
+    return moveaxis(gathered, list(range(num_new_axes)), list(range(axes[0], axes[0] + num_new_axes)))
 
 
 def _is_separated(key: Any) -> bool:
@@ -141,11 +141,11 @@ def _apply_checked_gather(
 
 def key_entries(x: Operand, key: Any) -> list[KeyEntry]:
     """Return the entries of a key; every axis of `x` is in one of them."""
-    keys, widths = split_key(x, key)
+    keys, axis_counts = split_key(x, key)
     entries: list[KeyEntry] = []
     axis = 0
-    for k, width in zip(keys, widths, strict=True):
-        entries += [None] if k is None else _of_mask(x, axis, k) if _is_mask(k) else [_entry(x, axis, k)]
+    for k, width in zip(keys, axis_counts, strict=True):
+        entries += [None] if k is None else _mask_entries(x, axis, k) if _is_mask(k) else [_entry(x, axis, k)]
         axis += width
     return entries
 
@@ -153,23 +153,23 @@ def key_entries(x: Operand, key: Any) -> list[KeyEntry]:
 def split_key(x: Operand, key: Any) -> tuple[list[Any], list[int]]:
     """Return the components of a key, with the Ellipsis expanded, and the number of axes that each one indexes."""
     keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
-    widths = [_width(k) for k in keys]
-    if sum(widths) > x.ndim:
-        refuse(ShapeError(f"{sum(widths)} indices for an array with {x.ndim} axes"))
+    axis_counts = [_num_indexed_axes(k) for k in keys]
+    if sum(axis_counts) > x.ndim:
+        refuse(ShapeError(f"{sum(axis_counts)} indices for an array with {x.ndim} axes"))
     if sum(isinstance(k, EllipsisType) for k in keys) > 1:
         refuse(ShapeError("an index with more than one Ellipsis (...); expected at most one"))
     ellipsis_position = next((p for p, k in enumerate(keys) if isinstance(k, EllipsisType)), len(keys))
-    missing = x.ndim - sum(widths)
+    num_ellipsis_axes = x.ndim - sum(axis_counts)
     ellipsis_slice = slice(ellipsis_position, ellipsis_position + 1)
-    keys[ellipsis_slice], widths[ellipsis_slice] = [slice(None)] * missing, [1] * missing
-    return keys, widths
+    keys[ellipsis_slice], axis_counts[ellipsis_slice] = [slice(None)] * num_ellipsis_axes, [1] * num_ellipsis_axes
+    return keys, axis_counts
 
 
 def _apply_dynamic_slices(x: Operand, key: Any) -> tuple[Operand, Any]:
     """Apply the slices of a key that have a dynamic length; return the result and the remaining key."""
-    keys, widths = split_key(x, key)
+    keys, axis_counts = split_key(x, key)
     axis = 0
-    for p, (k, width) in enumerate(zip(keys, widths, strict=True)):
+    for p, (k, width) in enumerate(zip(keys, axis_counts, strict=True)):
         if isinstance(k, slice) and has_dynamic_length(x.shape[axis], cast("slice[Any, Any, Any]", k)):
             x, keys[p] = dynamic_slice(x, axis, cast("slice[Any, Any, Any]", k)), slice(None)
         axis += width
@@ -184,8 +184,8 @@ def has_dynamic_length(size: int, k: slice[Any, Any, Any]) -> bool:
 def dynamic_slice(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
     """Return `x[k]` along one axis, for a symbolic size or traced bounds."""
     size, step = x.shape[axis], slice_step(k)
-    if step > 0 and (between := symbolic_slice_bounds(size, k.start, k.stop)) is not None:
-        return slice_axis(x, axis, *between, step)
+    if step > 0 and (bounds := symbolic_slice_bounds(size, k.start, k.stop)) is not None:
+        return slice_axis(x, axis, *bounds, step)
     first, offsets = dynamic_slice_range(size, k)
     return apply(dl.GatherOp, x, operand(add(multiply(offsets, step), first)), axis=axis)
 
@@ -199,7 +199,7 @@ def slice_step(k: slice[Any, Any, Any]) -> int:
 
 
 def dynamic_slice_range(size: Size, k: slice[Any, Any, Any]) -> tuple[Operand, Operand]:
-    """Return the start of a slice of an axis, and 0, 1, … for each element that it takes."""
+    """Return the start of a slice, and the vector 0, 1, … with an entry for each selected element."""
     step = slice_step(k)
     low, high = (0, size) if step > 0 else (-1, size - 1)
 
@@ -237,7 +237,7 @@ def _counts_from(bound: Any, end: int) -> bool:
     return bound is None or (isinstance(bound, int) and (bound < 0 if end else bound >= 0))
 
 
-def _width(k: Any) -> int:
+def _num_indexed_axes(k: Any) -> int:
     """Return the number of axes that a component of a key indexes; 0 for an Ellipsis."""
     return cast(Operand, k).ndim if _is_mask(k) else int(k is not None and not isinstance(k, EllipsisType))
 
@@ -262,7 +262,7 @@ def _is_mask(k: Any) -> bool:
     return isinstance(k, np.ndarray | Tracer) and cast(Operand, k).dtype == np.bool_
 
 
-def _of_mask(x: Operand, axis: int, mask: Operand) -> list[KeyEntry]:
+def _mask_entries(x: Operand, axis: int, mask: Operand) -> list[KeyEntry]:
     """Return the index entries of a mask: one index array for each of its axes, which are the axes of `x` from `axis` on."""
     _require_mask(x, axis, mask)
     return [(axis + k, indices) for k, indices in enumerate(true_indices(mask))]
@@ -297,15 +297,15 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
         if k == slice(None, None, -1):
             return AxisSlice(axis, size - 1, -1, size)
         if isinstance(size, Dim):
-            repair = "use an index array, as in x.at[dlc.numpy.arange(x.shape[0])[:2]]"
-            raise UndecidableError(f"an update of the slice {k} of axis {axis}, whose size {size} is symbolic; {repair}")
+            hint = "use an index array, as in x.at[dlc.numpy.arange(x.shape[0])[:2]]"
+            raise UndecidableError(f"an update of the slice {k} of axis {axis}, whose size {size} is symbolic; {hint}")
         start, stop, step = slice(k.start, k.stop, slice_step(k)).indices(size)
         return AxisSlice(axis, start, step, len(range(start, stop, step)))
-    _require_inside(k, x, axis)
+    _require_in_bounds(k, x, axis)
     return axis, k
 
 
-def _require_inside(indices: Operand, x: Operand, axis: int) -> None:
+def _require_in_bounds(indices: Operand, x: Operand, axis: int) -> None:
     """Raise ShapeError if a static index is out of bounds."""
     size = x.shape[axis]
     if not isinstance(indices, np.ndarray) or indices.dtype.kind not in "iu" or not indices.size:
@@ -327,7 +327,7 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: 
         indices = operand(maximum(minimum(indices, x.shape[axis] - 1), 0))
     elif mode not in (None, "raise"):
         refuse(UnsupportedError(f'take: mode {mode!r}; expected "raise", "clip" or "wrap"'))
-    _require_inside(indices, x, axis)
+    _require_in_bounds(indices, x, axis)
     return _apply_checked_gather(dl.GatherOp, x, indices, axis=axis)
 
 
@@ -337,7 +337,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) 
     (x, axis), indices = with_axis_or_flattened("take_along_axis", x, axis), operand(indices)
     if indices.ndim != x.ndim:
         refuse(ShapeError(f"take_along_axis: indices of shape {indices.shape} for x of shape {x.shape}; expected as many axes"))
-    _require_inside(indices, x, axis)
+    _require_in_bounds(indices, x, axis)
     broadcast_shape = broadcast_shapes(*(tuple(1 if a == axis else s for a, s in enumerate(v.shape)) for v in (x, indices)))
     rows = [broadcast_to(v, (*broadcast_shape[:axis], v.shape[axis], *broadcast_shape[axis + 1 :])) for v in (x, indices)]
     return _apply_checked_gather(dl.GatherElementsOp, *rows, axis=axis)

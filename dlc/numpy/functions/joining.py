@@ -117,24 +117,26 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
 
 
 @componentwise("x")
-def split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[Any]:
+def split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis: int = 0) -> list[Any]:
     """Split `x` along `axis` into equal sections, or before the given indices."""
     size = operand(x).shape[normalize_axis("split", operand(x), axis)]
-    if np.ndim(parts) == 0 and (int(cast(int, parts)) < 1 or size % int(cast(int, parts))):
-        refuse(ShapeError(f"split: size {size} does not divide into {parts} equal sections; use array_split"))
-    return array_split(x, parts, axis)
+    if np.ndim(indices_or_sections) == 0 and (
+        int(cast(int, indices_or_sections)) < 1 or size % int(cast(int, indices_or_sections))
+    ):
+        refuse(ShapeError(f"split: size {size} does not divide into {indices_or_sections} equal sections; use array_split"))
+    return array_split(x, indices_or_sections, axis)
 
 
 @componentwise("x")
-def array_split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[Any]:
+def array_split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis: int = 0) -> list[Any]:
     """Split `x` along `axis` into sections, the first ones larger by one if necessary, or before the given indices."""
     x = operand(x)
     axis = normalize_axis("array_split", x, axis)
     size = x.shape[axis]
-    if np.ndim(parts):
-        cuts = [0, *(slice(start, None).indices(size)[0] for start in cast("Sequence[int]", parts)), size]
+    if np.ndim(indices_or_sections):
+        cuts = [0, *(slice(start, None).indices(size)[0] for start in cast("Sequence[int]", indices_or_sections)), size]
     else:
-        count = int(cast(int, parts))
+        count = int(cast(int, indices_or_sections))
         if not 1 <= count <= _MAX_SECTIONS:
             refuse(ShapeError(f"array_split: {count} sections; expected from 1 to {_MAX_SECTIONS}"))
         cuts = [k * (size // count) + min(k, size % count) for k in range(count + 1)]
@@ -142,21 +144,21 @@ def array_split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> l
 
 
 @componentwise("x")
-def hsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
+def hsplit(x: ArrayLike, indices_or_sections: int | Sequence[int], /) -> list[Any]:
     """Split along the second axis; a vector along its only axis."""
-    return split(x, parts, 0 if operand(x).ndim == 1 else 1)
+    return split(x, indices_or_sections, 0 if operand(x).ndim == 1 else 1)
 
 
 @componentwise("x")
-def vsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
+def vsplit(x: ArrayLike, indices_or_sections: int | Sequence[int], /) -> list[Any]:
     """Split along the first axis."""
-    return split(x, parts, 0)
+    return split(x, indices_or_sections, 0)
 
 
 @componentwise("x")
-def dsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
+def dsplit(x: ArrayLike, indices_or_sections: int | Sequence[int], /) -> list[Any]:
     """Split along the third axis."""
-    return split(x, parts, 2)
+    return split(x, indices_or_sections, 2)
 
 
 PAD_MODES = "constant", "edge", "reflect", "symmetric", "wrap"
@@ -180,7 +182,7 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         if value.ndim:
             refuse(
                 UnsupportedError(
-                    "pad: constant_values of shape {value.shape}; expected a scalar: pad one side at a time, or use concat"
+                    f"pad: constant_values of shape {value.shape}; expected a scalar: pad one side at a time, or use concat"
                 )
             )
         return apply(dl.PadOp, x, value, low=low, high=high, pad_mode=mode)

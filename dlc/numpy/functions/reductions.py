@@ -186,11 +186,11 @@ def var(
     """Return the variance: the sum of squared deviations from the mean, divided by the count minus `correction` (or `ddof`)."""
     (x,) = promote_to_float(x if dtype is None else convert(x, dtype))
     x_wide = convert(x, np.float32) if x.dtype.itemsize == 2 else x
-    distance = square(subtract(x_wide, mean(x_wide, axis, keepdims=True, where=where)))
+    squared_deviation = square(subtract(x_wide, mean(x_wide, axis, keepdims=True, where=where)))
     correction = correction if ddof is None else ddof
     if where is None and not correction:
-        return convert(mean(distance, axis, keepdims=keepdims), x.dtype)
-    return convert(_mean_where(distance, True if where is None else where, axis, keepdims, correction), x.dtype)
+        return convert(mean(squared_deviation, axis, keepdims=keepdims), x.dtype)
+    return convert(_mean_where(squared_deviation, True if where is None else where, axis, keepdims, correction), x.dtype)
 
 
 def std(

@@ -51,9 +51,9 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
         )
     # A symbolic size is compared with the sizes of `x` as an expression.
     sizes = list(as_shape("reshape", shape, -1))
-    known_size = prod(s for s in sizes if s != -1)
-    if sizes.count(-1) == 1 and known_size and x.size % known_size == 0:
-        sizes[sizes.index(-1)] = x.size // known_size
+    fixed_size = prod(s for s in sizes if s != -1)
+    if sizes.count(-1) == 1 and fixed_size and x.size % fixed_size == 0:
+        sizes[sizes.index(-1)] = x.size // fixed_size
     if -1 in sizes or prod(sizes) != x.size:
         refuse(ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fill shape {tuple(sizes)}"))
     return x if tuple(sizes) == x.shape else apply(dl.ReshapeOp, x, shape=tuple(sizes))
@@ -150,10 +150,10 @@ def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Any:
 def squeeze(x: ArrayLike, /, axis: Axes = None) -> Any:
     """Remove axes of size 1: those that `axis` names, or all if None."""
     x = operand(x)
-    gone = [a for a, s in enumerate(x.shape) if s == 1] if axis is None else normalize_axes("squeeze", x, axis)
-    if any(x.shape[a] != 1 for a in gone):
-        refuse(ShapeError(f"squeeze: axes {sorted(gone)} of shape {x.shape}; expected axes of size 1"))
-    return reshape(x, [s for a, s in enumerate(x.shape) if a not in gone])
+    removed = [a for a, s in enumerate(x.shape) if s == 1] if axis is None else normalize_axes("squeeze", x, axis)
+    if any(x.shape[a] != 1 for a in removed):
+        refuse(ShapeError(f"squeeze: axes {sorted(removed)} of shape {x.shape}; expected axes of size 1"))
+    return reshape(x, [s for a, s in enumerate(x.shape) if a not in removed])
 
 
 @componentwise("x")
@@ -258,10 +258,12 @@ def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
     if isinstance(shift, Tracer):
         indices = apply(dl.SubOp, np.arange(size), apply(dl.CastOp, shift, to=element_type(np.int64)))
         return apply(dl.GatherOp, x, apply(dl.ModOp, indices, np.asarray(max(size, 1))), axis=axis)
-    cut = size - shift % size if size else 0
-    if cut == size:
+    split_point = size - shift % size if size else 0
+    if split_point == size:
         return x
-    return apply(dl.ConcatOp, *(slice_axis(x, axis, start, stop) for start, stop in ((cut, size), (0, cut))), axis=axis)
+    return apply(
+        dl.ConcatOp, *(slice_axis(x, axis, start, stop) for start, stop in ((split_point, size), (0, split_point))), axis=axis
+    )
 
 
 @componentwise("x")
@@ -283,9 +285,9 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
                 )
             )
         return apply(dl.GatherOp, x, np.repeat(np.arange(x.shape[axis]), counts), axis=axis)
-    before, after, count = x.shape[: axis + 1], x.shape[axis + 1 :], int(counts.reshape(()))
-    repeated = broadcast_to(reshape(x, (*before, 1, *after)), (*before, count, *after))
-    return reshape(repeated, (*before[:-1], before[-1] * count, *after))
+    leading, trailing, count = x.shape[: axis + 1], x.shape[axis + 1 :], int(counts.reshape(()))
+    repeated = broadcast_to(reshape(x, (*leading, 1, *trailing)), (*leading, count, *trailing))
+    return reshape(repeated, (*leading[:-1], leading[-1] * count, *trailing))
 
 
 @componentwise("x")

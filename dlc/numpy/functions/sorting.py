@@ -127,7 +127,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
 
 # Up to this many values, every pair is compared; more values are sorted for a binary search.
 _MAX_COMPARED_VALUES = 128
-# Up to this many values, a lookup table does not pay.
+# Up to this many values, building a lookup table takes longer than it saves.
 _MAX_VALUES_WITHOUT_TABLE = 16
 # The lookup table of integers must fit into the L1/L2 caches along with the elements.
 _MAX_TABLE_BYTES = 1 << 16
@@ -160,8 +160,9 @@ def _isin_by_comparison(x: Operand, values: Operand) -> Any:
 
 
 def _isin_by_table(x: Operand, values: Operand, size: int) -> Any:
-    """Return whether elements are among integers, by a table of `size` entries if the range of the values fits, else by
-    `_compared`.
+    """Return whether elements are among integers: by a table of `size` entries if the range of the values fits.
+
+    Otherwise use `_isin_by_comparison`.
     """
     unsigned = np.dtype(f"uint{8 * x.dtype.itemsize}")
     smallest, largest = (apply(op, values, axes=(0,), keepdims=False) for op in (dl.ReduceMinOp, dl.ReduceMaxOp))
@@ -179,9 +180,9 @@ def _isin_by_table(x: Operand, values: Operand, size: int) -> Any:
     if not isinstance(fits_table, Tracer) or fits_table.array is not None:
         return by_table() if fits_table else _isin_by_comparison(x, values)
     bodies, results = [Block(), Block()], list[Tracer]()
-    for body, find in zip(bodies, (by_table, lambda: _isin_by_comparison(x, values)), strict=True):
-        with fits_table.owner.inside(body):
-            results.append(find())
+    for body, compute in zip(bodies, (by_table, lambda: _isin_by_comparison(x, values)), strict=True):
+        with fits_table.owner.in_body(body):
+            results.append(compute())
             body.add_op(dl.YieldOp([results[-1].value]))
     (is_member,) = fits_table.owner.insert(dl.IfOp.of(fits_table.value, bodies[0], bodies[1], [results[0].value.type]))
     return is_member
@@ -189,8 +190,8 @@ def _isin_by_table(x: Operand, values: Operand, size: int) -> Any:
 
 def _bits_of(x: Operand) -> Any:
     """Return the bit patterns as unsigned integers, after mapping -0.0 to 0.0 so that equal values have equal patterns."""
-    equals = where(equal(x, 0), 0, x) if is_floating(x.dtype) else x
-    return apply(dl.BitcastOp, equals, to=element_type(f"uint{8 * x.dtype.itemsize}"))
+    normalized = where(equal(x, 0), 0, x) if is_floating(x.dtype) else x
+    return apply(dl.BitcastOp, normalized, to=element_type(f"uint{8 * x.dtype.itemsize}"))
 
 
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None = None, right: ArrayLike | None = None) -> Any:
@@ -299,11 +300,11 @@ _MAX_SELECTED_RANKS = 8
 
 
 def _elements_at_ranks(rows: Operand, ranks: Any, fraction: Operand, per_column: bool) -> Any:
-    """Return the elements at these ranks along the first axis: the same ranks in all columns, or each column's own."""
+    """Return the elements at these ranks along the first axis: the same ranks in all columns, or separate ranks per column."""
     shape = (*fraction.shape, *rows.shape[1:])
-    static: list[int] = [] if per_column or isinstance(ranks, Tracer) else np.ravel(ranks).tolist()
-    if fraction.shape and 0 < len(static) <= _MAX_SELECTED_RANKS:
-        return reshape(stack([take(rows, rank, axis=0) for rank in static]), shape)
+    static_ranks: list[int] = [] if per_column or isinstance(ranks, Tracer) else np.ravel(ranks).tolist()
+    if fraction.shape and 0 < len(static_ranks) <= _MAX_SELECTED_RANKS:
+        return reshape(stack([take(rows, rank, axis=0) for rank in static_ranks]), shape)
     if not per_column:
         return take(rows, reshape(ranks, fraction.shape), axis=0)
     return reshape(take_along_axis(rows, reshape(ranks, (fraction.size, *rows.shape[1:])), 0), shape)

@@ -37,8 +37,8 @@ def complex_(real: Any, imag: Any) -> Any:
 
 
 @table("polar")
-def polar(size: Any, angle: Any) -> Any:
-    return from_parts(dnp.multiply(size, dnp.cos(angle)), dnp.multiply(size, dnp.sin(angle)))
+def polar(magnitude: Any, angle: Any) -> Any:
+    return from_parts(dnp.multiply(magnitude, dnp.cos(angle)), dnp.multiply(magnitude, dnp.sin(angle)))
 
 
 @table("real")
@@ -78,13 +78,13 @@ COMPONENTWISE_OPS = (
 def componentwise(rule: Rule) -> Rule:
     """Return the rule for complex operands of an operator that acts on the real and the imaginary part separately."""
 
-    def part(argument: Any, index: int) -> Any:
+    def component(argument: Any, index: int) -> Any:
         if isinstance(argument, list | tuple):
-            return [part(a, index) for a in cast("Sequence[Any]", argument)]
+            return [component(a, index) for a in cast("Sequence[Any]", argument)]
         return real_and_imaginary(argument)[index] if is_complex(argument) else argument
 
     def apply_to_parts(*args: Any, **kwargs: Any) -> Any:
-        real, imag = (rule(*part(args, k), **kwargs) for k in range(2))
+        real, imag = (rule(*component(args, k), **kwargs) for k in range(2))
         return [*map(from_parts, cast("Any", real), imag)] if isinstance(real, list | tuple) else from_parts(real, imag)
 
     return apply_to_parts
@@ -248,7 +248,7 @@ def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
 
 
 @complex_table("abs")
-def size(x: Any) -> Any:
+def magnitude(x: Any) -> Any:
     return dnp.abs(x)
 
 

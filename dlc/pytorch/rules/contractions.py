@@ -100,10 +100,10 @@ def convolution(
 
 def _trim_padding(y: Any, padding: Sequence[int], output_padding: Sequence[int]) -> Any:
     """Trim the padding off a full transposed convolution; an `output_padding` beyond it appends zeros."""
-    missing = [max(0, extra - p) for p, extra in zip(padding, output_padding, strict=True)]
-    if any(missing):
-        y = dnp.pad(y, [(0, 0), *((0, m) for m in missing), (0, 0)])
-    for axis, (p, extra, m) in enumerate(zip(padding, output_padding, missing, strict=True), start=1):
+    num_zeros = [max(0, extra - p) for p, extra in zip(padding, output_padding, strict=True)]
+    if any(num_zeros):
+        y = dnp.pad(y, [(0, 0), *((0, m) for m in num_zeros), (0, 0)])
+    for axis, (p, extra, m) in enumerate(zip(padding, output_padding, num_zeros, strict=True), start=1):
         y = slice_axis(y, axis, p, y.shape[axis] - m - p + extra) if p else y
     return y
 
@@ -126,8 +126,8 @@ def conv(
         ]
         x = dnp.pad(x, [(0, 0)] * (x.ndim - rank) + [(t // 2, t - t // 2) for t in total])
         padding = 0
-    settings = (per_spatial_axis(stride, rank), per_spatial_axis(padding, rank), per_spatial_axis(dilation, rank))
-    return convolution(x, weight, bias, *settings, False, (0,) * rank, groups)
+    per_axis_options = (per_spatial_axis(stride, rank), per_spatial_axis(padding, rank), per_spatial_axis(dilation, rank))
+    return convolution(x, weight, bias, *per_axis_options, False, (0,) * rank, groups)
 
 
 @table("conv_transpose1d conv_transpose2d.input conv_transpose3d.input")
@@ -160,9 +160,9 @@ def trilinear(
     """Return Σ x·y·z over some axes, after expanding the operands."""
     expands = (expand1, expand2, expand3)
     rank = x.ndim + len(expand1)
-    names = [[a for a in range(rank) if a not in expand] for expand in expands]
+    operand_axes = [[a for a in range(rank) if a not in expand] for expand in expands]
     result_axes = [a for a in range(rank) if a not in sumdim]
-    letters = ["".join(chr(ord("a") + a) for a in axes) for axes in (*names, result_axes)]
+    letters = ["".join(chr(ord("a") + a) for a in axes) for axes in (*operand_axes, result_axes)]
     return dnp.einsum(f"{letters[0]},{letters[1]},{letters[2]}->{letters[3]}", x, y, z)
 
 
@@ -203,8 +203,8 @@ def cdist_backward(g: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
     """Gradient of (Σ |x - y|ᵖ)^(1/p) with respect to x: (x - y)·|x - y|^(p-2)·distance^(1-p); 0 for distance 0."""
     difference = dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3))
     if p != 2:
-        size = dnp.abs(difference)
-        power = dnp.power(size, p - 1) if p != 1 else convert(dnp.not_equal(size, 0), x.dtype)
+        magnitude = dnp.abs(difference)
+        power = dnp.power(magnitude, p - 1) if p != 1 else convert(dnp.not_equal(magnitude, 0), x.dtype)
         difference = dnp.multiply(dnp.sign(difference), power)
     is_zero = dnp.equal(distances, 0)
     factor = dnp.divide(g, dnp.power(dnp.where(is_zero, convert(1, x.dtype), distances), p - 1))

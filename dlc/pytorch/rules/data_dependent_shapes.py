@@ -45,7 +45,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 @table("repeat_interleave.Tensor")
 def repeat_indices(repeats: Any, output_size: Size | None = None) -> Any:
-    """Return each index repeated as often as `repeats` states; `output_size` is the total, if given."""
+    """Repeat each index k `repeats[k]` times; `output_size` is the total if it is known."""
     if output_size is None:
         return dnp.repeat(integer_range(repeats.shape[0]), repeats)
     return dnp.searchsorted(dnp.cumsum(repeats, 0), integer_range(output_size), side="right")
@@ -93,7 +93,7 @@ def nonzero_static(x: Any, size: int, fill_value: int = -1) -> Any:
         return dnp.zeros((size, 0), np.int64)
     flat = dnp.ravel(convert(x, np.bool_))
     count = dnp.cumsum(convert(flat, np.int64))
-    # Element `size` of the scatter target collects what is not returned.
+    # Element `size` of the scatter target collects the indices that are not returned.
     slot = dnp.where(dnp.logical_and(flat, dnp.less_equal(count, size)), dnp.subtract(count, 1), size)
     flat_indices = dnp.at(np.full(size + 1, -1))[slot].set(dnp.arange(flat.shape[0]))[:size]
     is_found, coordinates = dnp.greater_equal(flat_indices, 0), list[Any]()

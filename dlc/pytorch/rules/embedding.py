@@ -71,8 +71,8 @@ def _max_row_indices(rows: Any, y: Any, bag: Any, indices: Any) -> Any:
     """Return the row index of each element of the maxima."""
     positions = dnp.expand_dims(dnp.arange(indices.shape[0]), 1)
     candidates = dnp.where(dnp.equal(rows, dnp.take(y, bag, axis=0)), positions, indices.shape[0] - 1)
-    first = dnp.at(dnp.full(y.shape, indices.shape[0] - 1, np.int64))[bag].min(candidates)
-    return dnp.take(indices, first)
+    first_positions = dnp.at(dnp.full(y.shape, indices.shape[0] - 1, np.int64))[bag].min(candidates)
+    return dnp.take(indices, first_positions)
 
 
 @table("_embedding_bag_backward")

@@ -20,9 +20,9 @@ def per_tensor(x: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: i
     """
     x_float32 = convert(x, np.float32)
     zero = convert(zero_point, np.float32)
-    level = dnp.add(dnp.rint(dnp.multiply(x_float32, dnp.divide(np.float32(1), convert(scale, np.float32)))), zero)
-    is_in_range = dnp.logical_and(dnp.greater_equal(level, quant_min), dnp.less_equal(level, quant_max))
-    clipped = dnp.subtract(dnp.clip(level, quant_min, quant_max), zero)
+    code = dnp.add(dnp.rint(dnp.multiply(x_float32, dnp.divide(np.float32(1), convert(scale, np.float32)))), zero)
+    is_in_range = dnp.logical_and(dnp.greater_equal(code, quant_min), dnp.less_equal(code, quant_max))
+    clipped = dnp.subtract(dnp.clip(code, quant_min, quant_max), zero)
     return convert(dnp.multiply(clipped, convert(scale, np.float32)), x.dtype), is_in_range
 
 
@@ -33,8 +33,8 @@ def per_channel(x: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, 
 
 
 @table("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
-def if_enabled(x: Any, scale: Any, zero_point: Any, enabled: Any, quant_min: int, quant_max: int) -> Any:
+def per_tensor_if_enabled(x: Any, scale: Any, zero_point: Any, enabled: Any, quant_min: int, quant_max: int) -> Any:
     """Fake-quantize if `enabled`; otherwise return x and a mask of ones."""
     quantized, is_in_range = per_tensor(x, scale, zero_point, quant_min, quant_max)
-    is_on = dnp.not_equal(enabled, 0)
-    return dnp.where(is_on, quantized, x), dnp.logical_or(is_in_range, dnp.logical_not(is_on))
+    is_enabled = dnp.not_equal(enabled, 0)
+    return dnp.where(is_enabled, quantized, x), dnp.logical_or(is_in_range, dnp.logical_not(is_enabled))

@@ -1,4 +1,4 @@
-"""Grid sampling: images interpolated at coordinates that are data."""
+"""Grid sampling: interpolate images at coordinates computed at run time."""
 
 from __future__ import annotations
 

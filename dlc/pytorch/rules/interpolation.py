@@ -87,11 +87,11 @@ def _antialiased_taps(kernel: Callable[[Array], Array], radius: int) -> Callable
     return taps
 
 
-def _hat(distance: Array) -> Array:
+def _linear_kernel(distance: Array) -> Array:
     return np.maximum(1 - distance, 0)
 
 
-def _keys(distance: Array) -> Array:
+def _cubic_kernel(distance: Array) -> Array:
     return np.where(distance < 2, cubic_weights(distance, -0.5), 0)
 
 
@@ -111,19 +111,19 @@ def _resize_axis(x: Any, axis: int, taps: Taps) -> Any:
     return total
 
 
-def _along_all(
+def _resize_all_axes(
     x: Any, output_size: Sequence[Size] | None, scales: Sequence[float | None], taps: Callable[[Size, Size, float | None], Taps]
 ) -> Any:
     for k, scale in enumerate(scales):
         axis = 2 + k
         size = x.shape[axis]
-        count = output_size[k] if output_size else _times(size, scale or 1)
+        count = output_size[k] if output_size else _scaled_size(size, scale or 1)
         if count != size:
             x = _resize_axis(x, axis, taps(size, count, scale))
     return x
 
 
-def _times(size: Size, scale: float) -> Size:
+def _scaled_size(size: Size, scale: float) -> Size:
     """Return ⌊size · scale⌋; symbolic for a symbolic size if the product is exact."""
     exact = Fraction(scale)
     if not isinstance(size, int) and exact.denominator <= _MAX_SCALE_DENOMINATOR:
@@ -138,7 +138,7 @@ def _scales(output_size: Any, factors: Any, rank: int) -> Sequence[float | None]
 def _interpolation_rule(mode: Callable[..., Taps], rank: int) -> Any:
     def by_factors(x: Any, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
         scales = _scales(output_size, scale_factors, rank)
-        return _along_all(x, output_size, scales, lambda n, m, s: mode(n, m, s, align_corners))
+        return _resize_all_axes(x, output_size, scales, lambda n, m, s: mode(n, m, s, align_corners))
 
     return by_factors
 
@@ -146,19 +146,19 @@ def _interpolation_rule(mode: Callable[..., Taps], rank: int) -> Any:
 def _by_scales(mode: Callable[..., Taps]) -> Any:
     def by_scales(x: Any, output_size: Any, align_corners: bool, *scales: float | None) -> Any:
         padded = [*scales, *[None] * (x.ndim - 2 - len(scales))]
-        return _along_all(x, output_size, padded, lambda n, m, s: mode(n, m, s, align_corners))
+        return _resize_all_axes(x, output_size, padded, lambda n, m, s: mode(n, m, s, align_corners))
 
     return by_scales
 
 
-def _nearest_by(offset: float, rank: int) -> tuple[Any, Any]:
+def _nearest_rules(offset: float, rank: int) -> tuple[Any, Any]:
     def by_factors(x: Any, output_size: Any, scale_factors: Any = None) -> Any:
         scales = _scales(output_size, scale_factors, rank)
-        return _along_all(x, output_size, scales, lambda n, m, s: _nearest(n, m, s, offset))
+        return _resize_all_axes(x, output_size, scales, lambda n, m, s: _nearest(n, m, s, offset))
 
     def by_scales(x: Any, output_size: Any, *scales: float | None) -> Any:
         padded = [*scales, *[None] * (rank - len(scales))]
-        return _along_all(x, output_size, padded, lambda n, m, s: _nearest(n, m, s, offset))
+        return _resize_all_axes(x, output_size, padded, lambda n, m, s: _nearest(n, m, s, offset))
 
     return by_factors, by_scales
 
@@ -171,11 +171,14 @@ for _name, _mode, _rank in (
 ):
     table(f"upsample_{_name}.vec")(_interpolation_rule(_mode, _rank))
     table(f"upsample_{_name}")(_by_scales(_mode))
-for _name, _mode in (("bilinear2d_aa", _antialiased_taps(_hat, 1)), ("bicubic2d_aa", _antialiased_taps(_keys, 2))):
+for _name, _mode in (
+    ("bilinear2d_aa", _antialiased_taps(_linear_kernel, 1)),
+    ("bicubic2d_aa", _antialiased_taps(_cubic_kernel, 2)),
+):
     table(f"_upsample_{_name}.vec")(_interpolation_rule(_mode, 2))
     table(f"_upsample_{_name}")(_by_scales(_mode))
 for _rank in (1, 2, 3):
     for _name, _offset in (("upsample_nearest", 0.0), ("_upsample_nearest_exact", 0.5)):
-        _by_factors, _scaled = _nearest_by(_offset, _rank)
+        _by_factors, _scaled = _nearest_rules(_offset, _rank)
         table(f"{_name}{_rank}d.vec")(_by_factors)
         table(f"{_name}{_rank}d")(_scaled)

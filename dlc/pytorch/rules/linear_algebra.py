@@ -32,7 +32,7 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
     return linalg.cholesky(x, upper=upper), _no_errors(x)
 
 
-def _by_lu(x: Any) -> tuple[Any, Any]:
+def _lu_with_pivots(x: Any) -> tuple[Any, Any]:
     """Return the LU factors of `x` and LAPACK's pivots: the 1-based index of the row that each row is swapped with."""
     factors, _, pivots = lu_factors(x)
     return factors, convert(dnp.add(pivots, 1), np.int32)
@@ -41,11 +41,11 @@ def _by_lu(x: Any) -> tuple[Any, Any]:
 @table("linalg_lu_factor_ex")
 def lu_factor(x: Any, pivot: bool = True, check_errors: bool = False) -> Any:
     _require_pivots(x, pivot)
-    return (*_by_lu(x), _no_errors(x))
+    return (*_lu_with_pivots(x), _no_errors(x))
 
 
 def _order(pivots: Any, rows: int) -> Any:
-    """Return the row permutation that LAPACK's pivots stand for."""
+    """Return the row permutation that LAPACK's pivots encode."""
     positions = np.arange(rows)
 
     def swapped(k: Any, order: Any) -> Any:
@@ -73,8 +73,8 @@ def lu_solve(factors: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool
         return dnp.take_along_axis(x, dnp.broadcast_to(rows[..., None], x.shape), -2)
 
     if not adjoint:
-        half = solve_triangular(factors, take_rows(b, order), False, True, True)
-        return solve_triangular(factors, half, True)
+        intermediate = solve_triangular(factors, take_rows(b, order), False, True, True)
+        return solve_triangular(factors, intermediate, True)
     factors = _transpose_matrix(factors)
     permuted = solve_triangular(factors, solve_triangular(factors, b, False), True, True, True)
     return take_rows(permuted, dnp.argsort(order, -1))
@@ -82,7 +82,7 @@ def lu_solve(factors: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool
 
 @table("_linalg_solve_ex")
 def solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> Any:
-    factors = (*_by_lu(a), _no_errors(a))
+    factors = (*_lu_with_pivots(a), _no_errors(a))
     if left and 1 < b.ndim == a.ndim - 1 and b.shape == a.shape[:-1]:
         # A batch of vectors, which NumPy would interpret as one matrix.
         return (linalg.solve(a, b[..., None])[..., 0], *factors)
@@ -97,12 +97,12 @@ LAYOUT_DEPENDENT_OPS = ("_linalg_det", "_linalg_slogdet")
 
 @table("_linalg_det")
 def determinant(x: Any, *, contiguous: bool) -> Any:
-    return (linalg.det(x), *_by_lu(_transpose_matrix(x) if contiguous else x))
+    return (linalg.det(x), *_lu_with_pivots(_transpose_matrix(x) if contiguous else x))
 
 
 @table("_linalg_slogdet")
 def log_determinant(x: Any, *, contiguous: bool) -> Any:
-    return (*linalg.slogdet(x), *_by_lu(_transpose_matrix(x) if contiguous else x))
+    return (*linalg.slogdet(x), *_lu_with_pivots(_transpose_matrix(x) if contiguous else x))
 
 
 @table("linalg_qr")
@@ -183,8 +183,8 @@ def matrix_exponential(x: Any) -> Any:
     """Scaling and squaring: exp(x) = exp(x/2ˢ)^(2ˢ), with the smallest s for which the norm of x/2ˢ is at most 4, for each
     matrix.
     """
-    size = dnp.max(dnp.sum(dnp.abs(x), -2), -1)
-    squarings = dnp.maximum(dnp.ceil(dnp.log2(dnp.maximum(dnp.divide(size, 4.0), 1.0))), 0.0)
+    norm = dnp.max(dnp.sum(dnp.abs(x), -2), -1)
+    squarings = dnp.maximum(dnp.ceil(dnp.log2(dnp.maximum(dnp.divide(norm, 4.0), 1.0))), 0.0)
     scaled_x = dnp.multiply(x, dnp.reshape(dnp.exp2(dnp.negative(squarings)), (*x.shape[:-2], 1, 1)))
     identity = np.eye(int(x.shape[-1]), dtype=x.dtype)
     square = dnp.matmul(scaled_x, scaled_x)
@@ -195,13 +195,13 @@ def matrix_exponential(x: Any) -> Any:
     odd = dnp.matmul(scaled_x, odd)
     approximant = linalg.solve(dnp.subtract(even, odd), dnp.add(even, odd))
 
-    def squared(state: Any) -> Any:
+    def square_if_needed(state: Any) -> Any:
         step, y = state
         must_square = dnp.reshape(dnp.less(step, squarings), (*x.shape[:-2], 1, 1))
         return dnp.add(step, 1.0), dnp.where(must_square, dnp.matmul(y, y), y)
 
     start = np.zeros((), x.dtype)
-    return lax.while_loop(lambda state: dnp.less(state[0], dnp.max(squarings)), squared, (start, approximant))[1]
+    return lax.while_loop(lambda state: dnp.less(state[0], dnp.max(squarings)), square_if_needed, (start, approximant))[1]
 
 
 def _require_pivots(x: Any, pivot: bool) -> None:

@@ -17,7 +17,7 @@ from dlc.pytorch.rules.rule_table import RuleTable
 table = RuleTable()
 
 
-def _or(x: Any, size: int, value: float, like: Any) -> Any:
+def _or_default(x: Any, size: int, value: float, like: Any) -> Any:
     """Return a parameter, or `size` copies of a default value if it is None."""
     return np.full(size, value, like.dtype) if x is None else x
 
@@ -43,8 +43,8 @@ def native_layer_norm(x: Any, normalized_shape: Sequence[int], weight: Any, bias
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     x_wide = convert(x, np.float32) if x.dtype.itemsize < 4 else x
     mean = dnp.mean(x_wide, axes, keepdims=True)
-    root = _rsqrt(dnp.mean(dnp.square(dnp.subtract(x_wide, mean)), axes, keepdims=True), eps)
-    return layer_norm(x, normalized_shape, weight, bias, eps), mean, root
+    rstd = _rsqrt(dnp.mean(dnp.square(dnp.subtract(x_wide, mean)), axes, keepdims=True), eps)
+    return layer_norm(x, normalized_shape, weight, bias, eps), mean, rstd
 
 
 def _rsqrt(variance: Any, eps: float) -> Any:
@@ -64,13 +64,13 @@ def batch_norm_no_training(
     x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
 ) -> Any:
     channels = x.shape[1]
-    parameters = [_or(weight, channels, 1, x), _or(bias, channels, 0, x), running_mean, running_var]
+    parameters = [_or_default(weight, channels, 1, x), _or_default(bias, channels, 0, x), running_mean, running_var]
     y = apply(dl.BatchNormOp, x, *(convert(p, x.dtype) for p in parameters), axis=1, epsilon=eps)
     empty = np.zeros((0,), x.dtype)
     return y, empty, empty
 
 
-def _of_batch(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
+def _normalize_by_batch(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
     """Normalize [N, C, *S] by the statistics of each channel; also return the mean and the biased variance."""
     axes = (0, *range(2, x.ndim))
     mean = dnp.mean(x, axes)
@@ -89,7 +89,7 @@ def batch_norm_functional(
     if not training:
         y, *empty = batch_norm_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
         return y, *empty, running_mean, running_var
-    y, mean, variance = _of_batch(x, weight, bias, eps)
+    y, mean, variance = _normalize_by_batch(x, weight, bias, eps)
     count = x.size // x.shape[1]
     unbiased = dnp.multiply(variance, count / max(count - 1, 1))
     running = [
@@ -101,7 +101,7 @@ def batch_norm_functional(
 
 @table("_native_batch_norm_legit.no_stats")
 def batch_norm_no_stats(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
-    y, mean, variance = _of_batch(x, weight, bias, eps)
+    y, mean, variance = _normalize_by_batch(x, weight, bias, eps)
     return y, mean, _rsqrt(variance, eps)
 
 
@@ -110,7 +110,7 @@ def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Any:
     channels = x.shape[1]
-    x_wide, scale, offset = promote(x, _or(weight, channels, 1, x), _or(bias, channels, 0, x))
+    x_wide, scale, offset = promote(x, _or_default(weight, channels, 1, x), _or_default(bias, channels, 0, x))
     return convert(channels_first(nn.group_norm(channels_last(x_wide), scale, offset, num_groups, epsilon=eps)), x.dtype)
 
 
@@ -118,5 +118,5 @@ def group_norm(
 def native_group_norm(x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
     rows = dnp.reshape(x, (N, group, C // group * HxW))
     mean = dnp.mean(rows, 2)
-    root = _rsqrt(dnp.mean(dnp.square(dnp.subtract(rows, dnp.expand_dims(mean, 2))), 2), eps)
-    return group_norm(x, group, weight, bias, eps), mean, root
+    rstd = _rsqrt(dnp.mean(dnp.square(dnp.subtract(rows, dnp.expand_dims(mean, 2))), 2), eps)
+    return group_norm(x, group, weight, bias, eps), mean, rstd

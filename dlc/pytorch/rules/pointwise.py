@@ -18,7 +18,7 @@ from dlc.pytorch.rules.rule_table import Dtype, Rule, RuleTable, is_tensor, prom
 table = RuleTable()
 
 
-def _of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_float_operands(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function to promote its operands to floats."""
     return lambda *xs: function(*promoted_floats(*xs))
 
@@ -44,7 +44,7 @@ _OF_FLOATS: dict[str, Rule] = {
 }  # fmt: skip
 
 for _name, _function in _OF_FLOATS.items():
-    table(_name)(_of_floats(_function))
+    table(_name)(_with_float_operands(_function))
 
 _OF_ONE_DTYPE: dict[str, Rule] = {
     "eq.Tensor eq.Scalar": dnp.equal, "ne.Tensor ne.Scalar": dnp.not_equal,
@@ -240,8 +240,10 @@ def gelu(x: Any, approximate: str = "none") -> Any:
 
 @table("elu")
 def elu(x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-    below = dnp.multiply(dnp.expm1(dnp.multiply(dnp.minimum(x, 0.0), input_scale)), alpha * scale)
-    return nn.elu(x, alpha) if scale == input_scale == 1 else dnp.where(dnp.greater(x, 0), dnp.multiply(x, scale), below)
+    negative_part = dnp.multiply(dnp.expm1(dnp.multiply(dnp.minimum(x, 0.0), input_scale)), alpha * scale)
+    return (
+        nn.elu(x, alpha) if scale == input_scale == 1 else dnp.where(dnp.greater(x, 0), dnp.multiply(x, scale), negative_part)
+    )
 
 
 @table("leaky_relu")
@@ -327,7 +329,7 @@ def to_copy(x: Any, dtype: Any = None) -> Any:
 
 
 @table("clone alias detach lift lift_fresh_copy lift_fresh contiguous alias_copy detach_copy")
-def same(x: Any) -> Any:
+def identity(x: Any) -> Any:
     return x
 
 

@@ -31,16 +31,16 @@ class PoolWindows:
         self.spatial = x.shape[x.ndim - rank :]
         self.high = self.low
         if ceil_mode:
-            self.high = tuple(map(self._reached, range(rank)))
+            self.high = tuple(map(self._ceil_mode_padding, range(rank)))
 
-    def _reached(self, axis: int) -> int:
+    def _ceil_mode_padding(self, axis: int) -> int:
         """Return the end padding that ceil_mode requires: the last window starts inside the operand or the start padding."""
         size, low, stride = int(self.spatial[axis]), self.low[axis], self.strides[axis]
         extent = (self.kernel[axis] - 1) * self.dilations[axis] + 1
         last = min(-(-(size + 2 * low - extent) // stride) * stride, (size + low - 1) // stride * stride)
         return max(low, last + extent - size - low)
 
-    def padded(self, x: Any, fill: float | int) -> Any:
+    def pad(self, x: Any, fill: float | int) -> Any:
         """Pad a channels-last operand."""
         if not any(self.low) and not any(self.high):
             return x
@@ -64,7 +64,7 @@ def _add_batch_axis(x: Any, rank: int) -> Any:
 def _max_pooled(x: Any, w: PoolWindows) -> tuple[Any, Any]:
     """Return the padded channels-last operand and the maximum of each window."""
     lowest = -np.inf if is_floating(x.dtype) else int(np.iinfo(x.dtype).min)
-    padded = w.padded(channels_last(x), lowest)
+    padded = w.pad(channels_last(x), lowest)
     return padded, apply(dl.MaxPoolOp, padded, kernel=w.kernel, strides=w.strides, dilations=w.dilations)
 
 
@@ -140,8 +140,8 @@ def max_pool_backward(
 ) -> Any:
     w = PoolWindows(x, kernel_size, stride, padding, dilation, ceil_mode, x.ndim - 2)
     padded, y = _max_pooled(x, w)
-    settings = {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations}
-    padded_gradient = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **settings)
+    window_properties = {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations}
+    padded_gradient = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **window_properties)
     starts, limits = (
         (0, *w.low, 0),
         [padded_gradient.shape[0], *(p + s for p, s in zip(w.low, w.spatial, strict=True)), padded_gradient.shape[-1]],
@@ -162,9 +162,7 @@ def _avg_pool(rank: int) -> Any:
         # Sum in float32: half precision may overflow, and the mean of integers needs a division.
         batch = _add_batch_axis(convert(x, np.promote_types(x.dtype, np.float32)), rank)
         w = PoolWindows(batch, kernel_size, stride, padding, 1, ceil_mode, rank)
-        total = apply(
-            dl.SumPoolOp, w.padded(channels_last(batch), 0), kernel=w.kernel, strides=w.strides, dilations=(1,) * rank
-        )
+        total = apply(dl.SumPoolOp, w.pad(channels_last(batch), 0), kernel=w.kernel, strides=w.strides, dilations=(1,) * rank)
         counted_padding = w.low if count_include_pad else (0,) * rank
         if divisor_override is not None:
             divisor = np.asarray(divisor_override)
@@ -254,7 +252,7 @@ for _rank in (2, 3):
     table(f"adaptive_max_pool{_rank}d")(_adaptive_with_indices(_rank))
 
 
-def _edge(mode: str, rank: int) -> Any:
+def _edge_padding_rule(mode: str, rank: int) -> Any:
     def pad(x: Any, padding: Sequence[int]) -> Any:
         if min(padding) < 0:
             refuse(UnsupportedError(f"{mode} padding {list(padding)}; expected non-negative sizes"))
@@ -265,8 +263,8 @@ def _edge(mode: str, rank: int) -> Any:
 
 
 for _rank in (1, 2, 3):
-    table(f"reflection_pad{_rank}d")(_edge("reflect", _rank))
-    table(f"replication_pad{_rank}d")(_edge("edge", _rank))
+    table(f"reflection_pad{_rank}d")(_edge_padding_rule("reflect", _rank))
+    table(f"replication_pad{_rank}d")(_edge_padding_rule("edge", _rank))
 
 
 @table("im2col")

@@ -24,6 +24,7 @@ def _axes(x: Any, dim: int | Sequence[int] | None) -> Any:
 
 
 def _summable(x: Any, dtype: Any) -> Any:
+    """Convert an operand to the dtype that PyTorch sums in: `dtype` if it is specified, int64 for integers and booleans."""
     return convert(x, dtype or (x.dtype if is_floating(x.dtype) else np.int64))
 
 
@@ -187,10 +188,10 @@ def _cumulative_extremum(better: Callable[[Any, Any], Any]) -> Any:
         if not x.ndim:
             return x, np.zeros((), np.int64)
         axis = dim % x.ndim
-        best = _cumulative(dnp.maximum if better is dnp.greater_equal else dnp.minimum, x, axis)
+        extremum = _cumulative(dnp.maximum if better is dnp.greater_equal else dnp.minimum, x, axis)
         positions = dnp.reshape(dnp.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis)))
-        is_best = dnp.logical_or(better(x, best), dnp.isnan(x)) if is_floating(x.dtype) else better(x, best)
-        return best, _cumulative(dnp.maximum, dnp.where(is_best, positions, 0), axis)
+        is_extremum = dnp.logical_or(better(x, extremum), dnp.isnan(x)) if is_floating(x.dtype) else better(x, extremum)
+        return extremum, _cumulative(dnp.maximum, dnp.where(is_extremum, positions, 0), axis)
 
     return cumulative_extremum
 

@@ -81,8 +81,8 @@ def joined_dtype(dtypes: Sequence[Dtype]) -> Dtype | None:
         if result is None or _kind(dtype) > _kind(result):
             result = dtype
         elif _kind(dtype) == _kind(result) and dtype != result:
-            half = dtype.itemsize == result.itemsize == 2 and _kind(dtype) == 2
-            result = np.dtype(np.float32) if half else np.promote_types(dtype, result)
+            are_half_precision = dtype.itemsize == result.itemsize == 2 and _kind(dtype) == 2
+            result = np.dtype(np.float32) if are_half_precision else np.promote_types(dtype, result)
     return result
 
 

@@ -108,8 +108,8 @@ def slice_axis(x: Any, axis: int, start: Size, end: Size, step: int = 1) -> Any:
 
 def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
     """Return the non-negative bounds of a slice, clamped to the axis."""
-    low = _inside(size, 0 if start is None else start)
-    high = size if end is None or end == _UNBOUNDED_END else _inside(size, end)
+    low = _clamped_bound(size, 0 if start is None else start)
+    high = size if end is None or end == _UNBOUNDED_END else _clamped_bound(size, end)
     return low, high if not is_static((low, high)) or high >= low else low
 
 
@@ -117,7 +117,8 @@ def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size
 _UNBOUNDED_END = 2**63 - 1
 
 
-def _inside(size: Size, bound: Size) -> Size:
+def _clamped_bound(size: Size, bound: Size) -> Size:
+    """Return a slice bound counted from the front and clamped to the axis."""
     if bound == size:
         return size
     if isinstance(bound, int) and bound <= 0 and (bound == 0 or not isinstance(size, int)):

@@ -153,7 +153,7 @@ def test_invalid_messages_are_left_to_protobuf() -> None:
     for broken in (data[:-5], data[: LARGE_TENSOR_BYTES // 2], data + b"\xff", bytes(2 * LARGE_TENSOR_BYTES)):
         assert without_large_tensors(broken) == broken
         with pytest.raises(ModelError, match="not an ONNX model"):
-            load(broken, whole=False)
+            load(broken, with_large_tensors=False)
 
 
 def test_deeply_nested_graphs_are_refused() -> None:
@@ -163,7 +163,7 @@ def test_deeply_nested_graphs_are_refused() -> None:
         size = len(data)
         data = tag + bytes((size & 127 | 128, size >> 7 & 127 | 128, size >> 14)) + data
     with pytest.raises(ModelError, match="not an ONNX model"):
-        load(b"\x3a" + bytes((len(data) & 127 | 128, len(data) >> 7 & 127 | 128, len(data) >> 14)) + data, whole=False)
+        load(b"\x3a" + bytes((len(data) & 127 | 128, len(data) >> 7 & 127 | 128, len(data) >> 14)) + data, with_large_tensors=False)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -175,4 +175,4 @@ def test_a_file_truncated_during_import_is_an_error(tmp_path: Path, monkeypatch:
     path.write_bytes(bytes(1 << 10))
     monkeypatch.setattr(graph, "open_content", lambda path: file)
     with pytest.raises(ModelError, match="changed during compilation"):
-        load(path, whole=whole)
+        load(path, with_large_tensors=whole)

@@ -53,19 +53,19 @@ def archive() -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (bytes(recorded()["dynamic_image_float"].file), "a TFLite model; compile, run"),
+        (bytes(recorded()["dynamic_image_float"].file), "a TFLite model; rename it"),
         (MAGIC + bytes(100), "a compiled model"),
         (archive(), "a zip archive"),
-        (b"builtin.module {\n}\n", "the text of a module"),
+        (b"builtin.module {\n}\n", "a module as text"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
-        (b"<!DOCTYPE html>\n<html>", "a page"),
+        (b"<!DOCTYPE html>\n<html>", "an HTML page"),
     ],
     ids=["tflite", "dlc", "zip", "module", "lfs", "page"],
 )
 def test_other_formats_are_named(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    raises(path, "not an ONNX model, which is needed here, but", words)
+    raises(path, "not an ONNX model, but", words)
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:
     for location in ("../outside.bin", str(tmp_path / "outside.bin"), "link.bin", ""):
         raises(external(folder, location), "outside the model's folder")
     (folder / "fine.bin").write_bytes(bytes(8))
-    raises(external(folder, "."), "no file")
-    raises(external(folder, "absent.bin"), "no file")
+    raises(external(folder, "."), "not a file")
+    raises(external(folder, "absent.bin"), "not a file")
     raises(external(folder, "fine.bin").read_bytes(), "path")
 
 

@@ -36,7 +36,7 @@ OPERATORS: dict[str, list[ConverterEntry]] = {
     name: entries for family in FAMILIES for name, entries in family.table.entries.items()
 }
 
-# Operators of other domains, for every version of these.
+# Operators of other domains, for every version of the domain.
 OTHER_OPERATORS: dict[str, dict[str, list[ConverterEntry]]] = {
     microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries},
     ml.DOMAIN: ml.OPERATORS,

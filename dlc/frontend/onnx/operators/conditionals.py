@@ -24,7 +24,7 @@ table = ConverterTable()
 
 @dataclass(frozen=True)
 class _Branch:
-    """A branch as a block: the types of its results, None if it always fails, and upper bounds of their sizes where known."""
+    """A branch as a block: the types of its results (None if it always fails), and upper bounds of their sizes if known."""
 
     body: Block
     types: Sequence[Tensor] | None = None
@@ -65,8 +65,8 @@ def _branch(node: OnnxNode, graph: GraphProto, padded_types: Sequence[Tensor] = 
     max_sizes: list[list[Size | None]] = []
 
     def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        results, found = node.attempt(graph, arguments, inner)
-        problems.extend(found)
+        results, branch_problems = node.attempt(graph, arguments, inner)
+        problems.extend(branch_problems)
         if any(isinstance(v, NonTensorValue) for v in results):
             message = "a result is a sequence or an optional: its condition must be known at import"
             raise NodeProblem("value", message, [node[0]])
@@ -89,11 +89,11 @@ def _max_size(inner: Emitter, size: Size) -> Size | None:
     block = inner.build.insertion_point
     assert isinstance(block, Block)
     bounds = {str(op.count): op.max_size for op in block.walk() if isinstance(op, SelectionOp) and isinstance(op.count, Dim)}
-    while own := [symbol for symbol in Dim.lift(size).symbols() if symbol in bounds]:
-        known = {symbol: bound for symbol in own if (bound := bounds[symbol]) is not None}
-        if len(known) < len(own):
+    while local_symbols := [symbol for symbol in Dim.lift(size).symbols() if symbol in bounds]:
+        bounds_of_local = {symbol: bound for symbol in local_symbols if (bound := bounds[symbol]) is not None}
+        if len(bounds_of_local) < len(local_symbols):
             return None
-        size = substitute(size, known)
+        size = substitute(size, bounds_of_local)
     return size
 
 
@@ -101,16 +101,16 @@ def _common_shape(node: OnnxNode, result: int, then: _Branch, otherwise: _Branch
     """Return a shape that fits a result of either branch. Raises NodeProblem if there is none."""
     x, y = (branch.types[result] for branch in (then, otherwise) if branch.types is not None)
     pairs = zip(then.max_sizes[result], otherwise.max_sizes[result], strict=rank_of(x) == rank_of(y))
-    padded_types = [_upper_bound(a, b) for a, b in pairs]
-    if rank_of(x) != rank_of(y) or element_type_of(x) != element_type_of(y) or any(room is None for room in padded_types):
+    max_sizes = [_upper_bound(a, b) for a, b in pairs]
+    if rank_of(x) != rank_of(y) or element_type_of(x) != element_type_of(y) or any(max_size is None for max_size in max_sizes):
         raise NodeProblem(
             "value",
             f"result {result} is {x} in one branch and {y} in the other. With a run-time condition, results must have "
             "equal rank and element type and bounded sizes",
             [node[0]],
         )
-    both = zip(shape_of(x), shape_of(y), padded_types, strict=True)
-    return [a if a == b else room for a, b, room in both if room is not None]
+    triples = zip(shape_of(x), shape_of(y), max_sizes, strict=True)
+    return [a if a == b else max_size for a, b, max_size in triples if max_size is not None]
 
 
 def _upper_bound(a: Size | None, b: Size | None) -> Size | None:
@@ -125,11 +125,11 @@ def _upper_bound(a: Size | None, b: Size | None) -> Size | None:
 def _pad_results(inner: Emitter, results: Sequence[ImportedValue], padded_types: Sequence[Tensor]) -> list[ImportedValue]:
     """Pad results with zeros to the common types, and append their actual sizes."""
     outputs: list[ImportedValue] = []
-    for value, room in zip(results, padded_types, strict=True):
-        for axis, (size, padded_size) in enumerate(zip(value.shape, shape_of(room), strict=True)):
+    for value, padded_type in zip(results, padded_types, strict=True):
+        for axis, (size, padded_size) in enumerate(zip(value.shape, shape_of(padded_type), strict=True)):
             if size != padded_size:
-                rest = [*value.shape[:axis], padded_size - size, *value.shape[axis + 1 :]]
-                value = inner(dl.ConcatOp, value, inner.full(0, rest, value), axis=axis)
+                padding_shape = [*value.shape[:axis], padded_size - size, *value.shape[axis + 1 :]]
+                value = inner(dl.ConcatOp, value, inner.full(0, padding_shape, value), axis=axis)
         outputs.append(value)
     return [*outputs, *(inner.sizes(size) for value in results for size in value.shape)]
 
@@ -141,14 +141,14 @@ def _if_with_padding(
     typed: Sequence[_Branch],
     padded_types: Sequence[Tensor],
 ) -> list[ImportedValue]:
-    """Emit a conditional of branches with padded results, and slice these to the sizes that the executed branch returned."""
+    """Emit a conditional of branches with padded results, and slice the results to their actual sizes."""
     emit, sizes = node.emit, [tensor_type((), i64)] * sum(map(rank_of, padded_types))
     values = emit.if_(condition, branches[0].body, branches[1].body, [*padded_types, *sizes])
-    results, numbers = values[: len(padded_types)], iter(values[len(padded_types) :])
-    for k, room in enumerate(padded_types):
+    results, actual_sizes = values[: len(padded_types)], iter(values[len(padded_types) :])
+    for k, padded_type in enumerate(padded_types):
         shapes = [shape_of(branch.types[k]) for branch in typed if branch.types is not None]
-        for axis, padded_size in enumerate(shape_of(room)):
-            number = next(numbers)
+        for axis, padded_size in enumerate(shape_of(padded_type)):
+            actual_size = next(actual_sizes)
             if shapes[0][axis] != shapes[-1][axis]:
-                results[k] = emit.slice(results[k], axis, 0, emit.scalar_as_size(number, padded_size))
+                results[k] = emit.slice(results[k], axis, 0, emit.scalar_as_size(actual_size, padded_size))
     return results

@@ -40,9 +40,9 @@ def constant(node: OnnxNode) -> ImportedValue:
         return StringTensor.from_strings(node.emit, np.asarray(node.string("value_string"), object), name)
     if node.has("value_strings"):
         return StringTensor.from_strings(node.emit, np.asarray(node.strings("value_strings", ()), object), name)
-    found = ", ".join(a.name for a in node.proto.attribute)
+    present = ", ".join(a.name for a in node.proto.attribute)
     node.ignore(*(a.name for a in node.proto.attribute))
-    raise NodeProblem("attribute", f"expected a numeric or string constant, got {found or 'no value'}")
+    raise NodeProblem("attribute", f"expected a numeric or string constant, got {present or 'no value'}")
 
 
 @table("ConstantOfShape")
@@ -87,8 +87,8 @@ def _runtime_range(node: OnnxNode) -> ImportedValue:
     emit, kind = node.emit, node[0].element_type
     start, limit, delta = (emit.reshape(node[k], ()) for k in range(3))
     if start.known is None or delta.known is None or start.known != 0 or delta.known != 1 or not is_integer(kind):
-        wide = element_type(np.float64 if is_float(kind) else np.int64)
-        first, end, step = (emit.cast(v, wide) for v in (start, limit, delta))
+        compute_type = element_type(np.float64 if is_float(kind) else np.int64)
+        first, end, step = (emit.cast(v, compute_type) for v in (start, limit, delta))
         emit.require(emit(dl.NotEqualOp, step, emit.scalar(0, step)), f"{node.description}: its delta is 0")
         span = emit(dl.SubOp, first, end)
         if is_float(kind):

@@ -24,7 +24,7 @@ table = ConverterTable()
 
 # Loops whose states change their types are unrolled up to this many iterations.
 _MAX_UNROLLED_ITERATIONS = 1_000
-# Up to how many elements are preallocated for the scan outputs of a loop without a static trip count.
+# Maximum number of elements preallocated for the scan outputs of a loop without a static trip count.
 _MAX_COLLECTED_ELEMENTS = 1 << 24
 
 
@@ -105,13 +105,13 @@ def _try_scan(
     ) -> tuple[list[ImportedValue], list[ImportedValue]]:
         results, problems = node.attempt(body, [*elements, inner.constant(True), *states], inner)
         if problems or ends(results[0]) or _has_local_sizes(inner, [v.type for v in results[1:]]):
-            raise _FormMismatch
+            raise _BodyMismatch
         return list(results[1 : 1 + len(states)]), list(results[1 + len(states) :])
 
     iteration_indices = emit.iota(count)
     try:
         last, outputs = emit.scan(states, [iteration_indices], count, step)
-    except (_FormMismatch, ShapeError, DTypeError):
+    except (_BodyMismatch, ShapeError, DTypeError):
         erase_producer(iteration_indices)
         return None
     return [*last, *outputs]
@@ -123,19 +123,19 @@ def _try_while(
     """Convert a loop that ends by its condition to a while loop; None if its states change their types.
 
     Scan outputs are written row by row into preallocated tensors, which are sliced to the actual trip count. If no upper bound
-    of the trip count is known, or it is too large, the loop runs once before to count its iterations.
+    of the trip count is known, or it is too large, a first run of the loop counts its iterations.
     """
     try:
-        kinds = _collected_types(node, body, states)
-        max_rows = _max_collected(node, limit, kinds)
+        output_types = _collected_types(node, body, states)
+        max_rows = _max_collected(node, limit, output_types)
         if max_rows is None:
             if not _has_runtime_condition(node, body, cond, states):
                 return None
             limit, _ = _while(node, body, limit, cond, states, [])
             max_rows = _runtime_trip_count(node, limit)
-        buffers = [node.emit.full(0, (max_rows, *shape_of(t)), element_type_of(t)) for t in kinds]
+        buffers = [node.emit.full(0, (max_rows, *shape_of(t)), element_type_of(t)) for t in output_types]
         steps, last = _while(node, body, limit, cond, states, buffers)
-    except (_FormMismatch, ShapeError, DTypeError):
+    except (_BodyMismatch, ShapeError, DTypeError):
         return None
     return [*last[: len(states)], *_first_rows(node.emit, last[len(states) :], steps)]
 
@@ -148,40 +148,42 @@ def _while(
     states: Sequence[ImportedValue],
     buffers: Sequence[ImportedValue],
 ) -> tuple[ImportedValue, Sequence[ImportedValue]]:
-    """Emit a while loop; return the number of iterations, the last states, and the rows written to `room`."""
+    """Emit a while loop; return the number of iterations, the last states, and the rows written to `buffers`."""
     emit, count = node.emit, len(states)
 
-    def within(inner: Emitter, step: ImportedValue, condition: ImportedValue) -> ImportedValue:
+    def continues(inner: Emitter, step: ImportedValue, condition: ImportedValue) -> ImportedValue:
         """Return whether the condition and the trip count permit another iteration."""
         if limit is None:
             return condition
         return inner(dl.AndOp, inner.reshape(condition, ()), inner(dl.LessOp, step, limit))
 
     def iteration(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        step, *before = arguments
-        results, problems = node.attempt(body, [step, inner.constant(True), *before[:count]], inner)
+        step, *previous = arguments
+        results, problems = node.attempt(body, [step, inner.constant(True), *previous[:count]], inner)
         if problems:
-            raise _FormMismatch
+            raise _BodyMismatch
         condition, *next_states = results
-        rows = [_store_row(inner, all_, step, row) for all_, row in zip(before[count:], next_states[count:], strict=False)]
+        rows = [
+            _store_row(inner, buffer, step, row) for buffer, row in zip(previous[count:], next_states[count:], strict=False)
+        ]
         step = inner(dl.AddOp, step, inner.constant(1, np.int64))
-        return [within(inner, step, condition), step, *next_states[:count], *rows]
+        return [continues(inner, step, condition), step, *next_states[:count], *rows]
 
-    first = emit.constant(0, np.int64)
-    steps, *last = emit.while_(within(emit, first, cond), [first, *states, *buffers], iteration)
+    zero = emit.constant(0, np.int64)
+    steps, *last = emit.while_(continues(emit, zero, cond), [zero, *states, *buffers], iteration)
     return steps, last
 
 
 def _collected_types(node: OnnxNode, body: GraphProto, states: Sequence[ImportedValue]) -> list[Tensor]:
-    """Return the types of the scan outputs of an iteration. Raises _FormMismatch if they depend on the iteration."""
+    """Return the types of the scan outputs of an iteration. Raises _BodyMismatch if they depend on the iteration."""
     types: list[Tensor] = []
 
     def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        step, *before = arguments
-        results, problems = node.attempt(body, [step, inner.constant(True), *before], inner)
+        step, *states_ = arguments
+        results, problems = node.attempt(body, [step, inner.constant(True), *states_], inner)
         types.extend(v.type for v in results[1 + len(states) :])
         if problems or _has_local_sizes(inner, types):
-            raise _FormMismatch
+            raise _BodyMismatch
         return ()
 
     if len(body.output) > 1 + len(states):
@@ -189,15 +191,15 @@ def _collected_types(node: OnnxNode, body: GraphProto, states: Sequence[Imported
     return types
 
 
-def _max_collected(node: OnnxNode, limit: ImportedValue | None, kinds: Sequence[Tensor]) -> Size | None:
+def _max_collected(node: OnnxNode, limit: ImportedValue | None, output_types: Sequence[Tensor]) -> Size | None:
     """Return an upper bound of the trip count for scan outputs of these types; None if unknown or too large."""
-    if not kinds:
+    if not output_types:
         return 0
     max_rows = _trip_count(limit)
     if max_rows is None and limit is not None:
         max_rows = _runtime_trip_count(node, limit)
     is_too_large = max_rows is None or any(
-        isinstance(n := product((max_rows, *shape_of(t))), int) and n > _MAX_COLLECTED_ELEMENTS for t in kinds
+        isinstance(n := product((max_rows, *shape_of(t))), int) and n > _MAX_COLLECTED_ELEMENTS for t in output_types
     )
     return None if is_too_large else max_rows
 
@@ -220,9 +222,9 @@ def _first_rows(emit: Emitter, tables: Sequence[ImportedValue], count: ImportedV
     """Slice each table to its first `count` rows, a data-dependent size."""
     if not tables:
         return []
-    reached = emit(dl.LessOp, emit.iota(tables[0].shape[0]), count)
+    is_written = emit(dl.LessOp, emit.iota(tables[0].shape[0]), count)
     size = emit.new_size("loop")
-    indices = emit.reshape(emit(dl.NonzeroOp, reached, size=(size,)), (size,))
+    indices = emit.reshape(emit(dl.NonzeroOp, is_written, size=(size,)), (size,))
     return [emit(dl.GatherOp, rows, indices, axis=0) for rows in tables]
 
 
@@ -231,9 +233,9 @@ def _unroll(
 ) -> Sequence[ImportedValue]:
     """Unroll a loop, whose trip count must be known."""
     emit, count = node.emit, _trip_count(limit)
-    for k, what in enumerate(("number of iterations", "condition")):
+    for k, value_name in enumerate(("number of iterations", "condition")):
         if node.get(k) is not None:
-            _ = node.known(k, what)
+            _ = node.known(k, value_name)
     if count is not None and not isinstance(count, int):
         raise NodeProblem("value", f"its trip count is {count}; give the input shapes")
     elements: list[list[ImportedValue]] = [[] for _ in body.output[1 + len(states) :]]
@@ -287,8 +289,8 @@ def _runtime_trip_count(node: OnnxNode, limit: ImportedValue) -> Size:
     return emit.scalar_as_size(limit)
 
 
-class _FormMismatch(Exception):
-    """Raised if a loop body cannot be converted in the attempted form."""
+class _BodyMismatch(Exception):
+    """Raised if the attempted conversion does not support a loop body."""
 
 
 def _trip_count(limit: ImportedValue | None) -> Size | None:
@@ -314,19 +316,19 @@ def _stack(node: OnnxNode, values: Sequence[ImportedValue]) -> ImportedValue:
 @table("Scan", since=9)
 def scan(node: OnnxNode) -> Sequence[ImportedValue]:
     emit, body = node.emit, node.graph("body")
-    count = node.integer("num_scan_inputs")
-    first = len(node.inputs) - count
-    num_outputs = len(body.output) - first
-    if count < 1 or first < 0 or num_outputs < 0:
+    num_inputs = node.integer("num_scan_inputs")
+    num_states = len(node.inputs) - num_inputs
+    num_outputs = len(body.output) - num_states
+    if num_inputs < 1 or num_states < 0 or num_outputs < 0:
         raise ModelError(
-            f"{node.description}: {count} sequences among {len(node.inputs)} inputs, and {len(body.output)} results"
+            f"{node.description}: {num_inputs} sequences among {len(node.inputs)} inputs, and {len(body.output)} results"
         )
-    kinds = ("input", count), ("output", num_outputs)
+    kinds = ("input", num_inputs), ("output", num_outputs)
     axes, output_axes = (node.integers(f"scan_{kind}_axes", [0] * n) for kind, n in kinds)
     is_input_reversed, is_output_reversed = (node.integers(f"scan_{kind}_directions", [0] * n) for kind, n in kinds)
     if (len(axes), len(is_input_reversed), len(output_axes), len(is_output_reversed)) != (
-        count,
-        count,
+        num_inputs,
+        num_inputs,
         num_outputs,
         num_outputs,
     ):
@@ -335,13 +337,15 @@ def scan(node: OnnxNode) -> Sequence[ImportedValue]:
         raise ModelError(f"{node.description}: a direction is 0 or 1, got {[*is_input_reversed, *is_output_reversed]}")
     sequences = [
         reverse_if(emit, _move_axis(emit, x, node.axis(axis, x.rank), 0), bool(backward))
-        for x, axis, backward in zip((node[first + k] for k in range(count)), axes, is_input_reversed, strict=True)
+        for x, axis, backward in zip((node[num_states + k] for k in range(num_inputs)), axes, is_input_reversed, strict=True)
     ]
     lengths = dict.fromkeys(s.shape[0] for s in sequences)
     if not all(equal(length, sequences[0].shape[0]) for length in lengths):
         raise ModelError(f"{node.description}: its scan inputs have different lengths: {' and '.join(map(str, lengths))}")
 
-    last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], _step(node, body, first))
+    last, results = emit.scan(
+        [node[k] for k in range(num_states)], sequences, sequences[0].shape[0], _step(node, body, num_states)
+    )
     outputs = [
         _move_axis(emit, reverse_if(emit, x, bool(backward)), 0, node.axis(axis, x.rank))
         for x, axis, backward in zip(results, output_axes, is_output_reversed, strict=True)
@@ -364,13 +368,13 @@ def batched_scan(node: OnnxNode) -> Sequence[ImportedValue]:
     def scanned(
         inner: Emitter, _: Sequence[ImportedValue], elements: Sequence[ImportedValue]
     ) -> tuple[list[ImportedValue], list[ImportedValue]]:
-        states, sequences, local_symbols = elements[:first], elements[first : first + count], elements[first + count :]
-        buffers = sequences[0].shape[0]
-        steps = inner.iota(buffers)
+        states, sequences, runtime_length = elements[:first], elements[first : first + count], elements[first + count :]
+        max_length = sequences[0].shape[0]
+        steps = inner.iota(max_length)
         length = (
-            inner(dl.MinimumOp, inner.cast(local_symbols[0], i64), inner.size_scalar(buffers))
-            if local_symbols
-            else inner.size_scalar(buffers)
+            inner(dl.MinimumOp, inner.cast(runtime_length[0], i64), inner.size_scalar(max_length))
+            if runtime_length
+            else inner.size_scalar(max_length)
         )
         mirrored = inner(dl.SubOp, inner(dl.SubOp, length, inner.scalar(1, i64)), steps)
         indices = inner(dl.MaximumOp, mirrored, inner.scalar(0, i64))
@@ -380,17 +384,17 @@ def batched_scan(node: OnnxNode) -> Sequence[ImportedValue]:
         def masked_step(
             inner: Emitter, states: Sequence[ImportedValue], elements: Sequence[ImportedValue]
         ) -> tuple[list[ImportedValue], list[ImportedValue]]:
-            """Behind the length of a sequence states stay, and 0 is made."""
+            """After the end of a sequence, leave the states unchanged and return zeros."""
             *elements, k = elements
             next_states, results = step(inner, states, elements)
-            goes_on = inner(dl.LessOp, k, length)
-            selected = [inner(dl.SelectOp, goes_on, new, old) for new, old in zip(next_states, states, strict=True)]
-            return selected, [inner(dl.SelectOp, goes_on, new, inner.scalar(0, new)) for new in results]
+            is_active = inner(dl.LessOp, k, length)
+            selected = [inner(dl.SelectOp, is_active, new, old) for new, old in zip(next_states, states, strict=True)]
+            return selected, [inner(dl.SelectOp, is_active, new, inner.scalar(0, new)) for new in results]
 
         last, results = (
-            inner.scan(states, [*inputs, steps], buffers, masked_step)
-            if local_symbols
-            else inner.scan(states, inputs, buffers, step)
+            inner.scan(states, [*inputs, steps], max_length, masked_step)
+            if runtime_length
+            else inner.scan(states, inputs, max_length, step)
         )
         return [], [*last, *results]
 

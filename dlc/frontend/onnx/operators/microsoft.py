@@ -37,10 +37,14 @@ def _dequantize(node: OnnxNode, k: int) -> ImportedValue:
     return node.emit.unfolded(dl.DequantizeOp, x, scale, zero_point(node, k + 2, x.element_type), axis=0)[0]
 
 
-def _quantize(node: OnnxNode, y: ImportedValue, scale: int, default: ImportedValue) -> ImportedValue:
+def _quantize(node: OnnxNode, y: ImportedValue, scale_index: int, default: ImportedValue) -> ImportedValue:
     """Quantize by the scale in an input and the zero point in the next one."""
     return node.emit(
-        dl.QuantizeOp, y, quantization_parameter(node, node[scale]), zero_point(node, scale + 1, default.element_type), axis=0
+        dl.QuantizeOp,
+        y,
+        quantization_parameter(node, node[scale_index]),
+        zero_point(node, scale_index + 1, default.element_type),
+        axis=0,
     )
 
 
@@ -79,15 +83,15 @@ def qlinear_global_average_pool(node: OnnxNode) -> ImportedValue:
 
 @table("QLinearConcat")
 def qlinear_concat(node: OnnxNode) -> ImportedValue:
-    """Inputs: scale and zero point of the result, then a tensor, its scale and its zero point for each operand."""
-    parts = [_dequantize(node, k) for k in range(2, len(node.inputs), 3)]
-    concatenated = node.emit(dl.ConcatOp, *parts, axis=node.axis(node.integer("axis"), parts[0].rank))
+    """Convert QLinearConcat: scale and zero point of the result, then a tensor, its scale and its zero point per operand."""
+    operands = [_dequantize(node, k) for k in range(2, len(node.inputs), 3)]
+    concatenated = node.emit(dl.ConcatOp, *operands, axis=node.axis(node.integer("axis"), operands[0].rank))
     return _quantize(node, concatenated, 0, node[2])
 
 
 @table("QGemm")
 def qgemm(node: OnnxNode) -> ImportedValue:
-    """Without a scale of the result it is a float; the bias `C` is in units of the product of the factors' scales."""
+    """Convert QGemm: without a result scale the result is a float; the bias `C` is in units of the product of both scales."""
     emit, transposed = node.emit, node.flag("transB")
     a, b = (
         subtract_zero_point(node, node[0], node.get(2)),
@@ -128,7 +132,7 @@ def matmul_integer_to_float(node: OnnxNode) -> ImportedValue:
 
 @table("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(node: OnnxNode) -> ImportedValue:
-    x, scale, zero = node.emit.all(dl.DynamicQuantizeLinearOp, node[0])
+    x, scale, zero = node.emit.all_results(dl.DynamicQuantizeLinearOp, node[0])
     total = integer_matmul(node, x, node[1], zero, node.get(3))
     return _scaled_product(node, total, scale, quantization_parameter(node, node[2]), node.get(4))
 
@@ -155,8 +159,8 @@ def gather_block_quantized(node: OnnxNode) -> ImportedValue:
         return _unpack_nibbles(node, gathered) if is_packed else gathered
 
     x, scales, zeros = rows(table_, packed), rows(node[2], False), node.get(3)
-    middle = 1 << (bits - 1) if table_.element_type == _UI8 else 0
-    zero = emit.scalar(middle, x) if zeros is None else rows(zeros, packed)
+    default_zero = 1 << (bits - 1) if table_.element_type == _UI8 else 0
+    zero = emit.scalar(default_zero, x) if zeros is None else rows(zeros, packed)
     axis = node.axis(node.integer("quantize_axis", 1), table_.rank) + node[1].rank - 1
     if x.shape[axis] != scales.shape[axis] * node.integer("block_size", 128):
         raise NodeProblem("attribute", f"block_size must divide the size {x.shape[axis]}")
@@ -177,8 +181,8 @@ def matmul_n_bits(node: OnnxNode) -> ImportedValue:
     if bits not in (4, 8) or node.get(4) is not None:
         raise NodeProblem("attribute", f"bits = {bits} or g_idx is not supported; expected 4 or 8 bits without g_idx")
     blocks, stored = -(-k // block), element_type(f"uint{bits}")
-    if missing := blocks * block - k:
-        x = emit(dl.PadOp, x, emit.scalar(0, x), low=[0] * x.rank, high=[0] * (x.rank - 1) + [missing], pad_mode="constant")
+    if padding := blocks * block - k:
+        x = emit(dl.PadOp, x, emit.scalar(0, x), low=[0] * x.rank, high=[0] * (x.rank - 1) + [padding], pad_mode="constant")
 
     def unpack(packed: ImportedValue, count: int) -> ImportedValue:
         """Unpack bytes [N, …] into integers [N, count]."""

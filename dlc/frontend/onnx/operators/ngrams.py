@@ -26,17 +26,17 @@ def tf_idf_vectorizer(node: OnnxNode) -> ImportedValue:
     emit, mode = node.emit, node.choice("mode", "TF", ("TF", "IDF", "TFIDF"))
     shortest, longest, skips = (node.integer(name) for name in ("min_gram_length", "max_gram_length", "max_skip_count"))
     grams, columns = _grams(node), np.asarray(node.integers("ngram_indexes"), np.int64)
-    count = sum(len(of_length) for of_length in grams)
+    count = sum(len(grams_of_length) for grams_of_length in grams)
     weights = np.asarray(node.reals("weights", (1.0,) * count), np.float32)
     if not count or len(columns) != count or len(weights) != count or sorted(columns) != list(range(count)):
         raise ModelError(f"{node.description}: {len(columns)} ngram_indexes and {len(weights)} weights for {count} n-grams")
-    found = [
-        _occurrences(node, of_length, skips if length > 1 else 0, shortest <= length <= longest)
-        for length, of_length in enumerate(grams, 1)
-        if len(of_length)
+    counts = [
+        _occurrences(node, grams_of_length, skips if length > 1 else 0, shortest <= length <= longest)
+        for length, grams_of_length in enumerate(grams, 1)
+        if len(grams_of_length)
     ]
     rank = node[0].rank
-    y = emit(dl.ConcatOp, *found, axis=rank - 1) if len(found) > 1 else found[0]
+    y = emit(dl.ConcatOp, *counts, axis=rank - 1) if len(counts) > 1 else counts[0]
     order = np.argsort(columns)
     y = emit(dl.GatherOp, y, emit.constant(order), axis=rank - 1)
     if mode == "IDF":
@@ -56,10 +56,10 @@ def _grams(node: OnnxNode) -> list[Array]:
     if bool(texts) != isinstance(node[0], StringTensor):
         raise NodeProblem("dtype", "its pool and its input must both be strings or both be integers")
     starts = [*node.integers("ngram_counts"), len(pool)]
-    parts = [pool[start:end] for start, end in pairwise(starts)]
-    if any(len(part) % length for length, part in enumerate(parts, 1)):
+    pools = [pool[start:end] for start, end in pairwise(starts)]
+    if any(len(pool_of_length) % length for length, pool_of_length in enumerate(pools, 1)):
         raise ModelError(f"{node.description}: ngram_counts {starts[:-1]} do not split a pool of {len(pool)} into n-grams")
-    return [part.reshape(-1, length) for length, part in enumerate(parts, 1)]
+    return [pool_of_length.reshape(-1, length) for length, pool_of_length in enumerate(pools, 1)]
 
 
 def _occurrences(node: OnnxNode, grams: Array, skips: int, is_counted: bool) -> ImportedValue:
@@ -71,21 +71,21 @@ def _occurrences(node: OnnxNode, grams: Array, skips: int, is_counted: bool) -> 
         raise NodeProblem("value", f"the length {size} of its rows must be static; give the model's input shapes")
     total = emit.full(0, (*x.shape[:-1], count), _F32)
     for distance in range(1, skips + 2) if is_counted else ():
-        count_positions = size - (length - 1) * distance
-        if count_positions < 1:
+        num_positions = size - (length - 1) * distance
+        if num_positions < 1:
             break
-        equal = [
+        matches_by_element = [
             emit(
                 dl.EqualOp,
                 emit.reshape(
-                    emit.slice(x, axis, k * distance, k * distance + count_positions), (*x.shape[:-1], count_positions, 1)
+                    emit.slice(x, axis, k * distance, k * distance + num_positions), (*x.shape[:-1], num_positions, 1)
                 ),
                 emit.constant(np.ascontiguousarray(grams[:, k])),
             )
             for k in range(length)
         ]
-        all_equal = equal[0]
-        for one in equal[1:]:
-            all_equal = emit(dl.AndOp, all_equal, one)
+        all_equal = matches_by_element[0]
+        for matches in matches_by_element[1:]:
+            all_equal = emit(dl.AndOp, all_equal, matches)
         total = emit(dl.AddOp, total, emit(dl.ReduceSumOp, emit.cast(all_equal, _F32), axes=(axis,)))
     return total

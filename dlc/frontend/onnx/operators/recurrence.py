@@ -48,7 +48,7 @@ class _Weights:
         return emit.slice(x, x.rank - 1, first * self.hidden, (first + count) * self.hidden)
 
 
-# (emitter, input part of the gates [batch, gates · hidden], states [batch, hidden]) -> next states.
+# (emitter, input term of the gate sums [batch, gates · hidden], states [batch, hidden]) -> next states.
 Cell = Callable[[Emitter, ImportedValue, Sequence[ImportedValue]], Sequence[ImportedValue]]
 
 
@@ -69,8 +69,8 @@ def gru(node: OnnxNode) -> Sequence[ImportedValue]:
         (f, g), (state,) = w.functions, states
         gate_sums = _sum(emit, w.gates(emit, x, 0, 2), emit(dl.MatmulOp, state, w.gates(node.emit, w.state, 0, 2)))
         update, reset = (f(emit, w.gates(emit, gate_sums, k)) for k in range(2))
-        remainder = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), w.gates(node.emit, w.state, 2))
-        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), remainder))),)
+        recurrent_sum = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), w.gates(node.emit, w.state, 2))
+        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), recurrent_sum))),)
 
     def cell_with_late_reset(
         w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]
@@ -79,8 +79,8 @@ def gru(node: OnnxNode) -> Sequence[ImportedValue]:
         products = _sum(emit, emit(dl.MatmulOp, state, w.state), w.state_bias)
         gate_sums = _sum(emit, w.gates(emit, x, 0, 2), w.gates(emit, products, 0, 2))
         update, reset = (f(emit, w.gates(emit, gate_sums, k)) for k in range(2))
-        remainder = emit(dl.MulOp, reset, w.gates(emit, products, 2))
-        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), remainder))),)
+        recurrent_sum = emit(dl.MulOp, reset, w.gates(emit, products, 2))
+        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), recurrent_sum))),)
 
     if node.flag("linear_before_reset"):
         return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (w, partial(cell_with_late_reset, w)))
@@ -88,8 +88,8 @@ def gru(node: OnnxNode) -> Sequence[ImportedValue]:
 
 
 def _interpolate(emit: Emitter, update: ImportedValue, state: ImportedValue, new: ImportedValue) -> ImportedValue:
-    remainder = emit(dl.SubOp, emit.scalar(1, update), update)
-    return _sum(emit, emit(dl.MulOp, remainder, new), emit(dl.MulOp, update, state))
+    complement = emit(dl.SubOp, emit.scalar(1, update), update)
+    return _sum(emit, emit(dl.MulOp, complement, new), emit(dl.MulOp, update, state))
 
 
 @table("LSTM")
@@ -102,16 +102,16 @@ def lstm(node: OnnxNode) -> Sequence[ImportedValue]:
         sums = _sum(emit, x, emit(dl.MatmulOp, state, w.state))
 
         def gate(k: int, cell_state: ImportedValue) -> ImportedValue:
-            own = w.gates(emit, sums, k)
+            gate_sum = w.gates(emit, sums, k)
             if w.peepholes is None:
-                return f(emit, own)
-            return f(emit, _sum(emit, own, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), cell_state)))
+                return f(emit, gate_sum)
+            return f(emit, _sum(emit, gate_sum, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), cell_state)))
 
-        add = gate(0, memory)
-        keep = emit(dl.SubOp, emit.scalar(1, add), add) if coupled else gate(2, memory)
+        input_gate = gate(0, memory)
+        forget_gate = emit(dl.SubOp, emit.scalar(1, input_gate), input_gate) if coupled else gate(2, memory)
         new = g(emit, w.gates(emit, sums, 3))
-        next_states = _sum(emit, emit(dl.MulOp, keep, memory), emit(dl.MulOp, add, new))
-        return emit(dl.MulOp, gate(1, next_states), h(emit, next_states)), next_states
+        next_memory = _sum(emit, emit(dl.MulOp, forget_gate, memory), emit(dl.MulOp, input_gate, new))
+        return emit(dl.MulOp, gate(1, next_memory), h(emit, next_memory)), next_memory
 
     return _layer(node, ("Sigmoid", "Tanh", "Tanh"), 4, 2, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
@@ -121,7 +121,7 @@ def _sum(emit: Emitter, x: ImportedValue, y: ImportedValue | None) -> ImportedVa
 
 
 def _merge_biases(emit: Emitter, w: _Weights) -> _Weights:
-    """Add both biases to the input part, for cells that do not use the recurrent product by itself."""
+    """Add the state bias to the input bias, for cells that do not use the recurrent product by itself."""
     return w if w.input_bias is None else replace(w, input_bias=_sum(emit, w.input_bias, w.state_bias), state_bias=None)
 
 
@@ -140,26 +140,26 @@ def _layer(
     length, batch, hidden = x.shape[0], x.shape[1], int(r.shape[2])
     backward = _DIRECTIONS[node.choice("direction", "forward", tuple(_DIRECTIONS))]
     count = len(backward)
-    fit = all(map(equal, (*w.shape[:2], *r.shape[:2]), (count, gates * hidden) * 2))
-    if node.integer("hidden_size", hidden) != hidden or not fit:
+    have_matching_sizes = all(map(equal, (*w.shape[:2], *r.shape[:2]), (count, gates * hidden) * 2))
+    if node.integer("hidden_size", hidden) != hidden or not have_matching_sizes:
         raise ModelError(
             f"{node.description}: W {list(w.shape)} and R {list(r.shape)} do not match {count} directions of {gates} gates"
         )
     functions = _functions(node, defaults, count)
     bias, active = node.get(3), _active(node, length, batch)
-    first = [node.get(5 + k) for k in range(states)]
+    initial_states = [node.get(5 + k) for k in range(states)]
     peepholes = node.get(5 + states) if gates == 4 else None
     state = (batch, count, hidden) if by_batch else (count, batch, hidden)
-    for what, value, shape in (
+    for input_name, value, shape in (
         ("B", bias, (count, 2 * gates * hidden)),
         ("P", peepholes, (count, 3 * hidden)),
         ("sequence_lens", node.get(4), (batch,)),
-        *((f"initial state {k}", s, state) for k, s in enumerate(first)),
+        *((f"initial state {k}", s, state) for k, s in enumerate(initial_states)),
     ):
         if value is not None and (value.rank != len(shape) or any(map(is_known_different, value.shape, shape))):
-            raise ModelError(f"{node.description}: {what} has the shape {list(value.shape)}, expected {list(shape)}")
+            raise ModelError(f"{node.description}: {input_name} has the shape {list(value.shape)}, expected {list(shape)}")
     sequences: list[ImportedValue] = []
-    last: list[list[ImportedValue]] = [[] for _ in range(states)]
+    states_by_direction: list[list[ImportedValue]] = [[] for _ in range(states)]
     for d, reverse in enumerate(backward):
         weights, cell = cell_of(
             _Weights(
@@ -173,13 +173,17 @@ def _layer(
             )
         )
         sums = _sum(emit, emit(dl.MatmulOp, x, weights.input), weights.input_bias)
-        begin = [_first(emit, s, d, by_batch, (batch, hidden), x) for s in first]
-        ends, result = _run(emit, cell, (sums, *active), begin, length, reverse)
+        first_states = [_initial_state(emit, s, d, by_batch, (batch, hidden), x) for s in initial_states]
+        final_states, result = _run(emit, cell, (sums, *active), first_states, length, reverse)
         sequences.append(emit.reshape(result, (length, 1, batch, hidden)))
-        for all_ends, end in zip(last, ends, strict=True):
-            all_ends.append(emit.reshape(end, (1, batch, hidden)))
-    y, ends = _concatenate(emit, sequences, 1), [_concatenate(emit, end, 0) for end in last]
-    return [emit.transpose(y, (2, 0, 1, 3)), *(emit.transpose(e, (1, 0, 2)) for e in ends)] if by_batch else [y, *ends]
+        for collected, end in zip(states_by_direction, final_states, strict=True):
+            collected.append(emit.reshape(end, (1, batch, hidden)))
+    y, final_states = _concatenate(emit, sequences, 1), [_concatenate(emit, end, 0) for end in states_by_direction]
+    return (
+        [emit.transpose(y, (2, 0, 1, 3)), *(emit.transpose(e, (1, 0, 2)) for e in final_states)]
+        if by_batch
+        else [y, *final_states]
+    )
 
 
 def _run(
@@ -200,8 +204,8 @@ def _run(
         result = inner(dl.SelectOp, active[0], next_states[0], inner.scalar(0, x))
         return [inner(dl.SelectOp, active[0], new, old) for new, old in zip(next_states, states, strict=True)], [result]
 
-    ends, (result,) = emit.scan(states, sequences, length, step, reverse)
-    return ends, result
+    final_states, (result,) = emit.scan(states, sequences, length, step, reverse)
+    return final_states, result
 
 
 def _active(node: OnnxNode, length: Size, batch: Size) -> list[ImportedValue]:
@@ -217,7 +221,7 @@ def _row(emit: Emitter, x: ImportedValue, k: int) -> ImportedValue:
     return emit.reshape(emit.slice(x, 0, k, k + 1), x.shape[1:])
 
 
-def _first(
+def _initial_state(
     emit: Emitter, state: ImportedValue | None, d: int, by_batch: bool, shape: tuple[Size, Size], like: ImportedValue
 ) -> ImportedValue:
     if state is None:

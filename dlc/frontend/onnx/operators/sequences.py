@@ -89,7 +89,7 @@ def concat_from_sequence(node: OnnxNode) -> ImportedValue:
     axis = node.axis(node.integer("axis"), first.rank + stacked)
     if stacked:
         elements = [emit.reshape(e, (*e.shape[:axis], 1, *e.shape[axis:])) for e in elements]
-    return _of(first, emit(dl.ConcatOp, *elements, axis=axis) if len(elements) > 1 else elements[0])
+    return _like_strings(first, emit(dl.ConcatOp, *elements, axis=axis) if len(elements) > 1 else elements[0])
 
 
 @table("SplitToSequence")
@@ -97,35 +97,37 @@ def split_to_sequence(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     axis = node.axis(node.integer("axis", 0), x.rank)
     keepdims = node.flag("keepdims", True)
-    start, parts = 0, list[ImportedValue]()
-    for size in _parts(node, x.shape[axis]):
-        parts.append(emit.slice(x, axis, start, start + size))
+    start, chunks = 0, list[ImportedValue]()
+    for size in _chunk_sizes(node, x.shape[axis]):
+        chunks.append(emit.slice(x, axis, start, start + size))
         start += size
     if start != x.shape[axis]:
-        raise ModelError(f"{node.description}: its parts have {start} elements in total, axis {axis} has {x.shape[axis]}")
+        raise ModelError(f"{node.description}: its chunks have {start} elements in total, axis {axis} has {x.shape[axis]}")
     if node.get(1) is None and not keepdims:
-        parts = [emit.reshape(p, (*p.shape[:axis], *p.shape[axis + 1 :])) for p in parts]
-    return SequenceValue(_of(x, split_sizes) for split_sizes in parts)
+        chunks = [emit.reshape(p, (*p.shape[:axis], *p.shape[axis + 1 :])) for p in chunks]
+    return SequenceValue(_like_strings(x, chunk) for chunk in chunks)
 
 
-def _of(value: ImportedValue, element: ImportedValue) -> ImportedValue:
-    """Mark the elements of a string tensor as string tensors."""
+def _like_strings(value: ImportedValue, element: ImportedValue) -> ImportedValue:
+    """Return the element as a string tensor if `value` is one."""
     return StringTensor.of(element) if value.is_string else element
 
 
-def _parts(node: OnnxNode, size: Size) -> Sequence[int]:
-    """Return the sizes of the parts: those specified, or equal sizes with a smaller last part."""
+def _chunk_sizes(node: OnnxNode, size: Size) -> Sequence[int]:
+    """Return the sizes of the chunks: as specified, or equal with a smaller last chunk."""
     split_sizes = node.get(1)
     if isinstance(size, Dim):
-        raise NodeProblem("value", f"the number of parts depends on the symbolic size {size}; give the model's input shapes")
+        raise NodeProblem("value", f"the number of chunks depends on the symbolic size {size}; give the model's input shapes")
     if split_sizes is not None and split_sizes.rank == 1:
         return node.integers_of(1, "parts")
-    each = int(node.number(1, "parts")) if split_sizes is not None else 1
-    if each < 1:
-        raise ModelError(f"{node.description}: the size of its parts must be positive, got {each}")
-    if -(-size // each) > MAX_LIST_LENGTH:
-        raise NodeProblem("value", f"a sequence of {-(-size // each)} parts is not supported, up to {MAX_LIST_LENGTH} are")
-    return [min(each, size - k) for k in range(0, size, each)]
+    chunk_size = int(node.number(1, "parts")) if split_sizes is not None else 1
+    if chunk_size < 1:
+        raise ModelError(f"{node.description}: the size of its chunks must be positive, got {chunk_size}")
+    if -(-size // chunk_size) > MAX_LIST_LENGTH:
+        raise NodeProblem(
+            "value", f"a sequence of {-(-size // chunk_size)} elements is not supported, up to {MAX_LIST_LENGTH} are"
+        )
+    return [min(chunk_size, size - k) for k in range(0, size, chunk_size)]
 
 
 @table("SequenceMap")

@@ -28,8 +28,8 @@ def _string_input(node: OnnxNode, k: int) -> StringTensor:
     return value
 
 
-def _constant(node: OnnxNode, texts: str | Sequence[str]) -> StringTensor:
-    return StringTensor.from_strings(node.emit, np.array(texts, object))
+def _constant(node: OnnxNode, strings: str | Sequence[str]) -> StringTensor:
+    return StringTensor.from_strings(node.emit, np.array(strings, object))
 
 
 def _emit_host_op(

@@ -1,7 +1,7 @@
 """The domain `ai.onnx.preview.training`: gradients and optimizer steps.
 
 Gradient(W, X) {xs = [W], zs = [X], y = Y}   ⟶   dY/dW, of Y as the graph computes it
-Momentum(R, T, X1, X2, G1, G2, V1, V2)       ⟶   X1', X2', V1', V2', for a learning rate, a step count, and tensors by kind
+Momentum(R, T, X1, X2, G1, G2, V1, V2)       ⟶   X1', X2', V1', V2': learning rate, step count, tensors, gradients, velocities
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ table = ConverterTable()
 def gradient(node: OnnxNode) -> list[ImportedValue]:
     """Differentiate the sum of `y` with respect to each of `xs`, where `xs` and `zs` have the values of the inputs."""
     emit, names, y = node.emit, node.strings("xs"), node.string("y")
-    others, count = node.strings("zs", ()), len(names)
-    if len(node.inputs) != count + len(others) or not names:
-        raise ModelError(f"{node.description}: {len(node.inputs)} inputs for {count} names in xs and {len(others)} in zs")
+    other_names, count = node.strings("zs", ()), len(names)
+    if len(node.inputs) != count + len(other_names) or not names:
+        raise ModelError(f"{node.description}: {len(node.inputs)} inputs for {count} names in xs and {len(other_names)} in zs")
     values = [node[k] for k in range(len(node.inputs))]
-    of, function = values[:count], node.subgraph_between([*names, *others], y)
-    for name, x in zip(names, of, strict=True):
+    variables, function = values[:count], node.subgraph_between([*names, *other_names], y)
+    for name, x in zip(names, variables, strict=True):
         if x.is_string or not is_float(x.element_type):
             raise NodeProblem("dtype", f"'{name}' in xs is {x}, which is not differentiable; expected floats")
 
     def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         return node.inline(function, [*arguments, *values[count:]], inner)
 
-    body = emit.body([x.type for x in of], run)
+    body = emit.body([x.type for x in variables], run)
     assert body.last_op is not None
     (result,) = body.last_op.operands
     if not is_float(element_type_of(result)):
         discard_block(body)
         raise NodeProblem("dtype", f"'{y}' is of {element_type_of(result)}, which is not differentiable; expected floats")
-    one = emit.full(1, shape_of(result), element_type_of(result))
-    return emit.results(dl.VjpOp.of([*map(emit.ssa, of)], [emit.ssa(one)], body, range(count), [0]))[1:]
+    cotangent = emit.full(1, shape_of(result), element_type_of(result))
+    return emit.insert(dl.VjpOp.of([*map(emit.ssa, variables)], [emit.ssa(cotangent)], body, range(count), [0]))[1:]
 
 
 def _scaled(emit: Emitter, x: ImportedValue, factor: float) -> ImportedValue:
     return emit(dl.MulOp, x, emit.scalar(factor, x))
 
 
-def _map_tensors(node: OnnxNode, kinds: int, step: Callable[..., Sequence[ImportedValue]]) -> list[ImportedValue]:
-    """Apply `step` to each tensor and its state; tensors of one kind precede those of the next."""
-    count, bias_correction = divmod(len(node.inputs) - 2, kinds)
-    if bias_correction or count < 1:
-        raise ModelError(f"{node.description}: {len(node.inputs) - 2} tensors are not a multiple of {kinds} kinds")
-    results = [step(*(node[2 + k + kind * count] for kind in range(kinds))) for k in range(count)]
-    return [of_one[kind] for kind in range(kinds - 1) for of_one in results]
+def _map_tensors(node: OnnxNode, num_roles: int, step: Callable[..., Sequence[ImportedValue]]) -> list[ImportedValue]:
+    """Apply `step` to each tensor and its state; the inputs are grouped by role: all tensors, all gradients, each state."""
+    count, remainder = divmod(len(node.inputs) - 2, num_roles)
+    if remainder or count < 1:
+        raise ModelError(f"{node.description}: {len(node.inputs) - 2} tensors are not a multiple of {num_roles}")
+    results = [step(*(node[2 + k + role * count] for role in range(num_roles))) for k in range(count)]
+    return [tensors[role] for role in range(num_roles - 1) for tensors in results]
 
 
 def _add_weight_decay(node: OnnxNode, x: ImportedValue, gradient: ImportedValue) -> ImportedValue:
@@ -95,9 +95,9 @@ def adagrad(node: OnnxNode) -> list[ImportedValue]:
     def step(x: ImportedValue, gradient: ImportedValue, squares: ImportedValue) -> Sequence[ImportedValue]:
         gradient = _add_weight_decay(node, x, gradient)
         squares = emit(dl.AddOp, squares, emit(dl.MulOp, gradient, gradient))
-        size = emit(dl.SqrtOp, squares)
-        size = emit(dl.AddOp, size, emit.scalar(epsilon, size))
-        return emit(dl.SubOp, x, emit(dl.DivOp, emit(dl.MulOp, rate, gradient), size)), squares
+        denominator = emit(dl.SqrtOp, squares)
+        denominator = emit(dl.AddOp, denominator, emit.scalar(epsilon, denominator))
+        return emit(dl.SubOp, x, emit(dl.DivOp, emit(dl.MulOp, rate, gradient), denominator)), squares
 
     return _map_tensors(node, 3, step)
 
@@ -105,7 +105,7 @@ def adagrad(node: OnnxNode) -> list[ImportedValue]:
 @table("Adam")
 def adam(node: OnnxNode) -> list[ImportedValue]:
     emit, rate, epsilon = node.emit, node[0], node.real("epsilon", 0.0)
-    alpha, beta, after = node.real("alpha", 0.9), node.real("beta", 0.999), node.real("norm_coefficient_post", 0.0)
+    alpha, beta, decay_after_step = node.real("alpha", 0.9), node.real("beta", 0.999), node.real("norm_coefficient_post", 0.0)
     count = emit.cast(node[1], rate.element_type)
 
     def bias_correction(factor: float) -> ImportedValue:
@@ -120,9 +120,9 @@ def adam(node: OnnxNode) -> list[ImportedValue]:
         mean = emit(dl.AddOp, _scaled(emit, mean, alpha), _scaled(emit, gradient, 1 - alpha))
         square = emit(dl.MulOp, gradient, gradient)
         squares = emit(dl.AddOp, _scaled(emit, squares, beta), _scaled(emit, square, 1 - beta))
-        size = emit(dl.SqrtOp, squares)
-        size = emit(dl.AddOp, size, emit.scalar(epsilon, size))
-        updated = emit(dl.SubOp, x, emit(dl.MulOp, rate, emit(dl.DivOp, mean, size)))
-        return _scaled(emit, updated, 1 - after), mean, squares
+        denominator = emit(dl.SqrtOp, squares)
+        denominator = emit(dl.AddOp, denominator, emit.scalar(epsilon, denominator))
+        updated = emit(dl.SubOp, x, emit(dl.MulOp, rate, emit(dl.DivOp, mean, denominator)))
+        return _scaled(emit, updated, 1 - decay_after_step), mean, squares
 
     return _map_tensors(node, 4, step)

@@ -45,10 +45,10 @@ def quick_gelu(node: OnnxNode) -> ImportedValue:
 
 def _sum(node: OnnxNode, *terms: ImportedValue | None) -> ImportedValue:
     """Add the terms that are not None."""
-    first, *rest = (t for t in terms if t is not None)
-    for term in rest:
-        first = node.emit(dl.AddOp, first, term)
-    return first
+    total, *other_terms = (t for t in terms if t is not None)
+    for term in other_terms:
+        total = node.emit(dl.AddOp, total, term)
+    return total
 
 
 def _require_no_statistics(node: OnnxNode, *outputs: int) -> None:
@@ -83,8 +83,8 @@ def embed_layer_normalization(node: OnnxNode) -> list[ImportedValue]:
     batch, length = ids.shape
     position_ids, segments, segment_table, mask = node.get(8), node.get(1), node.get(4), node.get(7)
 
-    def rows(of: ImportedValue, which: ImportedValue) -> ImportedValue:
-        return emit(dl.GatherOp, of, which, axis=0)
+    def rows(table_: ImportedValue, row_ids: ImportedValue) -> ImportedValue:
+        return emit(dl.GatherOp, table_, row_ids, axis=0)
 
     positions = emit.slice(node[3], 0, 0, length) if position_ids is None else rows(node[3], position_ids)
     segment = None if segments is None or segment_table is None else rows(segment_table, segments)
@@ -126,11 +126,11 @@ def attention(node: OnnxNode) -> list[ImportedValue]:
     if node.flag("do_rotary") or node.flag("past_present_share_buffer") or node.get(6) is not None:
         raise NodeProblem("attribute", "do_rotary and past_present_share_buffer are not supported")
     projected = _sum(node, emit(dl.MatmulOp, node[0], node[1]), node.get(2))
-    third = int(projected.shape[2]) // 3
-    widths = node.integers("qkv_hidden_sizes", ()) or (third, third, third)
+    hidden_size = int(projected.shape[2]) // 3
+    widths = node.integers("qkv_hidden_sizes", ()) or (hidden_size, hidden_size, hidden_size)
     ends = np.cumsum(widths).tolist()
-    parts = [emit.slice(projected, 2, end - width, end) for end, width in zip(ends, widths, strict=True)]
-    q, k, v = (split_heads(node, part, count) for part in parts)
+    projections = [emit.slice(projected, 2, end - width, end) for end, width in zip(ends, widths, strict=True)]
+    q, k, v = (split_heads(node, projection, count) for projection in projections)
     past_length: Size = 0
     if (past := node.get(4)) is not None:
         past_length = past.shape[3]
@@ -157,8 +157,8 @@ def multi_head_attention(node: OnnxNode) -> list[ImportedValue]:
         biases = [emit.slice(bias, 0, end - width, end) for end, width in zip(ends, widths, strict=True)]
         q, k, v = (
             # Keys of rank 4 come from cross-attention and already include the bias.
-            x if whole.rank == 4 else emit(dl.AddOp, x, emit.reshape(b, (1, count, 1, x.shape[3])))
-            for x, b, whole in zip((q, k, v), biases, (query, key, value), strict=True)
+            x if original.rank == 4 else emit(dl.AddOp, x, emit.reshape(b, (1, count, 1, x.shape[3])))
+            for x, b, original in zip((q, k, v), biases, (query, key, value), strict=True)
         )
     past_length: Size = 0
     past = node.get(6), node.get(7)

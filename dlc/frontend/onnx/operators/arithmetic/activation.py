@@ -16,7 +16,7 @@ from dlc.ir import f64
 table = ConverterTable()
 
 
-def _with(op: type[DlOp], **defaults: float) -> Converter:
+def _with_float_attributes(op: type[DlOp], **defaults: float) -> Converter:
     """Return a converter that passes float attributes on as properties of the same names."""
 
     def convert(node: OnnxNode) -> ImportedValue:
@@ -25,16 +25,16 @@ def _with(op: type[DlOp], **defaults: float) -> Converter:
     return convert
 
 
-table("HardSigmoid")(_with(dl.HardsigmoidOp, alpha=0.2, beta=0.5))
-table("HardSwish")(_with(dl.HardswishOp))
-table("LeakyRelu")(_with(dl.LeakyReluOp, alpha=0.01))
-table("Elu")(_with(dl.EluOp, alpha=1.0))
-table("Selu")(_with(dl.SeluOp, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875))
-table("Celu")(_with(dl.CeluOp, alpha=1.0))
-table("Softplus")(_with(dl.SoftplusOp))
-table("Softsign")(_with(dl.SoftsignOp))
-table("Mish")(_with(dl.MishOp))
-table("ThresholdedRelu")(_with(dl.ThresholdedReluOp, alpha=1.0))
+table("HardSigmoid")(_with_float_attributes(dl.HardsigmoidOp, alpha=0.2, beta=0.5))
+table("HardSwish")(_with_float_attributes(dl.HardswishOp))
+table("LeakyRelu")(_with_float_attributes(dl.LeakyReluOp, alpha=0.01))
+table("Elu")(_with_float_attributes(dl.EluOp, alpha=1.0))
+table("Selu")(_with_float_attributes(dl.SeluOp, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875))
+table("Celu")(_with_float_attributes(dl.CeluOp, alpha=1.0))
+table("Softplus")(_with_float_attributes(dl.SoftplusOp))
+table("Softsign")(_with_float_attributes(dl.SoftsignOp))
+table("Mish")(_with_float_attributes(dl.MishOp))
+table("ThresholdedRelu")(_with_float_attributes(dl.ThresholdedReluOp, alpha=1.0))
 
 
 @table("Gelu", since=20)
@@ -53,8 +53,10 @@ def shrink(node: OnnxNode) -> ImportedValue:
     # Integers are computed in f64 and truncated.
     x = emit.widen(operand) if is_float(operand.element_type) else emit.cast(operand, f64)
     bias, threshold = emit.scalar(node.real("bias", 0.0), x), node.real("lambd", 0.5)
-    inside = emit(dl.SelectOp, emit(dl.LessOp, x, emit.scalar(-threshold, x)), emit(dl.AddOp, x, bias), emit.scalar(0, x))
-    y = emit(dl.SelectOp, emit(dl.GreaterOp, x, emit.scalar(threshold, x)), emit(dl.SubOp, x, bias), inside)
+    lower_or_zero = emit(
+        dl.SelectOp, emit(dl.LessOp, x, emit.scalar(-threshold, x)), emit(dl.AddOp, x, bias), emit.scalar(0, x)
+    )
+    y = emit(dl.SelectOp, emit(dl.GreaterOp, x, emit.scalar(threshold, x)), emit(dl.SubOp, x, bias), lower_or_zero)
     return emit.cast(y, operand.element_type)
 
 
@@ -71,7 +73,7 @@ def _hardmax(node: OnnxNode, x: ImportedValue, axis: int) -> ImportedValue:
 def _with_flattened_rows(
     node: OnnxNode, convert_row: Callable[[OnnxNode, ImportedValue, int], ImportedValue], axis: int
 ) -> ImportedValue:
-    """Apply `convert_row` to rows that span all trailing axes from `axis` on, the definition up to opset 12."""
+    """Apply `convert_row` to rows that span all axes from `axis` on, as defined up to opset 12."""
     x, emit = node[0], node.emit
     axis = node.axis(axis, x.rank)
     if axis == x.rank - 1:

@@ -52,7 +52,7 @@ table("Where")(_direct(dl.SelectOp, 3))
 
 @table("Erf")
 def error_function(node: OnnxNode) -> ImportedValue:
-    """Compute integers in f64 and truncate the result."""
+    """Convert Erf; integers are computed in f64 and truncated."""
     emit, x = node.emit, node[0]
     return emit.cast(emit(dl.ErfOp, x if is_float(x.element_type) else emit.cast(x, f64)), x.element_type)
 
@@ -144,12 +144,12 @@ def _cast(node: OnnxNode, to: Attribute | None) -> ImportedValue:
         node.ignore("saturate")
         return strings.cast_string(node, node[0], to)
     if to == E8M0:
-        return _to_power(node)
+        return _cast_to_e8m0(node)
     saturate = node.flag("saturate", True) and to in FLOAT_FORMATS
     return node.emit(dl.CastOp, node[0], to=to, saturate=True) if saturate else node.emit.cast(node[0], to)
 
 
-def _to_power(node: OnnxNode) -> ImportedValue:
+def _cast_to_e8m0(node: OnnxNode) -> ImportedValue:
     """Cast to float8e8m0, whose values are the powers of two of f32: round up, down, or to nearest."""
     emit, saturate, mode = node.emit, node.flag("saturate", True), node.string("round_mode", "up")
     if mode not in ("up", "down", "nearest"):
@@ -159,9 +159,9 @@ def _to_power(node: OnnxNode) -> ImportedValue:
         fraction = (1 << 23) - 1
         bits = emit(dl.BitcastOp, x, to=i32)
         bits = emit(dl.AddOp, bits, emit.scalar(fraction if mode == "up" else 0, bits))
-        whole = emit(dl.BitcastOp, emit(dl.BitwiseAndOp, bits, emit.scalar(~fraction, bits)), to=f32)
+        power = emit(dl.BitcastOp, emit(dl.BitwiseAndOp, bits, emit.scalar(~fraction, bits)), to=f32)
         # Infinity and NaN are unchanged; with `saturate`, values above the largest power become that power.
-        highest = emit(dl.MinimumOp, whole, emit.scalar(2.0**127, whole)) if saturate else whole
+        highest = emit(dl.MinimumOp, power, emit.scalar(2.0**127, power)) if saturate else power
         x = emit(dl.SelectOp, emit(dl.LessOp, x, emit.scalar(float("inf"), x)), highest, x)
     return emit(dl.CastOp, x, to=E8M0, saturate=saturate)
 
@@ -180,8 +180,8 @@ def bit_cast(node: OnnxNode) -> ImportedValue:
 @table("IsInf")
 def is_inf(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
-    found = emit(dl.IsinfOp, x)
+    is_infinite = emit(dl.IsinfOp, x)
     for attribute, excluded in (("detect_negative", dl.LessOp), ("detect_positive", dl.GreaterOp)):
         if not node.flag(attribute, True):
-            found = emit(dl.AndOp, found, emit(dl.NotOp, emit(excluded, x, emit.scalar(0.0, x))))
-    return found
+            is_infinite = emit(dl.AndOp, is_infinite, emit(dl.NotOp, emit(excluded, x, emit.scalar(0.0, x))))
+    return is_infinite

@@ -44,9 +44,9 @@ def _emit_scaled(node: OnnxNode, op: type[DlOp], x: ImportedValue, scale: Import
     emit, block, axis = node.emit, node.integer("block_size", 0), node.integer("axis", 1)
     if not block:
         scale = quantization_parameter(node, scale)
-        along = node.axis(axis, x.rank) if scale.rank else 0
+        channel_axis = node.axis(axis, x.rank) if scale.rank else 0
         # Not constant-folded, so that small weights stay quantized too.
-        return emit.unfolded(op, x, scale, zero_point(node, 2, default), axis=along)[0]
+        return emit.unfolded(op, x, scale, zero_point(node, 2, default), axis=channel_axis)[0]
     axis, zero = node.axis(axis, x.rank), node.get(2)
     size = x.shape[axis]
     if scale.shape != tuple(-(-size // block) if a == axis else s for a, s in enumerate(x.shape)):
@@ -57,9 +57,9 @@ def _emit_scaled(node: OnnxNode, op: type[DlOp], x: ImportedValue, scale: Import
         # The last block is smaller than the others: use one scale per index.
         if not isinstance(size, int):
             raise UndecidableError(f"blocks of {block} along axis {axis} require a static size, got {size}")
-        block_of_index = emit.constant(np.arange(size) // block, np.int64, f"{node.proto.output[0]}_blocks")
-        scale = emit(dl.GatherOp, scale, block_of_index, axis=axis)
-        zero = None if zero is None else emit(dl.GatherOp, zero, block_of_index, axis=axis)
+        block_indices = emit.constant(np.arange(size) // block, np.int64, f"{node.proto.output[0]}_blocks")
+        scale = emit(dl.GatherOp, scale, block_indices, axis=axis)
+        zero = None if zero is None else emit(dl.GatherOp, zero, block_indices, axis=axis)
     return emit.unfolded(op, x, scale, emit.scalar(0, default) if zero is None else zero, axis=axis)[0]
 
 
@@ -86,20 +86,20 @@ def dequantize_linear(node: OnnxNode) -> ImportedValue:
 
 @table("DynamicQuantizeLinear")
 def dynamic_quantize_linear(node: OnnxNode) -> tuple[ImportedValue, ...]:
-    return node.emit.all(dl.DynamicQuantizeLinearOp, node[0])
+    return node.emit.all_results(dl.DynamicQuantizeLinearOp, node[0])
 
 
 def subtract_zero_point(node: OnnxNode, x: ImportedValue, zero: ImportedValue | None, axis: int = 0) -> ImportedValue:
     """Return quantized values as i32 minus their zero point, which has rank 0 or an entry per index of `axis`."""
-    wide = node.emit.cast(x, i32)
+    x_i32 = node.emit.cast(x, i32)
     if zero is None:
-        return wide
+        return x_i32
     zero = quantization_parameter(node, zero)
     if zero.known is not None and not zero.known.any():
-        return wide
+        return x_i32
     if zero.rank:
         zero = node.emit.reshape(zero, (*zero.shape, *(1,) * (x.rank - 1 - axis)))
-    return node.emit(dl.SubOp, wide, node.emit.cast(zero, i32))
+    return node.emit(dl.SubOp, x_i32, node.emit.cast(zero, i32))
 
 
 @table("MatMulInteger")
@@ -117,7 +117,7 @@ def integer_matmul(
 
 @table("ConvInteger")
 def conv_integer(node: OnnxNode) -> ImportedValue:
-    # Padding with 0 after the subtraction stands for the zero point.
+    # After the subtraction, padding with 0 is padding with the zero point.
     return channels_first(
         node, convolve(node, subtract_zero_point(node, node[0], node.get(2)), subtract_zero_point(node, node[1], node.get(3)))
     )

@@ -1,6 +1,6 @@
 """Random operators, with the generator of `dlc.random`: results are equal in each call and on every target.
 
-A node uses the key of its seed, `dlc.random.key(seed)`; a seed that is not an integer is used by its 32 bits. The k-th node
+A node uses the key of its seed, `dlc.random.key(seed)`; the f32 bits of a fractional seed are its integer. The k-th node
 without a seed uses `dlc.random.fold_in(dlc.random.key(0), k)`.
 """
 
@@ -71,8 +71,8 @@ def dropout(node: OnnxNode) -> list[ImportedValue]:
     """Return `x / (1 - ratio)` where a uniform value is at least `ratio`, else 0, in training; otherwise `x`."""
     emit, x, ratio = node.emit, node[0], node.get(1)
     node.ignore("ratio", "seed")
-    known = ratio is not None and ratio.known is not None and not ratio.known.any()
-    if node.get(2) is None or known or not node.number(2, "training_mode"):
+    has_zero_ratio = ratio is not None and ratio.known is not None and not ratio.known.any()
+    if node.get(2) is None or has_zero_ratio or not node.number(2, "training_mode"):
         # Before opset 10 the mask had the element type of the data.
         mask = x.element_type if node.opset < 10 else element_type(bool)
         return [x, emit.full(True, x.shape, mask)] if node.is_output_used(1) else [x]
@@ -99,13 +99,13 @@ def _uniform(node: OnnxNode, shape: tuple[Size, ...], kind: Attribute, low: Any 
     """Draw like `dlc.random.uniform`: random mantissa bits make values in [1, 2), which are mapped to [low, high)."""
     emit, dtype = node.emit, numpy_dtype(kind)
     limits = cast(Any, ml_dtypes.finfo)(dtype)
-    # Mantissas of fewer than eight bits are taken from eight random bits.
+    # Random integers have at least eight bits; narrower mantissas use the high bits.
     digits, width = int(limits.nmant), int(limits.bits) if limits.nmant >= 8 else 8
     word = ELEMENT_TYPES[f"uint{limits.bits}"]
-    drawn = emit.cast(_bits(node, shape, f"uint{width}"), word)
+    random_bits = emit.cast(_bits(node, shape, f"uint{width}"), word)
     one = emit.constant(np.ones((), dtype).view(numpy_dtype(word)))
-    drawn = emit(dl.ShiftRightOp, drawn, emit.scalar(width - digits, word))
-    fraction = emit(dl.SubOp, emit(dl.BitcastOp, emit(dl.BitwiseOrOp, drawn, one), to=kind), emit.scalar(1, kind))
+    random_bits = emit(dl.ShiftRightOp, random_bits, emit.scalar(width - digits, word))
+    fraction = emit(dl.SubOp, emit(dl.BitcastOp, emit(dl.BitwiseOrOp, random_bits, one), to=kind), emit.scalar(1, kind))
     lowest, span = emit.scalar(low, kind), emit.constant(np.asarray(high, dtype) - np.asarray(low, dtype))
     return emit(dl.MaximumOp, lowest, emit(dl.AddOp, emit(dl.MulOp, fraction, span), lowest))
 
@@ -128,13 +128,13 @@ def _key(node: OnnxNode) -> ImportedValue:
     if not node.has("seed"):
         words = emit.constant(np.zeros(2, np.uint32))
         index = emit.constant(next(emit.random_op_indices), np.uint64)
-        wide = emit(dl.RandomBitsOp, words, index, shape=(), to=ELEMENT_TYPES["uint64"]).known
-        assert wide is not None, "an op over small known values is evaluated"
-        return emit.constant(_words(int(wide)))
+        key_value = emit(dl.RandomBitsOp, words, index, shape=(), to=ELEMENT_TYPES["uint64"]).known
+        assert key_value is not None, "an op over small known values is evaluated"
+        return emit.constant(_words(int(key_value)))
     seed = node.integer("seed") if node.proto.op_type == "Dropout" else node.real("seed")
     return emit.constant(_words(int(seed) if seed == int(seed) else int(np.float32(seed).view(np.uint32))))
 
 
-def _words(wide: int) -> Any:
+def _words(integer: int) -> Any:
     """Split a 64-bit integer into 32-bit words, the high one first."""
-    return np.array([wide >> 32 & 0xFFFFFFFF, wide & 0xFFFFFFFF], np.uint32)
+    return np.array([integer >> 32 & 0xFFFFFFFF, integer & 0xFFFFFFFF], np.uint32)

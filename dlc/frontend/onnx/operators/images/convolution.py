@@ -33,13 +33,13 @@ def convolve(node: OnnxNode, x: ImportedValue, w: ImportedValue) -> ImportedValu
     """Emit the convolution that the attributes of the node describe, with a channels-last result."""
     _check_ranks(node, x, w)
     kernel = _kernel(node, w)
-    view = sliding_windows(node, kernel, x.shape[2:])
+    windows = sliding_windows(node, kernel, x.shape[2:])
     return node.emit(
         dl.ConvOp,
-        pad_windows(node, channels_last(node, x), view),
+        pad_windows(node, channels_last(node, x), windows),
         node.emit.transpose(w, (*range(2, w.rank), 1, 0)),
-        strides=view.strides,
-        dilations=view.dilations,
+        strides=windows.strides,
+        dilations=windows.dilations,
         groups=node.integer("group", 1),
     )
 
@@ -104,12 +104,12 @@ def _trim(node: OnnxNode, full: ImportedValue, strides: Sequence[int]) -> Import
         low[axis] = total // 2 if auto == "SAME_UPPER" else total - total // 2
         limits.append(low[axis] + sizes[axis])
     # Indices outside of the full result are zero.
-    before = [max(-p, 0) for p in low]
-    after = [limit - size for limit, size in zip(limits, spatial, strict=True)]
-    after = [max(a, 0) if isinstance(a, int) else 0 for a in after]
-    if any(before) or any(after):
-        low, limits = [p + b for p, b in zip(low, before, strict=True)], [s + b for s, b in zip(limits, before, strict=True)]
-        full = emit(dl.PadOp, full, emit.scalar(0, full), low=(0, *before, 0), high=(0, *after, 0), pad_mode="constant")
+    leading = [max(-p, 0) for p in low]
+    trailing = [limit - size for limit, size in zip(limits, spatial, strict=True)]
+    trailing = [max(a, 0) if isinstance(a, int) else 0 for a in trailing]
+    if any(leading) or any(trailing):
+        low, limits = [p + b for p, b in zip(low, leading, strict=True)], [s + b for s, b in zip(limits, leading, strict=True)]
+        full = emit(dl.PadOp, full, emit.scalar(0, full), low=(0, *leading, 0), high=(0, *trailing, 0), pad_mode="constant")
     for axis in range(rank):
         full = emit.slice(full, axis + 1, low[axis], limits[axis])
     return full

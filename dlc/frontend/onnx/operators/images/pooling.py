@@ -65,19 +65,19 @@ def _max_indices(node: OnnxNode, y: ImportedValue, w: SlidingWindows, lowest: Im
         split = flat_indices.reshape([n for a in axes for n in a.shape]).transpose(order)
         return split.reshape(-1, int(np.prod(w.kernel)))
 
-    inner = [np.clip(g - low, 0, s - 1) for g, low, s in zip(grids, w.low, spatial, strict=True)]
+    inside_indices = [np.clip(g - low, 0, s - 1) for g, low, s in zip(grids, w.low, spatial, strict=True)]
     strides = np.cumprod([1, *(spatial if by_columns else spatial[::-1])])[:-1]
     strides = strides if by_columns else strides[::-1]
     padded_indices = by_window(np.ravel_multi_index(grids, padded_sizes))
-    flat_indices = by_window(np.sum([g * s for g, s in zip(inner, strides, strict=True)], 0))
-    wide = pad_tensor(node, x, [0, 0, *w.low], [0, 0, *w.high], lowest)
-    rows = emit.reshape(wide, (batch, channels, int(np.prod(padded_sizes))))
-    windows = emit(dl.GatherOp, rows, emit.constant(padded_indices, np.int64, f"{name}_places"), axis=2)
+    flat_indices = by_window(np.sum([g * s for g, s in zip(inside_indices, strides, strict=True)], 0))
+    padded = pad_tensor(node, x, [0, 0, *w.low], [0, 0, *w.high], lowest)
+    rows = emit.reshape(padded, (batch, channels, int(np.prod(padded_sizes))))
+    windows = emit(dl.GatherOp, rows, emit.constant(padded_indices, np.int64, f"{name}_padded_indices"), axis=2)
     first = emit(dl.ArgmaxOp, windows, axis=3, keepdims=False, select_last=False)
     position = emit(dl.AddOp, emit.iota(len(padded_indices), step=padded_indices.shape[1]), first)
-    found = emit(dl.GatherOp, emit.constant(flat_indices.reshape(-1), np.int64, f"{name}_numbers"), position, axis=0)
+    in_image = emit(dl.GatherOp, emit.constant(flat_indices.reshape(-1), np.int64, f"{name}_flat_indices"), position, axis=0)
     image = emit.reshape(emit.iota(batch * channels, step=int(np.prod(spatial))), (batch, channels, 1))
-    return emit.reshape(emit(dl.AddOp, found, image), y.shape)
+    return emit.reshape(emit(dl.AddOp, in_image, image), y.shape)
 
 
 @table("MaxUnpool")
@@ -107,11 +107,11 @@ def _p_norm(node: OnnxNode, x: ImportedValue, total: Callable[[ImportedValue], I
     emit, order = node.emit, node.integer("p", 2)
     if order < 1:
         raise ModelError(f"{node.description}: p must be positive, got {order}")
-    size = emit(dl.AbsOp, emit.widen(x))
+    magnitude = emit(dl.AbsOp, emit.widen(x))
     if order == 1:
-        return emit.cast(total(size), x.element_type)
-    powers = total(emit(dl.PowOp, size, emit.scalar(order, size)))
-    return emit.cast(emit(dl.PowOp, powers, emit.scalar(1 / order, size)), x.element_type)
+        return emit.cast(total(magnitude), x.element_type)
+    powers = total(emit(dl.PowOp, magnitude, emit.scalar(order, magnitude)))
+    return emit.cast(emit(dl.PowOp, powers, emit.scalar(1 / order, magnitude)), x.element_type)
 
 
 @table("LpPool")

@@ -66,14 +66,16 @@ def roi_align(node: OnnxNode) -> ImportedValue:
         raise ModelError(
             f"{node.description}: expected x [N, C, H, W] and rois [n, 4], got {list(x.shape)} and {list(rois.shape)}"
         )
-    count, bins = node.integer("sampling_ratio", 0), [node.integer(f"output_{a}", 1) for a in ("height", "width")]
+    samples_per_bin, bins = node.integer("sampling_ratio", 0), [node.integer(f"output_{a}", 1) for a in ("height", "width")]
     regions, channels = rois.shape[0], x.shape[1]
     image, image_index = channels_last(node, x), emit.reshape(node[2], (regions, 1, 1, 1))
     spans = [_span(node, int(x.shape[2 + k]), k) for k in range(2)]
     use_max = node.choice("mode", "avg", ("avg", "max")) == "max"
-    if count <= 0:
+    if samples_per_bin <= 0:
         return channels_first(node, _adaptive(emit, image, image_index, spans, bins, use_max))
-    fractions = [emit.iota(n * count, rois.element_type, 0.5 / (n * count), 1 / (n * count)) for n in bins]
+    fractions = [
+        emit.iota(n * samples_per_bin, rois.element_type, 0.5 / (n * samples_per_bin), 1 / (n * samples_per_bin)) for n in bins
+    ]
     samples = _sample_regions(
         emit,
         image,
@@ -81,14 +83,14 @@ def roi_align(node: OnnxNode) -> ImportedValue:
         [span.samples(emit, fraction) for span, fraction in zip(spans, fractions, strict=True)],
         use_max,
     )
-    split = emit.reshape(samples, (regions, bins[0], count, bins[1], count, channels))
+    split = emit.reshape(samples, (regions, bins[0], samples_per_bin, bins[1], samples_per_bin, channels))
     return channels_first(node, emit(dl.ReduceMaxOp if use_max else dl.ReduceMeanOp, split, axes=(2, 4), keepdims=False))
 
 
 def _adaptive(
     emit: Emitter, image: ImportedValue, image_index: ImportedValue, spans: Sequence[_Span], bins: Sequence[int], use_max: bool
 ) -> ImportedValue:
-    """Average or maximize over as many samples per bin as the region has elements, rounded up, one sample per iteration."""
+    """Average or maximize ⌈elements of the region / bins⌉ samples per bin and axis, one sample per iteration."""
     rows, columns = counts = [
         emit(dl.CeilOp, emit(dl.DivOp, span.extent, emit.scalar(n, span.extent))) for span, n in zip(spans, bins, strict=True)
     ]
@@ -141,14 +143,14 @@ def _sample_regions(
     def to_index(v: ImportedValue) -> ImportedValue:
         return emit.broadcast(emit.cast(v, i64), (*grid, 1))
 
-    inside = emit(dl.AndOp, along(rows.inside, 0), along(columns.inside, 1))
-    fractions: list[ImportedValue] = []
+    is_inside = emit(dl.AndOp, along(rows.inside, 0), along(columns.inside, 1))
+    weighted_taps: list[ImportedValue] = []
     for (y, wy), (x, wx) in product(rows.taps, columns.taps):
         positions = emit(dl.ConcatOp, to_index(image_index), to_index(along(y, 0)), to_index(along(x, 1)), axis=3)
         weighted = emit(dl.MulOp, emit(dl.GatherNdOp, image, positions), emit(dl.MulOp, along(wy, 0), along(wx, 1)))
-        fractions.append(emit(dl.SelectOp, inside, weighted, emit.scalar(0, weighted)))
+        weighted_taps.append(emit(dl.SelectOp, is_inside, weighted, emit.scalar(0, weighted)))
     # The maximum is over weighted taps, not over interpolated samples.
-    return reduce(partial(emit, dl.MaximumOp if use_max else dl.AddOp), fractions)
+    return reduce(partial(emit, dl.MaximumOp if use_max else dl.AddOp), weighted_taps)
 
 
 def _span(node: OnnxNode, size: int, axis: int) -> _Span:
@@ -157,13 +159,13 @@ def _span(node: OnnxNode, size: int, axis: int) -> _Span:
     half_pixel = node.opset >= 16 and _is_half_pixel(node)
     scale = node.real("spatial_scale", 1.0)
 
-    def end(k: int) -> ImportedValue:
+    def edge(k: int) -> ImportedValue:
         scaled = emit(dl.MulOp, emit.slice(rois, 1, k, k + 1), emit.scalar(scale, rois))
         return emit(dl.SubOp, scaled, emit.scalar(0.5, rois)) if half_pixel else scaled
 
     # Regions store x before y.
-    start = end(1 - axis)
-    extent = emit(dl.SubOp, end(3 - axis), start)
+    start = edge(1 - axis)
+    extent = emit(dl.SubOp, edge(3 - axis), start)
     return _Span(start, extent if half_pixel else emit(dl.MaximumOp, extent, emit.scalar(1, rois)), size)
 
 
@@ -180,17 +182,17 @@ def max_roi_pool(node: OnnxNode) -> ImportedValue:
     total = emit(dl.GatherOp, channels_last(node, x), image_index, axis=0)
     lowest = emit.scalar(-np.inf, total)
     for k in range(2):
-        bin_fraction = _bin_mask(node, k, bins[k], x.shape[2 + k])
+        in_bin = _bin_mask(node, k, bins[k], x.shape[2 + k])
         shape = (*total.shape[: 1 + k], 1, *total.shape[1 + k :])
-        mask = emit.reshape(bin_fraction, (regions, *(1,) * k, bins[k], x.shape[2 + k], *(1,) * (2 - k)))
-        chosen = emit(dl.SelectOp, mask, emit.reshape(total, shape), lowest)
-        total = emit(dl.ReduceMaxOp, chosen, axes=(2 + k,), keepdims=False)
-    none = emit(dl.EqualOp, total, lowest)
-    return channels_first(node, emit(dl.SelectOp, none, emit.scalar(0, total), total))
+        mask = emit.reshape(in_bin, (regions, *(1,) * k, bins[k], x.shape[2 + k], *(1,) * (2 - k)))
+        selected = emit(dl.SelectOp, mask, emit.reshape(total, shape), lowest)
+        total = emit(dl.ReduceMaxOp, selected, axes=(2 + k,), keepdims=False)
+    is_empty = emit(dl.EqualOp, total, lowest)
+    return channels_first(node, emit(dl.SelectOp, is_empty, emit.scalar(0, total), total))
 
 
 def _bin_mask(node: OnnxNode, axis: int, bins: int, size: Size) -> ImportedValue:
-    """Return which elements of an image axis belong to which bin of which region: [regions, bins, elements]."""
+    """Return whether each element of an image axis belongs to each bin of each region: [regions, bins, elements]."""
     emit, rois = node.emit, node[1]
 
     def corner(k: int) -> ImportedValue:
@@ -225,22 +227,25 @@ def deform_conv(node: OnnxNode) -> ImportedValue:
     if node.integers("kernel_shape", kernel) != kernel:
         raise ModelError(f"{node.description}: kernel_shape does not match the weights {list(w.shape)}")
     batch, channels, *spatial = x.shape
-    out, taps = node[2].shape[2:], kernel[0] * kernel[1]
-    split = (batch, offset_groups, taps)
+    out_sizes, taps = node[2].shape[2:], kernel[0] * kernel[1]
+    leading_shape = (batch, offset_groups, taps)
 
     def taps_last(v: ImportedValue, *trailing: int) -> ImportedValue:
         """Move the axis of the taps after the image axes, and the axes `trailing` last."""
-        v = emit.reshape(v, (*split, *trailing, *out))
+        v = emit.reshape(v, (*leading_shape, *trailing, *out_sizes))
         outer = emit.transpose(v, (0, 1, v.rank - 2, v.rank - 1, *range(2, v.rank - 2)))
-        return emit.reshape(outer, (batch * offset_groups, *out, taps, *(trailing or (1,))))
+        return emit.reshape(outer, (batch * offset_groups, *out_sizes, taps, *(trailing or (1,))))
 
     offsets, mask = taps_last(node[2], rank), node.get(4)
     axes = [SamplePositions(node, int(size), -0.5, int(size) - 0.5, "zeros") for size in spatial]
-    positions = [emit(dl.AddOp, emit.slice(offsets, 4, k, k + 1), _regular(node, k, kernel, out[k])) for k in range(rank)]
+    positions = [
+        emit(dl.AddOp, emit.slice(offsets, 4, k, k + 1), _undeformed_positions(node, k, kernel, out_sizes[k]))
+        for k in range(rank)
+    ]
     # Each group of channels with common offsets is treated as a separate image.
-    members = channels // offset_groups
-    image = emit.transpose(emit.reshape(x, (batch, offset_groups, members, *spatial)), (0, 1, 3, 4, 2))
-    image = emit.reshape(image, (batch * offset_groups, *spatial, members))
+    group_channels = channels // offset_groups
+    image = emit.transpose(emit.reshape(x, (batch, offset_groups, group_channels, *spatial)), (0, 1, 3, 4, 2))
+    image = emit.reshape(image, (batch * offset_groups, *spatial, group_channels))
     pairs = list(product(*(axis.taps(position, "linear") for axis, position in zip(axes, positions, strict=True))))
     columns = sample(node, image, axes, pairs[0])
     for pair in pairs[1:]:
@@ -248,11 +253,11 @@ def deform_conv(node: OnnxNode) -> ImportedValue:
     if mask is not None:
         columns = emit(dl.MulOp, columns, taps_last(mask))
     # [batch, *out, channels, taps], then the convolution has a 1x1 kernel.
-    columns = emit.reshape(columns, (batch, offset_groups, *out, taps, members))
+    columns = emit.reshape(columns, (batch, offset_groups, *out_sizes, taps, group_channels))
     columns = emit.transpose(columns, (0, 2, 3, 1, 5, 4))
     y = emit(
         dl.ConvOp,
-        emit.reshape(columns, (batch, *out, channels * taps)),
+        emit.reshape(columns, (batch, *out_sizes, channels * taps)),
         emit.transpose(emit.reshape(w, (w.shape[0], w.shape[1] * taps, 1, 1)), (2, 3, 1, 0)),
         strides=(1, 1),
         dilations=(1, 1),
@@ -261,7 +266,7 @@ def deform_conv(node: OnnxNode) -> ImportedValue:
     return channels_first(node, y if bias is None else emit(dl.AddOp, y, bias))
 
 
-def _regular(node: OnnxNode, axis: int, kernel: Sequence[int], size: Size) -> ImportedValue:
+def _undeformed_positions(node: OnnxNode, axis: int, kernel: Sequence[int], size: Size) -> ImportedValue:
     """Return the positions of the taps of an ordinary convolution along one axis: [out height, out width, taps, 1]."""
     emit, element_type, rank = node.emit, node[2].element_type, len(kernel)
     stride, dilation = (node.integers(name, (1,) * rank)[axis] for name in ("strides", "dilations"))

@@ -1,7 +1,7 @@
 """Resize: separable interpolation, one axis at a time.
 
-An index of the result is a weighted sum of a few indices of the operand, the same ones for every row: `taps` computes them at
-import.
+An element of the result is a weighted sum of a few elements of the operand. Their indices and weights are equal in every row,
+and computed at import by `taps`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ table = ConverterTable()
 class ResizeAxis:
     """One axis to resize: its index, both sizes, the scale, and the region of interest as fractions of the axis."""
 
-    number: int
+    index: int
     size: int
-    resized: int
+    result_size: int
     scale: float
     region: tuple[float, float]
 
@@ -56,7 +56,7 @@ def upsample(node: OnnxNode) -> ImportedValue:
     for axis in _processing_order(axes):
         if axis.scale != 1:
             taps = _taps(mode, _ROUNDINGS["ceil" if axis.scale < 1 else "floor"])
-            y = interpolate_axis(node.emit, node.proto.output[0], y, axis.number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
+            y = interpolate_axis(node.emit, node.proto.output[0], y, axis.index, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     return y
 
 
@@ -65,32 +65,32 @@ def resize(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     axes = _axes(node)
     transform = node.choice("coordinate_transformation_mode", "half_pixel", tuple(_TRANSFORMS))
-    cropping = transform == "tf_crop_and_resize"
+    is_cropping = transform == "tf_crop_and_resize"
     mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     taps = _taps_for(node, mode)
-    outside: ImportedValue | None = None
+    is_outside: ImportedValue | None = None
     y = x if is_float(x.element_type) or mode == "nearest" else emit.cast(x, f32)
     for axis in _processing_order(axes):
         positions = _TRANSFORMS[transform](axis)
-        if axis.size == axis.resized and bool((positions == np.arange(axis.size)).all()):
+        if axis.size == axis.result_size and bool((positions == np.arange(axis.size)).all()):
             continue
-        y = interpolate_axis(emit, node.proto.output[0], y, axis.number, *taps(positions, axis))
-        if cropping:
-            beyond = emit.constant(
-                ((positions < 0) | (positions > axis.size - 1)).reshape(-1, *(1,) * (x.rank - 1 - axis.number))
+        y = interpolate_axis(emit, node.proto.output[0], y, axis.index, *taps(positions, axis))
+        if is_cropping:
+            is_outside_axis = emit.constant(
+                ((positions < 0) | (positions > axis.size - 1)).reshape(-1, *(1,) * (x.rank - 1 - axis.index))
             )
-            outside = beyond if outside is None else emit(dl.OrOp, outside, beyond)
+            is_outside = is_outside_axis if is_outside is None else emit(dl.OrOp, is_outside, is_outside_axis)
     extrapolation = node.real("extrapolation_value", 0.0)
-    if outside is not None:
-        y = emit(dl.SelectOp, outside, emit.scalar(extrapolation, y), y)
+    if is_outside is not None:
+        y = emit(dl.SelectOp, is_outside, emit.scalar(extrapolation, y), y)
     # ONNX Runtime truncates integers, except for cubic interpolation and antialiasing, where it rounds.
-    rounded = mode == "cubic" or (mode == "linear" and node.flag("antialias"))
-    return emit.cast(emit(dl.RoundOp, y) if rounded and not is_float(x.element_type) else y, x.element_type)
+    should_round = mode == "cubic" or (mode == "linear" and node.flag("antialias"))
+    return emit.cast(emit(dl.RoundOp, y) if should_round and not is_float(x.element_type) else y, x.element_type)
 
 
 def _processing_order(axes: list[ResizeAxis]) -> list[ResizeAxis]:
     """Sort axes: first those that shrink; of those that grow the last axis first, so that later axes copy whole rows."""
-    return sorted(axes, key=lambda a: (a.resized > a.size, -a.number if a.resized > a.size else a.number))
+    return sorted(axes, key=lambda a: (a.result_size > a.size, -a.index if a.result_size > a.size else a.index))
 
 
 def _axes(node: OnnxNode) -> list[ResizeAxis]:
@@ -128,11 +128,11 @@ def _axes(node: OnnxNode) -> list[ResizeAxis]:
     return [ResizeAxis(*a) for a in zip(axis_indices, sizes, resized, scales, regions, strict=True)]
 
 
-# Positions of result indices on the axis of the operand, in f32 like ONNX Runtime, which determines how ties round.
+# Positions of result indices on the axis of the operand; computed in f32 like ONNX Runtime, so that ties round alike.
 
 
 def _range(axis: ResizeAxis) -> Array:
-    return np.arange(axis.resized, dtype=np.float32)
+    return np.arange(axis.result_size, dtype=np.float32)
 
 
 def _half_pixel(axis: ResizeAxis) -> Array:
@@ -141,25 +141,25 @@ def _half_pixel(axis: ResizeAxis) -> Array:
 
 def _half_pixel_symmetric(axis: ResizeAxis) -> Array:
     # The fraction of a pixel lost by rounding the size is trimmed evenly at both ends.
-    adjustment = np.float32(axis.resized) / np.float32(axis.scale * axis.size or 1)
+    adjustment = np.float32(axis.result_size) / np.float32(axis.scale * axis.size or 1)
     return np.float32(axis.size / 2) * (1 - adjustment) + _half_pixel(axis)
 
 
 def _align_corners(axis: ResizeAxis) -> Array:
-    return _range(axis) * np.float32(axis.size - 1) / np.float32(max(axis.resized - 1, 1))
+    return _range(axis) * np.float32(axis.size - 1) / np.float32(max(axis.result_size - 1, 1))
 
 
 def _crop_and_resize(axis: ResizeAxis) -> Array:
     start, end, last = map(np.float32, (*axis.region, axis.size - 1))
-    if axis.resized == 1:
+    if axis.result_size == 1:
         return np.array([np.float32(0.5) * (start + end) * last])
-    return start * last + _range(axis) * (end - start) * last / np.float32(axis.resized - 1)
+    return start * last + _range(axis) * (end - start) * last / np.float32(axis.result_size - 1)
 
 
 _TRANSFORMS: dict[str, Callable[[ResizeAxis], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
-    "pytorch_half_pixel": lambda axis: _half_pixel(axis) if axis.resized > 1 else np.zeros(axis.resized, np.float32),
+    "pytorch_half_pixel": lambda axis: _half_pixel(axis) if axis.result_size > 1 else np.zeros(axis.result_size, np.float32),
     "align_corners": _align_corners,
     "asymmetric": lambda axis: _range(axis) / np.float32(axis.scale),
     "tf_half_pixel_for_nn": lambda axis: (_range(axis) + np.float32(0.5)) / np.float32(axis.scale),
@@ -183,7 +183,7 @@ def _taps_for(node: OnnxNode, mode: str) -> Callable[[Array, ResizeAxis], tuple[
 def _taps(
     mode: str, rounding: Callable[[Array], Array], a: float = -0.75, antialias: bool = False, exclude: bool = False
 ) -> Callable[[Array, ResizeAxis], tuple[Array, Array]]:
-    reach = 2 if mode == "cubic" else 1
+    radius = 2 if mode == "cubic" else 1
 
     def kernel(distance: Array) -> Array:
         return _cubic(distance, a) if mode == "cubic" else np.maximum(1 - np.abs(distance), 0.0)
@@ -193,8 +193,10 @@ def _taps(
             return np.clip(rounding(positions), 0, axis.size - 1).astype(np.int64)[np.newaxis], np.ones((1, len(positions)))
         # Antialiasing widens the kernel to the extent of one result element.
         stretch = min(axis.scale, 1.0) if antialias else 1.0
-        span = int(np.ceil(reach / stretch))
-        indices = np.floor(positions).astype(np.int64) + np.arange(1 - span, span + 1)[:, np.newaxis]
+        radius_in_elements = int(np.ceil(radius / stretch))
+        indices = (
+            np.floor(positions).astype(np.int64) + np.arange(1 - radius_in_elements, radius_in_elements + 1)[:, np.newaxis]
+        )
         weights = kernel((indices - positions.astype(np.float64)) * stretch)
         if exclude:
             weights = np.where((indices >= 0) & (indices < axis.size), weights, 0.0)

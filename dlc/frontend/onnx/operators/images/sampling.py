@@ -35,7 +35,7 @@ def affine_grid(node: OnnxNode) -> ImportedValue:
     # Coordinates store x, the last axis, first.
     columns = [c.reshape(-1) for c in np.meshgrid(*ranges, indexing="ij")][::-1]
     points = np.stack([*columns, np.ones(len(columns[0]))], 1)
-    grid = emit(dl.MatmulOp, emit.constant(points, dtype, f"{node.proto.output[0]}_places"), emit.transpose(theta, (0, 2, 1)))
+    grid = emit(dl.MatmulOp, emit.constant(points, dtype, f"{node.proto.output[0]}_points"), emit.transpose(theta, (0, 2, 1)))
     return emit.reshape(grid, (theta.shape[0], *spatial, rank))
 
 
@@ -68,8 +68,10 @@ class SamplePositions:
         if self.padding == "zeros":
             return x
         emit = self.node.emit
-        outside = emit(dl.OrOp, emit(dl.LessOp, x, emit.scalar(self.low, x)), emit(dl.GreaterOp, x, emit.scalar(self.high, x)))
-        return emit(dl.SelectOp, outside, self.reflect(x) if self.padding == "reflection" else self.clamp(x), x)
+        is_outside = emit(
+            dl.OrOp, emit(dl.LessOp, x, emit.scalar(self.low, x)), emit(dl.GreaterOp, x, emit.scalar(self.high, x))
+        )
+        return emit(dl.SelectOp, is_outside, self.reflect(x) if self.padding == "reflection" else self.clamp(x), x)
 
     def taps(self, x: ImportedValue, mode: str) -> list[tuple[ImportedValue, ImportedValue | None]]:
         """Return the elements around a position, as integers in the dtype of x, and their weights (None for 1)."""
@@ -94,10 +96,10 @@ class SamplePositions:
             if offset < 1
             else emit(dl.SubOp, emit.scalar(offset, fraction), fraction)
         )
-        near = offset in (0, 1)
-        first, *rest = (a + 2, -(a + 3), 0.0, 1.0) if near else (a, -5 * a, 8 * a, -4 * a)
+        is_near = offset in (0, 1)
+        first, *lower_coefficients = (a + 2, -(a + 3), 0.0, 1.0) if is_near else (a, -5 * a, 8 * a, -4 * a)
         total = emit.scalar(first, fraction)
-        for coefficient in rest:
+        for coefficient in lower_coefficients:
             total = emit(dl.AddOp, emit(dl.MulOp, total, d), emit.scalar(coefficient, fraction))
         return total
 
@@ -118,8 +120,8 @@ def grid_sample(node: OnnxNode) -> ImportedValue:
         raise ModelError(
             f"{node.description}: the grid of shape {list(grid.shape)} does not match an operand of shape {list(x.shape)}"
         )
-    named = node.choice("mode", "linear", ("linear", "nearest", "cubic", "bilinear", "bicubic"))
-    mode, aligned = named.removeprefix("bi"), node.flag("align_corners")
+    mode_attribute = node.choice("mode", "linear", ("linear", "nearest", "cubic", "bilinear", "bicubic"))
+    mode, aligned = mode_attribute.removeprefix("bi"), node.flag("align_corners")
     padding = node.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
     axes: list[SamplePositions] = []
     taps: list[list[tuple[ImportedValue, ImportedValue | None]]] = []
@@ -129,10 +131,10 @@ def grid_sample(node: OnnxNode) -> ImportedValue:
         axes.append(SamplePositions(node, size, *ends, padding))
         # Coordinates store x, the last axis, first; -1 and 1 are the ends.
         coordinate = emit.slice(grid, rank + 1, rank - 1 - k, rank - k)
-        half = emit(
+        scaled = emit(
             dl.MulOp, emit(dl.AddOp, coordinate, emit.scalar(1, coordinate)), emit.scalar((ends[1] - ends[0]) / 2, coordinate)
         )
-        taps.append(axes[k].taps(emit(dl.AddOp, half, emit.scalar(ends[0], half)), mode))
+        taps.append(axes[k].taps(emit(dl.AddOp, scaled, emit.scalar(ends[0], scaled)), mode))
     source = channels_last(node, x)
     return channels_first(node, _reduce(node, dl.AddOp, [sample(node, source, axes, c) for c in product(*taps)]))
 
@@ -146,16 +148,16 @@ def sample(
     """Gather the elements of a channels-last operand at one tap of every axis, times the weights of the taps."""
     emit = node.emit
     padding = axes[0].padding
-    found = [axis.reflect(tap) if padding == "reflection" else tap for axis, (tap, _) in zip(axes, taps, strict=True)]
-    clamp = [axis.clamp(tap) for axis, tap in zip(axes, found, strict=True)]
-    indices = emit.cast(emit(dl.ConcatOp, *clamp, axis=clamp[0].rank - 1) if len(clamp) > 1 else clamp[0], i64)
+    reflected = [axis.reflect(tap) if padding == "reflection" else tap for axis, (tap, _) in zip(axes, taps, strict=True)]
+    clamped = [axis.clamp(tap) for axis, tap in zip(axes, reflected, strict=True)]
+    indices = emit.cast(emit(dl.ConcatOp, *clamped, axis=clamped[0].rank - 1) if len(clamped) > 1 else clamped[0], i64)
     y = emit(dl.GatherNdOp, source, indices, batch_dims=1)
     weights = [w for _, w in taps if w is not None]
     if weights:
         y = emit(dl.MulOp, y, emit.cast(_reduce(node, dl.MulOp, weights), y.element_type))
     if padding == "zeros":
-        inside = _reduce(node, dl.AndOp, [axis.inside(tap) for axis, (tap, _) in zip(axes, taps, strict=True)])
-        y = emit(dl.SelectOp, inside, y, emit.scalar(0, y))
+        is_inside = _reduce(node, dl.AndOp, [axis.inside(tap) for axis, (tap, _) in zip(axes, taps, strict=True)])
+        y = emit(dl.SelectOp, is_inside, y, emit.scalar(0, y))
     return y
 
 

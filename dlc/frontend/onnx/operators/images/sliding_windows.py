@@ -46,9 +46,9 @@ def sliding_windows(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[Siz
             f"{node.description}: kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} "
             f"must be positive, one for each of the {rank} spatial axes"
         )
-    plain = SlidingWindows(tuple(kernel), strides, dilations, (0,) * rank, (0,) * rank)
-    pads = [_axis_padding(node, plain, axis, size) for axis, size in enumerate(spatial)]
-    return SlidingWindows(plain.kernel, strides, dilations, tuple(p[0] for p in pads), tuple(p[1] for p in pads))
+    unpadded = SlidingWindows(tuple(kernel), strides, dilations, (0,) * rank, (0,) * rank)
+    pads = [_axis_padding(node, unpadded, axis, size) for axis, size in enumerate(spatial)]
+    return SlidingWindows(unpadded.kernel, strides, dilations, tuple(p[0] for p in pads), tuple(p[1] for p in pads))
 
 
 def _axis_padding(node: OnnxNode, w: SlidingWindows, axis: int, size: Size) -> tuple[int, int]:
@@ -95,14 +95,16 @@ def col2im(node: OnnxNode) -> ImportedValue:
     channels = x.shape[1] // product(kernel)
     y = emit.reshape(x, (x.shape[0], channels, *kernel, *counts))
     for axis in range(rank):
-        # [N, C, k, rest of the kernel, o, rest of the windows, image…] with k and o of this axis moved to the end.
+        # [N, C, kernel axes…, window axes…, image axes…]; move the kernel and window axis of `axis` to the end.
         window_axis = 2 + rank - axis
         order = [a for a in range(y.rank) if a not in (2, window_axis)] + [2, window_axis]
         indices = np.arange(kernel[axis])[:, None] * w.dilations[axis] + np.arange(counts[axis]) * w.strides[axis] - w.low[axis]
         matrix = indices.reshape(-1, 1) == np.arange(image[axis])
         y = emit.transpose(y, order)
         y = emit.reshape(y, (*y.shape[:-2], kernel[axis] * counts[axis]))
-        y = emit(dl.MatmulOp, y, emit.constant(matrix, numpy_dtype(x.element_type), f"{node.proto.output[0]}_places{axis}"))
+        y = emit(
+            dl.MatmulOp, y, emit.constant(matrix, numpy_dtype(x.element_type), f"{node.proto.output[0]}_window_matrix{axis}")
+        )
     return y
 
 

@@ -21,7 +21,10 @@ _TYPES = {"TO_FLOAT": ELEMENT_TYPES["float32"], "TO_INT64": ELEMENT_TYPES["int64
 
 @table("CastMap")
 def cast_map(node: OnnxNode) -> ImportedValue:
-    """Return the values of a map in key order, or each at the index that is its key, zeros or empty strings elsewhere."""
+    """Return the values of a map in key order (DENSE), or each at the index that its key specifies (SPARSE).
+
+    Other elements of a sparse row are 0 or "".
+    """
     emit, mapping = node.emit, _map(node)
     to = _TYPES[node.choice("cast_to", "TO_FLOAT", tuple(_TYPES))]
     values = mapping.values
@@ -32,9 +35,9 @@ def cast_map(node: OnnxNode) -> ImportedValue:
     if isinstance(mapping.keys, StringTensor):
         raise NodeProblem("dtype", "string keys are not indices; expected integer keys")
     low, high = emit.scalar(0, mapping.keys), emit.scalar(count, mapping.keys)
-    outside = emit(dl.OrOp, emit(dl.LessOp, mapping.keys, low), emit(dl.GreaterEqualOp, mapping.keys, high))
-    outside = emit(dl.ReduceAnyOp, outside, axes=(0,))
-    emit.require(emit(dl.NotOp, outside), f"{node.description}: a key is outside a row of size {count}")
+    is_outside = emit(dl.OrOp, emit(dl.LessOp, mapping.keys, low), emit(dl.GreaterEqualOp, mapping.keys, high))
+    is_outside = emit(dl.ReduceAnyOp, is_outside, axes=(0,))
+    emit.require(emit(dl.NotOp, is_outside), f"{node.description}: a key is outside a row of size {count}")
     return _row(node, mapping.keys, values, count)
 
 
@@ -42,19 +45,19 @@ def cast_map(node: OnnxNode) -> ImportedValue:
 def dict_vectorizer(node: OnnxNode) -> ImportedValue:
     """Return the values of a map in the order of a vocabulary of keys; other keys are dropped."""
     emit, mapping = node.emit, _map(node)
-    strings_, numbers = node.strings("string_vocabulary", ()), node.integers("int64_vocabulary", ())
-    if bool(strings_) == bool(numbers):
+    string_keys, integer_keys = node.strings("string_vocabulary", ()), node.integers("int64_vocabulary", ())
+    if bool(string_keys) == bool(integer_keys):
         raise ModelError(f"{node.description}: it needs one vocabulary, of strings or of integers")
-    if bool(strings_) != isinstance(mapping.keys, StringTensor):
+    if bool(string_keys) != isinstance(mapping.keys, StringTensor):
         raise NodeProblem("dtype", "its vocabulary and the keys of its input must both be strings or both be integers")
-    count = len(strings_) or len(numbers)
+    count = len(string_keys) or len(integer_keys)
     vocabulary = (
-        StringTensor.from_strings(emit, np.asarray(strings_, object))
-        if strings_
-        else emit.constant(np.asarray(numbers, np.int64))
+        StringTensor.from_strings(emit, np.asarray(string_keys, object))
+        if string_keys
+        else emit.constant(np.asarray(integer_keys, np.int64))
     )
-    indices, none = emit.constant(np.arange(count)), emit.constant(count, np.int64)
-    return _row(node, lookup(node, mapping.keys, vocabulary, indices, none), mapping.values, count)
+    indices, dropped_index = emit.constant(np.arange(count)), emit.constant(count, np.int64)
+    return _row(node, lookup(node, mapping.keys, vocabulary, indices, dropped_index), mapping.values, count)
 
 
 def _map(node: OnnxNode) -> MapValue:

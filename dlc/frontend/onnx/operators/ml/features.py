@@ -25,8 +25,8 @@ def scaler(node: OnnxNode) -> ImportedValue:
     for name, op in (("offset", dl.SubOp), ("scale", dl.MulOp)):
         if coefficients := node.reals(name, ()):
             columns = x.shape[-1] if x.rank else 1
-            known = columns if isinstance(columns, int) else len(coefficients)
-            x = emit(op, x, row_constant(node, np.asarray(coefficients, np.float32), known, name))
+            num_columns = columns if isinstance(columns, int) else len(coefficients)
+            x = emit(op, x, row_constant(node, np.asarray(coefficients, np.float32), num_columns, name))
     return x
 
 
@@ -64,8 +64,8 @@ def imputer(node: OnnxNode) -> ImportedValue:
         values, missing = node.integers("imputed_value_int64s"), node.integer("replaced_value_int64", 0)
         node.ignore("replaced_value_float", "imputed_value_floats")
     is_missing = emit(dl.IsnanOp, x) if math.isnan(missing) else emit(dl.EqualOp, x, emit.scalar(missing, x))
-    known = columns if isinstance(columns, int) else len(values)
-    return emit(dl.SelectOp, is_missing, row_constant(node, np.asarray(values, dtype), known, "imputed values"), x)
+    num_columns = columns if isinstance(columns, int) else len(values)
+    return emit(dl.SelectOp, is_missing, row_constant(node, np.asarray(values, dtype), num_columns, "imputed values"), x)
 
 
 @table("ArrayFeatureExtractor")
@@ -81,7 +81,7 @@ def array_feature_extractor(node: OnnxNode) -> ImportedValue:
 @table("FeatureVectorizer")
 def feature_vectorizer(node: OnnxNode) -> ImportedValue:
     """Concatenate inputs, each trimmed or zero-padded to its number of columns in `inputdimensions`."""
-    emit, parts = node.emit, list[ImportedValue]()
+    emit, columns_of_inputs = node.emit, list[ImportedValue]()
     widths = node.integers("inputdimensions")
     if len(widths) != len(node.inputs):
         raise ModelError(f"{node.description}: {len(widths)} inputdimensions for {len(node.inputs)} inputs")
@@ -92,5 +92,5 @@ def feature_vectorizer(node: OnnxNode) -> ImportedValue:
             raise NodeProblem("value", f"the number of columns of input {k} of shape {list(x.shape)} must be static")
         if columns < width:
             x = emit(dl.PadOp, x, emit.scalar(0, x), low=(0, 0), high=(0, width - columns), pad_mode="constant")
-        parts.append(emit.slice(x, 1, 0, width))
-    return emit(dl.ConcatOp, *parts, axis=1) if len(parts) > 1 else parts[0]
+        columns_of_inputs.append(emit.slice(x, 1, 0, width))
+    return emit(dl.ConcatOp, *columns_of_inputs, axis=1) if len(columns_of_inputs) > 1 else columns_of_inputs[0]

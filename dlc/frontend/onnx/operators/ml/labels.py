@@ -19,8 +19,8 @@ from dlc.frontend.problems import NodeProblem
 
 table = ConverterTable()
 _I64, _F32 = ELEMENT_TYPES["int64"], ELEMENT_TYPES["float32"]
-# Suffixes of attribute names.
-_KINDS = ("int64s", "floats", "strings")
+# Suffixes of the attributes that hold a list.
+_LIST_SUFFIXES = ("int64s", "floats", "strings")
 
 
 @table("LabelEncoder")
@@ -39,23 +39,23 @@ def category_mapper(node: OnnxNode) -> ImportedValue:
     return _map_category(node, "cats_strings", node.integers("cats_int64s", ()))
 
 
-def _map_category(node: OnnxNode, string_attribute: str, numbers: Sequence[int]) -> ImportedValue:
+def _map_category(node: OnnxNode, string_attribute: str, integer_values: Sequence[int]) -> ImportedValue:
     """Map strings to integers or integers to strings, by two parallel lists."""
     names = StringTensor.from_strings(node.emit, np.asarray(node.strings(string_attribute, ()), object))
-    of_names = node.emit.constant(np.asarray(numbers, np.int64))
+    integers = node.emit.constant(np.asarray(integer_values, np.int64))
     if isinstance(node[0], StringTensor):
         node.ignore("default_string")
-        return lookup(node, node[0], names, of_names, node.emit.constant(node.integer("default_int64", -1), np.int64))
+        return lookup(node, node[0], names, integers, node.emit.constant(node.integer("default_int64", -1), np.int64))
     node.ignore("default_int64")
     default = StringTensor.from_strings(node.emit, np.asarray(node.string("default_string", "_Unused"), object))
-    return lookup(node, node[0], of_names, names, default)
+    return lookup(node, node[0], integers, names, default)
 
 
 def _list_attribute(node: OnnxNode, name: str) -> ImportedValue | None:
     """Return a list attribute of one of the kinds, or a tensor attribute."""
     if node.has(f"{name}_tensor"):
         return node.array(f"{name}_tensor")
-    kinds = [kind for kind in _KINDS if node.has(f"{name}_{kind}")]
+    kinds = [kind for kind in _LIST_SUFFIXES if node.has(f"{name}_{kind}")]
     match kinds:
         case ["strings"]:
             return StringTensor.from_strings(node.emit, np.asarray(node.strings(f"{name}_strings", ()), object))
@@ -81,27 +81,27 @@ def _default(node: OnnxNode, values: ImportedValue) -> ImportedValue:
 def lookup(
     node: OnnxNode, x: ImportedValue, keys: ImportedValue, values: ImportedValue, default: ImportedValue
 ) -> ImportedValue:
-    """Return `values` where `x` equals a key, by binary search; the last of equal keys counts, NaN equals NaN."""
+    """Return `values` where `x` equals a key, by binary search; the last of equal keys wins, NaN equals NaN."""
     emit = node.emit
     if isinstance(keys, StringTensor) != isinstance(x, StringTensor):
         raise NodeProblem("dtype", "its keys and its input must both be strings or both be numeric")
-    known, key_values = keys.known, values.known
-    if known is None or key_values is None or known.size != key_values.size:
+    key_elements, value_elements = keys.known, values.known
+    if key_elements is None or value_elements is None or key_elements.size != value_elements.size:
         raise ModelError(f"{node.description}: {keys.shape} keys for {values.shape} values")
-    known, key_values = known.reshape(-1).astype(numpy_dtype(x.element_type)), key_values.reshape(-1)
-    if not known.size:
+    key_elements, value_elements = key_elements.reshape(-1).astype(numpy_dtype(x.element_type)), value_elements.reshape(-1)
+    if not key_elements.size:
         return _like_strings(values, emit.broadcast(default, x.shape))
-    known, last_index = np.unique(known[::-1], return_index=True)
-    key_values = key_values[::-1][last_index]
+    key_elements, last_index = np.unique(key_elements[::-1], return_index=True)
+    value_elements = value_elements[::-1][last_index]
     rows = emit.reshape(x, (_size(x),))
-    position = emit(dl.SearchsortedOp, emit.constant(known), rows)
-    position = emit(dl.MinimumOp, position, emit.scalar(len(known) - 1, position))
-    found = emit(dl.GatherOp, emit.constant(known), position, axis=0)
-    is_key = emit(dl.EqualOp, found, rows)
+    position = emit(dl.SearchsortedOp, emit.constant(key_elements), rows)
+    position = emit(dl.MinimumOp, position, emit.scalar(len(key_elements) - 1, position))
+    nearest_key = emit(dl.GatherOp, emit.constant(key_elements), position, axis=0)
+    is_key = emit(dl.EqualOp, nearest_key, rows)
     if is_float(x.element_type):
-        is_key = emit(dl.OrOp, is_key, emit(dl.AndOp, emit(dl.IsnanOp, found), emit(dl.IsnanOp, rows)))
-    chosen = emit(dl.GatherOp, emit.constant(key_values), position, axis=0)
-    y = emit(dl.SelectOp, is_key, chosen, emit.cast(default, values.element_type))
+        is_key = emit(dl.OrOp, is_key, emit(dl.AndOp, emit(dl.IsnanOp, nearest_key), emit(dl.IsnanOp, rows)))
+    nearest_value = emit(dl.GatherOp, emit.constant(value_elements), position, axis=0)
+    y = emit(dl.SelectOp, is_key, nearest_value, emit.cast(default, values.element_type))
     return _like_strings(values, emit.reshape(y, x.shape))
 
 
@@ -112,8 +112,8 @@ def _size(x: ImportedValue) -> Any:
     return total
 
 
-def _like_strings(values: ImportedValue, found: ImportedValue) -> ImportedValue:
-    return StringTensor.of(found) if isinstance(values, StringTensor) else found
+def _like_strings(values: ImportedValue, result: ImportedValue) -> ImportedValue:
+    return StringTensor.of(result) if isinstance(values, StringTensor) else result
 
 
 @table("OneHotEncoder")
@@ -124,8 +124,8 @@ def one_hot_encoder(node: OnnxNode) -> ImportedValue:
     categories = class_labels(node, "cats_int64s", "cats_strings")
     if categories is None or isinstance(categories, StringTensor) != isinstance(x, StringTensor):
         raise NodeProblem("dtype", "its categories and its input must both be strings or both be numeric")
-    whole = emit.cast(x, _I64)
-    columns = emit.reshape(whole, (*x.shape, 1))
+    integers = emit.cast(x, _I64)
+    columns = emit.reshape(integers, (*x.shape, 1))
     return emit.cast(emit(dl.EqualOp, columns, categories), _F32)
 
 

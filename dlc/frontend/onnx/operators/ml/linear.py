@@ -45,10 +45,10 @@ def affine_product(node: OnnxNode, x: ImportedValue, matrix: Array, offset: Arra
 
 
 def _coefficients(node: OnnxNode, rows: int) -> Array:
-    found = np.asarray(node.reals("coefficients"), np.float32)
-    if rows < 1 or found.size % rows:
-        raise ModelError(f"{node.description}: {found.size} coefficients for {rows} outputs")
-    return found.reshape(rows, -1)
+    coefficients = np.asarray(node.reals("coefficients"), np.float32)
+    if rows < 1 or coefficients.size % rows:
+        raise ModelError(f"{node.description}: {coefficients.size} coefficients for {rows} outputs")
+    return coefficients.reshape(rows, -1)
 
 
 @table("LinearRegressor")
@@ -69,5 +69,5 @@ def linear_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
         return labels_and_scores(node, scores, classes, ScoreCase.PER_CLASS, transform)
     # The label depends on the sign, but the scores are treated as probabilities.
     label, _ = labels_and_scores(node, scores, classes, ScoreCase.MARGIN, "NONE")
-    both = classes is not None and classes.shape[0] == 2
-    return label, labels_and_scores(node, scores, classes, ScoreCase.PROBABILITY, transform)[1] if both else scores
+    has_two_classes = classes is not None and classes.shape[0] == 2
+    return label, labels_and_scores(node, scores, classes, ScoreCase.PROBABILITY, transform)[1] if has_two_classes else scores

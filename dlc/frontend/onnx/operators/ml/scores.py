@@ -52,8 +52,8 @@ def labels_at(node: OnnxNode, index: ImportedValue, classes: ImportedValue | Non
     """Return the label at each class index; the index itself if there are no labels."""
     if classes is None:
         return node.emit.cast(index, _I64)
-    found = node.emit(dl.GatherOp, classes, node.emit.cast(index, _I64), axis=0)
-    return StringTensor.of(found) if isinstance(classes, StringTensor) else found
+    labels = node.emit(dl.GatherOp, classes, node.emit.cast(index, _I64), axis=0)
+    return StringTensor.of(labels) if isinstance(classes, StringTensor) else labels
 
 
 def best_class(node: OnnxNode, scores: ImportedValue) -> ImportedValue:
@@ -76,7 +76,7 @@ def labels_and_scores(
 
 
 def two_class_scores(node: OnnxNode, score: ImportedValue, case: ScoreCase, transform: str) -> ImportedValue:
-    """Return the scores of two classes, given that of the second."""
+    """Return the scores of two classes from the score of the second one."""
     emit = node.emit
     if transform == "PROBIT":
         raise NodeProblem("attribute", "post_transform = 'PROBIT' of one score for two classes is not supported")
@@ -106,7 +106,7 @@ def apply_post_transform(node: OnnxNode, scores: ImportedValue, transform: str) 
 
 
 def _softmax_zero(node: OnnxNode, scores: ImportedValue) -> ImportedValue:
-    """Softmax that keeps zeros."""
+    """Apply a softmax that maps scores of 0 to 0."""
     emit = node.emit
     largest = emit(dl.ReduceMaxOp, scores, axes=(1,), keepdims=True)
     powers = emit(dl.ExpOp, emit(dl.SubOp, scores, largest))

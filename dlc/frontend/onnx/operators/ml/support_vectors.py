@@ -54,10 +54,10 @@ def _kernel_matrix(node: OnnxNode, x: ImportedValue, vectors: Array) -> Imported
 
 
 def _vectors(node: OnnxNode, count: int) -> Array:
-    found = np.asarray(node.reals("support_vectors"), np.float32)
-    if found.size % count:
-        raise ModelError(f"{node.description}: {found.size} elements for {count} support vectors")
-    return found.reshape(count, -1)
+    vectors = np.asarray(node.reals("support_vectors"), np.float32)
+    if vectors.size % count:
+        raise ModelError(f"{node.description}: {vectors.size} elements for {count} support vectors")
+    return vectors.reshape(count, -1)
 
 
 def _reals(node: OnnxNode, name: str) -> Array:
@@ -108,12 +108,12 @@ def svm_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
 
 
 def _pair_weights(coefficients: Array, vectors_per_class: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Array:
-    """Return the weight of each vector for each pair (i, j); coefficients row j - 1 holds those of vectors of class i."""
+    """Return the weight of each vector for each pair (i, j): row j - 1 of `coefficients` holds those of class i."""
     ends = np.cumsum([0, *vectors_per_class])
     weights = np.zeros((len(pairs), ends[-1]), np.float32)
     for pair, (i, j) in enumerate(pairs):
-        of_i, of_j = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
-        weights[pair, of_i], weights[pair, of_j] = coefficients[j - 1, of_i], coefficients[i, of_j]
+        vectors_i, vectors_j = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
+        weights[pair, vectors_i], weights[pair, vectors_j] = coefficients[j - 1, vectors_i], coefficients[i, vectors_j]
     return weights
 
 
@@ -181,12 +181,12 @@ def _coupling_step(
     def total(x: ImportedValue, y: ImportedValue) -> ImportedValue:
         return emit(dl.ReduceSumOp, emit(dl.MulOp, x, y), axes=(1,), keepdims=True)
 
-    before = p
+    previous = p
     qp = emit(dl.ConcatOp, *(total(rows(k), p) for k in range(count)), axis=1)
     pqp = total(p, qp)
     error = emit(dl.ReduceMaxOp, emit(dl.AbsOp, emit(dl.SubOp, qp, pqp)), axes=(1,), keepdims=True)
-    not_converged = emit(dl.GreaterEqualOp, error, emit.scalar(_COUPLING_TOLERANCE / count, error))
-    active = emit(dl.MulOp, active, emit.cast(not_converged, active.element_type))
+    is_unconverged = emit(dl.GreaterEqualOp, error, emit.scalar(_COUPLING_TOLERANCE / count, error))
+    active = emit(dl.MulOp, active, emit.cast(is_unconverged, active.element_type))
     one = emit.scalar(1, p)
     for t in range(count):
         qtt = column(rows(t), t)
@@ -200,4 +200,4 @@ def _coupling_step(
         p = emit(dl.DivOp, emit(dl.AddOp, p, emit(dl.MulOp, change, emit.constant(unit))), scale)
         qp = emit(dl.DivOp, emit(dl.AddOp, qp, emit(dl.MulOp, change, rows(t))), scale)
     is_active = emit(dl.GreaterOp, active, emit.scalar(0, active))
-    return emit(dl.SelectOp, is_active, p, before), active
+    return emit(dl.SelectOp, is_active, p, previous), active

@@ -52,12 +52,12 @@ class TreeNodes:
 
     def expand_membership(self, members: Sequence[Sequence[float]]) -> TreeNodes:
         """Replace each membership node by a chain of equality nodes."""
-        where = np.flatnonzero(self.mode == NodeMode.MEMBER)
-        added: list[tuple[int, int, float, int, int, bool]] = []
+        member_nodes = np.flatnonzero(self.mode == NodeMode.MEMBER)
+        new_nodes: list[tuple[int, int, float, int, int, bool]] = []
         columns = [
             c.copy() for c in (self.mode, self.feature, self.threshold, self.true_child, self.false_child, self.missing_is_true)
         ]
-        for node, set_members in zip(where, members, strict=True):
+        for node, set_members in zip(member_nodes, members, strict=True):
             feature, true_child, false_child, missing = (
                 int(c[node]) for c in (self.feature, self.true_child, self.false_child, self.missing_is_true)
             )
@@ -66,25 +66,26 @@ class TreeNodes:
                 (NodeMode.LT, feature, -np.inf, true_child, false_child, bool(missing))
             ]
             for k in range(len(chain) - 1):
-                chain[k] = (*chain[k][:4], len(self) + len(added) + k, chain[k][5])
+                chain[k] = (*chain[k][:4], len(self) + len(new_nodes) + k, chain[k][5])
             for column, value in zip(columns, chain[0], strict=True):
                 column[node] = value
-            added += chain[1:]
-        appended = (np.asarray([node[k] for node in added], column.dtype) for k, column in enumerate(columns))
+            new_nodes += chain[1:]
+        appended = (np.asarray([node[k] for node in new_nodes], column.dtype) for k, column in enumerate(columns))
         return TreeNodes(*(np.concatenate(pair) for pair in zip(columns, appended, strict=True)))
 
 
 @dataclass(frozen=True)
 class ForestTables:
-    """The tables of `dl.tree_ensemble`; with `mirrored`, the features are followed by their negations."""
+    """The tables of `dl.tree_ensemble`; with `has_negated_features`, the features are followed by their negations."""
 
     nodes: Array
     roots: Array
     levels: Array
-    mirrored: bool
+
+    has_negated_features: bool
 
 
-def build_forest_tables(where: str, nodes: TreeNodes, roots: Array, features: int) -> ForestTables:
+def build_forest_tables(description: str, nodes: TreeNodes, roots: Array, features: int) -> ForestTables:
     """Build the tables of the trees with these roots, for rows of `features` columns.
 
     Raises ModelError for an index that is out of range, or a cycle.
@@ -99,65 +100,68 @@ def build_forest_tables(where: str, nodes: TreeNodes, roots: Array, features: in
     ):
         if indices.size and not (indices.min() >= 0 and indices.max() < limit):
             out_of_range = int(indices.min() if indices.min() < 0 else indices.max())
-            raise ModelError(f"{where}: {name} index {out_of_range} is out of range for {limit}")
+            raise ModelError(f"{description}: {name} index {out_of_range} is out of range for {limit}")
     expanded = _expand_equalities(nodes)
     table = _less_equal_table(expanded, features)
-    levels = _levels(where, table, expanded.mode == NodeMode.LEAF, roots)
+    levels = _levels(description, table, expanded.mode == NodeMode.LEAF, roots)
     levels = np.pad(levels, (0, -len(levels) % TREES_PER_GROUP)).reshape(-1, TREES_PER_GROUP).max(1)
     return ForestTables(table, roots.astype(np.int32), levels.astype(np.int32), bool((table[:, 0] >= features).any()))
 
 
 def _expand_equalities(nodes: TreeNodes) -> TreeNodes:
     """Replace x == t by two comparisons, of which the second is a new node."""
-    where = np.flatnonzero((nodes.mode == NodeMode.EQ) | (nodes.mode == NodeMode.NEQ))
-    if not where.size:
+    indices = np.flatnonzero((nodes.mode == NodeMode.EQ) | (nodes.mode == NodeMode.NEQ))
+    if not indices.size:
         return nodes
-    equal = nodes.mode[where] == NodeMode.EQ
-    same, other = (
-        np.where(equal, a[where], b[where])
+    equal = nodes.mode[indices] == NodeMode.EQ
+    if_equal, if_unequal = (
+        np.where(equal, a[indices], b[indices])
         for a, b in ((nodes.true_child, nodes.false_child), (nodes.false_child, nodes.true_child))
     )
     # NaN compares unequal; where it must count as equal, test x < t and x > t instead.
-    negated = equal & nodes.missing_is_true[where].astype(bool)
-    second_node = len(nodes) + np.arange(len(where))
+    negated = equal & nodes.missing_is_true[indices].astype(bool)
+    second_node = len(nodes) + np.arange(len(indices))
     mode, true_child, false_child = nodes.mode.copy(), nodes.true_child.copy(), nodes.false_child.copy()
-    mode[where] = np.where(negated, NodeMode.LT, NodeMode.LEQ)
-    true_child[where], false_child[where] = np.where(negated, other, second_node), np.where(negated, second_node, other)
+    mode[indices] = np.where(negated, NodeMode.LT, NodeMode.LEQ)
+    true_child[indices], false_child[indices] = (
+        np.where(negated, if_unequal, second_node),
+        np.where(negated, second_node, if_unequal),
+    )
     missing = nodes.missing_is_true.copy()
-    missing[where] = False
+    missing[indices] = False
     return TreeNodes(
         np.concatenate([mode, np.where(negated, NodeMode.GT, NodeMode.GTE)]),
-        np.concatenate([nodes.feature, nodes.feature[where]]),
-        np.concatenate([nodes.threshold, nodes.threshold[where]]),
-        np.concatenate([true_child, np.where(negated, other, same)]),
-        np.concatenate([false_child, np.where(negated, same, other)]),
-        np.concatenate([missing, np.zeros(len(where), missing.dtype)]),
+        np.concatenate([nodes.feature, nodes.feature[indices]]),
+        np.concatenate([nodes.threshold, nodes.threshold[indices]]),
+        np.concatenate([true_child, np.where(negated, if_unequal, if_equal)]),
+        np.concatenate([false_child, np.where(negated, if_equal, if_unequal)]),
+        np.concatenate([missing, np.zeros(len(indices), missing.dtype)]),
     )
 
 
 def _less_equal_table(nodes: TreeNodes, features: int) -> Array:
     """Return the rows of the table: every comparison as `<=`."""
-    leaf, missing = nodes.mode == NodeMode.LEAF, nodes.missing_is_true.astype(bool)
+    is_leaf, missing = nodes.mode == NodeMode.LEAF, nodes.missing_is_true.astype(bool)
     negated = np.zeros(len(NodeMode), nodes.mode.dtype)
     negated[list(_NEGATED)] = list(_NEGATED.values())
-    mode = np.where(missing & ~leaf, negated[nodes.mode], nodes.mode)
-    mirrored, strict = np.isin(mode, (NodeMode.GTE, NodeMode.GT)), np.isin(mode, (NodeMode.LT, NodeMode.GT))
-    threshold = np.where(mirrored, -nodes.threshold, nodes.threshold)
+    mode = np.where(missing & ~is_leaf, negated[nodes.mode], nodes.mode)
+    is_negated, is_strict = np.isin(mode, (NodeMode.GTE, NodeMode.GT)), np.isin(mode, (NodeMode.LT, NodeMode.GT))
+    threshold = np.where(is_negated, -nodes.threshold, nodes.threshold)
     # Nothing is below -inf: comparisons with NaN are false.
-    before = np.where(np.isneginf(threshold), np.nan, np.nextafter(threshold, threshold.dtype.type(-np.inf)))
-    threshold = np.where(strict, before, threshold)
-    here = np.arange(len(nodes))
+    next_lower = np.where(np.isneginf(threshold), np.nan, np.nextafter(threshold, threshold.dtype.type(-np.inf)))
+    threshold = np.where(is_strict, next_lower, threshold)
+    own_index = np.arange(len(nodes))
     integer = np.dtype(f"i{threshold.itemsize}")
     columns = (
-        np.where(leaf, 0, nodes.feature + np.where(mirrored, features, 0)),
+        np.where(is_leaf, 0, nodes.feature + np.where(is_negated, features, 0)),
         threshold.astype(nodes.threshold.dtype).view(integer),
-        np.where(leaf, here, np.where(missing, nodes.false_child, nodes.true_child)),
-        np.where(leaf, here, np.where(missing, nodes.true_child, nodes.false_child)),
+        np.where(is_leaf, own_index, np.where(missing, nodes.false_child, nodes.true_child)),
+        np.where(is_leaf, own_index, np.where(missing, nodes.true_child, nodes.false_child)),
     )
     return np.ascontiguousarray(np.stack([c.astype(integer) for c in columns], 1))
 
 
-def _levels(where: str, table: Array, leaf: Array, roots: Array) -> Array:
+def _levels(description: str, table: Array, leaf: Array, roots: Array) -> Array:
     """Return the depth of each tree."""
     levels = np.zeros(len(roots), np.int64)
     node, tree = roots.astype(np.int64), np.arange(len(roots))
@@ -167,8 +171,8 @@ def _levels(where: str, table: Array, leaf: Array, roots: Array) -> Array:
         if not node.size:
             return levels
         levels[tree] = level
-        reached = np.concatenate([table[node, k].astype(np.int64) * len(roots) + tree for k in (2, 3)])
-        node, tree = np.divmod(np.unique(reached), len(roots))
+        children = np.concatenate([table[node, k].astype(np.int64) * len(roots) + tree for k in (2, 3)])
+        node, tree = np.divmod(np.unique(children), len(roots))
     if (~leaf[node]).any():
-        raise ModelError(f"{where}: the nodes of a tree form a cycle")
+        raise ModelError(f"{description}: the nodes of a tree form a cycle")
     return levels

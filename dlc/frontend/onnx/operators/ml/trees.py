@@ -42,7 +42,7 @@ class TreeEnsemble:
 
     tables: ForestTables
     weights: Array
-    # Whether any leaf has a weight for an output.
+    # For each output, whether any leaf has a weight for it.
     has_weight: Array
 
 
@@ -70,8 +70,8 @@ def tree_ensemble_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
         case = ScoreCase.PER_CLASS
     else:
         # All weights are for one class: its score decides for or against it.
-        one = int(np.flatnonzero(ensemble.has_weight)[0]) if ensemble.has_weight.any() else 0
-        scores = emit.slice(scores, 1, one, one + 1)
+        weighted_class = int(np.flatnonzero(ensemble.has_weight)[0]) if ensemble.has_weight.any() else 0
+        scores = emit.slice(scores, 1, weighted_class, weighted_class + 1)
         if base is not None:
             scores = emit(dl.AddOp, scores, row_constant(node, base, 1, "base_values"))
         case = ScoreCase.PROBABILITY if (ensemble.weights >= 0).all() else ScoreCase.MARGIN
@@ -116,7 +116,7 @@ def _features(node: OnnxNode, x: ImportedValue) -> int:
 def _aggregate(node: OnnxNode, x: ImportedValue, ensemble: TreeEnsemble, aggregate: str) -> ImportedValue:
     """Aggregate the weights of the leaves that each row reaches."""
     emit, tables = node.emit, ensemble.tables
-    if tables.mirrored:
+    if tables.has_negated_features:
         x = emit(dl.ConcatOp, x, emit(dl.NegOp, x), axis=1)
     operands = {"nodes": tables.nodes, "roots": tables.roots, "levels": tables.levels, "weights": ensemble.weights}
     constants = (emit.constant(array, name=f"{node.proto.output[0]}.{name}") for name, array in operands.items())
@@ -125,17 +125,17 @@ def _aggregate(node: OnnxNode, x: ImportedValue, ensemble: TreeEnsemble, aggrega
 
 
 def _floats(node: OnnxNode, name: str, like: ImportedValue | None = None) -> Array | None:
-    """Return a list of floats, from an attribute or from its tensor form."""
+    """Return a list of floats, from an attribute or its tensor variant `<name>_as_tensor`; None if it is empty."""
     if node.has(f"{name}_as_tensor"):
-        found = node.tensor(f"{name}_as_tensor").reshape(-1)
+        values = node.tensor(f"{name}_as_tensor").reshape(-1)
     else:
-        found = np.asarray(node.reals(name, ()), np.float32)
-    if not found.size:
+        values = np.asarray(node.reals(name, ()), np.float32)
+    if not values.size:
         return None
-    return found.astype(numpy_dtype(like.element_type)) if like is not None else found
+    return values.astype(numpy_dtype(like.element_type)) if like is not None else values
 
 
-def _ensemble_by_ids(node: OnnxNode, x: ImportedValue, outputs: int, weighing: str) -> TreeEnsemble:
+def _ensemble_by_ids(node: OnnxNode, x: ImportedValue, outputs: int, weight_prefix: str) -> TreeEnsemble:
     """Build the ensemble of versions before 5: nodes are identified by tree and node ids."""
     trees, ids = (np.asarray(node.integers(f"nodes_{name}ids"), np.int64) for name in ("tree", "node"))
     modes = node.strings("nodes_modes", ())
@@ -153,32 +153,32 @@ def _ensemble_by_ids(node: OnnxNode, x: ImportedValue, outputs: int, weighing: s
         raise ModelError(f"{node.description}: its lists of nodes are empty or have different lengths")
     assert threshold is not None
     threshold = threshold.astype(numpy_dtype(x.element_type))
-    names = _NodeIndex(node.description, trees, ids)
-    leaf, here = mode == NodeMode.LEAF, np.arange(len(trees))
+    node_index = _NodeIndex(node.description, trees, ids)
+    is_leaf, own_index = mode == NodeMode.LEAF, np.arange(len(trees))
     true_child, false_child = (
-        np.where(leaf, here, names.of(trees, np.where(leaf, ids, to))) for to in (true_child, false_child)
+        np.where(is_leaf, own_index, node_index.of(trees, np.where(is_leaf, ids, to))) for to in (true_child, false_child)
     )
     nodes = TreeNodes(mode, features, threshold, true_child, false_child, missing)
     # The first node of a tree is its root.
     _, first = np.unique(trees, return_index=True)
-    of, to, weight_trees, weight_nodes = _weights(node, weighing, outputs)
+    values, targets, weight_trees, weight_nodes = _weights(node, weight_prefix, outputs)
     weights, has_weight = np.zeros((len(trees), outputs), threshold.dtype), np.zeros(outputs, bool)
-    if len(of):
-        np.add.at(weights, (names.of(weight_trees, weight_nodes), to), of.astype(threshold.dtype))
-        has_weight[to] = True
+    if len(values):
+        np.add.at(weights, (node_index.of(weight_trees, weight_nodes), targets), values.astype(threshold.dtype))
+        has_weight[targets] = True
     return _build_ensemble(node, x, nodes, np.sort(first), weights, has_weight)
 
 
-def _weights(node: OnnxNode, kind: str, outputs: int) -> tuple[Array, Array, Array, Array]:
-    """Return the weights, their outputs, and the ids of their trees and nodes."""
-    of = _floats(node, f"{kind}_weights")
-    to, trees, ids = (np.asarray(node.integers(f"{kind}_{name}"), np.int64) for name in ("ids", "treeids", "nodeids"))
-    of = np.zeros(0, np.float32) if of is None else of
-    if len({len(of), len(to), len(trees), len(ids)}) != 1:
+def _weights(node: OnnxNode, prefix: str, outputs: int) -> tuple[Array, Array, Array, Array]:
+    """Return the weights, the outputs that they are for, and the ids of their trees and nodes."""
+    values = _floats(node, f"{prefix}_weights")
+    targets, trees, ids = (np.asarray(node.integers(f"{prefix}_{name}"), np.int64) for name in ("ids", "treeids", "nodeids"))
+    values = np.zeros(0, np.float32) if values is None else values
+    if len({len(values), len(targets), len(trees), len(ids)}) != 1:
         raise ModelError(f"{node.description}: its lists of weights have different lengths")
-    if to.size and not (to.min() >= 0 and to.max() < outputs):
-        raise ModelError(f"{node.description}: a weight is for output {int(to.max())} of {outputs}")
-    return of, to, trees, ids
+    if targets.size and not (targets.min() >= 0 and targets.max() < outputs):
+        raise ModelError(f"{node.description}: a weight is for output {int(targets.max())} of {outputs}")
+    return values, targets, trees, ids
 
 
 def _build_ensemble(
@@ -205,28 +205,30 @@ class _NodeIndex:
         return np.searchsorted(self.trees, trees) * (len(self.ids) + 1) + np.searchsorted(self.ids, ids)
 
     def of(self, trees: Array, ids: Array) -> Array:
-        # The last of nodes with equal ids counts.
-        at = np.searchsorted(self.keys, self._keys(trees, ids), side="right") - 1
-        found = self.order[at]
-        invalid = np.flatnonzero((self.node_ids[0][found] != trees) | (self.node_ids[1][found] != ids))
+        # Of several nodes with equal ids, use the last one.
+        position = np.searchsorted(self.keys, self._keys(trees, ids), side="right") - 1
+        nodes = self.order[position]
+        invalid = np.flatnonzero((self.node_ids[0][nodes] != trees) | (self.node_ids[1][nodes] != ids))
         if invalid.size:
             raise ModelError(f"{self.description}: tree {trees[invalid[0]]} has no node {ids[invalid[0]]}")
-        return found
+        return nodes
 
 
 def _ensemble(node: OnnxNode, x: ImportedValue, outputs: int) -> TreeEnsemble:
     """Build the ensemble of version 5: nodes and leaves are numbered consecutively."""
     dtype = numpy_dtype(x.element_type)
     names = ("nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "nodes_falseleafs")
-    feature, true_child, false_child, yes_leaf, no_leaf = (np.asarray(node.integers(name), np.int64) for name in names)
+    feature, true_child, false_child, is_true_leaf, is_false_leaf = (
+        np.asarray(node.integers(name), np.int64) for name in names
+    )
     mode, threshold = node.tensor("nodes_modes").astype(np.int64).reshape(-1), node.tensor("nodes_splits").reshape(-1)
     missing = np.asarray(node.integers("nodes_missing_value_tracks_true", (0,) * len(mode)), np.int64)
     node.ignore("nodes_hitrates")
     roots, target = (np.asarray(node.integers(name), np.int64) for name in ("tree_roots", "leaf_targetids"))
     weight = node.tensor("leaf_weights").astype(dtype).reshape(-1)
-    if len({len(c) for c in (feature, true_child, false_child, yes_leaf, no_leaf, mode, threshold, missing)}) != 1 or len(
-        weight
-    ) != len(target):
+    if len(
+        {len(c) for c in (feature, true_child, false_child, is_true_leaf, is_false_leaf, mode, threshold, missing)}
+    ) != 1 or len(weight) != len(target):
         raise ModelError(f"{node.description}: its lists of nodes or of leaves have different lengths")
     if mode.size and not (mode.min() >= 0 and mode.max() <= NodeMode.MEMBER):
         raise ModelError(f"{node.description}: node mode {int(mode.max())}; expected 0 to {int(NodeMode.MEMBER)}")
@@ -234,33 +236,33 @@ def _ensemble(node: OnnxNode, x: ImportedValue, outputs: int) -> TreeEnsemble:
         raise ModelError(f"{node.description}: a leaf is for output {int(target.max())} of {outputs}")
     # Leaves follow the nodes; other invalid indices are reported by build_forest_tables.
     node_count, leaves = len(mode), len(weight)
-    for to, to_leaf in ((true_child, yes_leaf), (false_child, no_leaf)):
+    for to, to_leaf in ((true_child, is_true_leaf), (false_child, is_false_leaf)):
         if to.size and (to.min() < 0 or (to >= np.where(to_leaf, leaves, node_count)).any()):
             raise ModelError(f"{node.description}: a child index is out of range")
-    here = np.arange(node_count, node_count + leaves)
+    leaf_nodes = np.arange(node_count, node_count + leaves)
     nodes = TreeNodes(
         np.concatenate([mode, np.full(leaves, NodeMode.LEAF)]),
         np.concatenate([feature, np.zeros(leaves, np.int64)]),
         np.concatenate([threshold.astype(dtype), np.zeros(leaves, dtype)]),
-        np.concatenate([np.where(yes_leaf, true_child + node_count, true_child), here]),
-        np.concatenate([np.where(no_leaf, false_child + node_count, false_child), here]),
+        np.concatenate([np.where(is_true_leaf, true_child + node_count, true_child), leaf_nodes]),
+        np.concatenate([np.where(is_false_leaf, false_child + node_count, false_child), leaf_nodes]),
         np.concatenate([missing, np.zeros(leaves, np.int64)]),
     )
     nodes = nodes.expand_membership(_members(node, int((mode == NodeMode.MEMBER).sum())))
     weights, has_weight = np.zeros((len(nodes), outputs), dtype), np.zeros(outputs, bool)
-    weights[here, target] = weight
+    weights[leaf_nodes, target] = weight
     has_weight[target] = True
     return _build_ensemble(node, x, nodes, roots, weights, has_weight)
 
 
 def _members(node: OnnxNode, count: int) -> list[list[float]]:
-    """Return the set of values of each membership node: NaN terminates each list."""
+    """Return the set of values of each membership node; a NaN ends each list in the attribute."""
     if not node.has("membership_values"):
-        found: list[list[float]] = []
+        value_lists: list[list[float]] = []
     else:
         values = node.tensor("membership_values").astype(np.float64).reshape(-1)
-        parts = np.split(values, np.flatnonzero(np.isnan(values)) + 1)
-        found = [part[~np.isnan(part)].tolist() for part in parts if part.size]
-    if len(found) != count:
-        raise ModelError(f"{node.description}: membership_values has {len(found)} lists for {count} nodes")
-    return found
+        segments = np.split(values, np.flatnonzero(np.isnan(values)) + 1)
+        value_lists = [segment[~np.isnan(segment)].tolist() for segment in segments if segment.size]
+    if len(value_lists) != count:
+        raise ModelError(f"{node.description}: membership_values has {len(value_lists)} lists for {count} nodes")
+    return value_lists

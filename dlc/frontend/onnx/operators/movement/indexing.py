@@ -16,12 +16,12 @@ table = ConverterTable()
 
 
 def _needs_check(node: OnnxNode, axis: int) -> bool | None:
-    """Return whether indices along an axis need a run-time check; known ones are checked now."""
+    """Return whether indices along an axis need a run-time check; check known ones now."""
     return _needs_check_for(node, node[1].known, axis) or None
 
 
 def _need_checks(node: OnnxNode, axes: Sequence[int]) -> bool | None:
-    """Return the same for indices whose last axis has an entry for each of these axes."""
+    """Return whether index vectors, with one entry for each of `axes`, need a run-time check; check known ones now."""
     known = node[1].known
     checked = [_needs_check_for(node, None if known is None else known[..., k], axis) for k, axis in enumerate(axes)]
     return any(checked) or None
@@ -57,7 +57,7 @@ def gather_nd(node: OnnxNode) -> ImportedValue:
 
 
 def _indexed_axes(node: OnnxNode, batch: int = 0) -> Sequence[int]:
-    """Return the axes that the entries of an index vector refer to, as far as the operand has them."""
+    """Return the axes that the entries of an index vector refer to."""
     depth = int(node[1].shape[-1]) if node[1].rank else 0  # a symbolic size raises UndecidableError, which names it
     return range(batch, min(batch + depth, node[0].rank))
 

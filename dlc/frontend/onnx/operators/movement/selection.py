@@ -27,14 +27,14 @@ def _select(
     if len(known) == len(operands):
         return tuple(node.emit.constant(result) for result in probe.evaluate(*known))
     # An empty operand selects nothing.
-    return node.emit.all(op, *operands, size=(0 if probe.max_size == 0 else size,), **properties)
+    return node.emit.all_results(op, *operands, size=(0 if probe.max_size == 0 else size,), **properties)
 
 
 @table("NonZero")
 def nonzero(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     if x.rank == 0:
-        x = emit.reshape(x, (1,))  # as ONNX Runtime has it
+        x = emit.reshape(x, (1,))  # like ONNX Runtime
     mask = x if is_bool(x.element_type) else emit(dl.NotEqualOp, x, emit.scalar(0, x))
     return _select(node, dl.NonzeroOp, mask)[0]
 

@@ -39,11 +39,11 @@ def reshape(node: OnnxNode) -> ImportedValue:
     if len(inferred) > 1:
         raise ModelError(f"{node.description}: the shape {target_shape} has more than one -1")
     if inferred:
-        known = product(s for s in target_shape if s != -1)
+        specified = product(s for s in target_shape if s != -1)
         total = product(x.shape)
-        if known == 0 or (isinstance(total, int) and isinstance(known, int) and total % known):
+        if specified == 0 or (isinstance(total, int) and isinstance(specified, int) and total % specified):
             raise ModelError(f"{node.description}: {total} elements do not fill the shape {target_shape}")
-        target_shape[inferred[0]] = total // known
+        target_shape[inferred[0]] = total // specified
     return node.emit.reshape(x, target_shape)
 
 
@@ -55,10 +55,11 @@ def flatten(node: OnnxNode) -> ImportedValue:
     return node.emit.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
 
 
-def _is_one(node: OnnxNode, size: Size) -> bool:
+def _is_squeezed(node: OnnxNode, size: Size) -> bool:
     """Return whether an axis of this size is squeezed when no axes are specified.
 
-    A data-dependent size is not; size 1 is a run-time error. Raises UndecidableError for other symbolic sizes.
+    An axis of data-dependent size is not squeezed, and its size must not be 1 at run time. Raises UndecidableError for other
+    symbolic sizes.
     """
     emit = node.emit
     if not isinstance(size, Dim):
@@ -73,8 +74,8 @@ def _is_one(node: OnnxNode, size: Size) -> bool:
 
 def _squeeze(node: OnnxNode, axes: Sequence[int] | None) -> ImportedValue:
     x = node[0]
-    ones = axes if axes is not None else [k for k, size in enumerate(x.shape) if _is_one(node, size)]
-    dropped = normalized_axes(None, ones, x.rank)
+    size_1_axes = axes if axes is not None else [k for k, size in enumerate(x.shape) if _is_squeezed(node, size)]
+    dropped = normalized_axes(None, size_1_axes, x.rank)
     if any(isinstance(x.shape[a], int) and x.shape[a] != 1 for a in dropped):
         raise ModelError(f"{node.description}: axes {list(dropped)} of shape {list(x.shape)} do not all have size 1")
     return node.emit.reshape(x, [s for k, s in enumerate(x.shape) if k not in dropped])
@@ -83,8 +84,8 @@ def _squeeze(node: OnnxNode, axes: Sequence[int] | None) -> ImportedValue:
 def _unsqueeze(node: OnnxNode, axes: Sequence[int]) -> ImportedValue:
     x = node[0]
     rank = x.rank + len(axes)
-    new, old = set(normalized_axes(None, axes, rank)), iter(x.shape)
-    sizes: list[Size] = [1 if k in new else next(old) for k in range(rank)]
+    inserted, sizes_of_x = set(normalized_axes(None, axes, rank)), iter(x.shape)
+    sizes: list[Size] = [1 if k in inserted else next(sizes_of_x) for k in range(rank)]
     return node.emit.reshape(x, sizes)
 
 

@@ -31,20 +31,20 @@ def concat(node: OnnxNode) -> ImportedValue:
 
 
 def _split(node: OnnxNode, sizes: tuple[Size, ...], axis: int) -> list[ImportedValue]:
-    x, start, pieces = node[0], 0, list[ImportedValue]()
+    x, start, chunks = node[0], 0, list[ImportedValue]()
     for size in sizes:
-        pieces.append(node.emit.slice(x, axis, start, start + size))
+        chunks.append(node.emit.slice(x, axis, start, start + size))
         start = start + size
     if start != x.shape[axis] and isinstance(start - x.shape[axis], int):
         raise ModelError(f"{node.description}: the sizes {list(sizes)} do not sum to the size {x.shape[axis]} of axis {axis}")
-    return pieces
+    return chunks
 
 
 def _equal_sizes(node: OnnxNode, count: int, axis: int) -> tuple[Size, ...]:
-    # Equal parts; the last one is smaller if the size is not a multiple.
+    # Chunks of equal size; the last one is smaller if the size is not a multiple.
     size = node[0].shape[axis]
-    part = -(-size // count)
-    return (*(part for _ in range(count - 1)), size - part * (count - 1))
+    chunk_size = -(-size // count)
+    return (*(chunk_size for _ in range(count - 1)), size - chunk_size * (count - 1))
 
 
 @table("Split", until=12)
@@ -90,7 +90,7 @@ def _slice(
     axes = normalized_axes(None, axes, x.rank)
     # The minimum int64 has no absolute value; any step of this magnitude selects one element.
     steps = [max(step, -_MAX_STEP) for step in steps]
-    backward: list[int] = []
+    reversed_axes: list[int] = []
     starts: list[Size] = [0] * x.rank
     limits, strides = list(x.shape), [1] * x.rank
     for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
@@ -107,18 +107,18 @@ def _slice(
                 continue
             emit.assumptions.append(f"0 <= {first} <= {last} <= {size}")
         if step < 0:
-            backward.append(axis)
+            reversed_axes.append(axis)
         count = last - first
         starts[axis], limits[axis], strides[axis] = first, first if isinstance(count, int) and count < 0 else last, abs(step)
-    if backward:
-        x = emit(dl.ReverseOp, x, axes=tuple(sorted(backward)))
+    if reversed_axes:
+        x = emit(dl.ReverseOp, x, axes=tuple(sorted(reversed_axes)))
     if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
         return x
     return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
 def _normalized_bounds(begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
-    """Return the begin and end of a slice, counted from the end where iteration starts."""
+    """Return the bounds of a slice as distances from the end of the axis at which iteration starts."""
     if step > 0:
         return _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
     # A backward slice is a forward slice of the reversed axis; an end before the first element includes it.
@@ -139,20 +139,20 @@ def _runtime_slice(
     """Slice from `begin` to `end`, one of which is computed at run time: clamp both to the axis, then count the elements."""
     emit, size = node.emit, x.shape[axis]
 
-    def clamped(bound: Size | ComputedElement, low: Size, high: Size) -> ImportedValue:
-        number = emit.size_scalar(bound)
-        negative = emit(dl.LessOp, number, emit.scalar(0, number))
-        number = emit(dl.SelectOp, negative, emit(dl.AddOp, number, emit.sizes(size)), number)
-        return emit(dl.MinimumOp, emit(dl.MaximumOp, number, emit.sizes(low)), emit.sizes(high))
+    def clamped_position(bound: Size | ComputedElement, low: Size, high: Size) -> ImportedValue:
+        position = emit.size_scalar(bound)
+        negative = emit(dl.LessOp, position, emit.scalar(0, position))
+        position = emit(dl.SelectOp, negative, emit(dl.AddOp, position, emit.sizes(size)), position)
+        return emit(dl.MinimumOp, emit(dl.MaximumOp, position, emit.sizes(low)), emit.sizes(high))
 
     if step > 0:
-        first, last = clamped(begin, 0, size), clamped(end, 0, size)
+        first, last = clamped_position(begin, 0, size), clamped_position(end, 0, size)
         span = emit(dl.SubOp, last, first)
         if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _UNBOUNDED_END):
             # Equal sizes for x[1:] and x[:-1].
             span = emit.sizes(_normalized_bounds(begin, end, step, size)[1] - begin)
     else:
-        first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
+        first, last = clamped_position(begin, 0, size - 1), clamped_position(end, -1, size - 1)
         span = emit(dl.SubOp, first, last)
     if step == 1:
         start = emit.scalar_as_size(first, size)
@@ -202,11 +202,11 @@ def pad(node: OnnxNode) -> ImportedValue:
     low, high = [0] * x.rank, [0] * x.rank
     value = node.emit.reshape(fill, ()) if fill is not None else None
     for k, axis in enumerate(axes):
-        before, after = amounts[k], amounts[k + len(axes)]
-        if isinstance(before, int) and isinstance(after, int):
-            low[axis], high[axis] = before, after
+        low_amount, high_amount = amounts[k], amounts[k + len(axes)]
+        if isinstance(low_amount, int) and isinstance(high_amount, int):
+            low[axis], high[axis] = low_amount, high_amount
         else:
-            x = _pad_axis(node, x, axis, before, after, value, mode)
+            x = _pad_axis(node, x, axis, low_amount, high_amount, value, mode)
     return pad_tensor(node, x, low, high, value, mode)
 
 
@@ -216,21 +216,21 @@ def _pad_axis(
     """Pad one axis of `x` by symbolic amounts."""
     emit, size = node.emit, x.shape[axis]
     if mode == "constant":
-        outside = fill if fill is not None else emit.scalar(False if is_bool(x.element_type) else 0, x)
-        padding = [emit.broadcast(outside, [n if a == axis else s for a, s in enumerate(x.shape)]) for n in (low, high)]
+        padding_value = fill if fill is not None else emit.scalar(False if is_bool(x.element_type) else 0, x)
+        padding = [emit.broadcast(padding_value, [n if a == axis else s for a, s in enumerate(x.shape)]) for n in (low, high)]
         return emit(dl.ConcatOp, padding[0], x, padding[1], axis=axis)
     indices, last = emit(dl.SubOp, emit.iota(low + size + high), emit.sizes(low)), emit.sizes(size - 1)
 
-    def repeated(period: ImportedValue) -> ImportedValue:
+    def modulo(period: ImportedValue) -> ImportedValue:
         return emit(dl.SubOp, indices, emit(dl.MulOp, emit(dl.FloordivOp, indices, period), period))
 
     if mode == "edge":
         indices = emit(dl.MinimumOp, emit(dl.MaximumOp, indices, emit.scalar(0, indices)), last)
     elif mode == "wrap":
-        indices = repeated(emit.sizes(size))
+        indices = modulo(emit.sizes(size))
     else:
         period = emit(dl.MaximumOp, emit.sizes(2 * size - 2), emit.scalar(1, indices))
-        mirrored = repeated(period)
+        mirrored = modulo(period)
         indices = emit(dl.MinimumOp, mirrored, emit(dl.SubOp, period, mirrored))
     return emit(dl.GatherOp, x, indices, axis=axis)
 

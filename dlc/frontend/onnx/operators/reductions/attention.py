@@ -78,20 +78,20 @@ def repeat_heads(node: OnnxNode, x: ImportedValue, count: int) -> ImportedValue:
     batch, heads, length, depth = x.shape
     if count == 1:
         return x
-    wide = node.emit.broadcast(node.emit.reshape(x, (batch, heads, 1, length, depth)), (batch, heads, count, length, depth))
-    return node.emit.reshape(wide, (batch, heads * count, length, depth))
+    repeated = node.emit.broadcast(node.emit.reshape(x, (batch, heads, 1, length, depth)), (batch, heads, count, length, depth))
+    return node.emit.reshape(repeated, (batch, heads * count, length, depth))
 
 
 def _mask_scores(node: OnnxNode, scores: ImportedValue, past_length: Size) -> ImportedValue:
-    """Set scores to -inf where a query does not attend a key: by the mask, by position, and at padding."""
+    """Set the scores of masked keys to -inf: by the mask, by position, and at padding."""
     emit, mask, lowest = node.emit, node.get(3), node.emit.scalar(-np.inf, scores)
     queries, keys = scores.shape[2:]
     if mask is not None:
-        missing = keys - mask.shape[-1]
-        if missing != 0:
+        missing_keys = keys - mask.shape[-1]
+        if missing_keys != 0:
             # A mask for fewer keys masks the others.
             fill = emit.scalar(False if is_bool(mask.element_type) else -np.inf, mask)
-            high = [0] * (mask.rank - 1) + [_static(missing)]
+            high = [0] * (mask.rank - 1) + [_static(missing_keys)]
             mask = emit(dl.PadOp, mask, fill, low=(0,) * mask.rank, high=high, pad_mode="constant")
         scores = emit(dl.SelectOp, mask, scores, lowest) if is_bool(mask.element_type) else emit(dl.AddOp, scores, mask)
     lengths = node.get(6)
@@ -105,29 +105,29 @@ def _mask_scores(node: OnnxNode, scores: ImportedValue, past_length: Size) -> Im
         return scores
     # Not constant-folded: fusion recognizes masks computed from positions and needs no mask tensor.
     query_positions, key_positions = (emit.unfolded(dl.IotaOp, size=(n,), to=i64, start=0, step=1)[0] for n in (queries, keys))
-    # The position of a query among the keys, after those of the past or of the cache.
+    # The position of a query among all keys, including past keys or those of the cache.
     position = emit.reshape(query_positions, (queries, 1))
     if lengths is not None:
         position = emit(dl.AddOp, emit(dl.SubOp, lengths, emit.sizes(queries)), position)
     elif past_length != 0:
         position = emit(dl.AddOp, position, emit.sizes(past_length))
-    for reach, comparison, sign in ((right, dl.LessEqualOp, 1), (left, dl.GreaterEqualOp, -1)):
-        if reach >= 0:
-            end = emit(dl.AddOp, position, emit.scalar(sign * reach, position)) if reach else position
-            scores = emit(dl.SelectOp, emit(comparison, key_positions, end), scores, lowest)
+    for window_size, comparison, sign in ((right, dl.LessEqualOp, 1), (left, dl.GreaterEqualOp, -1)):
+        if window_size >= 0:
+            bound = emit(dl.AddOp, position, emit.scalar(sign * window_size, position)) if window_size else position
+            scores = emit(dl.SelectOp, emit(comparison, key_positions, bound), scores, lowest)
     return scores
 
 
 def _softmax(node: OnnxNode, scores: ImportedValue, has_mask: bool) -> ImportedValue:
     emit = node.emit
     precision = node.integer("softmax_precision", 0)
-    wide = emit.cast(scores, element_type(dtype_of(precision))) if precision else scores
-    weights = emit(dl.SoftmaxOp, wide, axis=3)
+    scores_in_precision = emit.cast(scores, element_type(dtype_of(precision))) if precision else scores
+    weights = emit(dl.SoftmaxOp, scores_in_precision, axis=3)
     if has_mask:
         # A fully masked query gets weights of 0, not 0/0.
-        best = emit(dl.ReduceMaxOp, wide, axes=(3,), keepdims=True)
-        attends = emit(dl.GreaterOp, best, emit.scalar(-np.inf, wide))
-        weights = emit(dl.SelectOp, attends, weights, emit.scalar(0.0, wide))
+        max_score = emit(dl.ReduceMaxOp, scores_in_precision, axes=(3,), keepdims=True)
+        has_unmasked_key = emit(dl.GreaterOp, max_score, emit.scalar(-np.inf, scores_in_precision))
+        weights = emit(dl.SelectOp, has_unmasked_key, weights, emit.scalar(0.0, scores_in_precision))
     return emit.cast(weights, scores.element_type)
 
 
@@ -159,7 +159,7 @@ def rotate_embedding(
     emit, (batch, _, length, depth) = node.emit, heads.shape
     half = width // 2
     cos, sin = (emit.reshape(c, (batch, 1, length, half)) for c in caches)
-    rotary, rest = emit.slice(heads, 3, 0, width), emit.slice(heads, 3, width, depth)
+    rotary, unrotated = emit.slice(heads, 3, 0, width), emit.slice(heads, 3, width, depth)
     if interleaved:
         # [..., 2·half] as [..., half, 2]: the elements of a pair are adjacent.
         pairs = emit.reshape(rotary, (*rotary.shape[:3], half, 2))
@@ -169,8 +169,8 @@ def rotate_embedding(
     real = emit(dl.SubOp, emit(dl.MulOp, cos, first), emit(dl.MulOp, sin, second))
     imaginary = emit(dl.AddOp, emit(dl.MulOp, sin, first), emit(dl.MulOp, cos, second))
     if interleaved:
-        parts = [emit.reshape(p, (*p.shape, 1)) for p in (real, imaginary)]
-        rotary = emit.reshape(emit(dl.ConcatOp, *parts, axis=4), rotary.shape)
+        components = [emit.reshape(p, (*p.shape, 1)) for p in (real, imaginary)]
+        rotary = emit.reshape(emit(dl.ConcatOp, *components, axis=4), rotary.shape)
     else:
         rotary = emit(dl.ConcatOp, real, imaginary, axis=3)
-    return rotary if rest.shape[3] == 0 else emit(dl.ConcatOp, rotary, rest, axis=3)
+    return rotary if unrotated.shape[3] == 0 else emit(dl.ConcatOp, rotary, unrotated, axis=3)

@@ -69,13 +69,13 @@ def _einsum_terms(node: OnnxNode) -> tuple[list[str], str]:
     operand_labels, arrow, result_labels = equation.partition("->")
     terms = operand_labels.split(",")
     ranks = {k: node[k].rank - len(t) + 3 for k, t in enumerate(terms) if "..." in t and k < len(node.inputs)}
-    dots = "".join(chr(ord("α") + k) for k in range(max(ranks.values(), default=0)))
+    ellipsis_labels = "".join(chr(ord("α") + k) for k in range(max(ranks.values(), default=0)))
     # The axes of an ellipsis are aligned at the last one, like broadcast shapes.
-    terms = [t.replace("...", dots[len(dots) - ranks.get(k, 0) :]) for k, t in enumerate(terms)]
+    terms = [t.replace("...", ellipsis_labels[len(ellipsis_labels) - ranks.get(k, 0) :]) for k, t in enumerate(terms)]
     if not arrow:
-        once = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in dots)
-        result_labels = "..." + "".join(once) if dots else "".join(once)
-    return terms, result_labels.replace("...", dots)
+        single_labels = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in ellipsis_labels)
+        result_labels = "..." + "".join(single_labels) if ellipsis_labels else "".join(single_labels)
+    return terms, result_labels.replace("...", ellipsis_labels)
 
 
 def _diagonals(node: OnnxNode, x: ImportedValue, labels: str) -> tuple[ImportedValue, str]:
@@ -86,15 +86,17 @@ def _diagonals(node: OnnxNode, x: ImportedValue, labels: str) -> tuple[ImportedV
         if first == k:
             continue
         rows, columns = (emit.reshape(emit.iota(x.shape[a]), (x.shape[a], *(1,) * (x.rank - 1 - a))) for a in (first, k))
-        chosen = emit(dl.SelectOp, emit(dl.EqualOp, rows, columns), x, emit.scalar(0, x))
-        x, labels = emit(dl.ReduceSumOp, chosen, axes=(k,), keepdims=False), labels[:k] + labels[k + 1 :]
+        on_diagonal = emit(dl.SelectOp, emit(dl.EqualOp, rows, columns), x, emit.scalar(0, x))
+        x, labels = emit(dl.ReduceSumOp, on_diagonal, axes=(k,), keepdims=False), labels[:k] + labels[k + 1 :]
     return x, labels
 
 
 def _broadcast(node: OnnxNode, x: ImportedValue, labels: str, nontrivial_labels: set[str]) -> tuple[ImportedValue, str]:
-    """Drop the size-1 axes of a tensor whose labels have other sizes in other operands (`long`)."""
-    kept_axes = [k for k, (c, size) in enumerate(zip(labels, x.shape, strict=True)) if size != 1 or c not in nontrivial_labels]
-    return node.emit.reshape(x, [x.shape[k] for k in kept_axes]), "".join(labels[k] for k in kept_axes)
+    """Drop the axes of size 1 whose labels have other sizes in other operands."""
+    remaining_axes = [
+        k for k, (c, size) in enumerate(zip(labels, x.shape, strict=True)) if size != 1 or c not in nontrivial_labels
+    ]
+    return node.emit.reshape(x, [x.shape[k] for k in remaining_axes]), "".join(labels[k] for k in remaining_axes)
 
 
 def _contract(
@@ -130,7 +132,7 @@ def _reduce_labels(node: OnnxNode, value: ImportedValue, labels: str, needed: se
 def det(node: OnnxNode) -> ImportedValue:
     """Return the product of the pivots of the LU decomposition, with the sign of the row exchanges."""
     emit, x = node.emit, node[0]
-    factors, _, sign, _ = emit.all(dl.LuOp, x)
+    factors, _, sign, _ = emit.all_results(dl.LuOp, x)
     n = factors.shape[-1]
     if not isinstance(n, int):
         raise NodeProblem("value", f"the size {n} of its matrices must be static; give the model's input shapes")

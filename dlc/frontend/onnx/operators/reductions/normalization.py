@@ -52,13 +52,13 @@ def _normalize(
     known = [v.known for v in parameters if v.known is not None]
     if len(known) < len(parameters):
         return emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=epsilon)
-    wide = emit.widen(x)
-    along = (-1, *(1,) * (x.rank - 1 - axis))
-    scale, bias, centre, variance = (v.astype(numpy_dtype(wide.element_type)).reshape(along) for v in known)
+    x_wide = emit.widen(x)
+    parameter_shape = (-1, *(1,) * (x.rank - 1 - axis))
+    scale, bias, centre, variance = (v.astype(numpy_dtype(x_wide.element_type)).reshape(parameter_shape) for v in known)
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + variance.dtype.type(epsilon))
         offset = bias - centre * factor
-    scaled = emit(dl.MulOp, wide, emit.constant(factor, name=parameters[0].name))
+    scaled = emit(dl.MulOp, x_wide, emit.constant(factor, name=parameters[0].name))
     return emit.cast(emit(dl.AddOp, scaled, emit.constant(offset, name=parameters[1].name)), x.element_type)
 
 
@@ -66,7 +66,6 @@ def _normalize_elements(node: OnnxNode) -> Sequence[ImportedValue]:
     """Normalize with statistics per element instead of per channel (`spatial = 0`)."""
     emit, x, shape = node.emit, node[0], node[0].shape
     count = product(shape[1:])
-    node.ignore("momentum")
     flat, *parameters = emit.reshape(x, (shape[0], count)), *(emit.reshape(node[k], (count,)) for k in range(1, 5))
     node.ignore("momentum")
     y = _normalize(emit, flat, parameters, 1, node.real("epsilon", 1e-5))
@@ -74,7 +73,7 @@ def _normalize_elements(node: OnnxNode) -> Sequence[ImportedValue]:
 
 
 def _interpolate(node: OnnxNode, x: ImportedValue, y: ImportedValue, fraction: float) -> ImportedValue:
-    """Return `part·x + (1 - part)·y`."""
+    """Return `fraction·x + (1 - fraction)·y`."""
     emit = node.emit
     return emit(dl.AddOp, emit(dl.MulOp, x, emit.scalar(fraction, x)), emit(dl.MulOp, y, emit.scalar(1 - fraction, y)))
 
@@ -102,11 +101,11 @@ def rms_normalization(node: OnnxNode) -> ImportedValue:
 
 def _row(node: OnnxNode, parameter: ImportedValue, axis: int) -> ImportedValue:
     """Broadcast a parameter to the normalized axes."""
-    row = node[0].shape[axis:]
-    if parameter.rank > len(row):
-        message = f"a scale or bias of shape {list(parameter.shape)} for normalized axes of shape {list(row)} is not supported"
-        raise NodeProblem("input", message)
-    return node.emit.broadcast(parameter, row)
+    normalized_shape = node[0].shape[axis:]
+    if parameter.rank > len(normalized_shape):
+        got = f"a scale or bias of shape {list(parameter.shape)} for normalized shape {list(normalized_shape)}"
+        raise NodeProblem("input", f"{got} is not supported")
+    return node.emit.broadcast(parameter, normalized_shape)
 
 
 @table("LRN")

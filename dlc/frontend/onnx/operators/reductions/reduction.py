@@ -21,8 +21,8 @@ def _axes(node: OnnxNode, as_input: bool) -> tuple[int, ...]:
     elif node.get(1) is not None:
         axes = node.integers_of(1, "axes")
     if not axes:
-        empty_is_none = as_input and node.flag("noop_with_empty_axes")
-        return () if empty_is_none else tuple(range(node[0].rank))
+        reduces_nothing = as_input and node.flag("noop_with_empty_axes")
+        return () if reduces_nothing else tuple(range(node[0].rank))
     node.ignore("noop_with_empty_axes")
     return tuple(sorted(normalized_axes(None, axes, node[0].rank)))
 
@@ -31,7 +31,7 @@ def _reduce(op: type[DlOp], as_input: bool) -> Converter:
     def convert(node: OnnxNode) -> ImportedValue:
         keepdims = node.flag("keepdims", True)
         axes = _axes(node, as_input)
-        # Without axes the elementwise part still applies: |x|, x², log eˣ.
+        # Without axes, the elementwise function still applies: |x|, x², log eˣ.
         if not axes and op in (dl.ReduceSumOp, dl.ReduceMaxOp, dl.ReduceMinOp, dl.ReduceProdOp, dl.ReduceMeanOp):
             return node[0]
         x, emit = node[0], node.emit

@@ -24,10 +24,10 @@ def _fourier_transform(
     emit, components = node.emit, _components(node, x)
     order = [a for a in range(x.rank) if a not in (axis, x.rank - 1)] + [x.rank - 1, axis]
     # The spectrum of complex input is not symmetric: compute all bins, then slice.
-    half = onesided and (components == 1 or inverse)
+    is_half_spectrum = onesided and (components == 1 or inverse)
     rows = emit.transpose(x, order)
-    y = emit(dl.DftOp, rows, length=length, inverse=inverse or None, onesided=half or None)
-    if onesided and not half:
+    y = emit(dl.DftOp, rows, length=length, inverse=inverse or None, onesided=is_half_spectrum or None)
+    if onesided and not is_half_spectrum:
         y = emit.slice(y, y.rank - 1, 0, length // 2 + 1)
     return emit.transpose(y, [order.index(a) for a in range(x.rank)])
 
@@ -60,15 +60,15 @@ def stft(node: OnnxNode) -> ImportedValue:
     emit, x, step, window = node.emit, node[0], int(node.number(1, "frame_step")), node.get(2)
     if x.rank == 2:
         x = emit.reshape(x, (*x.shape, 1))
-    axis_input = node.get(3)
-    length = int(node.number(3, "frame_length")) if axis_input is not None else int(window.shape[0] if window else 0)
+    frame_length = node.get(3)
+    length = int(node.number(3, "frame_length")) if frame_length is not None else int(window.shape[0] if window else 0)
     total = int(x.shape[1])
     if x.rank != 3 or not 0 < length <= total or step < 1:
         raise ModelError(
             f"{node.description}: frames of length {length} with step {step} do not fit a signal of shape {list(x.shape)}"
         )
-    places = np.arange(0, total - length + 1, step)[:, np.newaxis] + np.arange(length)
-    frames = emit(dl.GatherOp, x, emit.constant(places, np.int64, f"{node.proto.output[0]}_places"), axis=1)
+    frame_indices = np.arange(0, total - length + 1, step)[:, np.newaxis] + np.arange(length)
+    frames = emit(dl.GatherOp, x, emit.constant(frame_indices, np.int64, f"{node.proto.output[0]}_frame_indices"), axis=1)
     if window is not None:
         frames = emit(dl.MulOp, frames, emit.reshape(window, (length, 1)))
     return _fourier_transform(node, frames, 2, length, onesided=node.flag("onesided", True))
@@ -76,12 +76,14 @@ def stft(node: OnnxNode) -> ImportedValue:
 
 @table("MelWeightMatrix", since=17)
 def mel_weight_matrix(node: OnnxNode) -> ImportedValue:
-    bands, length, rate = (int(node.number(k, what)) for k, what in enumerate(("num_mel_bins", "dft_length", "sample_rate")))
+    bands, length, rate = (
+        int(node.number(k, input_name)) for k, input_name in enumerate(("num_mel_bins", "dft_length", "sample_rate"))
+    )
     low, high = (2595 * float(np.log10(1 + node.number(k, "edges") / 700)) for k in (3, 4))
     # Band edges are equidistant in mel; each band rises from its first edge to its second and falls to its third.
     edges = 700 * (10 ** ((low + np.arange(bands + 2) * (high - low) / (bands + 2)) / 2595) - 1)
-    places = ((length + 1) * edges // rate).astype(np.int64)
-    first, middle, last = places[:-2], places[1:-1], places[2:]
+    edge_bins = ((length + 1) * edges // rate).astype(np.int64)
+    first, middle, last = edge_bins[:-2], edge_bins[1:-1], edge_bins[2:]
     bins = np.arange(length // 2 + 1)[:, None]
     rising: Array
     falling: Array
