@@ -52,17 +52,17 @@ def backend_compiling(program: Program, target: str | Backend, options: Options)
     return cast("KernelBackend[Any, Any]", backend)
 
 
-def _plan_notes(coming: ModulePass, module: ModuleOp) -> list[str]:
+def _plan_notes(next_pass: ModulePass, module: ModuleOp) -> list[str]:
     """Describe the tile plan of each loop nest, recorded just before the kernels are tiled."""
-    if not isinstance(coming, TileKernelsPass):
+    if not isinstance(next_pass, TileKernelsPass):
         return []
     kernel, lines = next(kernels_of(module)), list[str]()
     nests = form_loop_nests(kernel)
     sizes = representative_sizes(kernel, nests)
     for k, nest in enumerate(nests):
         static_nest = nest.specialize(sizes)
-        plan = coming.plan(static_nest)
-        lines += [f"nest {k}: {plan}", *(f"  {line}" for line in explain_plan(static_nest, plan, coming.target))]
+        plan = next_pass.plan(static_nest)
+        lines += [f"nest {k}: {plan}", *(f"  {line}" for line in explain_plan(static_nest, plan, next_pass.target))]
     return lines
 
 
@@ -94,9 +94,9 @@ class RecordedCompilation:
         self, inputs: Sequence[NDArray[Any]] | None, sizes: Mapping[str, int], source: Listing | None
     ) -> Exploration:
         """Return the exploration for the given input sizes, measured on `inputs` if there are any."""
-        recorder, report, end = self.recorder, self.report, self.recorder.modules["end"]
+        recorder, report, final_module = self.recorder, self.report, self.recorder.modules["end"]
         module, run = recorder.modules["fusion"], self.run(inputs) if inputs is not None else None
-        host = read_dynamic_host(end) if is_dynamic(end) else read_host(end)
+        host = read_dynamic_host(final_module) if is_dynamic(final_module) else read_host(final_module)
         if isinstance(host, DynamicProgram):
             planned_sizes = {
                 symbol: host.ranges.get(symbol, SizeRange()).representative for symbol in host.data_dependent_sizes
@@ -107,23 +107,25 @@ class RecordedCompilation:
         graph = build_graph(module, [i.name for i in infos], [o.name for o in outputs], self.fusion_stops())
         flops = Counter[str]()
         for box in graph.boxes:
-            flops[box.name] += sum(part.flops for part in box.groups)
+            flops[box.name] += sum(segment.flops for segment in box.groups)
         boxes = {box.name: box for box in graph.boxes if box.kind == "kernel"}
         runs = dispatches(module)
         units = [Unit("program", "program", (*_source_step(source), *_steps(recorder.program)))]
-        units += [Unit("segment", f"segment {k}", tuple(_steps(part.program))) for k, part in enumerate(recorder.parts, 1)]
+        units += [
+            Unit("segment", f"segment {k}", tuple(_steps(segment.program))) for k, segment in enumerate(recorder.segments, 1)
+        ]
         kernels: list[KernelSummary] = []
         for name in sorted(recorder.kernels, key=lambda n: boxes[n].launch or 0 if n in boxes else 0):
             record = recorder.kernels[name]
             units.append(Unit("kernel", name, tuple(_steps(record, runs.get(name, [])))))
             origins = tuple(dict.fromkeys(chain(*runs.get(name, []))))
             kernels.append(self.kernel(name, record, origins, flops.get(name, 0), run))
-        memory = memory_usage(end, host, sizes)
+        memory = memory_usage(final_module, host, sizes)
         if run is not None:
             threads = thread_count(self.options.num_threads)
-            settings, products = CompileSettings(self.backend.target, self.options, threads), contraction_dtypes(module)
-            advise = partial(advice, memory=memory, measured=run.measured, settings=settings)
-            kernels = [replace(k, advice=tuple(advise(k, kernels, products.get(k.name, set())))) for k in kernels]
+            settings, product_dtypes = CompileSettings(self.backend.target, self.options, threads), contraction_dtypes(module)
+            advise = partial(advice, memory=memory, measurements=run.measurements, settings=settings)
+            kernels = [replace(k, advice=tuple(advise(k, kernels, product_dtypes.get(k.name, set())))) for k in kernels]
         return Exploration(
             self.program.name,
             str(self.backend),
@@ -138,7 +140,7 @@ class RecordedCompilation:
             tuple((r.stage, r.spec, r.seconds) for r in report.passes),
             memory,
             dict(sizes),
-            run.measured if run is not None else None,
+            run.measurements if run is not None else None,
         )
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> ProgramRun | None:
@@ -148,12 +150,12 @@ class RecordedCompilation:
 
     def fusion_stops(self) -> FusionStops:
         """Return the op at which each kernel ended and the reason."""
-        recorders = self.recorder.parts or [self.recorder]
+        recorders = self.recorder.segments or [self.recorder]
         stops = defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, str]]](list)
         kernel: FormedKernel
         for kernel in chain.from_iterable(r.reports.get(FormKernelsPass.name, ()) for r in recorders):
             key = unnumbered_name(kernel.kernel), origins(kernel.location)
-            stops[key].append(_fusion_stop(kernel, is_cut=bool(self.recorder.parts)))
+            stops[key].append(_fusion_stop(kernel, is_cut=bool(self.recorder.segments)))
         return stops
 
     def kernel(
@@ -184,34 +186,34 @@ def _source_step(source: Listing | None) -> list[PipelineStep]:
 
 def _fusion_stop(formed: FormedKernel, *, is_cut: bool) -> tuple[str, str]:
     """Return the op before which a kernel ended and the reason; `is_cut` if the program is cut at data-dependent sizes."""
-    if formed.before is None:
+    if formed.next_op is None:
         return "", formed.reason
-    op, location = formed.before
+    op, location = formed.next_op
     origin = next(iter(origins(location)), "")
     reason = formed.reason.replace(RETURNED, f"{RETURNED}, or a size is data-dependent") if is_cut else formed.reason
     return f"{op} {origin}".strip(), reason
 
 
-def _steps(of: PassHistory, runs: Sequence[tuple[str, ...]] | None = None) -> list[PipelineStep]:
+def _steps(history: PassHistory, runs: Sequence[tuple[str, ...]] | None = None) -> list[PipelineStep]:
     """Return the steps of a program or kernel; origin indices in a kernel are resolved to names in each of its `runs`."""
     steps: list[PipelineStep] = []
-    for shot in of.snapshots:
-        record = of.passes[shot.number - 1] if 0 < shot.number <= len(of.passes) else None
-        if record is None or record.stage != shot.stage:
-            record = PassRecord(shot.stage, shot.made_by, 0.0, 0, 0)
+    for snapshot in history.snapshots:
+        record = history.passes[snapshot.pass_number - 1] if 0 < snapshot.pass_number <= len(history.passes) else None
+        if record is None or record.stage != snapshot.stage:
+            record = PassRecord(snapshot.stage, snapshot.producer, 0.0, 0, 0)
         change = f"{record.ops_before} → {record.ops_after} ops" if record.ops_after else ""
-        listing = shot.listing if runs is None else _resolve_origins(shot.listing, runs)
-        steps.append(PipelineStep(shot.stage, shot.made_by, record.seconds, change, listing))
+        listing = snapshot.listing if runs is None else _resolve_origins(snapshot.listing, runs)
+        steps.append(PipelineStep(snapshot.stage, snapshot.producer, record.seconds, change, listing))
     return steps
 
 
 def _resolve_origins(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listing:
     resolved: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def names(indices: tuple[str, ...]) -> tuple[str, ...]:
+    def names_of(indices: tuple[str, ...]) -> tuple[str, ...]:
         name_indices = [int(p[1:]) for p in indices if p[:1] == "#" and p[1:].isdecimal()]
         return tuple(dict.fromkeys(run[n] for n in name_indices for run in runs if n < len(run)))
 
     for indices in dict.fromkeys(listing.origins):
-        resolved[indices] = names(indices)
+        resolved[indices] = names_of(indices)
     return Listing(listing.text, tuple(resolved[p] for p in listing.origins), listing.lines)

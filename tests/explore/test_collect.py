@@ -61,10 +61,10 @@ def test_boxes_are_kernel_launches_in_loops() -> None:
 
 
 def test_every_kernel_has_a_fusion_stop_reason() -> None:
-    reasons = {box.name: (box.before, box.reason) for box in mnist().graph.boxes if box.kind == "kernel"}
+    reasons = {box.name: (box.next_op, box.reason) for box in mnist().graph.boxes if box.kind == "kernel"}
     assert reasons["conv_add_relu"] == (
         "max_pool node_max_pool2d",
-        "it reads each element many times: its operands are stored in memory, and it begins a kernel",
+        "it reads each element several times, so its operands must be in memory: it starts a kernel",
     )
     assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows, which this kernel does not")
     assert reasons["max_pool_transpose"][1] == "the result is stored in the layout that its readers use"
@@ -83,7 +83,7 @@ def test_kernels_of_one_line_have_separate_reasons() -> None:
 
     x, w = np.ones((4, 8), np.float32), np.ones((8, 8), np.float32)
     boxes = [box for box in collect(dlc.jit(twice).lower(x, w).program, SHORT).graph.boxes if box.name == "softmax"]
-    assert [box.before.partition(" ")[0] for box in boxes] == ["matmul", "return"]
+    assert [box.next_op.partition(" ")[0] for box in boxes] == ["matmul", "return"]
 
 
 def test_plans_are_explained() -> None:
@@ -100,7 +100,7 @@ def test_memory_is_that_of_the_arena() -> None:
     # Buffers that are live at the same time do not overlap.
     for k, a in enumerate(memory.buffers):
         for b in memory.buffers[k + 1 :]:
-            if a.first <= b.last and b.first <= a.last:
+            if a.first_launch <= b.last_launch and b.first_launch <= a.last_launch:
                 assert a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
 
 
@@ -114,12 +114,12 @@ def test_memory_of_dynamic_shapes_is_that_of_a_call() -> None:
         assert n * 32 <= shown.memory.arena_bytes < n * 32 + 64
     # The kernels are those of the dynamic-shape program.
     assert [u.steps[-1].listing.text for u in planned.units] == [u.steps[-1].listing.text for u in given.units]
-    assert planned.measured is None
-    assert [given.memory.launches[s.launch] for s in given.measured.spans] == [s.kernel for s in given.measured.spans]
+    assert planned.measurements is None
+    assert [given.memory.launches[s.launch] for s in given.measurements.spans] == [s.kernel for s in given.measurements.spans]
 
 
 def test_timeline_of_a_run() -> None:
-    measured = explored().measured
+    measured = explored().measurements
     names = [k for k in explored().memory.launches]
     assert [names[s.launch] for s in measured.spans] == [s.kernel for s in measured.spans]
     assert all(a.start + a.seconds <= b.start + 1e-12 for a, b in pairwise(measured.spans))
@@ -131,9 +131,13 @@ def test_timeline_of_a_run() -> None:
 def test_timeline_on_a_device() -> None:
     program = import_program(load(tiny("Exp").SerializeToString()), None, None, None)
     shown = collect(program, "opencl", inputs=[np.zeros(4, np.float32)])
-    (kernel,), (span,) = shown.kernels, shown.measured.spans
-    assert kernel.bytes == 32 and 0 < kernel.limit_seconds < kernel.seconds and shown.measured.flops > shown.measured.memory > 0
-    assert span.kernel == kernel.name and span.thread == 0 and len(shown.measured.rows) == 1
+    (kernel,), (span,) = shown.kernels, shown.measurements.spans
+    assert (
+        kernel.bytes == 32
+        and 0 < kernel.limit_seconds < kernel.seconds
+        and shown.measurements.flops > shown.measurements.memory > 0
+    )
+    assert span.kernel == kernel.name and span.thread == 0 and len(shown.measurements.row_labels) == 1
     assert shown.memory is not None and shown.memory.launches == (kernel.name,)
 
 
@@ -152,8 +156,8 @@ def test_json_summary() -> None:
     facts = json.loads(json.dumps(Page(mnist()).as_dict()))
     slowest = max(facts["kernels"], key=lambda k: k["seconds"])
     assert slowest["origins"] and [p["pass"] for p in slowest["changed_by"] if p["stage"] == "tiling"]
-    ended = {run["kernel"]: run["ended"] for run in facts["runs"]}
-    assert all(set(ended[k.name] or {"before", "reason"}) == {"before", "reason"} for k in mnist().kernels)
+    ended = {run["kernel"]: run["fusion_stop"] for run in facts["runs"]}
+    assert all(set(ended[k.name] or {"next_op", "reason"}) == {"next_op", "reason"} for k in mnist().kernels)
     assert facts["memory"]["arena_bytes"] == mnist().memory.arena_bytes
 
 
@@ -236,8 +240,8 @@ def test_data_dependent_sizes_are_those_of_a_call() -> None:
         ("segment", "segment 1"),
         ("segment", "segment 2"),
     ]
-    assert [s.made_by for s in shown.units[0].steps[1:3]] == ["import", "parts"]
-    assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
+    assert [s.producer for s in shown.units[0].steps[1:3]] == ["import", "segments"]
+    assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measurements is not None
     assert {b.type: b.bytes for b in shown.memory.buffers}["int64[1, nonzero_0 + 1]"] == 4 * 8
     boxes = shown.graph.boxes
     (size,) = [k for k, box in enumerate(boxes) if box.kind == "size"]
@@ -246,14 +250,14 @@ def test_data_dependent_sizes_are_those_of_a_call() -> None:
     assert all(box.reason for box in boxes if box.kind == "kernel")
     # Without inputs: the sizes used for tile planning.
     planned = dlc.compile_model(chosen_rows(), target=SHORT).explore().program
-    assert planned.sizes == {"n": 4, "nonzero_0": 4} and planned.measured is None
+    assert planned.sizes == {"n": 4, "nonzero_0": 4} and planned.measurements is None
 
 
 def test_data_dependent_sizes_that_need_specialization() -> None:
     """The program continues only with three selected rows: the page shows the specialization of a call with three."""
     model = dlc.compile_model(three_rows(), target=SHORT, num_threads=1)
     shown = model.explore(ROWS).program
-    assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
+    assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measurements is not None
     with pytest.raises(dlc.ShapeError, match="24 elements"):
         model.explore(ROWS[:2])
 

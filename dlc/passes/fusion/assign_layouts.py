@@ -1,4 +1,4 @@
-"""Layouts between kernels, as types: packed weights and loop-invariant operands."""
+"""Choose the layouts of tensors between kernels, as types: packed weights and packed loop-invariant operands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dlc.passes.fusion.panel_width import choose_panel_width
 
 
 class _Packed(NamedTuple):
-    """A packed argument of a kernel: its index, axis and tile."""
+    """A packed argument of a kernel: its index, the packed axis, and the panel width."""
 
     argument: int
     axis: int
@@ -40,9 +40,9 @@ class AssignLayoutsPass(TargetPass):
     →   %p = dl.pack %w {axis = 3, tile = 32};  %y = dl.dispatch @conv(%x, %p)
         dl.kernel @conv(%x, %p) { %w = dl.unpack %p {axis = 3, tile = 32, size = 64}; dl.conv %x, %w }
 
-    A panel is stored in the order in which the innermost loop reads it. The pack is a weight expression, evaluated
-    once. An operand that is no weight but loop-invariant is packed by a kernel before the loop. Weights of grouped
-    convolutions are not packed: their vectors run along the groups.
+    A panel is stored in the order in which the innermost loop reads it. The pack op is a weight expression, which is
+    evaluated once. Operands that are loop-invariant, but not weights, are packed by a kernel before the loop. Weights
+    of grouped convolutions are not packed, since their vectors are along the groups.
 
     Requires that all dispatches of a kernel have weights as the same operands, and that a kernel in a loop has one
     dispatch: run it before `dedupe-kernels`.
@@ -52,21 +52,23 @@ class AssignLayoutsPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
-        constant = WeightExpressions()
-        packed: dict[str, list[_Packed]] = {}
+        weight_expressions = WeightExpressions()
+        packed_arguments: dict[str, list[_Packed]] = {}
         for block in program_blocks(op):
             for dispatch in ops_of(block, DispatchOp):
-                if dispatch.symbol not in packed:
-                    packed[dispatch.symbol] = self._pack_weights(op, dispatch, kernels[dispatch.symbol], constant)
+                if dispatch.symbol not in packed_arguments:
+                    packed_arguments[dispatch.symbol] = self._pack_weights(
+                        op, dispatch, kernels[dispatch.symbol], weight_expressions
+                    )
                     continue
-                for argument, axis, tile in packed[dispatch.symbol]:
+                for argument, axis, tile in packed_arguments[dispatch.symbol]:
                     pack = PackOp.make(dispatch.arguments[argument], axis=axis, tile=tile)
                     dispatch.operands[argument] = Build(dispatch).insert(pack).results[0]
 
     def _pack_weights(
-        self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, constant: WeightExpressions
+        self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, weight_expressions: WeightExpressions
     ) -> list[_Packed]:
-        """Pack the weights of a kernel's first dispatch; return which operands other dispatches have to pack."""
+        """Pack the weights of a kernel at its first dispatch; return the operands that other dispatches must pack."""
         packed_arguments: list[_Packed] = []
         weights = [(c, k) for c in kernel.body.block.ops if isinstance(c, Contraction) for k in range(1, len(c.operands))]
         for contraction, k in weights:
@@ -75,10 +77,10 @@ class AssignLayoutsPass(TargetPass):
                 continue
             weight = dispatch.arguments[argument.index]
             axis = panel_axis(contraction, k)
-            loop = None if weight in constant else _outermost_invariant_loop(dispatch, weight)
-            if (weight not in constant and loop is None) or axis is None or 0 in shape_of(weight):
+            loop = None if weight in weight_expressions else _outermost_invariant_loop(dispatch, weight)
+            if (weight not in weight_expressions and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
-            tile = self._panel(contraction, kernel.representative)
+            tile = self._panel_width(contraction, kernel.representative)
             if loop is None:
                 pack = PackOp.make(weight, axis=axis, tile=tile)
                 packed = Build(dispatch).insert(pack).results[0]
@@ -90,30 +92,31 @@ class AssignLayoutsPass(TargetPass):
             _unpack_argument(kernel, argument, contraction, pack)
         return packed_arguments
 
-    def _panel(self, contraction: Contraction, sizes: Sequence[int]) -> int:
+    def _panel_width(self, contraction: Contraction, sizes: Sequence[int]) -> int:
+        """Return the panel width for a contraction with these representative sizes."""
         target, result = self.target, contraction.results[0]
-        static = {symbol(k): size for k, size in enumerate(sizes)}
-        *rows, channels = (int(substitute(s, static)) for s in shape_of(result))
-        # Accumulators of narrower types have four bytes.
-        width = max(4, numpy_dtype(element_type_of(result)).itemsize)
-        decodes_weights, sums = contraction.dequantizes_weights, contraction.has_step_accumulators
-        return choose_panel_width(channels, prod(rows), target.lanes(width), target, decodes_weights, sums)
+        symbol_sizes = {symbol(k): size for k, size in enumerate(sizes)}
+        *rows, channels = (int(substitute(s, symbol_sizes)) for s in shape_of(result))
+        # Accumulators have at least four bytes.
+        accumulator_bytes = max(4, numpy_dtype(element_type_of(result)).itemsize)
+        decodes_weights, sums_per_step = contraction.dequantizes_weights, contraction.has_step_accumulators
+        return choose_panel_width(channels, prod(rows), target.lanes(accumulator_bytes), target, decodes_weights, sums_per_step)
 
 
 @memoize_by_signature
 def panel_axis(contraction: Contraction, k: int) -> int | None:
-    """Return the axis of operand k that is the result's last axis; None if it is split into groups or missing."""
+    """Return the axis of operand k that is the last axis of the result; None if it is missing or split into groups."""
     if contraction.structure().views[k] != shape_of(contraction.operands[k]):
         return None
     return weight_axes(contraction, k).get(rank_of(contraction.results[0]) - 1)
 
 
 def _outermost_invariant_loop(dispatch: DispatchOp, value: SSAValue) -> LoopLikeOp | None:
-    """Return the outermost loop around a dispatch in which a value of static shape is invariant, else None."""
+    """Return the outermost loop around a dispatch in which a value of static shape is invariant; else None."""
     outermost: LoopLikeOp | None = None
-    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    defining_block = value.owner if isinstance(value.owner, Block) else value.owner.parent
     block = dispatch.parent
-    while block is not None and block is not home:
+    while block is not None and block is not defining_block:
         outer = block.parent_op()
         outermost = outer if isinstance(outer, LoopLikeOp) else outermost
         block = outer.parent if outer is not None else None
@@ -121,7 +124,7 @@ def _outermost_invariant_loop(dispatch: DispatchOp, value: SSAValue) -> LoopLike
 
 
 def _pack_before_loop(loop: LoopLikeOp, pack: PackOp, value: SSAValue, dispatch: DispatchOp, module: ModuleOp) -> SSAValue:
-    """Pack a value before a loop, in a kernel with the op `pack`, for a dispatch inside the loop."""
+    """Pack a value before a loop, in a new kernel that consists of `pack`; return the packed value."""
     symbols = {k.symbol for k in module.ops if isinstance(k, KernelOp)}
     name = next(n for n in (f"pack_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
     kernel = empty_kernel(name, [value.type], [pack.result.type])
@@ -129,15 +132,15 @@ def _pack_before_loop(loop: LoopLikeOp, pack: PackOp, value: SSAValue, dispatch:
     pack.location = NameLoc(StringAttr("#0"), NoneAttr())
     kernel.body.block.add_ops([pack, YieldOp([pack.result])])
     module.body.block.add_op(kernel)
-    dispatched = DispatchOp(name, [value], [pack.result.type])
-    dispatched.location = dispatch.location
+    pack_dispatch = DispatchOp(name, [value], [pack.result.type])
+    pack_dispatch.location = dispatch.location
     assert loop.parent is not None
-    loop.parent.insert_op_before(dispatched, loop)
-    return dispatched.outputs[0]
+    loop.parent.insert_op_before(pack_dispatch, loop)
+    return pack_dispatch.outputs[0]
 
 
 def _unpack_argument(kernel: KernelOp, argument: BlockArgument, contraction: Contraction, pack: PackOp) -> None:
-    """Give a kernel's argument the packed type; the contraction reads it through an unpack."""
+    """Change a kernel's argument to the packed type; the contraction reads it through an unpack op."""
     block = kernel.body.block
     packed = block.insert_arg(pack.result.type, argument.index)
     packed.name_hint = argument.name_hint

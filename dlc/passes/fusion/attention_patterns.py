@@ -1,4 +1,4 @@
-"""Recognize attention products: sums of rows, weighted by values derived from them."""
+"""Recognize attention products: sums of rows of a matrix, weighted by computed values."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def is_attention_product(op: Contraction, value: SSAValue) -> bool:
 
 
 def allows_online_softmax(second: Contraction, members: Iterable[DlOp]) -> bool:
-    """Return whether the weights are a softmax that an online softmax can compute: only their maximum needs whole rows.
+    """Return whether an online softmax can compute the weights: they are a softmax, and only its maximum needs whole rows.
 
-    Scaling or masking whole rows after the softmax is allowed. Requires weights of 32 bits or more: they are rescaled
-    once per block.
+    The weights may be scaled or masked by row. Requires weights of 32 bits or more, since they are rescaled once per
+    block.
     """
     value = second.operands[0]
-    while (match_ := row_scaled_weights(value)) is not None:
-        value = match_[2]
+    while (scaled := row_scaled_weights(value)) is not None:
+        value = scaled[2]
     softmax = value.owner
     if not isinstance(softmax, SoftmaxOp) or numpy_dtype(element_type_of(value)).itemsize < 4:
         return False
@@ -46,7 +46,7 @@ def allows_online_softmax(second: Contraction, members: Iterable[DlOp]) -> bool:
 
 
 def row_scaled_weights(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
-    """Return an op that scales or masks whole rows of weights, the weights' operand index, and the weights; else None."""
+    """Return an op that scales or masks weights by row, the operand index of the weights, and the weights; else None."""
     op = value.owner
     if not value.has_one_use():
         return None

@@ -11,15 +11,15 @@ from dlc.passes.fusion.iteration_spaces import can_absorb_movement
 from dlc.passes.views import is_contiguous_concat, is_view
 from dlc.target import Target
 
-# Longer chains of ops spill registers and gain nothing.
+# Maximum ops of a kernel; more of them would spill registers without benefit.
 MAX_KERNEL_OPS = 64
 
 
 class Candidates:
-    """The ops of a block that may belong in kernels; it shrinks as kernels are formed.
+    """The ops of a block that may belong in kernels; forming a kernel removes its ops.
 
-    `constant` are the weight expressions, `position` is the index of each op in the block, `fused_concats` are
-    concatenations whose operands kernels write directly into the result.
+    `constant` are the weight expressions. `position` is the index of each op in the block. `fused_concats` are the
+    concatenations into whose results kernels write directly.
     """
 
     def __init__(self, block: Block, target: Target) -> None:
@@ -30,32 +30,32 @@ class Candidates:
         self.fused_concats = {op for op in block.ops if isinstance(op, ConcatOp) and self._concatenates_kernel_results(op)}
 
     def __contains__(self, op: object) -> bool:
-        """Return whether an op of the host program belongs in a kernel: it is no view and no weight expression."""
+        """Return whether an op belongs in a kernel: views and weight expressions do not."""
         if not isinstance(op, DlOp) or op.parent is not self.block or op in self.fused_concats:
             return False
-        return not self.is_view(op) and not self.constant.holds(op)
+        return not self.is_view(op) and not self.constant.contains_results_of(op)
 
     def is_view(self, op: Operation) -> bool:
         """Return whether an op's result is a view of a buffer, which costs nothing."""
         return is_view(op, self.alignment)
 
     def position_of(self, op: Operation) -> int:
-        """Return the position of an op in the block; other ops are after all of them."""
+        """Return the position of an op in the block; ops outside of the block are after all others."""
         return self.position.get(op, len(self.position))
 
-    def reads_through(self, op: Operation, index: int) -> bool:
-        """Return whether operand `index` of a kernel's op is a movement that the kernel fuses."""
+    def fuses_operand(self, op: Operation, index: int) -> bool:
+        """Return whether a kernel that contains `op` also contains the movement that computes this operand."""
         value = op.operands[index]
         if not isinstance(value.owner, Movement) or self.is_view(value.owner):
             return False
         return value not in self.constant and can_absorb_movement(op, index, value.owner)
 
     def _concatenates_kernel_results(self, op: ConcatOp) -> bool:
-        """Return whether all operands come from kernels of their own, which can write directly into the concatenated result."""
+        """Return whether separate kernels compute all operands of a concatenation and can write directly into its result."""
         return is_contiguous_concat(op, self.alignment) and all(map(self._follows_fusion_root, op.values))
 
     def _follows_fusion_root(self, value: SSAValue) -> bool:
-        """Return whether `value` is computed elementwise from a contraction or similar op."""
+        """Return whether `value` is computed elementwise from a contraction, window or similar op."""
         pending, visited = [value], {value}
         while pending and len(visited) < MAX_KERNEL_OPS:
             op = pending.pop().owner

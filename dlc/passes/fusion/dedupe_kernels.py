@@ -16,32 +16,32 @@ class DedupeKernelsPass(ModulePass):
 
         dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu_1(…)   →   dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu(…)
 
-    Origins are compared as indices into the dispatch's list, so that each dispatch keeps its own.
+    Locations are compared as indices into a dispatch's list of origins, so that each dispatch has its own origins.
     """
 
     name = "dedupe-kernels"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        first: dict[Hashable, KernelOp] = {}
-        shared: dict[str, KernelOp] = {}
+        kernel_by_structure: dict[Hashable, KernelOp] = {}
+        merged: dict[str, KernelOp] = {}
         for kernel in [k for k in op.ops if isinstance(k, KernelOp)]:
-            shared[kernel.symbol] = first.setdefault(structure_of(kernel), kernel)
-            if shared[kernel.symbol] is not kernel:
+            merged[kernel.symbol] = kernel_by_structure.setdefault(structure_of(kernel), kernel)
+            if merged[kernel.symbol] is not kernel:
                 kernel.detach()
                 kernel.erase()
-        _number(first.values())
+        _renumber(kernel_by_structure.values())
         for dispatch in walk_ops(op, DispatchOp):
-            if dispatch.symbol in shared:
-                dispatch.callee = SymbolRefAttr(shared[dispatch.symbol].symbol)
+            if dispatch.symbol in merged:
+                dispatch.callee = SymbolRefAttr(merged[dispatch.symbol].symbol)
 
 
 def stem_of(name: str) -> str:
-    """Return the name of a kernel without its number."""
+    """Return the name of a kernel without its numeric suffix."""
     return re.sub(r"_\d+$", "", name)
 
 
-def _number(kernels: Iterable[KernelOp]) -> None:
-    """Number the remaining kernels of one name: `conv_add`, `conv_add_1`, …"""
+def _renumber(kernels: Iterable[KernelOp]) -> None:
+    """Number the kernels of each name: `conv_add`, `conv_add_1`, …"""
     counts: dict[str, int] = {}
     for kernel in kernels:
         stem = stem_of(kernel.symbol)
@@ -50,21 +50,21 @@ def _number(kernels: Iterable[KernelOp]) -> None:
 
 
 def structure_of(kernel: KernelOp, ignored: Collection[Operation] = ()) -> Hashable:
-    """Return a key that is equal if and only if kernels are, except for names and the properties of `ignored` ops."""
-    numbers: dict[SSAValue, int] = {}
+    """Return a key that only equal kernels share, ignoring names and the properties of `ignored` ops."""
+    value_numbers: dict[SSAValue, int] = {}
     for argument in kernel.body.block.args:
-        numbers[argument] = len(numbers)
+        value_numbers[argument] = len(value_numbers)
     ops: list[Hashable] = []
     for op in kernel.body.block.ops:
         ops.append(
             (
                 op.name,
-                tuple(numbers[v] for v in op.operands),
+                tuple(value_numbers[v] for v in op.operands),
                 () if op in ignored else tuple(sorted(op.properties.items(), key=lambda item: item[0])),
                 tuple(op.result_types),
                 op.location,
             )
         )
         for result in op.results:
-            numbers[result] = len(numbers)
+            value_numbers[result] = len(value_numbers)
     return (kernel.function_type, kernel.representative, kernel.zeros, tuple(output_aliases(kernel).items()), tuple(ops))

@@ -1,4 +1,4 @@
-"""Rewrite the operands of dispatches: look through the kernels that compute them, and replace them."""
+"""Rewrite the operands of dispatches: bypass the kernels that compute them, or insert kernels before them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dlc.passes.dl.rewriting import splat
 class DispatchArguments:
     """The arguments of a kernel with a single dispatch, and the module's kernels by name.
 
-    The kernels that compute the operands may have other dispatches.
+    Kernels that compute the operands may have several dispatches.
     """
 
     def __init__(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp) -> None:
@@ -31,19 +31,22 @@ class DispatchArguments:
         return self.dispatch.arguments[argument.index]
 
     def strip_transpose(self, argument: BlockArgument) -> tuple[SSAValue, tuple[int, ...]]:
-        """Return the value that a kernel transposes into the operand, and the permutation; the operand itself if none does."""
+        """Return the value of which the operand is a transpose, and the permutation.
+
+        If no kernel transposes it, this is the operand itself, with the identity.
+        """
         value = self.operand_of(argument)
         producer = value.owner
         if isinstance(producer, DispatchOp):
-            transpose, *rest = self.kernels[producer.symbol].body.block.ops
-            if isinstance(transpose, TransposeOp) and len(rest) == 1:
+            transpose, *following_ops = self.kernels[producer.symbol].body.block.ops
+            if isinstance(transpose, TransposeOp) and len(following_ops) == 1:
                 return producer.arguments[0], transpose.axes
         return value, tuple(range(rank_of(value)))
 
     def strip_scale(self, argument: BlockArgument) -> tuple[SSAValue, float]:
-        """Return the value that a kernel scales by a constant into the operand, and the constant; (operand, 1) if none does.
+        """Return the value that a kernel scales by a constant to compute the operand, and the constant.
 
-        The operand must have no other reader.
+        If no kernel does, or the operand has another reader, this is the operand itself, with 1.
         """
         value = self.operand_of(argument)
         producer = value.owner
@@ -57,24 +60,27 @@ class DispatchArguments:
         return value, 1.0
 
     def replace(self, argument: BlockArgument, value: SSAValue, read: Callable[[SSAValue], SSAValue]) -> SSAValue:
-        """Pass `value` for an argument; the kernel reads the result of `read` on the new argument, which is returned."""
-        k, unused, block = argument.index, self.operand_of(argument).owner, self.kernel.body.block
+        """Pass `value` as an argument; return the value that the kernel reads instead of the old argument.
+
+        `read` builds it from the new argument.
+        """
+        k, old_producer, block = argument.index, self.operand_of(argument).owner, self.kernel.body.block
         self.dispatch.operands[k] = value
-        if isinstance(unused, DispatchOp) and not any(r.first_use for r in unused.results):
-            name = unused.symbol
-            _erase(unused)
+        if isinstance(old_producer, DispatchOp) and not any(r.first_use for r in old_producer.results):
+            name = old_producer.symbol
+            _erase(old_producer)
             if not any(isinstance(op, DispatchOp) and op.symbol == name for op in self.module.walk()):
                 _erase(self.kernels.pop(name))
-        inner = block.insert_arg(value.type, k)
-        inner.name_hint = argument.name_hint
-        result = read(inner)
+        new_argument = block.insert_arg(value.type, k)
+        new_argument.name_hint = argument.name_hint
+        result = read(new_argument)
         argument.replace_all_uses_with(result)
         block.erase_arg(argument)
         self.kernel.function_type = FunctionType.from_lists(block.arg_types, self.kernel.function_type.outputs.data)
         return result
 
     def insert_kernel(self, stem: str, source: SSAValue, body: Callable[[Build, SSAValue], SSAValue]) -> SSAValue:
-        """Insert a kernel with the given body, and its dispatch on `source` before this one; return the result."""
+        """Insert a kernel with this body, and its dispatch on `source` before this dispatch; return the result."""
         symbols = {k.symbol for k in self.module.ops if isinstance(k, KernelOp)}
         name = next(n for n in (f"{stem}_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
         kernel = empty_kernel(name, [source.type], [])

@@ -1,4 +1,4 @@
-"""Find blocks of zeros that masks leave in attention and its derivative."""
+"""Find operands of contractions in which masks leave blocks of zeros: in attention and its derivative."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlc.passes.dl.rewriting import program_blocks, splat, users
 
 # Facts about masked elements.
 _LOWEST, _ZERO = "lowest", "zero"
-# A score this low has no softmax weight next to any other.
+# Maximum score of a masked element: its softmax weight is 0 next to any other score.
 _MAX_MASKED_SCORE = -1e4
 
 
@@ -33,10 +33,9 @@ class FindZerosPass(ModulePass):
       →
         dl.kernel @scores(…) attributes {zeros = [2]};  dl.kernel @values(…) attributes {zeros = [0]};  …
 
-    Masked positions have zero weight. Products with these weights, and the gradients that the backward pass computes
-    from them, are zero as well. Masks mostly cover blocks (future positions, padding), so that it pays to check at
-    run time which terms of a sum are zeros and which results are masked or irrelevant. A kernel that gets operands both
-    with and without such facts is duplicated.
+    Masked positions have zero weight. Products with these weights, and their gradients, are zero as well. Masks mostly
+    cover blocks (future positions, padding), so kernels check at run time which blocks are all zeros, and skip these
+    terms and results. A kernel whose dispatches have different facts is duplicated.
     """
 
     name = "find-zeros"
@@ -53,7 +52,7 @@ class FindZerosPass(ModulePass):
 
 
 class _Marker:
-    """Mark kernels, given the facts about their arguments."""
+    """Mark kernels by the facts about their arguments."""
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
@@ -63,7 +62,7 @@ class _Marker:
         self.marked: set[str] = set()
 
     def mark_dispatch(self, dispatch: DispatchOp, known_facts: dict[SSAValue, str]) -> None:
-        """Propagate facts to a dispatch's results; specialize its kernel if other dispatches have different facts."""
+        """Mark the kernel of a dispatch and propagate facts to the results; other facts need a copy of the kernel."""
         symbol, facts = dispatch.symbol, tuple([known_facts.get(v) for v in dispatch.arguments])
         if (symbol, facts) not in self.specializations:
             kernel = self.kernels[symbol] if symbol not in self.marked else self.copy(symbol)
@@ -75,6 +74,7 @@ class _Marker:
         known_facts |= {value: fact for value, fact in zip(dispatch.outputs, results, strict=True) if fact is not None}
 
     def copy(self, symbol: str) -> KernelOp:
+        """Insert a copy of a kernel, without marks, and return it."""
         copy, original = self.kernels[symbol].clone(), self.kernels[symbol]
         copy.attributes.pop(ZEROS, None)
         name = next(n for n in (f"{symbol}_{k}" for k in count(1)) if n not in self.kernels)
@@ -85,7 +85,7 @@ class _Marker:
 
 
 def _mark_kernel(kernel: KernelOp, facts: Sequence[str | None]) -> list[str | None]:
-    """Mark the arguments whose zeros may be skipped; return the facts about the kernel's results."""
+    """Mark the arguments whose zeros allow skipping; return the facts about the kernel's results."""
     arguments = kernel.body.block.args
     known_facts: dict[SSAValue, str] = {a: fact for a, fact in zip(arguments, facts, strict=True) if fact is not None}
     for op in kernel.body.block.ops:
@@ -99,7 +99,7 @@ def _mark_kernel(kernel: KernelOp, facts: Sequence[str | None]) -> list[str | No
 
 
 def _zeros_allow_skipping(value: BlockArgument, user: Operation, known_facts: Mapping[SSAValue, str]) -> bool:
-    """Return whether zeros of a kernel's argument let an op be skipped: terms of sums, products, or masked scores."""
+    """Return whether zeros of an argument allow parts of an op to be skipped: a sum, a product, or masked scores."""
     match user:
         case SelectOp():
             return user.operands[0] is value and user.results[0] in known_facts
@@ -112,7 +112,7 @@ def _zeros_allow_skipping(value: BlockArgument, user: Operation, known_facts: Ma
 def _propagate(op: DlOp, known_facts: dict[SSAValue, str]) -> None:
     """Record the fact about an op's result.
 
-    select(mask, x, -∞) and lower are lowest;  exp(lowest) = softmax(lowest) = 0;  0·x = 0/x = f(0) = 0
+    select(mask, x, -∞) is lowest;  exp(lowest) = softmax(lowest) = 0;  0·x = 0/x = f(0) = 0
     """
     facts = [known_facts.get(v) for v in op.operands]
     if not any(facts) and not isinstance(op, SelectOp):

@@ -1,4 +1,4 @@
-"""Form kernels: ops that share one pass over memory move out of the host program."""
+"""Form kernels: move ops that can share one pass over memory from the host program into kernels."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ class FormKernelsPass(ReportingPass, TargetPass):
 
     A contraction, window, reduction or gather is fused with the elementwise ops that follow it, then a transpose, then
     a pad with a constant; other readers of the padded value read a slice of it. Elementwise ops and row reductions of
-    one shape also form kernels, with up to three results. A kernel with integer results leaves the conversion to float
-    to its readers. Slices, broadcasts and transposes are fused into their readers if that costs nothing. The host
-    program keeps reshapes, contiguous slices of a buffer that are aligned to the target's alignment, concatenations of
-    such slices that kernels write, and weight expressions; scalar constants are copied into the kernels that read them.
+    one shape also form kernels, with up to three results. Conversions of integer results to float are fused into their
+    readers, and so are slices, broadcasts and transposes if that costs nothing. Reshapes, aligned contiguous slices of a
+    buffer, concatenations of such slices, and weight expressions stay in the host program; scalar constants are copied
+    into the kernels that read them.
 
-    Attention products, softmax(q·kᵀ)·v, are one kernel. If the cache does not hold whole rows, an online softmax must
-    apply, which `exact` forbids.
+    Attention, softmax(q·kᵀ)·v, is one kernel. If a cache does not hold whole rows, this needs an online softmax, which
+    `exact` forbids.
 
-    Symbolic sizes get names local to the kernel, so that equal kernels are equal; a dispatch maps them to the
-    program's.
+    Symbolic sizes have kernel-local names, so that kernels can be compared; a dispatch maps them to the program's sizes.
 
-    Requires composites to be decomposed, except for row composites. Leaves only `dl.dispatch`, `dl.reshape`,
-    `dl.view_as_i32`, such `dl.slice`, such `dl.concat`, `dl.weight`, weight expressions, loops and branches in functions.
-    Kernels in loops, of two contractions or of movements alone have one dispatch each, until `dedupe-kernels`; others
-    are shared by equal groups that read the same kinds of values.
+    Requires composites to be decomposed, except for row composites. Afterwards functions contain only `dl.dispatch`,
+    `dl.reshape`, `dl.view_as_i32`, the slices and concatenations above, `dl.weight`, weight expressions, loops and
+    branches. Equal groups that read the same kinds of values share a kernel. Exceptions are kernels in loops, and kernels
+    of two contractions or of movements only: they have one dispatch each, until `dedupe-kernels`.
     """
 
     name = "form-kernels"
@@ -60,11 +59,11 @@ class FormKernelsPass(ReportingPass, TargetPass):
 
 @dataclass(frozen=True)
 class FormedKernel:
-    """A formed kernel: its name and origin, the op or kernel before which its group ended (if any), and the reason."""
+    """The report on a kernel: its name and location, the next op or kernel, which was not fused, and the reason."""
 
     kernel: str
     location: Attribute
-    before: tuple[str, Attribute] | None
+    next_op: tuple[str, Attribute] | None
     reason: str
 
 
@@ -73,12 +72,12 @@ def _display_name(op: Operation) -> str:
 
 
 def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[FormedKernel]:
-    """Form the kernels of a program; report why each is no larger."""
+    """Form the kernels of a program; report for each why it has no more ops."""
     names: dict[str, int] = {}
-    shared: dict[Hashable, str] = {}
+    kernel_by_sharing_key: dict[Hashable, str] = {}
     formed: list[FormedKernel] = []
     for block in list(program_blocks(module)):
-        _KernelFormer(module, block, target, exact, names, shared, formed).run()
+        _KernelFormer(module, block, target, exact, names, kernel_by_sharing_key, formed).run()
     return formed
 
 
@@ -92,7 +91,7 @@ class _KernelFormer:
         target: Target,
         exact: bool,
         names: dict[str, int],
-        shared: dict[Hashable, str],
+        kernel_by_sharing_key: dict[Hashable, str],
         formed: list[FormedKernel],
     ) -> None:
         self.module = module
@@ -101,20 +100,20 @@ class _KernelFormer:
         self.grouper = FusionGrouper(self.candidates, target, exact)
         self.ranges = size_ranges(module)
         self.names = names
-        # Kernels by the key that equal ones share. Kernels in loops are not shared: later passes may specialize them.
-        self.shared = shared
-        self.shares = isinstance(block.parent_op(), func.FuncOp)
+        # Kernel names by sharing key. Kernels in loops are not shared, since later passes may specialize them.
+        self.kernel_by_sharing_key = kernel_by_sharing_key
+        self.allows_sharing = isinstance(block.parent_op(), func.FuncOp)
         self.formed = formed
 
     def run(self) -> None:
-        # Ops that were deferred in the first pass and fused by no group start one in the second.
-        for may_wait in (True, False):
+        # In the second round, ops that were deferred but that no group has fused start groups of their own.
+        for allows_waiting in (True, False):
             for op in list(self.block.ops):
                 if op.parent is None or not isinstance(op, DlOp) or op not in self.candidates:
                     continue
                 if not any(r.first_use for r in op.results):
                     erase_unused([op])
-                elif not (may_wait and self.grouper.should_wait(op)):
+                elif not (allows_waiting and self.grouper.should_wait(op)):
                     self.form(self.grouper.grow(op))
 
     def form(self, members: Sequence[DlOp]) -> None:
@@ -122,21 +121,21 @@ class _KernelFormer:
         last, pad = members[-1], None
         results = results_of(members)
         if isinstance(last, PadOp) and len(members) > 1:
-            # Other ops may read the value before the pad.
+            # Other ops may read the value that the pad extends.
             last, pad, results = members[-2], last, [last.result]
         outline = Outline(members, self.candidates, self.ranges)
-        sharing_key = outline.sharing_key(results) if self.shares else None
-        name = self.shared.get(sharing_key) if sharing_key is not None else None
+        sharing_key = outline.sharing_key(results) if self.allows_sharing else None
+        name = self.kernel_by_sharing_key.get(sharing_key) if sharing_key is not None else None
         if name is None:
             name = self.unique_name(members)
             self.module.body.block.add_op(outline.kernel(name, results))
             if sharing_key is not None:
-                self.shared[sharing_key] = name
+                self.kernel_by_sharing_key[sharing_key] = name
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
         end = self.grouper.end
-        before = (_display_name(end.op), end.op.location) if end.op is not None else None
-        self.formed.append(FormedKernel(name, dispatch.location, before, end.reason))
+        next_op = (_display_name(end.op), end.op.location) if end.op is not None else None
+        self.formed.append(FormedKernel(name, dispatch.location, next_op, end.reason))
         self.block.insert_op_after(dispatch, last)
         self.candidates.position[dispatch] = self.candidates.position[last]
         for old, new in zip(results, dispatch.outputs, strict=True):
@@ -151,18 +150,18 @@ class _KernelFormer:
         erase_unused(sources)
 
     def slice_padding(self, pad: PadOp, members: set[Operation], dispatch: DispatchOp) -> None:
-        """Let other readers of the padded value read a slice of the kernel's result."""
+        """Replace the padded value in other readers by a slice of the kernel's result."""
         if all(use.operation in members for use in pad.x.uses):
             return
-        low, shape = ints(pad.low), shape_of(pad.x)
-        limits: list[Size] = [a + s for a, s in zip(low, shape, strict=True)]
-        slice_ = SliceOp.make(dispatch.outputs[0], starts=low, limits=limits, strides=(1,) * len(low))
+        starts, shape = ints(pad.low), shape_of(pad.x)
+        limits: list[Size] = [a + s for a, s in zip(starts, shape, strict=True)]
+        slice_ = SliceOp.make(dispatch.outputs[0], starts=starts, limits=limits, strides=(1,) * len(starts))
         self.block.insert_op_after(slice_, dispatch)
         self.candidates.position[slice_] = self.candidates.position[dispatch]
         pad.x.replace_uses_with_if(slice_.result, lambda use: use.operation not in members)
 
     def unique_name(self, members: Sequence[DlOp]) -> str:
-        """Return a unique kernel name made from its ops."""
+        """Return a unique kernel name, composed of the names of its ops."""
         op_names = [op.name.removeprefix("dl.") for op in members]
         op_names = [w for k, w in enumerate(op_names) if k == 0 or w != op_names[k - 1]]
         if len(op_names) > _MAX_NAMED_OPS:

@@ -1,8 +1,8 @@
-"""Decide which ops are fused into a kernel.
+"""Choose the ops that are fused into a kernel.
 
-A group grows from a root, in program order, by the users of its values, and stops at the first user that cannot
-join. So the kernel can run at the position of its last op: all operands are available there and all readers come
-later. No cycle can arise.
+A group starts at a root op. In program order, users of its values join, until the first one that cannot. So the
+kernel can run at the position of its last op: all operands are available there, and all readers are later. No cycle
+can arise.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from dlc.passes.fusion.iteration_spaces import (
 from dlc.passes.fusion.producers import producers
 from dlc.target import Target
 
-# The cache must hold at least this many rows of scores (a register tile).
+# Minimum rows of scores that a cache must hold: a register tile.
 MIN_CACHED_ROWS = 8
 
 
 class FusionGrouper:
-    """Choose groups of candidates; `end` is where the last group ended, and why."""
+    """Choose groups of candidates; `end` records where the last group ended, and why."""
 
     def __init__(self, candidates: Candidates, target: Target, exact: bool) -> None:
         self.candidates = candidates
-        # Whether sums must be computed exactly as the ops define them.
+        # Forbid transformations that change the order of additions.
         self.exact = exact
         self.max_row_elements = target.costs.max_row_elements
         self.target = target
         self.end = GroupEnd(None, "")
 
     def should_wait(self, root: DlOp) -> bool:
-        """Return whether `root` should not start a group yet: its users will fuse it, or a heavier root may."""
+        """Return whether `root` should not start a group yet, because its users or another root may fuse it."""
         if isinstance(root, Movement):
             return all(can_absorb_movement(use.operation, use.index, root) for r in root.results for use in r.uses)
         if not isinstance(root, Elementwise):
             return False
-        last, reader = root, self._single_consumer(root)
+        previous, reader = root, self._single_consumer(root)
         for _ in range(MAX_KERNEL_OPS):
             if not isinstance(reader, Elementwise) or shape_of(reader.results[0]) != shape_of(root.results[0]):
                 return fuses_producers(reader, self.max_row_elements)
-            if any(self._follows_pending_root(v, last) for v in reader.operands):
+            if any(self._follows_pending_root(v, previous) for v in reader.operands):
                 return True
-            last, reader = reader, self._single_consumer(reader)
+            previous, reader = reader, self._single_consumer(reader)
         return False
 
     def _single_consumer(self, op: Elementwise) -> Operation | None:
         """Return the only reader of an elementwise op's result, or the op where all paths from it join; else None.
 
-        The ops on these paths must be elementwise, of the same shape.
+        All ops on these paths must be elementwise and have the same shape.
         """
         shape = shape_of(op.results[0])
         pending = {reader: self.candidates.position_of(reader) for reader in users(op.results[0])}
@@ -82,15 +82,15 @@ class FusionGrouper:
         return None
 
     def _follows_pending_root(self, value: SSAValue, excluded: Operation) -> bool:
-        """Return whether `value` is computed elementwise from a contraction or similar op that has no kernel yet."""
+        """Return whether `value` is computed elementwise from a contraction or similar op that is not in a kernel yet."""
         op = value.owner
         while isinstance(op, DlOp) and op is not excluded and op in self.candidates and single_user(value) is not None:
             if is_fusion_root(op, self.max_row_elements):
                 return True
-            chain = [v for v in op.operands if isinstance(op, Elementwise) and shape_of(v) == shape_of(value)]
-            if not chain:
+            same_shape_operands = [v for v in op.operands if isinstance(op, Elementwise) and shape_of(v) == shape_of(value)]
+            if not same_shape_operands:
                 return False
-            value = chain[0]
+            value = same_shape_operands[0]
             op = value.owner
         return False
 
@@ -101,11 +101,11 @@ class FusionGrouper:
             space = space_of(root, self.max_row_elements)
             group = self._grow_in_space(root, space)
             if not space.rows and not isinstance(root, LibraryKernel):
-                group += self._with_epilogue(root, group)
+                group += self._add_epilogue(root, group)
         return sorted(group, key=lambda op: self.candidates.position[op])
 
     def _attention_group(self, root: DlOp) -> list[DlOp]:
-        """Return the ops of softmax(q·kᵀ)·v: the contraction to scores, the softmax of their rows, and the contraction with v.
+        """Return the ops of softmax(q·kᵀ)·v: both contractions, and the softmax of rows of scores between them.
 
         Empty for other ops, or if separate kernels are better.
         """
@@ -124,12 +124,12 @@ class FusionGrouper:
         ):
             return []
         group = [*weights, *self._grow_in_space(second, space_of(second, self.max_row_elements))]
-        return [*group, *self._with_epilogue(second, group)]
+        return [*group, *self._add_epilogue(second, group)]
 
     def _rows_fit_cache(self, shape: Sequence[Size]) -> bool:
-        """Return whether a cache holds the scores of a register tile of rows, and there are enough rows for parallel tasks.
+        """Return whether a cache holds the rows of scores of a register tile, and there are enough rows for parallel tasks.
 
-        For longer rows the cache holds key blocks, if an online softmax applies.
+        For longer rows, the cache holds key blocks if an online softmax applies.
         """
         costs = self.target.costs
         if not costs.row_tiles or len(shape) < 2 or not is_static(shape) or shape[-2] == 1:
@@ -139,23 +139,23 @@ class FusionGrouper:
         return 0 < length <= self.max_row_elements and prod(outer) >= min_rows
 
     def _grow_in_space(self, root: DlOp, space: IterationSpace) -> list[DlOp]:
-        """Return `root` and those of its transitive users that fit its iteration space."""
+        """Return `root` and its direct and indirect users that fit its iteration space."""
         members: dict[DlOp, None] = {root: None}
         if fuses_producers(root, self.max_row_elements):
             producer_groups = (
                 producers(self.candidates, [value], root, (), IterationSpace(shape_of(value))) for value in root.operands
             )
             members = dict.fromkeys([*(op for group in producer_groups for op in group), root])
-        # The group's current results, in order, and those of the longest legal group so far.
+        # The results of the current group, in order, and those of the largest legal group so far.
         stored = dict.fromkeys(results_of(members))
         best_size, best_results = len(members), list(stored)
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
-        # Operands that only members read. Their producers join once all other readers of the producers are members.
+        # Operands that only members read; their producers can join once members are their only readers.
         deferred: list[SSAValue] = []
         refusal: GroupEnd | None = None
         self._enqueue(root, queue, queued)
-        while queue and not space.closed and len(members) < MAX_KERNEL_OPS:
+        while queue and not space.is_closed and len(members) < MAX_KERNEL_OPS:
             user = heapq.heappop(queue)[-1]
             if user in members:
                 continue
@@ -172,24 +172,24 @@ class FusionGrouper:
                             stored[value] = None
                         else:
                             stored.pop(value, None)
-            read = (*deferred, *(v for op in joining for v in op.operands))
-            deferred = [v for v in read if v.owner not in members and all(use.operation in members for use in v.uses)]
-            if not space.holds([shape_of(r) for r in stored]):
+            operands = (*deferred, *(v for op in joining for v in op.operands))
+            deferred = [v for v in operands if v.owner not in members and all(use.operation in members for use in v.uses)]
+            if not space.allows_results([shape_of(r) for r in stored]):
                 continue
-            if not self._only_widens_integers(best_results, list(stored), list(members)[best_size:], members, space):
+            if not self._only_converts_to_float(best_results, list(stored), list(members)[best_size:], members, space):
                 best_size, best_results = len(members), list(stored)
-        self.end = self._end(list(members), best_size, space, refusal, queue)
+        self.end = self._reason_for_end(list(members), best_size, space, refusal, queue)
         return list(members)[:best_size]
 
-    def _with_epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
-        """Return the transpose and pad through which the group's only result is stored, and record why the group ends there."""
+    def _add_epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
+        """Return the transpose and pad that store the group's only result, and record them as the end of the group."""
         epilogue = self._epilogue(root, group)
         if epilogue:
             reader = min(users(epilogue[-1].results[0]), key=self.candidates.position_of, default=None)
             self.end = GroupEnd(reader, "the result is stored in the layout that its readers use")
         return epilogue
 
-    def _end(
+    def _reason_for_end(
         self,
         members: Sequence[DlOp],
         num_members: int,
@@ -197,7 +197,7 @@ class FusionGrouper:
         refusal: GroupEnd | None,
         queue: Sequence[tuple[int, int, Operation]],
     ) -> GroupEnd:
-        """Return why a group ends after its first `num_members` members."""
+        """Return where and why a group ends after its first `num_members` members."""
         if num_members < len(members):
             if space.max_results > 1:
                 return GroupEnd(
@@ -209,27 +209,28 @@ class FusionGrouper:
         next_op = queue[0][-1] if queue else None
         if refusal is not None:
             return refusal
-        if space.closed and next_op is not None:
+        if space.is_closed and next_op is not None:
             return GroupEnd(next_op, f"a kernel of {members[0].name} fuses no other ops")
         if next_op is not None:
             return GroupEnd(next_op, f"a kernel has at most {MAX_KERNEL_OPS} ops")
         return GroupEnd(None, "no other op reads the result")
 
-    def _only_widens_integers(
+    def _only_converts_to_float(
         self,
-        before: Sequence[SSAValue],
-        after: Sequence[SSAValue],
-        added: Sequence[DlOp],
+        old_results: Sequence[SSAValue],
+        new_results: Sequence[SSAValue],
+        added_ops: Sequence[DlOp],
         members: Container[object],
         space: IterationSpace,
     ) -> bool:
-        """Return whether the added ops only convert the group's integers to wider floats, which readers can do themselves."""
-        if not all(is_integer(element_type_of(v)) for v in before) or _widest(after) <= _widest(before):
+        """Return whether added ops only convert the group's integers to wider floats, which readers can do themselves."""
+        if not all(is_integer(element_type_of(v)) for v in old_results) or _widest(new_results) <= _widest(old_results):
             return False
-        read = (v for op in added for v in op.operands if v.owner not in members and v not in self.candidates.constant)
-        return is_float(element_type_of(after[-1])) and not any(shape_of(v) == space.shape for v in read)
+        inputs = (v for op in added_ops for v in op.operands if v.owner not in members and v not in self.candidates.constant)
+        return is_float(element_type_of(new_results[-1])) and not any(shape_of(v) == space.shape for v in inputs)
 
     def _enqueue(self, op: Operation, queue: list[tuple[int, int, Operation]], queued: set[Operation]) -> None:
+        """Queue the users of an op's results, by their position."""
         for result in op.results:
             for user in users(result) - queued:
                 queued.add(user)
@@ -238,7 +239,7 @@ class FusionGrouper:
     def _joining_ops(
         self, user: Operation, members: Container[Operation | Block], space: IterationSpace, deferred: Iterable[SSAValue]
     ) -> list[DlOp] | None:
-        """Return `user`, preceded by producers that join with it (also of `deferred` operands); None if it cannot join."""
+        """Return `user`, preceded by producers (also of `deferred` operands) that join with it; None if it cannot join."""
         if not isinstance(user, DlOp) or user not in self.candidates:
             return None
         rows = row_axes(user, self.max_row_elements)
@@ -253,7 +254,7 @@ class FusionGrouper:
         return joining if space.accepts_long_code or not any(map(has_long_code, joining)) else None
 
     def _epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
-        """Return a transpose and a pad of the group's only result."""
+        """Return the transpose and the pad that only move a group's single result; empty if there are none."""
         results = results_of(group)
         if len(results) != 1:
             return []
@@ -272,20 +273,20 @@ class FusionGrouper:
 
 
 def single_user(value: SSAValue) -> Operation | None:
-    """Return the op that reads `value` if there is exactly one."""
+    """Return the only op that reads `value`, or None."""
     readers = users(value)
     return next(iter(readers)) if len(readers) == 1 else None
 
 
 def results_of(members: Iterable[DlOp]) -> list[SSAValue]:
-    """Return the values of a group that other ops read, in the group's order; a library kernel stores all of its results."""
-    inside = dict.fromkeys(members)
-    return [r for op in inside for r in op.results if is_stored(r, inside)]
+    """Return the values of a group that other ops read, in order, and all results of library kernels."""
+    group = dict.fromkeys(members)
+    return [r for op in group for r in op.results if is_stored(r, group)]
 
 
-def is_stored(value: SSAValue, inside: Container[Operation]) -> bool:
-    """Return whether ops outside of a group read one of its values."""
-    return isinstance(value.owner, LibraryKernel) or any(use.operation not in inside for use in value.uses)
+def is_stored(value: SSAValue, group: Container[Operation]) -> bool:
+    """Return whether a value of a group is a result: an op outside reads it, or a library kernel computes it."""
+    return isinstance(value.owner, LibraryKernel) or any(use.operation not in group for use in value.uses)
 
 
 def _widest(values: Iterable[SSAValue]) -> int:
@@ -294,7 +295,7 @@ def _widest(values: Iterable[SSAValue]) -> int:
 
 
 def is_constant_pad(pad: PadOp, value: SSAValue) -> bool:
-    """Return whether a pad surrounds `value` with a constant."""
+    """Return whether a pad extends `value` by a constant."""
     is_constant = pad.mode == "constant" and splat(pad.value) is not None
     return pad.x is value and is_constant and min(*ints(pad.low), *ints(pad.high)) >= 0
 

@@ -1,4 +1,4 @@
-"""Reasons why a kernel is not larger."""
+"""Reasons why a kernel does not contain more ops."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.candidates import Candidates
 from dlc.passes.fusion.iteration_spaces import IterationSpace, has_long_code, row_axes
 
-# The reason of a group whose result is a result of the program.
+# The reason if the group's result is a result of the program.
 RETURNED = "the program returns it"
 
 
 @dataclass(frozen=True)
 class GroupEnd:
-    """The end of a group: the next op, which was not fused (None: no reader), and the reason."""
+    """The end of a group: the next op, which was not fused (None if there is no reader), and the reason."""
 
     op: Operation | None
     reason: str
@@ -43,20 +43,22 @@ def refusal_reason(candidates: Candidates, user: Operation, space: IterationSpac
         return "it is a concatenation; kernels write its operands directly into the result"
     if user not in candidates:
         if not candidates.is_view(user):
-            return "it already has a kernel, or is a weight expression"
+            return "it is already in a kernel, or is a weight expression"
         reader = min(users(user.results[0]), key=candidates.position_of, default=None)
         view = "it is a view of a buffer and costs nothing"
         return view if reader is None else f"{view}; {reader.name} after it: {refusal_reason(candidates, reader, space)}"
     if isinstance(user, Contraction | Window):
-        return "it reads each element many times: its operands are stored in memory, and it begins a kernel"
+        return "it reads each element several times, so its operands must be in memory: it starts a kernel"
     if isinstance(user, Elementwise):
         if not space.accepts_long_code and has_long_code(user):
-            return "its code is long, and a dynamic shape needs many tile sizes, each with a copy of it"
+            return "its code is long, and would be duplicated for each tile size of the dynamic shape"
         shapes = f"its shape is {_shape(shape_of(user.results[0]))}, this kernel's is {_shape(space.shape)}"
         return f"{shapes}; fusion needs equal shapes"
     if row_axes(user, candidates.max_row_elements):
         return (
-            "it reduces other axes than this kernel" if space.accepts_row_ops else "it reduces rows, which this kernel does not"
+            "it reduces other axes than this kernel does"
+            if space.accepts_row_ops
+            else "it reduces rows, which this kernel does not"
         )
     if isinstance(user, Movement):
         return "it is a movement: its readers fuse it"

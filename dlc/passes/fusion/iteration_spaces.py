@@ -1,4 +1,4 @@
-"""Iteration spaces of kernels, and which ops can be fused into their readers at no cost."""
+"""Iteration spaces of kernels, and ops that can be fused into their readers at no cost."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from dlc.dims import Size, is_static
 from dlc.ir import Operation
 from dlc.passes.dl.simplification.decompose_composites import are_rows, is_row_kernel
 
-# Maximum results of a kernel of elementwise or row ops, per shape (full, or one element per row). Other kernels have one.
+# Maximum results, of each legal shape, of a kernel of elementwise or row ops. Other kernels have one result.
 MAX_KERNEL_RESULTS = 3
 
 
 @dataclass
 class IterationSpace:
-    """The iteration space of a group: the shape of its values, and the axes of the rows that it reduces, if any."""
+    """The iteration space of a group: the shape of its values, and the axes along which rows are reduced, if any."""
 
     shape: tuple[Size, ...]
     rows: tuple[int, ...] = ()
-    # Whether row reductions may join, whether no op may join, and the maximum number of results.
+    # Row reductions may join; no op may join (closed); maximum results per shape.
     accepts_row_ops: bool = False
-    closed: bool = False
+    is_closed: bool = False
     max_results: int = 1
-    # Whether ops with long code may join: dynamic shapes need a copy of the code per tile size.
+    # Ops with long code may join. With dynamic shapes their code would be duplicated for each tile size.
     accepts_long_code: bool = True
 
     @property
     def shapes(self) -> tuple[tuple[Size, ...], ...]:
-        """The shapes of the group's values: the whole space, or one element per row."""
+        """The legal shapes of values in the group: the whole space, or one element per row."""
         return (self.shape, tuple(1 if a in self.rows else s for a, s in enumerate(self.shape)))
 
-    def holds(self, results: Sequence[tuple[Size, ...]]) -> bool:
+    def allows_results(self, results: Sequence[tuple[Size, ...]]) -> bool:
         """Return whether a kernel over this space may have results of these shapes."""
         if self.max_results == 1:
             return len(results) == 1
@@ -64,25 +64,25 @@ def row_axes(op: Operation, max_row_elements: int) -> tuple[int, ...]:
 
 
 def space_of(root: DlOp, max_row_elements: int) -> IterationSpace:
-    """Return the iteration space of a group that starts with `root`."""
+    """Return the iteration space of a group with this root."""
     if isinstance(root, Elementwise):
         return IterationSpace(shape_of(root.results[0]), accepts_row_ops=True, max_results=MAX_KERNEL_RESULTS)
     if rows := row_axes(root, max_row_elements):
         return IterationSpace(shape_of(root.operands[0]), rows, accepts_row_ops=True, max_results=MAX_KERNEL_RESULTS)
-    followed = isinstance(root, Contraction | StagedComposite | Window | Reduction | GatherLike | Movement)
-    shape, closed = shape_of(root.results[0]), not followed or isinstance(root, ConcatOp | PadOp)
-    return IterationSpace(shape, closed=closed, accepts_long_code=not isinstance(root, Contraction) or is_static(shape))
+    allows_followers = isinstance(root, Contraction | StagedComposite | Window | Reduction | GatherLike | Movement)
+    shape, is_closed = shape_of(root.results[0]), not allows_followers or isinstance(root, ConcatOp | PadOp)
+    return IterationSpace(shape, is_closed=is_closed, accepts_long_code=not isinstance(root, Contraction) or is_static(shape))
 
 
 def has_long_code(op: Operation) -> bool:
-    """Return whether an op is an integer division, remainder or power, which is computed lane by lane."""
+    """Return whether an op is an integer division, remainder or power, which is expanded lane by lane."""
     if isinstance(op, DivOp | PowOp):
         return not is_float(element_type_of(op.results[0]))
     return isinstance(op, FloordivOp | ModOp)
 
 
 def is_fusion_root(op: Operation, max_row_elements: int) -> bool:
-    """Return whether following elementwise ops should be fused into this op's kernel rather than start one."""
+    """Return whether elementwise ops that follow this op should join its kernel instead of starting one."""
     return (
         isinstance(op, Contraction | StagedComposite | Window | Reduction | GatherLike)
         and not row_axes(op, max_row_elements)
@@ -91,10 +91,10 @@ def is_fusion_root(op: Operation, max_row_elements: int) -> bool:
 
 
 def fuses_producers(op: Operation | None, max_row_elements: int) -> bool:
-    """Return whether elementwise producers of an op's operands, of another shape than its result, belong in its kernel.
+    """Return whether elementwise producers of operands join an op's kernel although their shape is not that of its result.
 
-    Scatter reads its updates sequentially, as a whole: a kernel has no buffer of dynamic size for them. A value that is
-    more than one operand of a scatter would be iterated in several orders at once.
+    For a scatter, shapes must be static, since a kernel has no buffers of dynamic size for the updates, and operands
+    must be distinct, since each is iterated in another order.
     """
     if isinstance(op, ScatterLike):
         return all(is_static(shape_of(v)) for v in op.operands) and len(set(op.operands)) == len(op.operands)
@@ -102,7 +102,7 @@ def fuses_producers(op: Operation | None, max_row_elements: int) -> bool:
 
 
 def can_absorb_movement(user: Operation, index: int, movement: Movement) -> bool:
-    """Return whether the kernel of `user` can read operand `index` through `movement` at no cost, instead of from a copy."""
+    """Return whether the kernel of `user` can read operand `index` through `movement` at no cost, without a copy."""
     if isinstance(user, Elementwise | Movement | ConcatOp) or (isinstance(user, PadOp) and user.mode == "constant"):
         return True
     # These ops read whole vectors along the innermost axis.
@@ -116,10 +116,10 @@ def preserves_innermost_axis(movement: Movement) -> bool:
     sizes = shape_of(movement.results[0])
     if sizes and sizes[-1] != 1:
         map_, zeros = movement.source_map(), [0] * len(sizes)
-        # The offset of a slice does not matter.
+        # Offsets of slices do not affect adjacency, so set them to 0.
         starts = [0] * map_.num_symbols
         step = [b - a for a, b in zip(map_.eval(zeros, starts), map_.eval([*zeros[:-1], 1], starts), strict=True)]
         if step != [*(0 for _ in step[1:]), 1]:
             return False
-    before = movement.operands[0].owner
-    return not isinstance(before, Movement) or preserves_innermost_axis(before)
+    producer = movement.operands[0].owner
+    return not isinstance(producer, Movement) or preserves_innermost_axis(producer)

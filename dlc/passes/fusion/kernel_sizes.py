@@ -1,4 +1,4 @@
-"""Kernel-local names for symbolic sizes, so that kernels that differ in nothing else are equal."""
+"""Kernel-local names of symbolic sizes, so that kernels with different names of sizes can be equal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dlc.ir import AffineDimExpr, Attribute
 
 
 class KernelSizes:
-    """The names `s0`, `s1`, … of the sizes in a kernel's types; `outer_sizes` are their values, as sizes of the program.
+    """The names `s0`, `s1`, … of the sizes in a kernel's types; `outer_sizes` are the program's sizes that they stand for.
 
-    A factor that is no symbol, such as `(w - 1) // 2`, gets a name: the host computes it.
+    A factor that is not a symbol, such as `(w - 1) // 2`, also gets a name: the host computes it.
     """
 
     def __init__(self, inputs: Sequence[Attribute], ops: Iterable[DlOp]) -> None:
@@ -45,43 +45,43 @@ class KernelSizes:
         return tuple(s.rename_atoms(self._names) if isinstance(s, Dim) else s for s in sizes)
 
     def kernel_type(self, type_: Attribute) -> Attribute:
-        """Return a tensor type with the kernel's names."""
+        """Return a tensor type in the kernel's names."""
         return type_ if is_static(shape_of(type_)) else tensor_type(self._renamed(shape_of(type_)), element_type_of(type_))
 
     def property(self, value: Attribute) -> Attribute:
-        """Return a property with the kernel's names."""
+        """Return a property in the kernel's names."""
         return attribute(self._renamed(value.sizes)) if isinstance(value, DimsAttr) else value
 
     def outer_type(self, type_: Attribute) -> Attribute:
-        """Return the program's type of a tensor type with the kernel's names."""
+        """Return a tensor type in the program's sizes, given one in the kernel's names."""
         outer_sizes = {symbol(k): size for k, size in enumerate(self.outer_sizes)}
         return tensor_type((substitute(size, outer_sizes) for size in shape_of(type_)), element_type_of(type_))
 
 
 def require_size_independent_types(op: DlOp, origin: DlOp, names: KernelSizes) -> None:
-    """Raise UndecidableError for an op of a kernel whose types are correct only for some sizes.
+    """Raise UndecidableError if the types of a kernel's op are correct only for some sizes.
 
-    Two symbolic sizes may or may not be equal at run time, and one of them may be 1, which would broadcast. A result
-    may have a name for a size that follows from those of its operands, such as `(w - 1) // 2` next to `w`.
+    Two symbolic sizes may or may not be equal at run time, and one of them may be 1, which would broadcast. A result may
+    have a separate name for a size that depends on those of the operands, such as `(w - 1) // 2` and `w`.
     """
     if all(is_static(shape_of(v)) for v in (*op.operands, *op.results)):
         return
-    where = f"{origin.name} at {origin.location}"
+    op_text = f"{origin.name} at {origin.location}"
     try:
         is_equal = [r.type for r in origin.results] == list(map(names.outer_type, op.infer()))
     except ShapeError as error:
-        raise UndecidableError(f"{where}: {error}") from error
+        raise UndecidableError(f"{op_text}: {error}") from error
     if not is_equal:
-        raise UndecidableError(f"{where}: its result's shape does not follow from the kernel's sizes")
+        raise UndecidableError(f"{op_text}: its result's shape does not follow from the kernel's sizes")
     if isinstance(op, Elementwise):
         shape = shape_of(op.results[0])
         for value in op.operands:
             sizes = shape_of(value)
             if any(s not in (1, n) for s, n in zip(sizes, shape[len(shape) - len(sizes) :], strict=True)):
-                raise UndecidableError(f"{where}: shapes {sizes} and {shape} are not equal for all sizes")
+                raise UndecidableError(f"{op_text}: shapes {sizes} and {shape} are not equal for all sizes")
     if isinstance(op, ReshapeOp) and product(shape_of(op.x)) != product(shape_of(op.result)):
         raise UndecidableError(
-            f"{where}: shapes {shape_of(op.x)} and {shape_of(op.result)} do not have the same number of elements for all sizes"
+            f"{op_text}: shapes {shape_of(op.x)} and {shape_of(op.result)} differ in their number of elements for some sizes"
         )
     if isinstance(op, Contraction):
         structure = op.structure()
@@ -89,5 +89,5 @@ def require_size_independent_types(op: DlOp, origin: DlOp, names: KernelSizes) -
             for size, e in zip(sizes, map_.results, strict=True):
                 if isinstance(e, AffineDimExpr) and size != structure.extents[e.position]:
                     raise UndecidableError(
-                        f"{where}: sizes {size} and {structure.extents[e.position]} are not equal for all sizes"
+                        f"{op_text}: sizes {size} and {structure.extents[e.position]} are not equal for all sizes"
                     )

@@ -1,4 +1,4 @@
-"""Masks that depend on positions alone, such as causal masks: attention kernels recompute them."""
+"""Recompute masks that depend only on positions, such as causal masks, inside attention kernels."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dlc.passes.dl.rewriting import erase_unused, program_blocks, splat
 
 
 class MasksByPositionPass(ModulePass):
-    """`masks-by-position`: rematerialize masks that depend on positions alone inside attention kernels.
+    """`masks-by-position`: rematerialize masks that depend only on positions inside attention kernels.
 
-        %seen = dl.less_equal (dl.iota 0..9), (dl.reshape (dl.iota 0..9) to [9, 1])
-        dl.dispatch @attention(%q, %k, %seen, %v)
+        %mask = dl.less_equal (dl.iota 0..9), (dl.reshape (dl.iota 0..9) to [9, 1])
+        dl.dispatch @attention(%q, %k, %mask, %v)
       →
         dl.dispatch @attention(%q, %k, %v)
-        dl.kernel @attention(%q, %k, %v) { %seen = dl.less_equal …;  … dl.select %seen, %scores, -∞ … }
+        dl.kernel @attention(%q, %k, %v) { %mask = dl.less_equal …;  … dl.select %mask, %scores, -∞ … }
 
-    Such a mask is as large as all scores of a head, and would be read again for each head. Index arithmetic has 32 bits
-    in kernels, since masks are combined with scores of that size. Requires kernels with one dispatch each.
+    Such a mask is as large as the scores of a head, and each head would read it. The kernel computes indices in 32 bits,
+    the lane size of the scores that the mask is applied to. Requires kernels with one dispatch each.
     """
 
     name = "masks-by-position"
@@ -70,7 +70,7 @@ def _rematerialize_masks(dispatch: DispatchOp, kernel: KernelOp) -> None:
 
 
 def _is_computed_from_indices(value: SSAValue) -> bool:
-    """Return whether a value is computed from iotas and constants alone, all of which fit 32 bits."""
+    """Return whether a value is computed only from iotas and constants, and all integers fit 32 bits."""
     op, element = value.owner, element_type_of(value)
     if not is_bool(element):
         low, high = limits(i32)
@@ -80,7 +80,7 @@ def _is_computed_from_indices(value: SSAValue) -> bool:
     if isinstance(op, IotaOp) or splat(value) is not None:
         return True
     if isinstance(op, ReshapeOp):
-        # Other reshapes are copies.
+        # A reshape that only adds or removes axes of size 1 has the same indices.
         is_supported = [s for s in shape_of(op.x) if s != 1] == [s for s in shape_of(value) if s != 1]
     else:
         is_supported = isinstance(op, Movement | AddOp | SubOp | MulOp | CastOp) or (
@@ -90,7 +90,7 @@ def _is_computed_from_indices(value: SSAValue) -> bool:
 
 
 def _rebuild(value: SSAValue, b: Build, rebuilt: dict[SSAValue, SSAValue]) -> SSAValue:
-    """Rebuild a value with 32-bit integers at the insertion point of `b`."""
+    """Recompute a value, with 32-bit integers, at the insertion point of `b`."""
     if value in rebuilt:
         return rebuilt[value]
     op, element = value.owner, element_type_of(value)

@@ -20,8 +20,8 @@ from dlc.passes.fusion.kernel_sizes import KernelSizes, require_size_independent
 class Outline:
     """The contents of a kernel: a group's ops, with copies of the movements and constants that they read.
 
-    `inputs` are the program's values for the kernel's arguments. `sizes` are the program's sizes for the kernel's local
-    size names, and `ranges` the ranges of the program's sizes. `location` lists the origins of the ops in order.
+    `inputs` are the program's values for the arguments, `sizes` the program's sizes for the kernel-local size names.
+    `ranges` are the ranges of the program's sizes. `location` lists the origins of all ops, in order.
     """
 
     def __init__(self, members: Sequence[DlOp], candidates: Candidates, ranges: Mapping[str, SizeRange]) -> None:
@@ -29,7 +29,7 @@ class Outline:
         self._members = set(members)
         self._candidates = candidates
         self._ranges = ranges
-        # Ops in the kernel's order, each after those that it reads, with their origins.
+        # The kernel's ops with their origins; producers precede their users.
         self._ops: dict[DlOp, list[LocationAttr]] = {}
         for op in members:
             self._add_op(op, origins(op.location))
@@ -48,18 +48,18 @@ class Outline:
             if source in self._members:
                 continue
             is_constant = isinstance(source, ConstantOp) and splat(value) is not None and not isinstance(op, LibraryKernel)
-            if isinstance(source, DlOp) and (is_constant or self._candidates.reads_through(op, index)):
-                # A constant that several ops share, or an inserted slice, gets the origin of the op that reads it here.
+            if isinstance(source, DlOp) and (is_constant or self._candidates.fuses_operand(op, index)):
+                # Shared constants and inserted slices have no origin of their own: use that of their reader.
                 self._add_op(source, op_origins if is_constant else origins(source.location) or op_origins)
             elif value not in self.inputs:
                 self.inputs.append(value)
         self._ops[op] = op_origins
 
     def sharing_key(self, results: Sequence[SSAValue]) -> Hashable | None:
-        """Return a key that is equal for groups with equal kernels; None for kernels that later passes may specialize.
+        """Return a key that groups with equal kernels share; None for kernels that must not be shared.
 
-        A kernel of two contractions is specialized for its masks and the producers of its arguments; a kernel of movements
-        may be removed; the names of symbolic sizes are those of the program.
+        Later passes specialize kernels of two contractions for their masks and argument producers, and may remove kernels of
+        movements. Symbolic sizes have the names of the program here.
         """
         contractions = sum(isinstance(op, Contraction) for op in self._ops)
         if self.sizes or contractions > 1 or all(isinstance(op, Movement) for op in self._ops):
@@ -88,7 +88,7 @@ class Outline:
         return FusedLoc(ArrayAttr(list(self._origins)), NoneAttr()) if self._origins else UnknownLoc()
 
     def kernel(self, name: str, results: Sequence[SSAValue]) -> KernelOp:
-        """Return the kernel; the location of an op is its index in the list of origins."""
+        """Build the kernel; the location of each op is an index into the list of origins."""
         kernel_type = self._sizes.kernel_type
         kernel = empty_kernel(name, [kernel_type(v.type) for v in self.inputs], [kernel_type(r.type) for r in results])
         if self.sizes:
@@ -119,7 +119,7 @@ def _origin_index(index: int) -> LocationAttr:
 
 
 def origins(location: Attribute) -> list[LocationAttr]:
-    """Return the components of a location, none for an unknown one."""
+    """Return the components of a fused location; empty for an unknown one."""
     match location:
         case FusedLoc(locations=components):
             return list(cast("ArrayAttr[LocationAttr]", components))

@@ -18,49 +18,53 @@ from dlc.target import Target
 
 
 def has_set_conflicts(target: Target, element: Attribute, rows: int, width: int, vectors: int) -> bool:
-    """Return whether panels of `vectors` vectors, of adjacent rows, use too few sets of the L1 cache.
+    """Return whether the L1 cache cannot hold a panel that is `vectors` vectors wide, because its rows share cache sets.
 
-    If those are fewer than half of the sets, or lines are read one at a time instead of in pairs (as the hardware
-    prefetches them), the cache holds a panel only if it holds all of the rows.
+    This is the case if the rows use fewer than half of the sets, or if each row is only one line, since the hardware
+    prefetches lines in pairs; unless the cache holds all rows completely.
     """
     costs, size = target.costs, numpy_dtype(element).itemsize
-    panel = min(vectors * target.lanes(max(4, size)), width) * size
-    is_sparse = panel < 2 * ALIGNMENT_BYTES or 2 * panel < gcd(costs.way_bytes, width * size)
+    panel_row_bytes = min(vectors * target.lanes(max(4, size)), width) * size
+    is_sparse = panel_row_bytes < 2 * ALIGNMENT_BYTES or 2 * panel_row_bytes < gcd(costs.way_bytes, width * size)
     return is_sparse and rows * width * size > costs.cache_ways * costs.way_bytes
 
 
-def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: int, max_elements: int, reader: DlOp) -> None:
-    """Pass an argument in panels of up to `max_elements` elements of an axis; the kernel unpacks it before `reader`."""
+def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: int, max_width: int, reader: DlOp) -> None:
+    """Pass an argument in panels of up to `max_width` elements along an axis; the kernel unpacks it before `reader`."""
     length = int(shape_of(argument)[axis])
-    tile = min(max_elements, length)
+    tile = min(max_width, length)
     source, order = arguments.strip_transpose(argument)
     packed = _packed(arguments, source, [*order[:axis], *order[axis + 1 :], order[axis]], tile)
     batch = rank_of(argument) - 2
 
-    def unpacked(inner: SSAValue) -> SSAValue:
+    def unpack(packed_argument: SSAValue) -> SSAValue:
         b = Build(reader)
-        tiles = b(TransposeOp, inner, permutation=(batch, *range(batch), batch + 1, batch + 2))
+        tiles = b(TransposeOp, packed_argument, permutation=(batch, *range(batch), batch + 1, batch + 2))
         return b(UnpackOp, tiles, axis=axis, tile=tile, size=length)
 
-    arguments.replace(argument, packed, unpacked)
+    arguments.replace(argument, packed, unpack)
 
 
 def _packed(arguments: DispatchArguments, source: SSAValue, order: Sequence[int], tile: int) -> SSAValue:
-    """Return `source` with its axes in `order` and the last one split into tiles, zero-padded.
+    """Return `source` with its axes in `order`, and the last one split into tiles, zero-padded.
 
-    The tiles of one product are adjacent: interleaved with those of other products they would map to the same cache
-    sets.
+    The tiles of one product are adjacent, since tiles interleaved with those of other products would map to the same
+    cache sets.
     """
     axis = order[-1]
     shape = [int(s) for s in shape_of(source)]
-    if missing := -shape[axis] % tile:
-        high = [missing if a == axis else 0 for a in range(len(shape))]
+    if padding := -shape[axis] % tile:
+        high = [padding if a == axis else 0 for a in range(len(shape))]
 
         def pad(b: Build, x: SSAValue) -> SSAValue:
             return b(PadOp, x, b.scalar(0, like=x), low=[0] * len(shape), high=high, pad_mode="constant")
 
         source = arguments.insert_kernel("pad", source, pad)
-        shape[axis] += missing
-    split = Build(arguments.dispatch)(ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :]))
+        shape[axis] += padding
+    split_source = Build(arguments.dispatch)(
+        ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :])
+    )
     *batch, row = (a + (a > axis) for a in order[:-1])
-    return arguments.insert_kernel("pack", split, lambda b, x: b(TransposeOp, x, permutation=(*batch, axis, row, axis + 1)))
+    return arguments.insert_kernel(
+        "pack", split_source, lambda b, x: b(TransposeOp, x, permutation=(*batch, axis, row, axis + 1))
+    )

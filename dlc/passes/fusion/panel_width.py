@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dlc.target import Target
 
-# The width of the widest panels, in vectors.
+# Maximum panel width, in vectors.
 _MAX_PANEL_VECTORS = 4
-# On devices: elements of a vector load, of a memory line, and of a row that is worth aligning to lines.
+# On devices: elements of a vector load and of a memory line; minimum elements of a row that is aligned to lines.
 _VECTOR_LOAD_ELEMENTS, _MEMORY_LINE_ELEMENTS, _MIN_LONG_ROW_ELEMENTS = 4, 32, 512
 
 
@@ -15,14 +15,15 @@ def choose_panel_width(
 ) -> int:
     """Return the number of output channels in one panel, for a contraction with `rows` rows of results.
 
-    A panel is a row of the register tile: whole vectors, except if one panel holds all channels. Of the widths that
-    leave registers for rows, the one with the fewest computed vectors is chosen, then the one nearest two vectors, with
-    which a tile has enough rows to hide the FMA latency with the fewest loads. Few rows, as in a matrix-vector product,
-    use four vectors if one tile has registers for all of them: a second tile would read all weights again. With
-    `decodes_weights` (weight-only quantization) only one row counts as few. With `sums_per_step` each step has
-    accumulators of its own, and several rows find registers next to one vector of sixteen. On devices with work-groups
-    one panel holds all channels, padded so that rows are aligned to vector loads of four elements, long ones to memory
-    lines.
+    A panel is as wide as the register tile, in whole vectors unless one panel holds all channels. Of the widths that leave
+    registers for rows, the one with the fewest vectors in total is chosen, then the one nearest two vectors, for which a
+    tile has enough rows to hide the FMA latency, with the fewest loads.
+
+    - Few rows, as in a matrix-vector product: four vectors, if one tile has registers for all rows, since a second tile
+      would read all weights again. With `decodes_weights` (weight-only quantization) only one row counts as few.
+    - `sums_per_step`: each step has additional accumulators, so there is one vector per sixteen registers.
+    - Devices with work-groups: one panel of all channels, padded so that rows are aligned to vector loads of four
+      elements, and long rows to memory lines.
     """
     if target.groups is not None:
         multiple = (
@@ -38,18 +39,22 @@ def choose_panel_width(
     if sums_per_step and rows > 1:
         return min(target.vector_registers // 16 * lanes, out_channels)
     costs = target.costs
-    # A register tile of few rows has registers to spare: wide panels then keep more weight loads in flight.
+    # A register tile of few rows has free registers; wide panels use them to keep more weight loads in flight.
     has_few_rows = (
         rows <= (1 if decodes_weights else costs.few_rows)
         and rows * _MAX_PANEL_VECTORS + min(rows, _MAX_PANEL_VECTORS) + 1 <= target.vector_registers
     )
     preferred_vectors = _MAX_PANEL_VECTORS if has_few_rows else 2
-    widest = _MAX_PANEL_VECTORS if target.vector_registers >= 32 or has_few_rows else 3
+    max_vectors = _MAX_PANEL_VECTORS if target.vector_registers >= 32 or has_few_rows else 3
 
     def cost(vectors: int) -> tuple[float, int, int]:
         width = vectors * lanes
-        # Packing fills the last of several panels with zeros: it computes whole vectors like the others.
-        computed = -(-out_channels // width) * vectors if out_channels > width else -(-out_channels // lanes)
-        return computed * (costs.single_vector_slowdown if vectors == 1 else 1), abs(vectors - preferred_vectors), -vectors
+        # The last of several panels is padded with zeros, so it computes as many vectors as the others.
+        computed_vectors = -(-out_channels // width) * vectors if out_channels > width else -(-out_channels // lanes)
+        return (
+            computed_vectors * (costs.single_vector_slowdown if vectors == 1 else 1),
+            abs(vectors - preferred_vectors),
+            -vectors,
+        )
 
-    return min(min(range(1, widest + 1), key=cost) * lanes, out_channels)
+    return min(min(range(1, max_vectors + 1), key=cost) * lanes, out_channels)

@@ -1,4 +1,4 @@
-"""Prepare attention kernels: pack keys (and values), and scale after the second product."""
+"""Prepare attention kernels: pack keys (and values), and normalize after the second product."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dlc.passes.fusion.dispatch_arguments import DispatchArguments
 from dlc.passes.fusion.pack_arguments import has_set_conflicts, pack_argument
 from dlc.passes.fusion.query_vectorization import QueryVectorization
 
-# The width of a panel, which is a row of the register tile, in vectors.
+# The width of a panel and of the register tile, in vectors.
 PANEL_VECTORS = 2
 
 
 @dataclass(frozen=True)
 class PrepareAttentionPass(TargetPass):
-    """`prepare-attention`: scale the attention product instead of the weights, and pack keys in panels.
+    """`prepare-attention`: normalize the attention product instead of the weights, and pack keys in panels.
 
         dl.kernel @attention(%q, %kt, %v) { %s = dl.matmul %q, %kt;  %p = dl.softmax %s;  dl.matmul %p, %v }
       →
@@ -37,15 +37,14 @@ class PrepareAttentionPass(TargetPass):
           %kt = dl.unpack (dl.transpose %keys);  %s = dl.matmul %q, %kt
           %e = dl.exp …;  %t = dl.reduce_sum %e;  %y = dl.matmul %e, %v;  dl.mul %y, (dl.div 1, %t) }
 
-    (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Each row of the first product streams all of its second operand, which therefore should
-    be stored in reading order. If queries fill the SIMD lanes, queries are vectorized along lanes and keys are read in
-    place:
+    (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Keys are packed because each row of the first product reads all of them. If queries fill
+    the SIMD lanes, queries are vectorized along lanes instead, and keys are read in place:
 
         dl.kernel @attention(%q, %k, %v) {
           %s = dl.matmul %k, (dl.cast (dl.transpose %q));  …;  %y = dl.matmul (dl.transpose %e), %v; … }
 
-    `exact`: nothing moves across a sum, and nothing is transposed. Requires that such kernels, with static shapes, and
-    those that transpose their operands have one dispatch each.
+    `exact`: do not move ops across a sum, and do not transpose. Requires static shapes, and one dispatch per attention
+    kernel and per kernel that transposes its operands.
     """
 
     name = "prepare-attention"
@@ -62,10 +61,10 @@ class PrepareAttentionPass(TargetPass):
                 first, second = pairs[dispatch.symbol]
                 if not self.exact:
                     rewrite_forward(kernel.body.block, _decomposed)
-                    # Merge the row maximum that tests for fully masked rows with the softmax's own.
+                    # Merge the row maximum of the softmax with the one that tests for fully masked rows.
                     merge_equal_ops(kernel.body.block)
                     _scale_after_sum(second)
-                    _mark_relative_error(second)
+                    _mark_absolute_accuracy(second)
                 first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
                 arguments = DispatchArguments(op, kernels, dispatch)
                 if not self.exact and QueryVectorization(self.target, arguments, first, second).apply_if_profitable():
@@ -75,7 +74,7 @@ class PrepareAttentionPass(TargetPass):
                     self._pack(arguments, second)
 
     def _should_pack_values(self, arguments: DispatchArguments, second: Contraction) -> bool:
-        """Return whether to pack values too: they are copied anyway, or the L1 cache does not hold them."""
+        """Return whether to pack values too: they are transposed anyway, or have cache set conflicts."""
         values = second.operands[1]
         if isinstance(values, BlockArgument) and arguments.strip_transpose(values)[0] is not arguments.operand_of(values):
             return True
@@ -95,7 +94,7 @@ def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
 
 
 def _scale_after_sum(second: Contraction) -> None:
-    """Move ops that scale all weights of a row equally after the contraction."""
+    """Move ops that scale whole rows of weights after the contraction."""
     while (match_ := row_scaled_weights(second.operands[0])) is not None:
         op, k, weights = match_
         following = second.next_op
@@ -113,8 +112,8 @@ def _scale_after_sum(second: Contraction) -> None:
         erase_unused([op])
 
 
-def _mark_relative_error(second: Contraction) -> None:
-    """Mark an exp whose errors count relative to the row's largest weight, 1, if only sums read it."""
+def _mark_absolute_accuracy(second: Contraction) -> None:
+    """Mark an exp that only sums read: its accuracy matters relative to the largest weight of the row, 1."""
     weights = second.operands[0]
     if isinstance(weights.owner, ExpOp) and all(isinstance(reader, ReduceSumOp | Contraction) for reader in users(weights)):
         weights.owner.properties["absolute_accuracy"] = BoolAttr.from_bool(True)

@@ -1,4 +1,4 @@
-"""Producers: ops whose results a kernel reads, and which may be fused into it."""
+"""Producers: ops that compute operands of a kernel and may be fused into it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from dlc.passes.fusion.iteration_spaces import IterationSpace, row_axes, space_o
 def producers(
     candidates: Candidates, values: Iterable[SSAValue], user: DlOp, members: Container[Operation | Block], space: IterationSpace
 ) -> list[DlOp]:
-    """Return the ops that compute `values` for a group and `user` alone, in program order.
+    """Return the ops that compute `values` only for `user` and the group `members`, in program order.
 
-    It is the largest set whose results only the set, the group and `user` read, and that reads nothing which another
-    kernel of elementwise ops, or a heavier one, computes. Values that the program returns are stored by whichever
-    kernel computes them.
+    It is the largest set whose results have no other readers, and whose operands other kernels have to store anyway. The
+    return of the program does not count as a reader if the kernel may have several results.
     """
     fused: dict[Operation | Block, None] = {}
 
-    def read_elsewhere(op: DlOp) -> bool:
+    def has_other_readers(op: DlOp) -> bool:
         for result in op.results:
             for use in result.uses:
                 reader = use.operation
@@ -35,7 +34,7 @@ def producers(
                     return True
         return False
 
-    # In reverse program order: the readers of an op are visited before it.
+    # Visit ops in reverse program order, so that all readers of an op precede it.
     queue: list[tuple[int, int, Operation]] = []
     queued: set[Operation] = set()
     pending = [value.owner for value in values]
@@ -47,7 +46,7 @@ def producers(
         pending = []
         if queue:
             op = heapq.heappop(queue)[-1]
-            if op not in members and _fits(op, candidates, space) and not read_elsewhere(op):
+            if op not in members and _fits(op, candidates, space) and not has_other_readers(op):
                 fused[op] = None
                 pending = [value.owner for value in op.operands]
     pending = list(fused)
@@ -55,7 +54,9 @@ def producers(
         op = pending.pop()
         if op not in fused or not isinstance(op, DlOp):
             continue
-        if read_elsewhere(op) or any(v.owner not in fused and not _is_there(candidates, v, members) for v in op.operands):
+        if has_other_readers(op) or any(
+            v.owner not in fused and not _is_available(candidates, v, members) for v in op.operands
+        ):
             del fused[op]
             pending += [*(r for result in op.results for r in users(result)), *(v.owner for v in op.operands)]
     return sorted((op for op in fused if isinstance(op, DlOp)), key=candidates.position_of)
@@ -71,9 +72,9 @@ def _fits(op: Operation | Block, candidates: Candidates, space: IterationSpace) 
     return shape_of(op.operands[0]) == space.shape and op in candidates
 
 
-def _is_there(candidates: Candidates, value: SSAValue, members: Container[Operation | Block]) -> bool:
-    """Return whether a kernel can read a value without computing it, and its producer does not belong to this kernel."""
+def _is_available(candidates: Candidates, value: SSAValue, members: Container[Operation | Block]) -> bool:
+    """Return whether a kernel reads a value from memory: a member computes it, or an op that this kernel cannot fuse."""
     op = value.owner
     if op in members or not isinstance(op, DlOp) or op not in candidates or not shape_of(value):
         return True
-    return isinstance(op, Movement) or space_of(op, candidates.max_row_elements).closed
+    return isinstance(op, Movement) or space_of(op, candidates.max_row_elements).is_closed

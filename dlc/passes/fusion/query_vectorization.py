@@ -2,8 +2,8 @@
 
     Sᵀ = K · Qᵀ;  m = max over its rows;  E = exp(Sᵀ − m);  y = Eᵀ · V / Σ
 
-A vector holds the scores of several queries for one key. So maxima and sums are elementwise over vectors, computed
-while the products are in registers. Only the queries of a task are copied.
+A vector has the scores of several queries for one key. So maxima and sums are elementwise ops on vectors, while the
+products are in registers. Only the queries of a task are copied.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from dlc.passes.fusion.dispatch_arguments import DispatchArguments, transposed
 from dlc.passes.fusion.pack_arguments import has_set_conflicts, pack_argument
 from dlc.target import Target
 
-# Keys that a register tile reads at once.
+# Keys per register tile.
 _KEYS_PER_TILE = 8
 # At most 1 / `_EMPTY_LANE_DIVISOR` of the lanes may be empty.
 _EMPTY_LANE_DIVISOR = 32
-# Strided keys and values of a head are copied if they fill 1 / `_L2_DIVISOR` of the L2 cache or more.
+# Strided keys and values of a head are copied if they need at least 1 / `_L2_DIVISOR` of the L2 cache.
 _L2_DIVISOR = 2
 
 
@@ -50,12 +50,14 @@ def _matrix_axes(first: Contraction) -> tuple[tuple[int, ...], tuple[int, ...]] 
     *batch, query, key = result.results
     inner = AffineExpr.dimension(rank)
     expected_orders = (*batch, query, inner), (*batch, inner, key)
-    queries, keys = (tuple(found[e] for e in order if e in found) for found, order in zip(axes, expected_orders, strict=True))
+    queries, keys = (
+        tuple(axis_of[e] for e in order if e in axis_of) for axis_of, order in zip(axes, expected_orders, strict=True)
+    )
     return (queries, keys) if len(queries) == len(keys) == rank else None
 
 
 class QueryVectorization:
-    """Vectorizes an attention kernel along queries, if that pays, and rewrites the arguments of its dispatch.
+    """Vectorize an attention kernel along queries, if it is profitable, and rewrite the arguments of its dispatch.
 
     `first` is the contraction that computes scores, `second` the one with the values.
     """
@@ -69,7 +71,7 @@ class QueryVectorization:
         self.vectors = target.vectors_per_tile_row
 
     def apply_if_profitable(self) -> bool:
-        """Vectorize along queries if that pays; return whether it did."""
+        """Vectorize along queries if it is profitable; return whether it was."""
         first, axes, (queries, keys) = self.first, _matrix_axes(self.first), self.first.operands
         if axes is None or not isinstance(keys, BlockArgument) or not keys.has_one_use() or 0 in shape_of(keys):
             return False
@@ -106,16 +108,16 @@ class QueryVectorization:
         return True
 
     def _queries_fill_lanes(self) -> bool:
-        """Return whether nearly all lanes have a query."""
+        """Return whether queries occupy nearly all lanes."""
         size = numpy_dtype(self.element).itemsize
         lanes, queries = self.target.lanes(size), int(shape_of(self.first.results[0])[-2])
-        filled = -(-queries // lanes) * lanes
-        return size >= 4 and queries >= lanes and _EMPTY_LANE_DIVISOR * (filled - queries) <= filled
+        padded_queries = -(-queries // lanes) * lanes
+        return size >= 4 and queries >= lanes and _EMPTY_LANE_DIVISOR * (padded_queries - queries) <= padded_queries
 
     def _can_stream_keys(self, keys: SSAValue, rows: Sequence[int], copied_keys: bool) -> bool:
-        """Return whether a key's elements are contiguous, and the keys of a register tile fit the sets of the L1 cache.
+        """Return whether the elements of a key are contiguous, and the keys of a register tile have no cache set conflicts.
 
-        The hardware loads lines of strided rows in pairs, so a register tile must read at least two lines of values per key.
+        The hardware prefetches the lines of strided rows in pairs, so a tile must read at least two lines of values per key.
         """
         costs, size, sizes = self.target.costs, numpy_dtype(self.element).itemsize, [int(s) for s in shape_of(keys)]
         row, pitch = sizes[rows[-1]] * size, prod(sizes[rows[-2] + 1 :]) * size
@@ -125,7 +127,10 @@ class QueryVectorization:
         return sets * costs.cache_ways >= 2 * _KEYS_PER_TILE
 
     def _needs_copy(self, keys: SSAValue, rows: Sequence[int]) -> bool:
-        """Return whether to copy a head's keys and values to contiguous memory: they are strided and large for the L2 cache."""
+        """Return whether to copy a head's keys and values to contiguous memory.
+
+        They are copied if they are strided and fill a large part of the L2 cache.
+        """
         sizes = [int(s) for s in shape_of(keys)]
         count, width = sizes[rows[-2]], sizes[rows[-1]]
         return prod(sizes[rows[-2] + 1 :]) > width and _L2_DIVISOR * 2 * count * width >= self.target.costs.block_elements
@@ -154,7 +159,7 @@ class QueryVectorization:
 
 
 def _can_transpose_scores(first: Contraction) -> bool:
-    """Return whether all ops on scores can be transposed, and load no operand with an element per query and key."""
+    """Return whether all ops on scores can be transposed, and read no other matrix of queries by keys from memory."""
     transposed_values: set[SSAValue] = {first.results[0]}
     attention_outputs, op = set[SSAValue](), first.next_op
     while op is not None:
@@ -175,7 +180,7 @@ def _can_transpose_scores(first: Contraction) -> bool:
 
 
 def _varies_by_query_and_key(value: SSAValue) -> bool:
-    """Return whether a value in memory has an element for each query and key; positional masks are computed instead."""
+    """Return whether a value in memory has an element for each query and key, unlike a computed positional mask."""
     return all(size != 1 for size in shape_of(value)[-2:]) and rank_of(value) > 1 and _is_loaded(value)
 
 
@@ -190,12 +195,12 @@ def _transpose_scores(kernel: KernelOp, first: Contraction, queries: SSAValue, k
     Queries, […, inner, query], are copied so that lanes are contiguous; keys are […, key, inner].
     """
     b = Build(first)
-    scaled, inner_factor = _scaled(first)
+    scores, inner_factor = _scaled_scores(first)
     if (factor := factor * inner_factor) == 1:
         scaled_queries = b(CastOp, queries, to=element_type_of(queries))
     else:
         scaled_queries = b(MulOp, queries, b.scalar(factor, like=queries))
-    transposed_values: dict[SSAValue, SSAValue] = {scaled: b(MatmulOp, keys, scaled_queries)}
+    transposed_values: dict[SSAValue, SSAValue] = {scores: b(MatmulOp, keys, scaled_queries)}
     restored: dict[SSAValue, SSAValue] = {}
     attention_outputs = set[SSAValue]()
     for op in list(kernel.body.block.ops):
@@ -216,8 +221,8 @@ def _transpose_scores(kernel: KernelOp, first: Contraction, queries: SSAValue, k
     erase_unused([v.owner for v in reversed(transposed_values) if isinstance(v.owner, DlOp)])
 
 
-def _scaled(first: Contraction) -> tuple[SSAValue, float]:
-    """Return the scores, and the constant by which they are scaled; the queries are scaled by it instead."""
+def _scaled_scores(first: Contraction) -> tuple[SSAValue, float]:
+    """Return the scaled scores and the factor; the caller scales the queries instead."""
     (products,) = first.results
     use = next(iter(products.uses))
     op = use.operation

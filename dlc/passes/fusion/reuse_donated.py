@@ -20,15 +20,16 @@ _COPY_KERNEL_NAME = "keep"
 
 @dataclass(frozen=True)
 class ReuseDonatedPass(ModulePass):
-    """`reuse-donated`: compute a result that reuses a donated argument's buffer after the argument's last reader.
+    """`reuse-donated`: compute a result in the buffer of a donated argument, after the last reader of the argument.
 
         func.func @main(%p) -> (… {dl.donor = 0}) {             func.func @main(%p) -> (… {dl.donor = 0}) {
           %q = dl.dispatch @update(%p, %g)                  →     %d = dl.dispatch @matmul(%y, %p)
           %d = dl.dispatch @matmul(%y, %p)                        %q = dl.dispatch @update(%p, %g)
           func.return %q, %d }                                    func.return %q, %d }
 
-    The kernel that computes it may read the argument itself if each element of the result depends only on the element
-    at the same index. Otherwise, or if the order is impossible, the result is computed elsewhere and copied at the end.
+    The kernel that computes the result may read the argument itself if each element of the result depends only on the
+    element at the same index. Otherwise, or if the order is impossible, the result is computed in another buffer and
+    copied at the end.
     Requires kernels with one dispatch each: run it before `dedupe-kernels`. Raises UnsupportedError if a donated
     argument is returned unchanged as another result.
     """
@@ -55,17 +56,17 @@ class _DonationRewriter:
         self.block = main.body.block
         self.returned = cast(func.ReturnOp, main.body.block.last_op)
         self.donated_by_result = donated_by_result
-        # The position of each op; recomputed after ops are moved.
+        # The position of each op; empty after ops have been moved.
         self.position: dict[Operation, int] = {}
 
     def run(self) -> None:
-        """Write each result to its donated buffer, or compute it elsewhere and copy it there."""
+        """Write each result to its donated buffer, or copy it there at the end."""
         donated = set(self.donated_by_result.values())
         for k, value in enumerate(self.returned.operands):
             root, _ = source_of(value)
             if root in donated and self.donated_by_result.get(k) is not root:
                 name = root.name_hint
-                raise UnsupportedError(f"reuse-donated: result {k} is the donated argument {name}; do not donate it")
+                raise UnsupportedError(f"result {k} is the donated argument {name!r} itself; do not donate it")
         for k, argument in self.donated_by_result.items():
             self.move_writer_after_readers(k, argument)
         for k, argument in self.donated_by_result.items():
@@ -73,7 +74,7 @@ class _DonationRewriter:
                 self.returned.operands[k] = self.copy_result(self.returned.operands[k])
 
     def move_writer_after_readers(self, k: int, argument: BlockArgument) -> None:
-        """Move the op that computes a result, and its dependents, after the last reader of the argument."""
+        """Move the op that computes a result, and the ops that depend on it, after the last reader of the argument."""
         writer, argument_readers = self.writer(k), self.readers(argument)
         if writer is None:
             return
@@ -124,9 +125,11 @@ class _DonationRewriter:
 
     def copy_result(self, value: SSAValue) -> SSAValue:
         """Insert a copy of a value at the end of the function."""
-        names = {*self.kernels}
+        used_names = {*self.kernels}
         name = next(
-            n for n in (f"{_COPY_KERNEL_NAME}_{i}" if i else _COPY_KERNEL_NAME for i in range(len(names) + 1)) if n not in names
+            n
+            for n in (f"{_COPY_KERNEL_NAME}_{i}" if i else _COPY_KERNEL_NAME for i in range(len(used_names) + 1))
+            if n not in used_names
         )
         kernel = empty_kernel(name, [value.type], [value.type])
         kernel.body.block.add_op(YieldOp([kernel.body.block.args[0]]))
@@ -140,20 +143,20 @@ class _DonationRewriter:
 
 
 def readers(value: SSAValue) -> list[Operation]:
-    """Return the ops of a value's block that read it or a view of it, also in their bodies."""
-    found: list[Operation] = []
+    """Return the ops of a value's block that read it or a view of it, themselves or in their bodies."""
+    reading_ops: list[Operation] = []
     pending = [value]
     while pending:
         for user in users(pending.pop()):
             if isinstance(user, (*ALIASING_OPS, SliceOp)):
                 pending.append(user.result)
             else:
-                found.append(user)
-    return found
+                reading_ops.append(user)
+    return reading_ops
 
 
 def _is_elementwise_in_place(kernel: KernelOp, argument: int, result: int) -> bool:
-    """Return whether a kernel's argument affects one result only, and there each element only the element at its index."""
+    """Return whether a kernel's argument affects only one result, and each element only that at the same index."""
     body: Block = kernel.body.block
     source, output = body.args[argument], kernel.yielded[result]
     visited: set[SSAValue] = {source}

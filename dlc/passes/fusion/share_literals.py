@@ -1,4 +1,4 @@
-"""Pass literals as arguments, so that kernels that differ in them alone are shared."""
+"""Pass literals as arguments, so that kernels that differ only in literals can be merged."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dlc.dialects.entry import entry_of
 from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue, walk_ops
 from dlc.passes.fusion.dedupe_kernels import structure_of
 
-# Merge at least this many kernels. Fewer compile quickly, and literals in a kernel need no memory reads.
+# Minimum kernels to merge. Fewer compile quickly anyway, and literals in a kernel need no memory reads.
 _MIN_EQUAL_KERNELS = 8
 
 
 @dataclass(frozen=True)
 class ShareLiteralsPass(ModulePass):
-    """`share-literals`: pass literals as arguments if eight or more kernels differ in nothing else.
+    """`share-literals`: pass literals as arguments if eight or more kernels differ only in them.
 
         dl.dispatch @mul_sin(%x);  dl.dispatch @mul_sin_1(%x); …     each with a `dl.constant` of its own
       →
         dl.dispatch @mul_sin(%x, %2);  dl.dispatch @mul_sin_1(%x, %3); …     equal kernels, which dedupe-kernels makes one
 
-    Only float scalars that elementwise ops read: no tile plan depends on them. They become weights of one element.
+    Applies only to float scalars of elementwise ops, on which no tile plan depends. They become weights of one element.
     """
 
     name = "share-literals"
@@ -34,7 +34,7 @@ class ShareLiteralsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         equal_kernels: dict[Hashable, list[tuple[KernelOp, list[ConstantOp]]]] = {}
         for kernel in (k for k in op.ops if isinstance(k, KernelOp)):
-            if literals := list(_literals(kernel)):
+            if literals := list(_possible_arguments(kernel)):
                 equal_kernels.setdefault(structure_of(kernel, literals), []).append((kernel, literals))
         literal_arguments: dict[str, list[DenseIntOrFPElementsAttr]] = {}
         for group in equal_kernels.values():
@@ -49,7 +49,7 @@ class ShareLiteralsPass(ModulePass):
             _pass_literals(op, literal_arguments)
 
 
-def _literals(kernel: KernelOp) -> Iterator[ConstantOp]:
+def _possible_arguments(kernel: KernelOp) -> Iterator[ConstantOp]:
     """Yield the constants of a kernel that could be arguments."""
     for op in kernel.body.block.ops:
         if not isinstance(op, ConstantOp) or shape_of(op.result) or not is_float(tensor_of(op.result).element_type):

@@ -1,4 +1,4 @@
-"""Update loop states in place, if a step changes only some rows."""
+"""Update loop states in place if a step changes only some rows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class UpdateInPlacePass(ModulePass):
           %next = dl.dispatch @scatter(%rows, %i, %row)    %next = dl.dispatch @scatter(%rows, %i, %row) {output_aliases = [0]}
           dl.yield %again, %next }                         dl.yield %again, %next }
 
-    Otherwise each step copies the whole state. For each result of a dispatch and its kernel, `output_aliases` is the argument
-    whose buffer it reuses, -1 for a new one: the kernel finds the argument there and writes only what changes. This
-    requires that nothing reads the old state while the kernel runs, or later. Requires kernels with one dispatch each:
+    Otherwise each step would copy the whole state. `output_aliases` of a dispatch and its kernel gives, for each result, the
+    argument whose buffer it reuses, or -1. The kernel then writes only the changed rows. No op may read the old state
+    while the kernel runs, or later. Requires kernels with one dispatch each:
     run it before `dedupe-kernels`, and after passes that move dispatches.
     """
 
@@ -34,32 +34,36 @@ class UpdateInPlacePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
         for loop in walk_ops(op, LoopLikeOp):
-            _mark(loop, kernels)
+            _alias_states(loop, kernels)
 
 
-def _mark(loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
+def _alias_states(loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
     block = loop.block
     assert isinstance(block.last_op, YieldOp)
-    following = block.last_op.values[: loop.state_count] if isinstance(loop, ScanOp) else block.last_op.values[1:]
-    for state, value in zip(block.args, following, strict=False):
+    next_states = block.last_op.values[: loop.state_count] if isinstance(loop, ScanOp) else block.last_op.values[1:]
+    for state, value in zip(block.args, next_states, strict=False):
         dispatch = value.owner
         if not isinstance(dispatch, DispatchOp) or dispatch.parent is not block:
             continue
         kernel, result = kernels[dispatch.symbol], dispatch.outputs.index(value)
         operand_indices = [k for k, v in enumerate(dispatch.arguments) if source_of(v)[0] is state]
-        if len(operand_indices) == 1 and _is_last_reader(dispatch, state) and _is_changed(kernel, operand_indices[0], result):
-            over = list(ints(dispatch.attributes.get(OUTPUT_ALIASES))) or [-1] * len(dispatch.outputs)
-            over[result] = operand_indices[0]
-            dispatch.attributes[OUTPUT_ALIASES] = kernel.attributes[OUTPUT_ALIASES] = attribute(over)
+        if (
+            len(operand_indices) == 1
+            and _is_last_reader(dispatch, state)
+            and _replaces_rows(kernel, operand_indices[0], result)
+        ):
+            aliases = list(ints(dispatch.attributes.get(OUTPUT_ALIASES))) or [-1] * len(dispatch.outputs)
+            aliases[result] = operand_indices[0]
+            dispatch.attributes[OUTPUT_ALIASES] = kernel.attributes[OUTPUT_ALIASES] = attribute(aliases)
 
 
 def _is_last_reader(dispatch: DispatchOp, state: SSAValue) -> bool:
-    """Return whether no op of the body, nor the next step, reads a state after a dispatch."""
+    """Return whether a dispatch is the last op of the body that reads a state."""
     return all(op is dispatch or op.is_before_in_block(dispatch) for op in readers(state))
 
 
-def _is_changed(kernel: KernelOp, argument: int, result: int) -> bool:
-    """Return whether a kernel's result is an argument with some rows replaced, and nothing else reads the argument."""
+def _replaces_rows(kernel: KernelOp, argument: int, result: int) -> bool:
+    """Return whether a kernel's result is an argument with some rows replaced, and the kernel has no other use for both."""
     source, output = kernel.body.block.args[argument], kernel.yielded[result]
     op = output.owner
     return isinstance(op, ScatterLike) and op.operands[0] is source and source.has_one_use() and output.has_one_use()

@@ -16,15 +16,15 @@ from dlc.passes.library_kernels.builder import Buffer, Cell, KernelBuilder, spli
 from dlc.passes.library_kernels.values import Index, KernelValue, maximum, minimum, select
 from dlc.passes.types import vector_type
 
-# Elements along b that are computed at once.
+# Lanes along b.
 _COLUMN_LANES = 16
-# Elements of a block that is summed separately before it is added to the previous ones: rounding errors grow with the block
-# size and with the number of blocks.
+# Elements per block of a cumulative sum. Blocks are summed separately, since rounding errors grow with the number of
+# additions in sequence.
 _SUMMATION_BLOCK_ELEMENTS = 256
 # Minimum row lengths for lanes that fill several registers, and for lanes that fill the widest register.
 _MIN_LONG_ROW_ELEMENTS, _MIN_MEDIUM_ROW_ELEMENTS = 1024, 64
-# In a row of at least `_MIN_BLOCKS` blocks, the extremum of each block is computed first, in `_BLOCK_LANES` lanes; the index
-# is searched in the best block only.
+# In a row of at least `_MIN_BLOCKS` blocks, the extremum of each block is computed first, in `_BLOCK_LANES` lanes; then the
+# index is searched only in the best block.
 _MIN_BLOCKS, _BLOCK_ELEMENTS, _BLOCK_LANES = 4, 1024, 64
 
 
@@ -57,8 +57,8 @@ def accumulate(builder: KernelBuilder, op: dl.AccumulateOp, x: Buffer, y: Buffer
 def arg_extremum(builder: KernelBuilder, op: dl.ArgExtremumOp, x: Buffer, y: Buffer) -> None:
     """Compute the index of the extremum along the axis, or along each segment of it.
 
-    Each lane keeps its best element; the lanes of one row are combined at the end. All segments have the same length; if
-    it does not divide the axis, the last segment overlaps the one before.
+    Each lane tracks its best element; the lanes of a row are combined at the end. All segments have the same length; if it
+    does not divide the axis, the last segment overlaps the previous one.
     """
     rows, n, columns = shape_of(op.x)
     count = op.num_segments
@@ -97,7 +97,7 @@ def arg_extremum(builder: KernelBuilder, op: dl.ArgExtremumOp, x: Buffer, y: Buf
 
 
 class _ArgExtremum:
-    """Builds the arg-extremum of an op: of the smallest or largest value, the index of the first or last occurrence."""
+    """Generate an arg-extremum: the index of the first or last occurrence of the smallest or largest value."""
 
     def __init__(self, builder: KernelBuilder, op: dl.ArgExtremumOp) -> None:
         self.builder = builder
@@ -109,58 +109,58 @@ class _ArgExtremum:
         """Return the indices for `width` adjacent columns."""
         best, begin = self._initial(x, width, first), self.builder.index(first)
         with self.builder.loop(begin, begin + self.builder.size(n), name="j") as j:
-            best.take(x.row(row, j, column, width=width), j.as_integer(i32).splat((width,)))
+            best.update(x.row(row, j, column, width=width), j.as_integer(i32).splat((width,)))
         return best.position.value
 
     def of_row(self, x: Buffer, row: KernelValue, first: Index, n: Size) -> KernelValue:
-        """Return the index in `n` elements of a row from `first` on, with adjacent elements in lanes."""
+        """Return the index of the extremum in `n` elements of a row, starting at `first`, with adjacent elements in lanes."""
         if not isinstance(n, int) or n < _MIN_BLOCKS * _BLOCK_ELEMENTS:
             return self._scan_row(x, row, first, n)
         return self._scan_row(x, row, self._best_block(x, row, first, n), _BLOCK_ELEMENTS)
 
     def _best_block(self, x: Buffer, row: KernelValue, begin: Index, n: int) -> KernelValue:
-        """Return the start of the block with the best value; tracking the index of every element would take twice as long."""
+        """Return the start of the block with the best value: this is twice as fast as tracking the index of every element."""
         builder, choose = self.builder, minimum if self.smallest else maximum
         worst = builder.constant(self.worst, vector_type((_BLOCK_LANES,), builder.element), signed=x.signed)
         best = _RunningBest(self, builder.cell(worst.extreme(smallest=self.smallest)), builder.cell(self._index_value(begin)))
 
         def update_from_block(first: Index) -> None:
             lanes = builder.cell(worst)
-            with builder.loop(0, _BLOCK_ELEMENTS, _BLOCK_LANES, name="k") as at:
-                lanes.value = choose(lanes.value, x.block((row, at + first, 0), (_BLOCK_LANES,), (1,)))
+            with builder.loop(0, _BLOCK_ELEMENTS, _BLOCK_LANES, name="k") as offset:
+                lanes.value = choose(lanes.value, x.block((row, offset + first, 0), (_BLOCK_LANES,), (1,)))
             extreme = lanes.value.extreme(smallest=self.smallest)
-            best.take(extreme, self._index_value(first))
+            best.update(extreme, self._index_value(first))
 
         with builder.loop(0, n - n % _BLOCK_ELEMENTS, _BLOCK_ELEMENTS, name="j") as first:
             update_from_block(first + begin)
         if n % _BLOCK_ELEMENTS:
-            # Elements that are considered twice change nothing.
+            # The last block overlaps the previous one, which does not change the result.
             update_from_block(begin + (n - _BLOCK_ELEMENTS))
         return best.position.value.as_index()
 
     def _scan_row(self, x: Buffer, row: KernelValue, first: Index, n: Size) -> KernelValue:
-        """Return the index in `n` elements of a row by one pass over them; lanes fill several registers if there are enough."""
+        """Return the index of the extremum by one pass over `n` elements; long rows use several registers of lanes."""
         builder, end = self.builder, self.builder.size(n)
         width = self._lanes(n)
         vectorized_end = end - end % width
         lanes = self._initial(x, width, first)
         with builder.loop(0, vectorized_end, width, name="j") as offset:
-            lanes.take(x.block((row, offset + first, 0), (width,), (1,)), builder.iota(offset + first, width, i32))
-        covered = isinstance(n, int) and n >= width
-        if isinstance(n, int) and covered and n % width:
-            # Elements that are considered twice change nothing.
+            lanes.update(x.block((row, offset + first, 0), (width,), (1,)), builder.iota(offset + first, width, i32))
+        has_full_vector = isinstance(n, int) and n >= width
+        if isinstance(n, int) and has_full_vector and n % width:
+            # The last vector overlaps the previous one, which does not change the result.
             last = first + (n - width)
-            lanes.take(x.block((row, last, 0), (width,), (1,)), builder.iota(last, width, i32))
+            lanes.update(x.block((row, last, 0), (width,), (1,)), builder.iota(last, width, i32))
         value, position = self._reduce_lanes(lanes)
-        if covered:
+        if has_full_vector:
             return position
         best = _RunningBest(self, builder.cell(value), builder.cell(position))
         with builder.loop(vectorized_end, end, name="j") as offset:
-            best.take_any(x[row, offset + first, 0], (offset + first).as_integer(i32))
+            best.update_unordered(x[row, offset + first, 0], (offset + first).as_integer(i32))
         return best.position.value
 
     def _lanes(self, n: Size) -> int:
-        """Return the number of lanes for a row of `n` elements: more lanes take more steps to combine at the end."""
+        """Return the number of lanes for a row of `n` elements; combining many lanes at the end costs time."""
         if not isinstance(n, int) or n < _MIN_MEDIUM_ROW_ELEMENTS:
             return 8
         if n >= _MIN_LONG_ROW_ELEMENTS:
@@ -174,11 +174,11 @@ class _ArgExtremum:
             return is_at_least | value.differs(value) if value.is_float else is_at_least
         if not value.is_float:
             return value < best if self.smallest else value > best
-        # A failed comparison holds for NaN; if the best value is NaN, it stays.
+        # The negated comparison also holds if `value` is NaN; a best value that is NaN is final.
         return value.fails("ge" if self.smallest else "le", best) & best.equals(best)
 
     def _initial(self, x: Buffer, width: int, first: Index) -> _RunningBest:
-        """Return the worst value with the first index: it is the result if no element is better."""
+        """Return the worst value with the first index, which is the result if no element is better."""
         worst = self.builder.constant(self.worst, vector_type((width,), self.builder.element), signed=x.signed)
         return _RunningBest(self, self.builder.cell(worst), self.builder.cell(self._index_value(first).splat((width,))))
 
@@ -190,12 +190,12 @@ class _ArgExtremum:
         """Return the best value of the lanes and its index."""
         best, position = lanes.value.value, lanes.position.value
         extreme = best.extreme(smallest=self.smallest)
-        holds = best.equals(extreme)
+        is_extreme = best.equals(extreme)
         if best.is_float:
-            # NaN does not equal itself.
-            holds = holds | best.differs(best)
+            # A NaN extremum has the position of a NaN, which does not equal itself.
+            is_extreme = is_extreme | best.differs(best)
         sentinel = -1 if self.last else (1 << 31) - 1
-        return extreme, select(holds, position, sentinel).extreme(smallest=not self.last)
+        return extreme, select(is_extreme, position, sentinel).extreme(smallest=not self.last)
 
 
 @dataclass(frozen=True)
@@ -206,12 +206,12 @@ class _RunningBest:
     value: Cell
     position: Cell
 
-    def take(self, value: KernelValue, position: KernelValue) -> None:
-        """Update with an element after all previous ones."""
+    def update(self, value: KernelValue, position: KernelValue) -> None:
+        """Update with an element at a higher index than all previous ones."""
         self._replace_if(self.extremum.is_better(value, self.value.value), value, position)
 
-    def take_any(self, value: KernelValue, position: KernelValue) -> None:
-        """Update with an element that may precede the best one; if it does, it wins ties."""
+    def update_unordered(self, value: KernelValue, position: KernelValue) -> None:
+        """Update with an element at any index; ties are resolved by the indices."""
         best = self.value.value
         wins_after, wins_before = self.extremum.is_better(value, best), self.extremum.is_better(best, value) ^ 1
         self._replace_if(select(position > self.position.value, wins_after, wins_before), value, position)

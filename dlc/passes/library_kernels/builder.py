@@ -4,7 +4,7 @@
         total.value += x[i] * y[i]              →        … memref.load; arith.mulf; arith.addf; memref.store … }
     with builder.when(total.value > 0.0): …            scf.if (arith.cmpf ogt, …) { … }
 
-A `Cell` is a mutable variable: later passes keep it in a register. Arithmetic is in `values.py`.
+A `Cell` is a mutable variable, which later passes promote to a register. `values.py` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from dlc.passes.structured import OpBuilder
 from dlc.passes.types import memref_of, vector_type
 
 _CACHE_LINE_BYTES = 64
-# Minimum work of a task.
+# Minimum work of a task, in multiply-adds.
 _TASK_MULTIPLY_ADDS = 1 << 16
 
 
 def split_extent(extent: Size, width: int) -> list[tuple[int, int, Size]]:
-    """Split an extent into (start, width, count) parts: tiles of `width`, then the remainder as one more part.
+    """Split an extent into (start, width, count): `count` tiles of `width`, then one tile for the remainder.
 
     A symbolic extent is split into tiles of width 1.
     """
     if not isinstance(extent, int):
         return [(0, 1, extent)]
     num_tiles, remainder = divmod(extent, width)
-    return [part for part in ((0, width, num_tiles), (extent - remainder, remainder, 1)) if part[1] and part[2]]
+    return [tiles for tiles in ((0, width, num_tiles), (extent - remainder, remainder, 1)) if tiles[1] and tiles[2]]
 
 
 class KernelBuilder(ValueBuilder):
-    """Inserts ops at the end of the innermost open block. `element` is the element type of the kernel's computation."""
+    """Insert ops at the end of the innermost open block. `element` is the element type of the kernel's computation."""
 
     def __init__(self, op_builder: OpBuilder, element: Attribute) -> None:
         super().__init__(op_builder)
@@ -61,7 +61,7 @@ class KernelBuilder(ValueBuilder):
 
     @property
     def lanes(self) -> int:
-        """The elements of a row that are computed at once: a cache line, in one or a few registers."""
+        """The lanes along a row: the elements of a cache line, in one or a few registers."""
         return _CACHE_LINE_BYTES // (cast(Any, self.element).bitwidth // 8)
 
     # Control flow
@@ -86,7 +86,7 @@ class KernelBuilder(ValueBuilder):
 
     @contextmanager
     def _tasks(self, count: Size, share: int) -> Generator[KernelValue]:
-        """Open a grid over `count` independent iterations in tasks of `share`; yield a task's first iteration."""
+        """Open a grid over `count` independent iterations, `share` per task; yield the first iteration of a task."""
         outer = self.op_builder
         points = outer.parallel("grid", [(count, share)], ["task"])
         self.op_builder = outer.at_block_end(points.body.block)
@@ -96,7 +96,7 @@ class KernelBuilder(ValueBuilder):
 
     @contextmanager
     def parallel_ranges(self, count: Size, share: int) -> Generator[tuple[KernelValue, KernelValue]]:
-        """Open a grid over `count` independent iterations in tasks of `share`; yield a task's first iteration and its end."""
+        """Open a grid over `count` independent iterations, `share` per task; yield the range (first, end) of a task."""
         with self._tasks(count, share) as first:
             end = first + share
             if not isinstance(count, int) or count % share:
@@ -136,7 +136,7 @@ class KernelBuilder(ValueBuilder):
         self.tiles(low, high, self.lanes, body)
 
     def groups(self, low: Index, high: Index, size: int, body: Callable[[list[Index]], None]) -> None:
-        """Call `body([i, i + 1, …])` for [low, high), `size` indices at a time from `low`; the remainder one at a time."""
+        """Call `body([i, i + 1, …])` for groups of `size` indices of [low, high), then for single indices of the remainder."""
         first, last = self.index(low), self.index(high)
         end = first + (last - first) // size * size
         with self.loop(first, end, size) as i:
@@ -145,7 +145,7 @@ class KernelBuilder(ValueBuilder):
             body([i])
 
     def sums(self, low: Index, high: int, count: int, products: Products) -> list[KernelValue]:
-        """Return `count` dot products over columns; `products(start, width)` returns the two factors of each as vectors."""
+        """Return `count` dot products over columns; `products(start, width)` returns their pairs of factors, as vectors."""
 
         def add(start: Index, width: int, totals: Sequence[KernelValue]) -> list[KernelValue]:
             return [fma(x, y, total) for (x, y), total in zip(products(start, width), totals, strict=True)]
@@ -153,7 +153,7 @@ class KernelBuilder(ValueBuilder):
         return self._fold("add", low, high, count, add)
 
     def largest(self, low: Index, high: int, elements: Callable[[Index, int], KernelValue]) -> KernelValue:
-        """Return the maximum of non-negative elements over columns, 0 if there are none; NaN if one is NaN."""
+        """Return the maximum of non-negative elements over columns: 0 without elements, NaN if one is NaN."""
 
         def update_maximum(start: Index, width: int, totals: Sequence[KernelValue]) -> list[KernelValue]:
             return [maximum(elements(start, width), totals[0])]
@@ -161,44 +161,48 @@ class KernelBuilder(ValueBuilder):
         return self._fold("maximumf", low, high, 1, update_maximum)[0]
 
     def _fold(self, kind: str, low: Index, high: int, count: int, step: Step) -> list[KernelValue]:
-        """Reduce `count` values over columns with `step(start, width, so far)`, starting at 0; combine the lanes at the end."""
+        """Reduce `count` values over columns by `step(start, width, totals)`, from 0; combine the lanes at the end."""
         combine: Callable[[KernelValue, KernelValue], KernelValue] = operator.add if kind == "add" else maximum
 
         def zeros(width: int) -> KernelValue:
             return self.number(0.0, vector_type((width,), self.element))
 
-        wide = [self.cell(zeros(self.lanes)) for _ in range(count if high >= self.lanes else 0)]
-        narrow: list[KernelValue] = []
+        lane_totals = [self.cell(zeros(self.lanes)) for _ in range(count if high >= self.lanes else 0)]
+        remainder_totals: list[KernelValue] = []
 
         def body(start: Index, width: int) -> None:
             if width < self.lanes:
-                narrow.extend(v.reduce_lanes(kind) for v in step(start, width, [zeros(width)] * count))
+                remainder_totals.extend(v.reduce_lanes(kind) for v in step(start, width, [zeros(width)] * count))
             else:
-                for cell, value in zip(wide, step(start, width, [cell.value for cell in wide]), strict=True):
+                for cell, value in zip(lane_totals, step(start, width, [cell.value for cell in lane_totals]), strict=True):
                     cell.value = value
 
         self.columns(low, high, body)
-        totals = [cell.value.reduce_lanes(kind) for cell in wide] or narrow
-        return [combine(a, b) for a, b in zip(totals, narrow, strict=True)] if wide and narrow else totals
+        totals = [cell.value.reduce_lanes(kind) for cell in lane_totals] or remainder_totals
+        return (
+            [combine(a, b) for a, b in zip(totals, remainder_totals, strict=True)]
+            if lane_totals and remainder_totals
+            else totals
+        )
 
     # Values
 
     def number(self, value: float, like: Attribute | None = None) -> KernelValue:
-        """Return a constant in every element of a type (default: the kernel's element type)."""
+        """Return a constant of a scalar type, or splat to a vector type (default: the kernel's element type)."""
         return self.constant(value, self.element if like is None else like)
 
     def index(self, value: Index) -> KernelValue:
         return value if isinstance(value, KernelValue) else KernelValue(self, self.op_builder.value(value))
 
     def size(self, size: Size) -> Index:
-        """Return a size of the kernel, static or symbolic."""
+        """Return a static or symbolic size as an index."""
         value = self.op_builder.size(size)
         return value if isinstance(value, int) else KernelValue(self, value)
 
-    def split_index(self, number: KernelValue, count: Size) -> tuple[KernelValue, KernelValue]:
-        """Return quotient and remainder of an index by a group size `count`."""
+    def split_index(self, index: KernelValue, count: Size) -> tuple[KernelValue, KernelValue]:
+        """Return the quotient and the remainder of an index divided by `count`."""
         size = self.size(count)
-        return (number, self.index(0)) if size == 1 else (number // size, number % size)
+        return (index, self.index(0)) if size == 1 else (index // size, index % size)
 
     def minimum_index(self, a: Index, b: Index) -> KernelValue:
         """Return the smaller of two indices."""
@@ -207,10 +211,10 @@ class KernelBuilder(ValueBuilder):
     def iota(self, start: Index, width: int, element: Attribute = i64) -> KernelValue:
         """Return start, start + 1, … as a vector of integers."""
         t = vector_type((width,), element)
-        counted = KernelValue(
+        offsets = KernelValue(
             self, self.op_builder.constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), range(width)), t)
         )
-        return counted + self.index(start).as_integer(element)
+        return offsets + self.index(start).as_integer(element)
 
     # Memory
 
@@ -232,7 +236,7 @@ Step: TypeAlias = "Callable[[Index, int, Sequence[KernelValue]], Sequence[Kernel
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A memref: `x[i, j]` is one element, `row` and `block` are vectors; `signed` is the signedness of its integers."""
+    """A memref: `x[i, j]` is an element; `row` and `block` load vectors; `signed` is the signedness of integers."""
 
     builder: KernelBuilder
     memref: SSAValue
@@ -244,44 +248,44 @@ class Buffer:
         )
         return self.builder.op(load_op, signed=self.signed)
 
-    def __setitem__(self, at: Index | tuple[Index, ...], value: KernelValue) -> None:
-        self.builder.op_builder.insert(memref.StoreOp.create(operands=[value.ssa, self.memref, *self._indices(at)]))
+    def __setitem__(self, indices: Index | tuple[Index, ...], value: KernelValue) -> None:
+        self.builder.op_builder.insert(memref.StoreOp.create(operands=[value.ssa, self.memref, *self._indices(indices)]))
 
-    def row(self, *at: Index, width: int) -> KernelValue:
-        """Load `width` consecutive elements starting at `at`."""
-        return self.block(at, (width,), (len(at) - 1,))
+    def row(self, *indices: Index, width: int) -> KernelValue:
+        """Load `width` consecutive elements, starting at these indices."""
+        return self.block(indices, (width,), (len(indices) - 1,))
 
-    def set_row(self, *at: Index, row: KernelValue) -> None:
-        """Store a vector to consecutive elements starting at `at`."""
-        self.set_block(at, (len(at) - 1,), row)
+    def set_row(self, *indices: Index, row: KernelValue) -> None:
+        """Store a vector to consecutive elements, starting at these indices."""
+        self.set_block(indices, (len(indices) - 1,), row)
 
-    def block(self, at: Sequence[Index], shape: tuple[int, ...], axes: tuple[int, ...]) -> KernelValue:
-        """Load an n-D vector starting at `at`, whose dimensions run along `axes`."""
-        read = self.builder.op_builder.transfer_read(self.memref, [ssa(i) for i in at], shape, _along(len(at), axes))
+    def block(self, start: Sequence[Index], shape: tuple[int, ...], axes: tuple[int, ...]) -> KernelValue:
+        """Load an n-D vector along `axes`, starting at `start`."""
+        read = self.builder.op_builder.transfer_read(self.memref, [ssa(i) for i in start], shape, _axes_map(len(start), axes))
         return KernelValue(self.builder, read, self.signed)
 
-    def set_block(self, at: Sequence[Index], axes: tuple[int, ...], block: KernelValue) -> None:
-        """Store an n-D vector where `block` would load it."""
-        self.builder.op_builder.transfer_write(block.ssa, self.memref, [ssa(i) for i in at], _along(len(at), axes))
+    def set_block(self, start: Sequence[Index], axes: tuple[int, ...], block: KernelValue) -> None:
+        """Store an n-D vector along `axes`, starting at `start`."""
+        self.builder.op_builder.transfer_write(block.ssa, self.memref, [ssa(i) for i in start], _axes_map(len(start), axes))
 
-    def part(self, at: Index) -> Buffer:
+    def subview_at(self, index: Index) -> Buffer:
         """Return the subview at one index of the first axis."""
         sizes = sizes_of(self.memref)
-        offsets = [ssa(at), *(0 for _ in sizes[1:])]
+        offsets = [ssa(index), *(0 for _ in sizes[1:])]
         subview = self.builder.op_builder.subview(self.memref, offsets, (1, *sizes[1:]), drop=(0,))
         return Buffer(self.builder, subview, self.signed)
 
-    def _indices(self, at: Index | tuple[Index, ...]) -> Sequence[SSAValue]:
-        return [self.builder.index(i).ssa for i in (at if isinstance(at, tuple) else (at,))]
+    def _indices(self, indices: Index | tuple[Index, ...]) -> Sequence[SSAValue]:
+        return [self.builder.index(i).ssa for i in (indices if isinstance(indices, tuple) else (indices,))]
 
 
 @lru_cache(maxsize=64)
-def _along(rank: int, axes: tuple[int, ...]) -> AffineMap:
+def _axes_map(rank: int, axes: tuple[int, ...]) -> AffineMap:
     return AffineMap(rank, 0, tuple(AffineExpr.dimension(axis) for axis in axes))
 
 
 class Cell:
-    """A mutable variable; later passes keep it in a register."""
+    """A mutable variable, which later passes promote to a register."""
 
     def __init__(self, buffer: Buffer, type: Attribute) -> None:
         self.buffer = buffer

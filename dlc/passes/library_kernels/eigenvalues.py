@@ -1,7 +1,6 @@
 """Eigenvalues of symmetric matrices, and singular value decomposition.
 
-An iteration until convergence is a loop with the maximum number of steps, of which the steps after convergence do
-nothing.
+Iterations until convergence are loops over the maximum number of steps; steps after convergence do nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dlc.passes.library_kernels.elimination import copy, exchange
 from dlc.passes.library_kernels.reflections import reflect, reflection
 from dlc.passes.library_kernels.values import Index, KernelValue, absolute, fma, maximum, select, sqrt, with_sign_of
 
-# Rows that are processed at a time.
+# Rows that share each load of a vector.
 _ROWS_PER_TILE = 4
 # Maximum QL steps per eigenvalue (on average less than two are needed), and Jacobi sweeps over all pairs (6 to 10 are needed).
 _MAX_QL_STEPS = 60
@@ -21,24 +20,24 @@ _MAX_JACOBI_SWEEPS = 40
 def rotate(builder: KernelBuilder, x: Buffer, i: Index, k: Index, size: int, cosine: KernelValue, sine: KernelValue) -> None:
     """Rotate rows i and k of x: c·x_i - s·x_k and s·x_i + c·x_k."""
 
-    def both(j: Index, w: int) -> None:
+    def rotate_vectors(j: Index, w: int) -> None:
         first, second = x.row(i, j, width=w), x.row(k, j, width=w)
         x.set_row(i, j, row=fma(cosine, first, -(second * sine)))
         x.set_row(k, j, row=fma(cosine, second, first * sine))
 
-    builder.columns(0, size, both)
+    builder.columns(0, size, rotate_vectors)
 
 
 def _safe_scale(builder: KernelBuilder, x: Buffer, rows: int, size: int) -> tuple[KernelValue, KernelValue]:
-    """Return a scale for a matrix that avoids overflow and underflow of squares, and its reciprocal."""
+    """Return a factor that scales a matrix so that squares neither overflow nor underflow, and its reciprocal."""
     largest = builder.cell(builder.number(0.0))
     with builder.loop(0, rows) as i:
         row_maximum = builder.largest(0, size, lambda j, w: absolute(x.row(i, j, width=w)))
         largest.value = select(row_maximum > largest.value, row_maximum, largest.value)
     maximum = largest.value
     one, threshold = builder.number(1.0), builder.smallest**0.25
-    needed = ((maximum < threshold) | (maximum > 1 / threshold)) & (maximum > builder.smallest)
-    return select(needed, 1.0 / maximum, one), select(needed, maximum, one)
+    needs_scaling = ((maximum < threshold) | (maximum > 1 / threshold)) & (maximum > builder.smallest)
+    return select(needs_scaling, 1.0 / maximum, one), select(needs_scaling, maximum, one)
 
 
 def _scale_matrix(builder: KernelBuilder, x: Buffer, rows: int, size: int, factor: KernelValue) -> None:
@@ -47,23 +46,23 @@ def _scale_matrix(builder: KernelBuilder, x: Buffer, rows: int, size: int, facto
 
 
 def _sort(builder: KernelBuilder, values: Buffer, count: int, descending: bool, rows: list[tuple[Buffer, int]]) -> None:
-    """Sort values, and rows of matrices with them; NaN keeps its position."""
+    """Sort values, and reorder the rows of matrices in the same way; NaN stays at its index."""
     with builder.loop(0, count) as i:
         best, position = builder.cell(values[i]), builder.cell(i)
         with builder.loop(i + 1, count, name="k") as k:
             value = values[k]
-            better = value > best.value if descending else value < best.value
-            best.value = select(better, value, best.value)
-            position.value = select(better, k, position.value)
-        chosen = position.value
-        with builder.when(chosen.differs(i)):
-            values[i], values[chosen] = best.value, values[i]
+            is_better = value > best.value if descending else value < best.value
+            best.value = select(is_better, value, best.value)
+            position.value = select(is_better, k, position.value)
+        best_position = position.value
+        with builder.when(best_position.differs(i)):
+            values[i], values[best_position] = best.value, values[i]
             for x, width in rows:
-                exchange(builder, x, i, chosen, width)
+                exchange(builder, x, i, best_position, width)
 
 
 def _orient(builder: KernelBuilder, x: Buffer, count: int, size: int, others: list[tuple[Buffer, int]]) -> None:
-    """Choose the sign of each vector such that Σ x_j / (j + 1) is not negative; flip rows of other matrices with it."""
+    """Negate each row with Σ x_j / (j + 1) < 0, and the same rows of other matrices."""
     zero, one = builder.number(0.0), builder.number(1.0)
     with builder.loop(0, count) as i:
         total, position = builder.cell(zero), builder.cell(one)
@@ -105,37 +104,37 @@ def eigh(builder: KernelBuilder, x: Buffer, values: Buffer, vectors: Buffer, siz
 
 
 def _tridiagonal(builder: KernelBuilder, a: Buffer, diagonal: Buffer, off_diagonal: Buffer, scales: Buffer, size: int) -> None:
-    """Reduce a symmetric matrix to tridiagonal form; the reflection of columns k + 1 and up is stored in row k of a."""
+    """Reduce a symmetric matrix to tridiagonal form; row k of a receives the reflection of the columns after k."""
     v, p, half = builder.scratch(size), builder.scratch(size), builder.number(0.5)
     with builder.loop(0, size) as i:
         v[i] = p[i] = builder.number(0.0)
     with builder.loop(0, size - 2, name="k") as k:
         first = k + 1
-        scale, left = reflection(builder, a.part(k), first, size, v)
+        scale, left = reflection(builder, a.subview_at(k), first, size, v)
         off_diagonal[k], scales[k] = left, scale
         p[k] = builder.number(0.0)
 
-        def times_v(lines: list[Index]) -> None:
+        def multiply_by_v(row_indices: list[Index]) -> None:
             products = builder.sums(
-                first, size, len(lines), lambda j, w: [(v.row(j, width=w), a.row(i, j, width=w)) for i in lines]
+                first, size, len(row_indices), lambda j, w: [(v.row(j, width=w), a.row(i, j, width=w)) for i in row_indices]
             )
-            for i, product in zip(lines, products, strict=True):
+            for i, product in zip(row_indices, products, strict=True):
                 p[i] = product * scale
 
-        builder.groups(first, size, _ROWS_PER_TILE, times_v)
+        builder.groups(first, size, _ROWS_PER_TILE, multiply_by_v)
         (factor,) = builder.sums(first, size, 1, lambda j, w: [(p.row(j, width=w), v.row(j, width=w))])
         factor = -(factor * scale * half)
         builder.columns(first, size, lambda j, w: p.set_row(j, row=fma(factor, v.row(j, width=w), p.row(j, width=w))))
 
-        def subtract(lines: list[Index]) -> None:
-            factors = [(-v[i], -p[i]) for i in lines]
+        def subtract(row_indices: list[Index]) -> None:
+            factors = [(-v[i], -p[i]) for i in row_indices]
 
-            def change(j: Index, w: int) -> None:
+            def update(j: Index, w: int) -> None:
                 row_v, row_p = v.row(j, width=w), p.row(j, width=w)
-                for i, (of_p, of_v) in zip(lines, factors, strict=True):
-                    a.set_row(i, j, row=fma(of_p, row_p, fma(of_v, row_v, a.row(i, j, width=w))))
+                for i, (p_factor, v_factor) in zip(row_indices, factors, strict=True):
+                    a.set_row(i, j, row=fma(p_factor, row_p, fma(v_factor, row_v, a.row(i, j, width=w))))
 
-            builder.columns(first, size, change)
+            builder.columns(first, size, update)
 
         builder.groups(first, size, _ROWS_PER_TILE, subtract)
         with builder.loop(first, size, name="j") as j:
@@ -147,7 +146,7 @@ def _tridiagonal(builder: KernelBuilder, a: Buffer, diagonal: Buffer, off_diagon
 
 
 def _accumulate_reflections(builder: KernelBuilder, a: Buffer, scales: Buffer, size: int) -> None:
-    """Replace the reflections in the rows of a by the transpose of their product, from the last one on."""
+    """Replace the reflections in the rows of a by the transpose of their product, starting with the last one."""
     zero, one, v = builder.number(0.0), builder.number(1.0), builder.scratch(size)
     for i in range(max(0, size - 2), size):
         for j in range(max(0, size - 2), size):
@@ -155,11 +154,13 @@ def _accumulate_reflections(builder: KernelBuilder, a: Buffer, scales: Buffer, s
     with builder.loop(0, size - 2, name="t") as t:
         k = builder.index(size - 3) - t
         first = k + 1
-        here = first.as_integer()
+        first_column = first.as_integer()
         builder.columns(
-            first, size, lambda j, w: v.set_row(j, row=select(builder.iota(j, w) >= here, a.row(k, j, width=w), 0.0))
+            first, size, lambda j, w: v.set_row(j, row=select(builder.iota(j, w) >= first_column, a.row(k, j, width=w), 0.0))
         )
-        builder.groups(first, size, _ROWS_PER_TILE, lambda lines: reflect(builder, a, lines, v, scales[k], first, size))
+        builder.groups(
+            first, size, _ROWS_PER_TILE, lambda row_indices: reflect(builder, a, row_indices, v, scales[k], first, size)
+        )
         with builder.loop(first, size) as i:
             a[i, k] = zero
             a[k, i] = zero
@@ -167,19 +168,19 @@ def _accumulate_reflections(builder: KernelBuilder, a: Buffer, scales: Buffer, s
 
 
 def _block_end(builder: KernelBuilder, diagonal: Buffer, off_diagonal: Buffer, first: KernelValue, size: int) -> KernelValue:
-    """Return the first index from `first` on whose off-diagonal element is negligible."""
-    end, found = builder.cell(builder.index(size - 1)), builder.cell(builder.number(0.0))
-    with builder.loop(first, size - 1) as i, builder.when(found.value.equals(0.0)):
-        size_here = absolute(diagonal[i]) + absolute(diagonal[i + 1])
-        with builder.when(absolute(off_diagonal[i]) <= size_here * builder.epsilon):
-            end.value, found.value = i, builder.number(1.0)
+    """Return the first index, starting at `first`, whose off-diagonal element is negligible."""
+    end, is_found = builder.cell(builder.index(size - 1)), builder.cell(builder.number(0.0))
+    with builder.loop(first, size - 1) as i, builder.when(is_found.value.equals(0.0)):
+        diagonal_magnitude = absolute(diagonal[i]) + absolute(diagonal[i + 1])
+        with builder.when(absolute(off_diagonal[i]) <= diagonal_magnitude * builder.epsilon):
+            end.value, is_found.value = i, builder.number(1.0)
     return end.value
 
 
 def _implicit_ql_step(
     builder: KernelBuilder, d: Buffer, e: Buffer, z: Buffer, first: KernelValue, end: KernelValue, size: int, with_vectors: bool
 ) -> None:
-    """Rotate from `end` up to `first`, which makes the last off-diagonal element smaller."""
+    """Apply one implicit QL step to the block [first, end], which reduces its first off-diagonal element."""
     zero, one = builder.number(0.0), builder.number(1.0)
     g = (d[first + 1] - d[first]) / (e[first] * 2.0)
     root = sqrt(fma(g, g, one))
@@ -190,13 +191,13 @@ def _implicit_ql_step(
         f, b = s.value * e[i], c.value * e[i]
         larger = maximum(absolute(f), absolute(g.value))
         with builder.when(larger.equals(0.0)):
-            # The tridiagonal matrix splits into two blocks here.
+            # The tridiagonal matrix splits into two blocks at this row.
             e[i + 1] = zero
             d[i + 1] = d[i + 1] - p.value
             e[end] = zero
             is_active.value = zero
         with builder.when(larger.differs(0.0)):
-            # Squares of tiny elements would underflow, and the rotation would not be orthogonal.
+            # Scale by the larger element: squares of tiny ones would underflow, and the rotation would not be orthogonal.
             side, other = f / larger, g.value / larger
             length = sqrt(fma(side, side, other * other))
             sine, cosine = side / length, other / length
@@ -219,8 +220,8 @@ def svd(builder: KernelBuilder, x: Buffer, values: Buffer, rows: Buffer, rotatio
     """Compute the SVD of x [count, size] by one-sided Jacobi rotations of its rows.
 
     Returns the lengths of the orthogonalized rows (singular values, descending), the rotated rows, and the rotations.
-    Each pair of rows is rotated until none changes. Source: Demmel and Veselić, Jacobi's method is more accurate than
-    QR (1992), and Golub and Van Loan, Matrix Computations, 8.6.3.
+    All pairs of rows are rotated repeatedly, until none changes. Source: Demmel and Veselić, Jacobi's method is more
+    accurate than QR (1992), and Golub and Van Loan, Matrix Computations, 8.6.3.
     """
     copy(builder, x, rows, count, size)
     zero, one = builder.number(0.0), builder.number(1.0)
@@ -263,15 +264,18 @@ def _is_above_rounding(builder: KernelBuilder, product: KernelValue, a: KernelVa
 def _needs_rotation(
     builder: KernelBuilder, x: Buffer, squares: Buffer, p: KernelValue, q: KernelValue, count: int, size: int
 ) -> KernelValue:
-    """Return whether row p is not orthogonal to some of a few rows from q on; mostly all are orthogonal."""
-    lines = [q, *(builder.minimum_index(q + r, count - 1) for r in range(1, _ROWS_PER_TILE))]
-    products = builder.sums(0, size, _ROWS_PER_TILE, lambda j, w: [(x.row(p, j, width=w), x.row(k, j, width=w)) for k in lines])
-    first, *others = (
-        _is_above_rounding(builder, product, squares[p], squares[k], size) for k, product in zip(lines, products, strict=True)
+    """Return whether row p is not orthogonal to one of the rows of a tile that starts at q, which is rare."""
+    row_indices = [q, *(builder.minimum_index(q + r, count - 1) for r in range(1, _ROWS_PER_TILE))]
+    products = builder.sums(
+        0, size, _ROWS_PER_TILE, lambda j, w: [(x.row(p, j, width=w), x.row(k, j, width=w)) for k in row_indices]
     )
-    for other in others:
-        first = first | other
-    return first
+    is_needed, *conditions = (
+        _is_above_rounding(builder, product, squares[p], squares[k], size)
+        for k, product in zip(row_indices, products, strict=True)
+    )
+    for condition in conditions:
+        is_needed = is_needed | condition
+    return is_needed
 
 
 def _orthogonalize_rows(
@@ -285,7 +289,7 @@ def _orthogonalize_rows(
     size: int,
     is_active: Cell,
 ) -> None:
-    """Rotate two rows to be orthogonal, unless they are within rounding."""
+    """Rotate two rows to be orthogonal, unless they already are, up to rounding."""
     (product,) = builder.sums(0, size, 1, lambda j, w: [(x.row(p, j, width=w), x.row(q, j, width=w))])
     a, b = squares[p], squares[q]
     with builder.when(_is_above_rounding(builder, product, a, b, size)):

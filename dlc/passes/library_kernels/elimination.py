@@ -1,8 +1,8 @@
 """Factorizations by elimination: LU with pivoting, Cholesky, and triangular systems.
 
-All of them are vectorized along rows, which are contiguous in memory. Blocks of columns (or rows) are eliminated
-step by step; their update of the trailing matrix is a product with few terms, whose sums stay in registers: the
-trailing matrix is read and written once per block, not once per step. Source: Golub and Van Loan, Matrix
+All are vectorized along rows, which are contiguous in memory. Columns (or rows) are eliminated in blocks. The update of
+the trailing matrix by a block is a matrix product with sums in registers, so the trailing matrix is read and written
+once per block instead of once per column. Source: Golub and Van Loan, Matrix
 Computations, 3.2, 3.4 and 4.2.
 """
 
@@ -14,11 +14,11 @@ from typing import TypeAlias
 from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
 from dlc.passes.library_kernels.values import Index, KernelValue, absolute, fma, select, sqrt
 
-# Columns that are eliminated per block.
+# Columns per block.
 _BLOCK_COLUMNS = 16
-# Rows that are updated at once, with sums in registers.
+# Rows per tile, with sums in registers.
 _ROWS_PER_TILE = 4
-# Returns the factor by which row p is subtracted from row i.
+# A function (x, i, p) that returns the factor by which row p is subtracted from row i.
 Factor: TypeAlias = "Callable[[Buffer, Index, KernelValue], KernelValue]"
 
 
@@ -31,12 +31,12 @@ def copy(builder: KernelBuilder, source: Buffer, target: Buffer, rows: int, widt
 def exchange(builder: KernelBuilder, x: Buffer, i: Index, k: Index, width: int) -> None:
     """Swap two rows."""
 
-    def both(j: Index, w: int) -> None:
+    def swap_vectors(j: Index, w: int) -> None:
         first, second = x.row(i, j, width=w), x.row(k, j, width=w)
         x.set_row(i, j, row=second)
         x.set_row(k, j, row=first)
 
-    builder.columns(0, width, both)
+    builder.columns(0, width, swap_vectors)
 
 
 def _element_at(x: Buffer, i: Index, p: KernelValue) -> KernelValue:
@@ -50,7 +50,7 @@ def _transposed_element_at(x: Buffer, i: Index, p: KernelValue) -> KernelValue:
 def _subtract_product(
     builder: KernelBuilder, factor: Factor, x: Buffer, rows: list[Index], steps: tuple[Index, Index], start: Index, width: int
 ) -> None:
-    """Compute x[i, at:] -= Σ factor(x, i, p)·x[p, at:] over the steps p, for the given rows i."""
+    """Compute x[i, j] -= Σ factor(x, i, p)·x[p, j] over the steps p, for these rows i and `width` columns j from `start`."""
     sums = [builder.cell(x.row(i, start, width=width)) for i in rows]
     with builder.loop(*steps, name="p") as p:
         source_row = x.row(p, start, width=width)
@@ -71,13 +71,13 @@ def lu(builder: KernelBuilder, x: Buffer, factors: Buffer, order: Buffer, sign: 
         order[i] = i.as_integer()
 
     def step(k: KernelValue, start: Index, width: int) -> None:
-        """Eliminate column k of the block of columns from `start` on."""
+        """Eliminate column k in the block of columns that begins at `start`."""
         largest, position = builder.cell(absolute(factors[k, k])), builder.cell(k)
         with builder.loop(k + 1, size) as i:
             magnitude = absolute(factors[i, k])
-            larger = magnitude > largest.value
-            largest.value = select(larger, magnitude, largest.value)
-            position.value = select(larger, i, position.value)
+            is_larger = magnitude > largest.value
+            largest.value = select(is_larger, magnitude, largest.value)
+            position.value = select(is_larger, i, position.value)
         pivot_row = position.value
         pivots[k] = pivot_row.as_integer()
         with builder.when(pivot_row.differs(k)):
@@ -101,7 +101,7 @@ def lu(builder: KernelBuilder, x: Buffer, factors: Buffer, order: Buffer, sign: 
         if width < _BLOCK_COLUMNS:
             return
         trailing = start + width
-        # Update the block's rows of U: each depends on the rows above it in the block.
+        # Update the block's rows of U; each row depends on those above it in the block.
         with builder.loop(start + 1, trailing) as i:
             builder.columns(
                 trailing, size, lambda j, w: _subtract_product(builder, _element_at, factors, [i], (start, i), j, w)
@@ -127,21 +127,21 @@ def _update_trailing(builder: KernelBuilder, factors: Buffer, trailing: Index, s
 def triangular_solve(
     builder: KernelBuilder, a: Buffer, b: Buffer, x: Buffer, size: int, column: Index, width: int, *, lower: bool, unit: bool
 ) -> None:
-    """Solve T·x = b for some columns, T a triangle of `a`: a few rows at a time, from the row with one unknown on."""
+    """Solve T·x = b for some columns, with a triangle T of `a`, in tiles of rows, starting at the row with one unknown."""
 
     def solve_rows(first: Index, count: int) -> None:
         row_indices: list[Index] = [first + r for r in range(count)]
         sums = [builder.cell(b.row(i, column, width=width)) for i in row_indices]
         solved_range = (0, first) if lower else (first + count, size)
         with builder.loop(*solved_range, name="p") as p:
-            line = x.row(p, column, width=width)
+            solved_row = x.row(p, column, width=width)
             for i, total in zip(row_indices, sums, strict=True):
-                total.value = fma(-a[i, p], line, total.value)
+                total.value = fma(-a[i, p], solved_row, total.value)
         solved_rows: list[tuple[Index, KernelValue]] = []
         for i, total in list(zip(row_indices, sums, strict=True))[:: 1 if lower else -1]:
             value = total.value
-            for p, other in solved_rows:
-                value = fma(-a[i, p], other, value)
+            for p, solved_value in solved_rows:
+                value = fma(-a[i, p], solved_value, value)
             value = value if unit else value / a[i, i]
             x.set_row(i, column, row=value)
             solved_rows.append((i, value))
@@ -153,7 +153,7 @@ def triangular_solve(
 
 
 def _reverse_tiles(builder: KernelBuilder, size: int, rows: Callable[[Index, int], None]) -> None:
-    """Call `rows` for tiles of rows from the last one up; the remainder is at the top."""
+    """Call `rows(start, count)` for tiles of rows, from the last one to the first, which is the remainder."""
     num_tiles, remainder = divmod(size, _ROWS_PER_TILE)
     with builder.loop(0, num_tiles, name="t") as t:
         rows(builder.index(size - _ROWS_PER_TILE) - t * _ROWS_PER_TILE, _ROWS_PER_TILE)
@@ -175,16 +175,16 @@ def cholesky(builder: KernelBuilder, x: Buffer, upper: Buffer, size: int) -> Non
             root = sqrt(upper[k, k])
             builder.columns(k, size, lambda j, w: upper.set_row(k, j, row=upper.row(k, j, width=w) / root))
 
-        def rows(first: Index, count: int) -> None:
-            lines: list[Index] = [first + r for r in range(count)]
+        def update_rows(first: Index, count: int) -> None:
+            row_indices: list[Index] = [first + r for r in range(count)]
             builder.columns(
                 first,
                 size,
-                lambda j, w: _subtract_product(builder, _transposed_element_at, upper, lines, (start, trailing), j, w),
+                lambda j, w: _subtract_product(builder, _transposed_element_at, upper, row_indices, (start, trailing), j, w),
             )
 
         if height == _BLOCK_COLUMNS:
-            builder.tiles(trailing, size, _ROWS_PER_TILE, rows)
+            builder.tiles(trailing, size, _ROWS_PER_TILE, update_rows)
 
     builder.tiles(0, size, _BLOCK_COLUMNS, block)
     zero = builder.number(0.0)

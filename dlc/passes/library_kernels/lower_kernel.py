@@ -1,4 +1,4 @@
-"""Lower kernels that consist of a library op to loops on buffers."""
+"""Lower kernels of one library op to loops on buffers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlc.passes.library_kernels.true_indices import true_indices
 from dlc.passes.linalg.buffer_functions import function_on_buffers
 from dlc.passes.structured import ConstantPool, OpBuilder
 
-# Generators of an op's loops: `rule(builder, op, *buffers)`, with a buffer for each operand and each result.
+# For each op, the function `rule(builder, op, *buffers)` that generates its loops, with a buffer per operand and result.
 _RULES: dict[type[LibraryKernel], Callable[..., None]] = {
     dl.AccumulateOp: accumulate,
     dl.ArgExtremumOp: arg_extremum,
@@ -36,14 +36,14 @@ _RULES: dict[type[LibraryKernel], Callable[..., None]] = {
 
 
 def library_kernel_of(kernel: KernelOp) -> LibraryKernel | None:
-    """Return the library op that a kernel consists of, if there is one."""
+    """Return the op of a library kernel; None for other kernels."""
     return next((op for op in kernel.body.block.ops if isinstance(op, LibraryKernel)), None)
 
 
 def lower_library_kernel(kernel: KernelOp, op: LibraryKernel) -> func.FuncOp:
-    """Return the function on buffers of a library kernel: operands, results, then the kernel's sizes.
+    """Return the function of a library kernel; its arguments are the operands, the results, and the kernel's sizes.
 
-    Raises UndecidableError for matrices of symbolic size; their number may be symbolic.
+    Raises UndecidableError for matrices of symbolic size; only the batch size may be symbolic.
     """
     function, arguments = function_on_buffers(kernel)
     builder = KernelBuilder(

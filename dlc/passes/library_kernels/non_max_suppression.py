@@ -1,4 +1,4 @@
-"""Non-maximum suppression: drop boxes that overlap better ones, row by row."""
+"""Non-maximum suppression: drop boxes that overlap boxes with higher scores, in each row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlc.passes.library_kernels.values import Index, KernelValue, maximum, minim
 
 
 def non_max_suppression(builder: KernelBuilder, op: dl.SuppressOverlapsOp, rows: Size, buffers: Sequence[Buffer]) -> None:
-    """Compare each candidate box with the boxes selected so far, until the row has its maximum number of boxes."""
+    """Select candidates that do not overlap previously selected boxes, up to the maximum number of boxes of a row."""
     boxes, candidates, max_selected, iou, y = buffers
     n = shape_of(op.candidates)[-1]
     end = builder.size(n)
@@ -24,7 +24,7 @@ def non_max_suppression(builder: KernelBuilder, op: dl.SuppressOverlapsOp, rows:
         return maximum(length, length.like(0.0))
 
     def box(row: KernelValue, k: Index) -> tuple[tuple[KernelValue, KernelValue], tuple[KernelValue, KernelValue], KernelValue]:
-        """Return the sides of a box and its area."""
+        """Return the vertical and the horizontal interval of a box, and its area."""
         low, left, high, right = (boxes[row, k, side] for side in range(4))
         return (low, high), (left, right), (high - low) * (right - left)
 
@@ -42,5 +42,5 @@ def non_max_suppression(builder: KernelBuilder, op: dl.SuppressOverlapsOp, rows:
             with builder.when(is_selected.value):
                 y[row, num_selected.value] = k.as_integer(i64)
                 num_selected.value = num_selected.value + 1
-        with builder.loop(num_selected.value, end, name="rest") as rest:
-            y[row, rest] = builder.index(end).as_integer(i64)
+        with builder.loop(num_selected.value, end, name="rest") as unused:
+            y[row, unused] = builder.index(end).as_integer(i64)

@@ -15,36 +15,36 @@ from dlc.passes.library_kernels.builder import Buffer, Cell, KernelBuilder
 from dlc.passes.library_kernels.values import KernelValue, maximum, minimum, select
 from dlc.passes.types import vector_type
 
-# Consecutive elements use different histograms: equal digits would wait for each other's store.
+# Histograms that consecutive elements alternate between, so that equal digits need not wait for the previous store.
 _NUM_HISTOGRAMS = 2
 
 
 def select_ranks(builder: KernelBuilder, op: dl.OrderStatisticsOp, x: Buffer, y: Buffer) -> None:
-    """Narrow down each rank digit by digit: its base distance from the minimum, and the elements left to skip there."""
+    """Select elements by rank: determine their digits from the most significant one, by histograms."""
     (rows, n), bits = shape_of(op.x), scalar.bits(element_type_of(op.x))
     ranks = ints(op.ranks)
     if not ranks:
         return
     with builder.grid(rows, 3 * int(n)) as row:
         search = _RankSearch(builder, x, row, int(n), op.digit_bits, ranks)
-        search.by_first_digit()
+        search.search_first_digit()
         for _ in range(-(-bits // op.digit_bits) - 1):
             with builder.when(search.shift.value.differs(0)):
-                search.by_next_digit()
+                search.search_next_digit()
         for k, rank in enumerate(search.ranks):
             y[row, k] = search.minimum + rank.base.value
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """A searched rank: its base as a distance from the minimum, and how many elements from there come before it."""
+    """A rank: the known digits of its element (`base`, minus the minimum), and its rank among elements with these (`left`)."""
 
     base: Cell
     left: Cell
 
 
 class _RankSearch:
-    """The search in one row; `shift` is the number of bits that are still unknown."""
+    """The search in one row; `shift` is the number of unknown low bits."""
 
     def __init__(self, builder: KernelBuilder, x: Buffer, row: KernelValue, n: int, bits: int, ranks: tuple[int, ...]) -> None:
         self.builder, self.x, self.row, self.n, self.bits = builder, x, row, n, bits
@@ -63,17 +63,17 @@ class _RankSearch:
         limits = np.iinfo(numpy_dtype(builder.element))
         low, high = builder.cell(builder.number(limits.max, t)), builder.cell(builder.number(limits.min, t))
 
-        def update_limits(at: KernelValue) -> None:
-            elements = self.x.row(self.row, at, width=self.width)
+        def update_limits(start: KernelValue) -> None:
+            elements = self.x.row(self.row, start, width=self.width)
             low.value, high.value = minimum(low.value, elements), maximum(high.value, elements)
 
-        with builder.loop(0, self.n, self.width) as counted:
-            # Elements that are visited twice change nothing.
-            update_limits(builder.minimum_index(counted, self.n - self.width))
+        with builder.loop(0, self.n, self.width) as step:
+            # The last vector overlaps the previous one, which does not change the result.
+            update_limits(builder.minimum_index(step, self.n - self.width))
         lowest = low.value.reduce_lanes("minsi")
         return lowest, (high.value.reduce_lanes("maxsi") - lowest).unsigned
 
-    def by_first_digit(self) -> None:
+    def search_first_digit(self) -> None:
         """Count all elements, for all ranks, by their first digit."""
         self._clear(_NUM_HISTOGRAMS)
         shift, vectorized_end = self.shift.value, self.n - self.n % _NUM_HISTOGRAMS
@@ -84,14 +84,14 @@ class _RankSearch:
             self._count(0, self._distance(self.x[self.row, i]) >> shift)
         self._descend([[*range(_NUM_HISTOGRAMS)]] * len(self.ranks))
 
-    def by_next_digit(self) -> None:
-        """Count, for each rank, the elements that begin with its known digits.
+    def search_next_digit(self) -> None:
+        """Count, for each rank, the next digits of the elements that begin with its known digits.
 
-        These are few: a vector is first tested for any such element.
+        Such elements are rare, so each vector is first tested for any of them.
         """
-        builder, before = self.builder, self.shift.value
+        builder, previous_shift = self.builder, self.shift.value
         self._clear(len(self.ranks))
-        self.shift.value = select(before > self.bits, before - self.bits, 0)
+        self.shift.value = select(previous_shift > self.bits, previous_shift - self.bits, 0)
         shift = self.shift.value
         bases = [rank.base.value for rank in self.ranks]
         vectorized_end = self.n - self.n % self.width
@@ -100,14 +100,14 @@ class _RankSearch:
             distance = self._distance(self.x[self.row, i])
             for k, base in enumerate(bases):
                 offset = (distance - base).unsigned
-                with builder.when((offset >> before).equals(0)):
+                with builder.when((offset >> previous_shift).equals(0)):
                     self._count(k, offset >> shift)
 
         with builder.loop(0, vectorized_end, self.width) as first:
             distances = self._distance(self.x.row(self.row, first, width=self.width))
             has_candidate = None
             for base in bases:
-                matches = ((distances - base).unsigned >> before).equals(0)
+                matches = ((distances - base).unsigned >> previous_shift).equals(0)
                 has_candidate = matches if has_candidate is None else has_candidate | matches
             assert has_candidate is not None
             with builder.when(has_candidate.reduce_lanes("or")), builder.loop(first, first + self.width) as i:
@@ -130,11 +130,11 @@ class _RankSearch:
 
     def _descend(self, counts: list[list[int]]) -> None:
         """Append the next digit to each rank, given the histograms."""
-        builder, searches = self.builder, [_DigitSearch.begun(self.builder, rank) for rank in self.ranks]
+        builder, searches = self.builder, [_DigitSearch.start(self.builder, rank) for rank in self.ranks]
         with builder.loop(0, 1 << self.bits, name="d") as d:
-            for search_digit, own in zip(searches, counts, strict=True):
-                count = self.counts[own[0], d]
-                for k in own[1:]:
+            for search_digit, histograms in zip(searches, counts, strict=True):
+                count = self.counts[histograms[0], d]
+                for k in histograms[1:]:
                     count = count + self.counts[k, d]
                 search_digit.consider(d, count)
         for search_digit, rank in zip(searches, self.ranks, strict=True):
@@ -144,9 +144,10 @@ class _RankSearch:
 
 @dataclass(frozen=True)
 class _DigitSearch:
-    """The search for a rank's next digit: `digit`, elements before it (`found`), elements before the next one (`before`).
+    """The search for the next digit of a rank, in ascending order of digits.
 
-    `left` is the number of elements to skip.
+    `before` is the number of elements with smaller digits than the current one. `digit` is the best digit so far, `found`
+    the number of elements before it, and `left` the number of elements to skip.
     """
 
     left: KernelValue
@@ -155,12 +156,12 @@ class _DigitSearch:
     before: Cell
 
     @staticmethod
-    def begun(builder: KernelBuilder, rank: _Rank) -> _DigitSearch:
+    def start(builder: KernelBuilder, rank: _Rank) -> _DigitSearch:
         found, before = (builder.cell(builder.number(0, i32)) for _ in range(2))
         return _DigitSearch(rank.left.value, builder.cell(builder.index(0)), found, before)
 
     def consider(self, digit: KernelValue, count: KernelValue) -> None:
-        """Take a digit with elements if at most `left` elements come before it: the last such digit is the result."""
+        """Update the best digit: the last one that has elements, and at most `left` elements before it."""
         is_candidate = (self.before.value <= self.left) & count.differs(0)
         self.digit.value = select(is_candidate, digit, self.digit.value)
         self.found.value = select(is_candidate, self.before.value, self.found.value)

@@ -1,7 +1,7 @@
 """QR by Householder reflections H = 1 - t·v·vᵀ.
 
-Matrices are stored by columns, as rows of buffers, so that v·x and x - s·v run along memory. A few rows are
-processed at a time: each reflection is read once for all of them. Source: Golub and Van Loan, Matrix Computations,
+The columns of matrices are rows of buffers, so that v·x and x - s·v access contiguous memory. A few rows are processed
+together, to share each load of a reflection. Source: Golub and Van Loan, Matrix Computations,
 5.1 and 5.2.
 """
 
@@ -11,7 +11,7 @@ from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
 from dlc.passes.library_kernels.elimination import copy
 from dlc.passes.library_kernels.values import Index, KernelValue, absolute, fma, select, sqrt, with_sign_of
 
-# Rows that are reflected at a time.
+# Rows that share each load of a reflection.
 REFLECTED_ROWS = 4
 
 
@@ -23,18 +23,18 @@ def reflect(
     factors = [-(scale * product) for product in products]
 
     def subtract(j: Index, w: int) -> None:
-        line = v.row(j, width=w)
+        vector = v.row(j, width=w)
         for i, factor in zip(rows, factors, strict=True):
-            x.set_row(i, j, row=fma(factor, line, x.row(i, j, width=w)))
+            x.set_row(i, j, row=fma(factor, vector, x.row(i, j, width=w)))
 
     builder.columns(first, size, subtract)
 
 
 def reflection(builder: KernelBuilder, x: Buffer, first: Index, size: int, v: Buffer) -> tuple[KernelValue, KernelValue]:
-    """Compute the reflection that maps a row, from `first` on, to a multiple of a unit vector.
+    """Compute the reflection that maps the elements of a row from `first` to a multiple of a unit vector.
 
-    Writes v (1 at `first`) and returns t and the remaining element. Elements before `first` are ignored; v is 0 there,
-    from the start of their vector of columns.
+    Stores v, with v[first] = 1, and returns t and the one nonzero element of the result. Elements before `first` are
+    ignored; v is 0 there.
     """
     first_column = builder.index(first).as_integer()
 
@@ -44,7 +44,7 @@ def reflection(builder: KernelBuilder, x: Buffer, first: Index, size: int, v: Bu
     largest = builder.largest(
         first, size, lambda j, w: absolute(select(builder.iota(j, w) >= first_column, x.row(j, width=w), 0.0))
     )
-    # Squares of elements scaled to at most 1 neither overflow nor underflow.
+    # Scale elements to at most 1, so that their squares do not overflow.
     unit = select(largest > builder.smallest, 1.0 / largest, builder.number(1.0))
     alpha = x[first] * unit
 
@@ -54,13 +54,13 @@ def reflection(builder: KernelBuilder, x: Buffer, first: Index, size: int, v: Bu
 
     (square_sum,) = builder.sums(first, size, 1, squares)
     beta = -with_sign_of(sqrt(fma(alpha, alpha, square_sum)), alpha)
-    # No reflection is needed if the rest is 0 already.
-    needed = square_sum.differs(0.0)
-    divisor = select(needed, alpha - beta, builder.number(1.0))
+    # No reflection is needed if all other elements are 0.
+    is_needed = square_sum.differs(0.0)
+    divisor = select(is_needed, alpha - beta, builder.number(1.0))
     builder.columns(first, size, lambda j, w: v.set_row(j, row=after_first(j, w) * unit / divisor))
     v[first] = builder.number(1.0)
-    scale = select(needed, (beta - alpha) / beta, builder.number(0.0))
-    return scale, select(needed, beta / unit, x[first])
+    scale = select(is_needed, (beta - alpha) / beta, builder.number(0.0))
+    return scale, select(is_needed, beta / unit, x[first])
 
 
 def householder(
@@ -79,33 +79,33 @@ def householder(
         end = builder.minimum_index(first + REFLECTED_ROWS, rows)
         earlier, num_pivots = builder.minimum_index(first, count), builder.minimum_index(end, count)
 
-        def reflect_by_earlier(lines: list[Index]) -> None:
+        def reflect_by_earlier(row_indices: list[Index]) -> None:
             with builder.loop(0, earlier, name="k") as k:
-                reflect(builder, triangle, lines, vectors.part(k), scales[k], k, size)
+                reflect(builder, triangle, row_indices, vectors.subview_at(k), scales[k], k, size)
 
         builder.groups(first, end, REFLECTED_ROWS, reflect_by_earlier)
         with builder.loop(earlier, num_pivots, name="k") as k:
-            scale, left = reflection(builder, triangle.part(k), k, size, vectors.part(k))
+            scale, diagonal = reflection(builder, triangle.subview_at(k), k, size, vectors.subview_at(k))
             scales[k] = scale
             with builder.loop(k + 1, end) as i:
-                reflect(builder, triangle, [i], vectors.part(k), scale, k, size)
+                reflect(builder, triangle, [i], vectors.subview_at(k), scale, k, size)
             with builder.loop(k + 1, size, name="j") as j:
                 triangle[k, j] = zero
-            triangle[k, k] = left
+            triangle[k, k] = diagonal
 
 
 def orthogonal(
     builder: KernelBuilder, vectors: Buffer, scales: Buffer, result: Buffer, count: int, size: int, first: Index, height: int
 ) -> None:
     """Compute some columns of Q from `count` reflections, as rows of the result."""
-    lines: list[Index] = [first + r for r in range(height)]
+    row_indices: list[Index] = [first + r for r in range(height)]
     zero = builder.number(0.0)
-    for i in lines:
+    for i in row_indices:
         with builder.loop(0, size, name="j") as j:
             result[i, j] = zero
         result[i, i] = builder.number(1.0)
-    # A reflection with an index above i does not change column i.
+    # Reflections with a higher index than a column do not change it.
     last = builder.minimum_index(builder.index(first) + height, count)
     with builder.loop(0, last, name="t") as t:
         k = last - t - 1
-        reflect(builder, result, lines, vectors.part(k), scales[k], k, size)
+        reflect(builder, result, row_indices, vectors.subview_at(k), scales[k], k, size)

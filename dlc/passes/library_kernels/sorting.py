@@ -1,4 +1,4 @@
-"""Sort integers: a sorting network for many short columns, radix sort for long rows, a heap for the smallest elements."""
+"""Sort integers: sorting networks for many short columns, radix sort for long rows, a heap for the k smallest."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from dlc.passes.library_kernels.builder import Buffer, KernelBuilder, split_exte
 from dlc.passes.library_kernels.values import Index, KernelValue, maximum, minimum, select
 from dlc.passes.types import vector_type
 
-# Elements per unrolled iteration of counting and moving loops, to amortize the loop overhead.
+# Elements per iteration of loops that count or scatter keys, to amortize the loop overhead.
 _UNROLLED_ELEMENTS = 4
 # Side of the square blocks that are transposed in registers, in elements.
 _TRANSPOSE_TILE_ELEMENTS = 8
 
 
 def sort_columns(builder: KernelBuilder, op: dl.NetworkSortOp, x: Buffer, y: Buffer) -> None:
-    """Sort some columns at a time in a local buffer; rows are transposed into columns."""
+    """Sort tiles of columns in a local buffer, one column per lane; rows are transposed into columns."""
     rows, n, columns = shape_of(op.x)
     n = int(n)
     is_transposed = columns == 1
     outer, lanes = (1, rows) if is_transposed else (rows, columns)
     keys = _SortKeys(IntegerType(scalar.bits(element_type_of(op.x))), descending=flag(op.descending))
     for first, width, count in split_extent(lanes, rows_per_network(n, element_type_of(op.x))):
-        with builder.grid(outer * count, n * width * (n.bit_length() ** 2)) as part:
-            row, tile = builder.split_index(part, count)
+        with builder.grid(outer * count, n * width * (n.bit_length() ** 2)) as task:
+            row, tile = builder.split_index(task, count)
             start = tile * width + first
             # The vector is rounded up to a power of two lanes; the extra lanes hold arbitrary values.
             padded_width = 1 << (width - 1).bit_length()
@@ -83,10 +83,10 @@ def _copy_keys(
     *,
     into: bool,
 ) -> None:
-    """Copy columns of a buffer into the local one as keys, or back."""
+    """Copy columns of a buffer into the local one as keys (`into`), or back."""
     step = min(n, _TRANSPOSE_TILE_ELEMENTS) if is_transposed else 1
-    with builder.loop(0, n, step, name="k") as counted:
-        k = _clamped_start(builder, counted, n, step)
+    with builder.loop(0, n, step, name="k") as step_start:
+        k = _clamped_start(builder, step_start, n, step)
         position = (start[0], k, start[2])
         if not is_transposed and into:
             local.set_row(k, 0, row=keys.from_element(buffer.row(*position, width=width)))
@@ -101,8 +101,8 @@ def _copy_keys(
 def _sorting_network(builder: KernelBuilder, local: Buffer, n: int, width: int) -> None:
     """Sort the columns of a buffer, lane by lane, with Knuth's algorithm M (merge exchange).
 
-    For p = top, top/2, … 1: exchange i and i + d, for all i in the first half of a block of 2p, first with d = p; then,
-    for those in the second half, with d = q - p for q = top, top/2, … 2p.
+    For p = top, top/2, … 1: compare and exchange i and i + d, first with d = p for all i in the first half of each block of
+    2p; then with d = q - p, for q = top, top/2, … 2p, for all i in the second half.
     """
     top = 1 << ((n - 1).bit_length() - 1)
     with builder.loop(0, top.bit_length(), name="s") as s:
@@ -118,19 +118,20 @@ def _sorting_network(builder: KernelBuilder, local: Buffer, n: int, width: int) 
                 local.set_row(i + d, 0, row=maximum(x, y))
 
 
-def sort_digits(builder: KernelBuilder, op: dl.RadixSortOp, x: Buffer, y: Buffer, before: Buffer) -> None:
-    """Radix sort: count each digit, compute the start of each bucket, and move the elements, digit after digit.
+def sort_digits(builder: KernelBuilder, op: dl.RadixSortOp, x: Buffer, y: Buffer, scratch_row: Buffer) -> None:
+    """Radix sort: count all digits; then, digit by digit, compute the start of each bucket and scatter the elements.
 
-    Keys are distances from the minimum: values of a small range share the higher digits, whose passes move nothing.
+    Keys may be distances from the minimum: if values have a small range, their high digits are equal, and the passes of
+    these are skipped.
     """
     rows, n = shape_of(op.x)
     digits = op.digits
     num_buckets, lowest = max(1 << digit.bits for digit in digits), digits[0].shift
 
     with builder.grid(rows, 3 * n) as row:
-        row_minimum = _row_minimum(builder, x, row, n) & -(1 << lowest) if op.by_distance else None
+        row_minimum = _row_minimum(builder, x, row, n) & -(1 << lowest) if op.sorts_by_distance else None
 
-        def number_of(digit: RadixDigit, value: KernelValue) -> KernelValue:
+        def bucket_of(digit: RadixDigit, value: KernelValue) -> KernelValue:
             bucket = ((value if row_minimum is None else value - row_minimum) >> digit.shift) & ((1 << digit.bits) - 1)
             return (bucket ^ digit.flip if digit.flip and row_minimum is None else bucket).unsigned.as_index()
 
@@ -141,14 +142,14 @@ def sort_digits(builder: KernelBuilder, op: dl.RadixSortOp, x: Buffer, y: Buffer
         for i in _each_index(builder, n):
             value = x[row, i]
             for k, digit in enumerate(digits):
-                bucket = number_of(digit, value)
+                bucket = bucket_of(digit, value)
                 counts[k, bucket] = counts[k, bucket] + 1
-        source, targets = x, (y, before)
+        source, targets = x, (y, scratch_row)
         for k, digit in enumerate(digits):
             target = targets[(len(digits) - 1 - k) % 2]
             is_needed = None
             if isinstance(n, int) and n:
-                is_needed = counts[k, number_of(digit, x[row, 0])].differs(n)
+                is_needed = counts[k, bucket_of(digit, x[row, 0])].differs(n)
                 with builder.when(is_needed.equals(0)):
                     _copy_row(builder, source, target, row, n)
             with builder.when(is_needed) if is_needed is not None else nullcontext():
@@ -159,13 +160,13 @@ def sort_digits(builder: KernelBuilder, op: dl.RadixSortOp, x: Buffer, y: Buffer
                     bucket_start.value = bucket_start.value + count
                 for i in _each_index(builder, n):
                     value = source[row, i]
-                    bucket = number_of(digit, value)
+                    bucket = bucket_of(digit, value)
                     position = counts[k, bucket]
                     counts[k, bucket] = position + 1
                     target[row, position.as_index()] = value
             source = target
         if len(digits) == 1:
-            _copy_row(builder, x, before, row, n)
+            _copy_row(builder, x, scratch_row, row, n)
 
 
 def _each_index(builder: KernelBuilder, n: Size) -> Iterator[KernelValue]:
@@ -192,22 +193,22 @@ def _row_minimum(builder: KernelBuilder, x: Buffer, row: KernelValue, n: Size) -
 def _copy_row(builder: KernelBuilder, source: Buffer, target: Buffer, row: KernelValue, n: Size) -> None:
     """Copy a row from one buffer into another."""
     width = builder.lanes if isinstance(n, int) and n >= builder.lanes else 1
-    with builder.loop(0, builder.size(n), width) as counted:
-        i = _clamped_start(builder, counted, n, width)
+    with builder.loop(0, builder.size(n), width) as step_start:
+        i = _clamped_start(builder, step_start, n, width)
         target.set_row(row, i, row=source.row(row, i, width=width))
 
 
 def _clamped_start(builder: KernelBuilder, i: KernelValue, n: Size, width: int) -> KernelValue:
-    """Return the start of a vector that ends within n elements: the last vector overlaps the previous one."""
+    """Return the start of a vector, clamped so that it ends within n elements; the last one may overlap the previous one."""
     return builder.minimum_index(i, n - width) if isinstance(n, int) and n % width else i
 
 
-# An upper bound on the levels of a heap.
+# Maximum levels of a heap.
 _MAX_HEAP_LEVELS = 40
 
 
 def smallest(builder: KernelBuilder, op: dl.SmallestKOp, x: Buffer, y: Buffer) -> None:
-    """Keep a max-heap of the smallest elements in the result; then move its maximum to the end repeatedly (heapsort)."""
+    """Maintain a max-heap of the smallest elements in the result, then sort it (heapsort)."""
     (rows, n), size = shape_of(op.x), builder.index(builder.size(sizes(op.size)[0]))
     with builder.grid(rows, n) as row, builder.when(builder.index(0) < size):
         levels, width = builder.cell(builder.index(0)), builder.cell(builder.index(1))
@@ -245,9 +246,9 @@ class _Heap:
         with builder.loop(0, self.levels):
             child = current.value * 2 + 1
             with builder.when(child < size):
-                other = builder.minimum_index(child + 1, size - 1)
-                below = select(y[row, child] < y[row, other], other, child)
-                upper, lower = y[row, current.value], y[row, below]
+                sibling = builder.minimum_index(child + 1, size - 1)
+                larger_child = select(y[row, child] < y[row, sibling], sibling, child)
+                parent_value, child_value = y[row, current.value], y[row, larger_child]
                 position = current.value
-                y[row, position], y[row, below] = maximum(upper, lower), minimum(upper, lower)
-                current.value = select(upper < lower, below, size)
+                y[row, position], y[row, larger_child] = maximum(parent_value, child_value), minimum(parent_value, child_value)
+                current.value = select(parent_value < child_value, larger_child, size)

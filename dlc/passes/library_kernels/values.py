@@ -2,7 +2,7 @@
 
     x * y + 1.0                                →        %p = arith.mulf %x, %y;  arith.addf %p, %one
 
-A Python number combined with a value has the value's type; a scalar combined with a vector is broadcast.
+A Python number gets the type of the other operand; a scalar is broadcast to a vector operand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dlc.ir import (
 from dlc.passes.structured import OpBuilder
 from dlc.passes.types import vector_type
 
-# The predicates of negated comparisons; negated float comparisons hold for NaN.
+# The predicates of negated comparisons, which hold for NaN in floats.
 _FAILURES = {
     "lt": ("uge", "sge", "uge"), "le": ("ugt", "sgt", "ugt"),
     "gt": ("ule", "sle", "ule"), "ge": ("ult", "slt", "ult"),
@@ -47,35 +47,36 @@ def shape_of_vector(t: Attribute) -> tuple[int, ...]:
     return t.get_shape() if isinstance(t, VectorType) else ()
 
 
-def of_element(t: Attribute, element: Attribute) -> Attribute:
+def with_element(t: Attribute, element: Attribute) -> Attribute:
     """Return the type with the same shape and another element type."""
     return vector_type(shape, element) if (shape := shape_of_vector(t)) else element
 
 
 class ValueBuilder:
-    """Inserts ops at the end of the innermost open block."""
+    """Insert ops at the end of the innermost open block."""
 
     def __init__(self, op_builder: OpBuilder) -> None:
         self.op_builder = op_builder
 
-    def op(self, made: Operation, *, signed: bool = True) -> KernelValue:
-        return KernelValue(self, self.op_builder.op(made), signed)
+    def op(self, op: Operation, *, signed: bool = True) -> KernelValue:
+        """Insert an op with one result and return the result."""
+        return KernelValue(self, self.op_builder.op(op), signed)
 
     def constant(self, value: float, t: Attribute, *, signed: bool = True) -> KernelValue:
-        """Return a constant in every element of a type; integers wrap around."""
+        """Return a constant of a scalar type, or splat to a vector type; integers wrap around."""
         e = element_of(t)
         attribute: Any
         if is_float(e):
             attribute = FloatAttr(value, cast(Any, e))
         else:
             bits = cast(IntegerType, e).width.data if isinstance(e, IntegerType) else 64
-            attribute = IntegerAttr(_wrapped(int(value), bits), cast(Any, e))
+            attribute = IntegerAttr(_wrap(int(value), bits), cast(Any, e))
         if shape_of_vector(t):
             attribute = DenseIntOrFPElementsAttr.from_list(cast(Any, t), [attribute.value.data])
         return KernelValue(self, self.op_builder.constants.get(attribute, t), signed)
 
 
-def _wrapped(value: int, bits: int) -> int:
+def _wrap(value: int, bits: int) -> int:
     """Wrap an integer to `bits` bits, signed."""
     return (value + (1 << bits >> 1)) % (1 << bits) - (1 << bits >> 1) if bits > 1 else value % 2
 
@@ -102,7 +103,7 @@ class KernelValue:
         return replace(self, signed=False)
 
     def like(self, other: Operand) -> KernelValue:
-        """Return a Python number or a scalar as a value of this value's type."""
+        """Return a Python number or a scalar, converted or broadcast to this value's type."""
         if not isinstance(other, KernelValue):
             return self.builder.constant(other, self.type, signed=self.signed)
         if shape_of_vector(self.type) and not shape_of_vector(other.type):
@@ -113,9 +114,9 @@ class KernelValue:
         """Broadcast a scalar to a vector."""
         return KernelValue(self.builder, self.builder.op_builder.splat(self.ssa, shape), self.signed)
 
-    def _binary(self, other: Operand, floats: Any, integers: Any) -> KernelValue:
+    def _binary(self, other: Operand, float_op: Any, integer_op: Any) -> KernelValue:
         a, b = self._matched(other)
-        return self.builder.op((floats if self.is_float else integers)(a.ssa, b.ssa), signed=self.signed)
+        return self.builder.op((float_op if self.is_float else integer_op)(a.ssa, b.ssa), signed=self.signed)
 
     def _matched(self, other: Operand) -> tuple[KernelValue, KernelValue]:
         if isinstance(other, KernelValue) and shape_of_vector(other.type) and not shape_of_vector(self.type):
@@ -167,10 +168,10 @@ class KernelValue:
 
     def _compare(self, other: Operand, predicates: tuple[str, str, str]) -> KernelValue:
         a, b = self._matched(other)
-        floats, with_sign, without = predicates
+        float_predicate, signed_predicate, unsigned_predicate = predicates
         if self.is_float:
-            return self.builder.op(arith.CmpfOp(a.ssa, b.ssa, floats))
-        return self.builder.op(arith.CmpiOp(a.ssa, b.ssa, with_sign if self.signed else without))
+            return self.builder.op(arith.CmpfOp(a.ssa, b.ssa, float_predicate))
+        return self.builder.op(arith.CmpiOp(a.ssa, b.ssa, signed_predicate if self.signed else unsigned_predicate))
 
     def __lt__(self, other: Operand) -> KernelValue:
         return self._compare(other, PREDICATES["lt"])
@@ -204,7 +205,7 @@ class KernelValue:
 
     def widened(self, element: Attribute) -> KernelValue:
         """Extend an integer to a type that is at least as wide."""
-        t = of_element(self.type, element)
+        t = with_element(self.type, element)
         if t == self.type:
             return self
         widen = arith.ExtSIOp if self.signed else arith.ExtUIOp
@@ -212,7 +213,7 @@ class KernelValue:
 
     def bits_as(self, element: Attribute) -> KernelValue:
         """Bitcast each element to another type of the same width."""
-        return self.builder.op(arith.BitcastOp(self.ssa, of_element(self.type, element)))
+        return self.builder.op(arith.BitcastOp(self.ssa, with_element(self.type, element)))
 
     def extreme(self, *, smallest: bool) -> KernelValue:
         """Return the minimum or the maximum element of a vector; NaN if one is NaN."""
@@ -220,7 +221,7 @@ class KernelValue:
         return self.reduce_lanes(f"{name}imumf" if self.is_float else name + ("si" if self.signed else "ui"))
 
     def reduce_lanes(self, kind: str) -> KernelValue:
-        """Reduce all elements of a vector: `kind` is `add`, or an extremum as `vector.kind` names it."""
+        """Reduce all elements of a vector by `kind`, a combining kind of the vector dialect such as `add` or `minsi`."""
         properties = {
             "kind": vector.CombiningKindAttr(vector.CombiningKindFlag(kind)),
             "fastmath": arith.FastMathFlagsAttr("none"),
@@ -235,21 +236,23 @@ Index: TypeAlias = "KernelValue | int"
 
 
 def ssa(i: Index) -> Any:
-    """Return an index as ops take it that fold constants."""
+    """Return an index as an `OpBuilder` expects it: an int, or an SSA value."""
     return i.ssa if isinstance(i, KernelValue) else i
 
 
 def fma(a: KernelValue, b: KernelValue, c: KernelValue) -> KernelValue:
-    """Return a·b + c, rounded once if the target has FMA; c has the type of the result."""
+    """Return a·b + c, rounded once if the target has FMA instructions; the result has the type of c."""
     kind = vector.FMAOp if shape_of_vector(c.type) else math.FmaOp
     return c.builder.op(kind.create(operands=[c.like(a).ssa, c.like(b).ssa, c.ssa], result_types=[c.type]))
 
 
 def select(condition: KernelValue, x: Operand, y: Operand) -> KernelValue:
     """Return `x` if the condition holds, else `y`; one of them has the type of the result."""
-    like = x if isinstance(x, KernelValue) and (not isinstance(y, KernelValue) or shape_of_vector(x.type)) else y
-    assert isinstance(like, KernelValue)
-    return like.builder.op(arith.SelectOp(condition.ssa, like.like(x).ssa, like.like(y).ssa), signed=like.signed)
+    typed_operand = x if isinstance(x, KernelValue) and (not isinstance(y, KernelValue) or shape_of_vector(x.type)) else y
+    assert isinstance(typed_operand, KernelValue)
+    return typed_operand.builder.op(
+        arith.SelectOp(condition.ssa, typed_operand.like(x).ssa, typed_operand.like(y).ssa), signed=typed_operand.signed
+    )
 
 
 def maximum(x: KernelValue, y: KernelValue) -> KernelValue:

@@ -137,7 +137,7 @@ def random_fused_loops(nest: StaticLoopNest, sums: AttentionStages, rng: np.rand
     unmasked = (sums.key_dim, step(sums.key_dim, nest.stages)) if ends else None
 
     def drawn(fused_loop: FusedLoop) -> FusedLoop:
-        steps = [(d, step(d, nest.stages[fused_loop.first : fused_loop.last])) for d, _ in fused_loop.steps]
+        steps = [(d, step(d, nest.stages[fused_loop.first : fused_loop.end])) for d, _ in fused_loop.steps]
         if unmasked is not None:
             steps = [unmasked if d == sums.key_dim else (d, size) for d, size in steps]
         return replace(fused_loop, steps=tuple(steps), skips=fused_loop.skips and skips, unmasked=unmasked)
@@ -590,5 +590,5 @@ def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, in
     at = CPU_LEVELS[target]
     chooser = TransposedAttentionChooser(nest, at, sums, row, 8, at.lanes(4))
     assert chooser.height() == height
-    swept = next(s for s in chooser.fused_loops() if s.first <= sums.first < s.last)
+    swept = next(s for s in chooser.fused_loops() if s.first <= sums.first < s.end)
     assert swept.steps == ((sums.key_dim, tile[0]), (row, tile[1]))
