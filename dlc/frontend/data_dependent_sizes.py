@@ -33,8 +33,8 @@ class DataDependentSizes:
         used_symbols = {
             symbol for a in self._active_blocks[0].args for size in shape_of(a) for symbol in Dim.lift(size).symbols()
         }
-        numbers = range(len(self._descriptions) + len(used_symbols) + 1)
-        name = next(n for k in numbers if (n := f"count{k}") not in self._descriptions and n not in used_symbols)
+        candidates = range(len(self._descriptions) + len(used_symbols) + 1)
+        name = next(n for k in candidates if (n := f"count{k}") not in self._descriptions and n not in used_symbols)
         self._descriptions[name] = f"{name} is the result size of {op.name}" + (f" at {location}" if location else "")
         self._blocks[name] = self._active_blocks[-1]
         return Dim.symbol(name)

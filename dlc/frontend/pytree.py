@@ -61,7 +61,7 @@ class Tree(NamedTuple):
         children = [child.with_sorted_keys() for child in self.children]
         entries = list(zip(self.keys, children, strict=True))
         if self.kind is not None and issubclass(self.kind, dict):
-            # Keys of different types are not comparable; keys of one type need not be, unless they are integers or strings.
+            # Sort by type first, then integers and strings by value, and other keys, which may not be comparable, by repr.
             entries.sort(key=lambda e: (type(e[0]).__name__, e[0] if isinstance(e[0], int | str) else repr(e[0])))
         return Tree(self.kind, tuple([k for k, _ in entries]), tuple([c for _, c in entries]))
 

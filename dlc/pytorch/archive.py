@@ -65,7 +65,7 @@ def _inner(name: str) -> PurePosixPath:
 
 
 def _problem(name: PurePosixPath, content: bytes) -> str | None:
-    """Return why an entry is rejected, or None."""
+    """Return the reason to reject an entry; None if it is allowed."""
     folder = str(name.parent)
     if folder in ("data/weights", "data/constants") and name.suffix != ".json":
         return None if _TENSORS.fullmatch(name.name) else "an entry that is not a plain tensor"

@@ -83,7 +83,7 @@ def symbol_ranges(values: Sequence[Any], constraints: Mapping[Any, Any]) -> dict
 
 
 def convert_nodes(graph: Any) -> Iterator[FxNode]:
-    """Convert the call nodes of a graph; nodes without a rule are converted without their arguments."""
+    """Convert the call nodes of a graph, omitting the arguments of operators that have no rule."""
     for node in graph.nodes:
         if node.op != "call_function":
             continue

@@ -103,7 +103,7 @@ def find_layers(graph: QuantizationGraph) -> Layers:
 
 
 def _skip_reason(graph: QuantizationGraph, node: NodeProto) -> str:
-    """Return why a node is not quantizable, or "" if it is."""
+    """Return the reason that a node is not quantizable; "" if it is."""
     data, weights, *bias_inputs = node.input
     if weights not in graph.constants:
         return "its weights are not constant"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass
 class OutputError:
-    """The norm of the difference of the outputs relative to the norm of the expected outputs, over sets of inputs."""
+    """The relative output error ‖actual - expected‖ / ‖expected‖, accumulated over sets of inputs."""
 
     squares: dict[str, tuple[float, float]]
 

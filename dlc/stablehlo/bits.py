@@ -22,7 +22,7 @@ def _with_constant(node: StableHloNode, op: type[DlOp], x: SSAValue, number: int
 
 
 def _count_set_bits(node: StableHloNode, x: SSAValue, width: int) -> SSAValue:
-    """Count the set bits: sums of bit pairs, of nibbles, of bytes, and of all bytes in the highest one."""
+    """Count the set bits: add up bit pairs, nibbles and bytes; a multiplication adds all bytes into the highest one."""
     all_ones = (1 << width) - 1
     pairs = _with_constant(node, dl.BitwiseAndOp, _with_constant(node, dl.ShiftRightOp, x, 1), all_ones // 3)
     x = node.b(dl.SubOp, x, pairs)

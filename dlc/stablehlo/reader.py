@@ -324,7 +324,7 @@ def complex_components(value: Dense) -> tuple[Dense, Dense]:
         words = re.findall(rf".{{{2 * width}}}", value.text[3:-1])
         real, imag = (f'"0x{"".join(words[k::2])}"' for k in range(2))
     else:
-        # (1.0,2.0): the rest is brackets and commas.
+        # Match pairs such as (1.0,2.0); other text is brackets and commas.
         pairs = re.findall(r"\(([^,()]+),([^,()]+)\)", value.text)
         real, imag = (", ".join(pair[k].strip() for pair in pairs) for k in range(2))
     return Dense(real, component), Dense(imag, component)

@@ -1,6 +1,6 @@
 """Track the graph inputs that a value is computed from: specifying their values would make it known.
 
-%s = dl.add %a, %b      %y = dl.reshape %x by the elements of %s, which are unknown: they depend on the inputs a and b
+%s = dl.add %a, %b      %y = dl.reshape %x by the elements of %s, unknown at import: they depend on the inputs a and b
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dlc.files.mapped_files import MappedFile
 Content: TypeAlias = bytes | MappedFile
 # Tensors from this size on are large.
 LARGE_TENSOR_BYTES = 1 << 16
-# The external data location that stands for the model file itself; not a valid file name.
+# The external data location that denotes the model file itself; not a valid file name.
 OWN_FILE_LOCATION = "\0"
 _RAW = TensorProto.DESCRIPTOR.fields_by_name["raw_data"]
 # The wire types of protobuf: the lowest three bits of a tag.

@@ -30,7 +30,7 @@ class ProgramArguments:
         match value_type:
             case FixedListType():
                 return SequenceValue(
-                    self.of(f"{name}[{k}]", type_of_element, ()) for k, type_of_element in enumerate(value_type.parts)
+                    self.of(f"{name}[{k}]", part_type, ()) for k, part_type in enumerate(value_type.element_types)
                 )
             case DictType():
                 keys, values = (

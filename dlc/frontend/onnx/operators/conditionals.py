@@ -85,15 +85,15 @@ def _branch(node: OnnxNode, graph: GraphProto, padded_types: Sequence[Tensor] = 
 
 
 def _max_size(inner: Emitter, size: Size) -> Size | None:
-    """Return an upper bound of a size in sizes defined before the branch; None if there is none."""
+    """Return an upper bound of a size, in terms of sizes defined outside of the branch; None if there is none."""
     block = inner.build.insertion_point
     assert isinstance(block, Block)
     bounds = {str(op.count): op.max_size for op in block.walk() if isinstance(op, SelectionOp) and isinstance(op.count, Dim)}
     while local_symbols := [symbol for symbol in Dim.lift(size).symbols() if symbol in bounds]:
-        bounds_of_local = {symbol: bound for symbol in local_symbols if (bound := bounds[symbol]) is not None}
-        if len(bounds_of_local) < len(local_symbols):
+        known_bounds = {symbol: bound for symbol in local_symbols if (bound := bounds[symbol]) is not None}
+        if len(known_bounds) < len(local_symbols):
             return None
-        size = substitute(size, bounds_of_local)
+        size = substitute(size, known_bounds)
     return size
 
 

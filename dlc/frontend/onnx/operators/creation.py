@@ -55,20 +55,20 @@ def constant_of_shape(node: OnnxNode) -> ImportedValue:
 
 @table("Range")
 def range_(node: OnnxNode) -> ImportedValue:
-    emit, kind = node.emit, node[0].element_type
-    if any(node[k].element_type != kind for k in (1, 2)):
+    emit, element = node.emit, node[0].element_type
+    if any(node[k].element_type != element for k in (1, 2)):
         raise ModelError(f"{node.description}: start, limit and delta must be of one type")
     if any(node[k].known is None for k in range(3)):
         return _runtime_range(node)
     if not node.known(2, "delta").all():
         raise ModelError(f"{node.description}: its delta is 0")
-    if is_float(kind):
+    if is_float(element):
         bounds = [node.known(k, "bounds") for k in range(3)]
         start, limit, delta = (b.reshape(()) for b in bounds)
         if not np.isfinite((start, limit, delta)).all():
             raise ModelError(f"{node.description}: its bounds {start}, {limit} and {delta} are not finite")
         count: Size = max(int(np.ceil((limit - start) / delta)), 0)
-        return emit.iota(count, kind, float(start), float(delta))
+        return emit.iota(count, element, float(start), float(delta))
     (first,), (end,), step = node.sizes(0, "start"), node.sizes(1, "limit"), int(node.number(2, "delta"))
     span = end - first if step > 0 else first - end
     count = -(-span // abs(step))
@@ -77,26 +77,26 @@ def range_(node: OnnxNode) -> ImportedValue:
     elif emit.is_data_dependent(count):
         count = emit.scalar_as_size(emit.sizes(count))
     if isinstance(first, Dim):
-        steps = emit.iota(count, kind, 0, step)
-        return emit(dl.AddOp, steps, emit.cast(emit.sizes(first), kind))
-    return emit.iota(count, kind, first, step)
+        steps = emit.iota(count, element, 0, step)
+        return emit(dl.AddOp, steps, emit.cast(emit.sizes(first), element))
+    return emit.iota(count, element, first, step)
 
 
 def _runtime_range(node: OnnxNode) -> ImportedValue:
     """Emit a range whose length depends on data: ⌈(limit − start) / delta⌉."""
-    emit, kind = node.emit, node[0].element_type
+    emit, element = node.emit, node[0].element_type
     start, limit, delta = (emit.reshape(node[k], ()) for k in range(3))
-    if start.known is None or delta.known is None or start.known != 0 or delta.known != 1 or not is_integer(kind):
-        compute_type = element_type(np.float64 if is_float(kind) else np.int64)
+    if start.known is None or delta.known is None or start.known != 0 or delta.known != 1 or not is_integer(element):
+        compute_type = element_type(np.float64 if is_float(element) else np.int64)
         first, end, step = (emit.cast(v, compute_type) for v in (start, limit, delta))
         emit.require(emit(dl.NotEqualOp, step, emit.scalar(0, step)), f"{node.description}: its delta is 0")
         span = emit(dl.SubOp, first, end)
-        if is_float(kind):
+        if is_float(element):
             limit = emit(dl.NegOp, emit(dl.FloorOp, emit(dl.DivOp, span, step)))
             limit = emit.cast(limit, element_type(np.int64))
         else:
             limit = emit(dl.NegOp, emit(dl.FloordivOp, span, step))
-    steps = emit.iota(emit.scalar_as_size(limit), kind)
+    steps = emit.iota(emit.scalar_as_size(limit), element)
     return emit(dl.AddOp, start, emit(dl.MulOp, steps, delta))
 
 
@@ -105,9 +105,9 @@ def eye_like(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     if x.rank != 2:
         raise ModelError(f"{node.description}: expected a matrix, got rank {x.rank}")
-    kind = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else x.element_type
+    element = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else x.element_type
     rows = emit.reshape(emit.iota(x.shape[0], start=node.integer("k", 0)), (x.shape[0], 1))
-    return emit.cast(emit(dl.EqualOp, emit.iota(x.shape[1]), rows), kind)
+    return emit.cast(emit(dl.EqualOp, emit.iota(x.shape[1]), rows), element)
 
 
 @table("OneHot")

@@ -263,7 +263,7 @@ def _unroll(
 
 
 def _empty_collected(node: OnnxNode, body: GraphProto, states: Sequence[ImportedValue]) -> list[ImportedValue]:
-    """Return the scan outputs of a loop without iterations: no elements, with the types of the first iteration."""
+    """Return the scan outputs of a loop without iterations: empty tensors, with the types of the first iteration."""
     emit, block = node.emit, Block()
     scratch = Emitter(block, emit.weights, emit)
     results, problems = node.attempt(body, [scratch.constant(0, np.int64), scratch.constant(True), *states], scratch)
@@ -302,7 +302,7 @@ def _trip_count(limit: ImportedValue | None) -> Size | None:
 
 
 def _has_local_sizes(emit: Emitter, types: Sequence[Tensor]) -> bool:
-    """Return whether types have data-dependent sizes that are defined in the body, so that they differ between iterations."""
+    """Return whether types have data-dependent sizes of the body, which may differ between iterations."""
     block = emit.build.insertion_point
     assert isinstance(block, Block)
     local_symbols = {str(size) for op in block.walk() if isinstance(op, DataDependent) for size in op.data_dependent_sizes}

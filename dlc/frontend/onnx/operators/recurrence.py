@@ -95,21 +95,21 @@ def _interpolate(emit: Emitter, update: ImportedValue, state: ImportedValue, new
 @table("LSTM")
 def lstm(node: OnnxNode) -> Sequence[ImportedValue]:
     """Gate order: input, output, forget, cell; peepholes: input, output, forget."""
-    coupled = node.flag("input_forget")
+    is_coupled = node.flag("input_forget")
 
     def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         (f, g, h), (state, memory) = w.functions, states
-        sums = _sum(emit, x, emit(dl.MatmulOp, state, w.state))
+        gate_sums = _sum(emit, x, emit(dl.MatmulOp, state, w.state))
 
         def gate(k: int, cell_state: ImportedValue) -> ImportedValue:
-            gate_sum = w.gates(emit, sums, k)
+            gate_sum = w.gates(emit, gate_sums, k)
             if w.peepholes is None:
                 return f(emit, gate_sum)
             return f(emit, _sum(emit, gate_sum, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), cell_state)))
 
         input_gate = gate(0, memory)
-        forget_gate = emit(dl.SubOp, emit.scalar(1, input_gate), input_gate) if coupled else gate(2, memory)
-        new = g(emit, w.gates(emit, sums, 3))
+        forget_gate = emit(dl.SubOp, emit.scalar(1, input_gate), input_gate) if is_coupled else gate(2, memory)
+        new = g(emit, w.gates(emit, gate_sums, 3))
         next_memory = _sum(emit, emit(dl.MulOp, forget_gate, memory), emit(dl.MulOp, input_gate, new))
         return emit(dl.MulOp, gate(1, next_memory), h(emit, next_memory)), next_memory
 
@@ -172,9 +172,9 @@ def _layer(
                 functions[d],
             )
         )
-        sums = _sum(emit, emit(dl.MatmulOp, x, weights.input), weights.input_bias)
+        gate_sums = _sum(emit, emit(dl.MatmulOp, x, weights.input), weights.input_bias)
         first_states = [_initial_state(emit, s, d, by_batch, (batch, hidden), x) for s in initial_states]
-        final_states, result = _run(emit, cell, (sums, *active), first_states, length, reverse)
+        final_states, result = _run(emit, cell, (gate_sums, *active), first_states, length, reverse)
         sequences.append(emit.reshape(result, (length, 1, batch, hidden)))
         for collected, end in zip(states_by_direction, final_states, strict=True):
             collected.append(emit.reshape(end, (1, batch, hidden)))
@@ -209,7 +209,7 @@ def _run(
 
 
 def _active(node: OnnxNode, length: Size, batch: Size) -> list[ImportedValue]:
-    """Return whether each sequence has not ended, [steps, batch, 1]; an empty list if all have full length."""
+    """Return a mask of the steps before the end of each sequence, [steps, batch, 1]; an empty list if all have full length."""
     lengths, emit = node.get(4), node.emit
     if lengths is None or (lengths.known is not None and all(n == length for n in lengths.known.reshape(-1))):
         return []

@@ -37,9 +37,9 @@ def random_uniform(node: OnnxNode) -> ImportedValue:
 def random_normal(node: OnnxNode) -> ImportedValue:
     """Draw from a normal distribution: √2 erfinv(u) of uniform u between -1 and 1."""
     emit, mean, scale = node.emit, node.real("mean", 0.0), node.real("scale", 1.0)
-    kind = _type(node)
-    one = np.ones((), numpy_dtype(kind))
-    u = _uniform(node, _shape(node), kind, np.nextafter(-one, np.zeros_like(one)), one)
+    element = _type(node)
+    one = np.ones((), numpy_dtype(element))
+    u = _uniform(node, _shape(node), element, np.nextafter(-one, np.zeros_like(one)), one)
     normal = emit(dl.MulOp, emit(dl.ErfinvOp, u), emit.scalar(math.sqrt(2), u))
     return emit(dl.AddOp, emit(dl.MulOp, normal, emit.scalar(scale, u)), emit.scalar(mean, u))
 
@@ -58,9 +58,9 @@ def multinomial(node: OnnxNode) -> ImportedValue:
     emit, (batch, count) = node.emit, node[0].shape
     to = element_type(dtype_of(node.integer("dtype", 6)))
     logits = emit.reshape(node[0], (batch, 1, count))
-    kind = logits.element_type
-    smallest = cast(Any, ml_dtypes.finfo)(numpy_dtype(kind)).smallest_normal
-    noise = _uniform(node, (batch, node.integer("sample_size", 1), count), kind, smallest)
+    element = logits.element_type
+    smallest = cast(Any, ml_dtypes.finfo)(numpy_dtype(element)).smallest_normal
+    noise = _uniform(node, (batch, node.integer("sample_size", 1), count), element, smallest)
     for _ in range(2):
         noise = emit(dl.NegOp, emit(dl.LogOp, noise))
     return emit.cast(emit(dl.ArgmaxOp, emit(dl.AddOp, logits, noise), axis=2, keepdims=False), to)
@@ -89,15 +89,17 @@ def _shape(node: OnnxNode) -> tuple[Size, ...]:
 
 def _type(node: OnnxNode) -> Attribute:
     """Return the element type of the result: the attribute `dtype`, else that of the input, else f32."""
-    like = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else node[0].element_type if node.inputs else f32
-    if not is_float(like):
-        raise ModelError(f"{node.description}: expected a floating-point dtype, got {like}")
-    return like
+    element = (
+        element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else node[0].element_type if node.inputs else f32
+    )
+    if not is_float(element):
+        raise ModelError(f"{node.description}: expected a floating-point dtype, got {element}")
+    return element
 
 
-def _uniform(node: OnnxNode, shape: tuple[Size, ...], kind: Attribute, low: Any = 0.0, high: Any = 1.0) -> ImportedValue:
+def _uniform(node: OnnxNode, shape: tuple[Size, ...], element: Attribute, low: Any = 0.0, high: Any = 1.0) -> ImportedValue:
     """Draw like `dlc.random.uniform`: random mantissa bits make values in [1, 2), which are mapped to [low, high)."""
-    emit, dtype = node.emit, numpy_dtype(kind)
+    emit, dtype = node.emit, numpy_dtype(element)
     limits = cast(Any, ml_dtypes.finfo)(dtype)
     # Random integers have at least eight bits; narrower mantissas use the high bits.
     digits, width = int(limits.nmant), int(limits.bits) if limits.nmant >= 8 else 8
@@ -105,8 +107,8 @@ def _uniform(node: OnnxNode, shape: tuple[Size, ...], kind: Attribute, low: Any 
     random_bits = emit.cast(_bits(node, shape, f"uint{width}"), word)
     one = emit.constant(np.ones((), dtype).view(numpy_dtype(word)))
     random_bits = emit(dl.ShiftRightOp, random_bits, emit.scalar(width - digits, word))
-    fraction = emit(dl.SubOp, emit(dl.BitcastOp, emit(dl.BitwiseOrOp, random_bits, one), to=kind), emit.scalar(1, kind))
-    lowest, span = emit.scalar(low, kind), emit.constant(np.asarray(high, dtype) - np.asarray(low, dtype))
+    fraction = emit(dl.SubOp, emit(dl.BitcastOp, emit(dl.BitwiseOrOp, random_bits, one), to=element), emit.scalar(1, element))
+    lowest, span = emit.scalar(low, element), emit.constant(np.asarray(high, dtype) - np.asarray(low, dtype))
     return emit(dl.MaximumOp, lowest, emit(dl.AddOp, emit(dl.MulOp, fraction, span), lowest))
 
 

@@ -141,7 +141,7 @@ def average_pool(node: OnnxNode) -> ImportedValue:
 
 
 def _counted_padding(node: OnnxNode, w: SlidingWindows) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the padding that counts as elements: explicit pads with count_include_pad, but not those that ceil_mode adds."""
+    """Return the padding that is included in averages: explicit pads with count_include_pad, not those of ceil_mode."""
     rank, auto = len(w.kernel), node.string("auto_pad", "NOTSET")
     if not node.flag("count_include_pad") or auto == "VALID":
         return (0,) * rank, (0,) * rank

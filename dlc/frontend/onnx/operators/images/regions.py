@@ -47,7 +47,7 @@ class _Span:
         """Return the samples at fractions of the extent of each region, [regions or 1, samples]."""
         position = emit(dl.AddOp, self.start, emit(dl.MulOp, self.extent, fractions))
         last, zero = emit.scalar(self.size - 1, position), emit.scalar(0, position)
-        inside = emit(
+        is_inside = emit(
             dl.AndOp,
             emit(dl.GreaterEqualOp, position, emit.scalar(-1, position)),
             emit(dl.LessEqualOp, position, emit.scalar(self.size, position)),
@@ -56,7 +56,7 @@ class _Span:
         low = emit(dl.FloorOp, position)
         fraction = emit(dl.SubOp, position, low)
         high = emit(dl.MinimumOp, emit(dl.AddOp, low, emit.scalar(1, position)), last)
-        return _Samples(((low, emit(dl.SubOp, emit.scalar(1, position), fraction)), (high, fraction)), inside)
+        return _Samples(((low, emit(dl.SubOp, emit.scalar(1, position), fraction)), (high, fraction)), is_inside)
 
 
 @table("RoiAlign", since=10)

@@ -156,17 +156,18 @@ def _ensemble_by_ids(node: OnnxNode, x: ImportedValue, outputs: int, weight_pref
     node_index = _NodeIndex(node.description, trees, ids)
     is_leaf, own_index = mode == NodeMode.LEAF, np.arange(len(trees))
     true_child, false_child = (
-        np.where(is_leaf, own_index, node_index.of(trees, np.where(is_leaf, ids, to))) for to in (true_child, false_child)
+        np.where(is_leaf, own_index, node_index.of(trees, np.where(is_leaf, ids, child_ids)))
+        for child_ids in (true_child, false_child)
     )
     nodes = TreeNodes(mode, features, threshold, true_child, false_child, missing)
     # The first node of a tree is its root.
-    _, first = np.unique(trees, return_index=True)
+    _, root_indices = np.unique(trees, return_index=True)
     values, targets, weight_trees, weight_nodes = _weights(node, weight_prefix, outputs)
     weights, has_weight = np.zeros((len(trees), outputs), threshold.dtype), np.zeros(outputs, bool)
     if len(values):
         np.add.at(weights, (node_index.of(weight_trees, weight_nodes), targets), values.astype(threshold.dtype))
         has_weight[targets] = True
-    return _build_ensemble(node, x, nodes, np.sort(first), weights, has_weight)
+    return _build_ensemble(node, x, nodes, np.sort(root_indices), weights, has_weight)
 
 
 def _weights(node: OnnxNode, prefix: str, outputs: int) -> tuple[Array, Array, Array, Array]:
@@ -236,8 +237,10 @@ def _ensemble(node: OnnxNode, x: ImportedValue, outputs: int) -> TreeEnsemble:
         raise ModelError(f"{node.description}: a leaf is for output {int(target.max())} of {outputs}")
     # Leaves follow the nodes; other invalid indices are reported by build_forest_tables.
     node_count, leaves = len(mode), len(weight)
-    for to, to_leaf in ((true_child, is_true_leaf), (false_child, is_false_leaf)):
-        if to.size and (to.min() < 0 or (to >= np.where(to_leaf, leaves, node_count)).any()):
+    for child_indices, is_leaf_child in ((true_child, is_true_leaf), (false_child, is_false_leaf)):
+        if child_indices.size and (
+            child_indices.min() < 0 or (child_indices >= np.where(is_leaf_child, leaves, node_count)).any()
+        ):
             raise ModelError(f"{node.description}: a child index is out of range")
     leaf_nodes = np.arange(node_count, node_count + leaves)
     nodes = TreeNodes(

@@ -89,7 +89,7 @@ def _mask_scores(node: OnnxNode, scores: ImportedValue, past_length: Size) -> Im
     if mask is not None:
         missing_keys = keys - mask.shape[-1]
         if missing_keys != 0:
-            # A mask for fewer keys masks the others.
+            # Keys beyond the size of the mask are masked.
             fill = emit.scalar(False if is_bool(mask.element_type) else -np.inf, mask)
             high = [0] * (mask.rank - 1) + [_static(missing_keys)]
             mask = emit(dl.PadOp, mask, fill, low=(0,) * mask.rank, high=high, pad_mode="constant")

@@ -24,9 +24,9 @@ table = ConverterTable()
 def batch_normalization(node: OnnxNode) -> Sequence[ImportedValue]:
     if node.opset < 9 and not node.flag("spatial", True):
         return _normalize_elements(node)
-    x, kind = node[0], node[0].element_type
+    x, element = node[0], node[0].element_type
     # From opset 15 on the statistics may have a wider type than the data.
-    parameters = [node.emit.cast(node[k], kind) for k in range(1, 5)]
+    parameters = [node.emit.cast(node[k], element) for k in range(1, 5)]
     axis, momentum, running_statistics = min(1, x.rank - 1), node.real("momentum", 0.9), list[ImportedValue]()
     if any(v.rank != 1 or not equal(v.shape[0], x.shape[axis]) for v in parameters):
         shapes = ", ".join(str(list(v.shape)) for v in parameters)
@@ -36,12 +36,12 @@ def batch_normalization(node: OnnxNode) -> Sequence[ImportedValue]:
     if node.flag("training_mode"):
         # Normalize by the statistics of the batch, and update the running statistics.
         axes = [a for a in range(x.rank) if a != axis]
-        batch = [node.emit.reshape(v, (x.shape[axis],)) for v in _moments(node, node.emit.widen(x), axes)[1:]]
+        batch_statistics = [node.emit.reshape(v, (x.shape[axis],)) for v in _moments(node, node.emit.widen(x), axes)[1:]]
         running_statistics = [
             _interpolate(node, node[k], node.emit.cast(v, node[k].element_type), momentum)
-            for k, v in zip((3, 4), batch, strict=True)
+            for k, v in zip((3, 4), batch_statistics, strict=True)
         ]
-        parameters[2:] = [node.emit.cast(v, kind) for v in batch]
+        parameters[2:] = [node.emit.cast(v, element) for v in batch_statistics]
     return [_normalize(node.emit, x, parameters, axis, node.real("epsilon", 1e-5)), *running_statistics]
 
 
