@@ -2,10 +2,10 @@
 
 This page is a tour of the compiler in the order in which data flows. Every step is the folder or file of that name.
 
-**Frontends.** `frontend.onnx` and `frontend.tflite` import model files, `stablehlo` imports the StableHLO that JAX emits,
-and `pytorch` converts exported modules and graphs of `torch.compile`. All of them produce the same thing: a module of the
-`dl` dialect (`dialects.dl`), whose ops say what is computed and not how, plus a weight store (`weights`). Weights never
-enter the IR: an op `dl.weight @w7` refers to an array of the store by name.
+**Frontends.** `frontend.onnx` and `frontend.tflite` import model files, `stablehlo` imports the StableHLO that JAX emits, and
+`pytorch` converts exported modules and graphs of `torch.compile`. All of them produce the same thing: a module of the `dl`
+dialect (`dialects.dl`), whose ops describe a computation and not its implementation, plus a weight store (`weights`). Weights
+never enter the IR: an op `dl.weight @w7` refers to an array of the store by name.
 
 **Pipeline.** `compiler.compile` lowers a module to a `Model`. It runs the stages of `pipelines`, which are plain data:
 
@@ -38,7 +38,8 @@ containers of arrays. `just_in_time` compiles such functions (`dlc.jit`), `jax_f
 converts ONNX models to int8 with ranges calibrated by running the model.
 
 **Tools.** `instrument` verifies, times, dumps and records modules between passes, and saves reproducers of crashes. `debug`
-bisects wrong results, `explore` reports what a model was compiled to, `measure` profiles it. `cli` is the command line.
+bisects wrong results, `explore` reports the kernels and IR of a compiled model, `measure` profiles it. `cli` is the command
+line.
 
 **Foundations**, which every module may import: `ir` (the part of xDSL that dlc uses), `dims` (symbolic dimensions), `target`
 (descriptions of devices), `errors`, `options`, `files` and `machine`.
@@ -147,7 +148,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dlc' has no attribute {name!r}")
     value = getattr(import_module(_PUBLIC[name]), name)
     if isfunction(value):
-        # Cache the wrapped function: later accesses do not come here.
+        # Cache the wrapped function: later accesses do not call __getattr__.
         globals()[name] = value = import_module("dlc.argument_validation").wrap_with_validation(
             f"dlc.{name}", value, validate_first=True
         )

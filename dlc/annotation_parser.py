@@ -55,14 +55,16 @@ def _parse_node(node: ast.expr, names: Mapping[str, object]) -> ArgumentKind | N
             return None
 
 
-def _named_kind(meaning: object) -> ArgumentKind | None:
+def _named_kind(definition: object) -> ArgumentKind | None:
     """Return the kind of a name that is defined by the function's own module."""
-    if get_origin(meaning) is Literal:
-        values = get_args(meaning)
+    if get_origin(definition) is Literal:
+        values = get_args(definition)
         text = f"of {', '.join(map(repr, values))}"
         return ArgumentKind(f"one {text}", text, lambda value: isinstance(value, str) and value in values)
-    if isinstance(meaning, type) and meaning is not Any:
-        return ArgumentKind(f"a {meaning.__name__}", f"of {meaning.__name__}", lambda value: isinstance(value, meaning))
+    if isinstance(definition, type) and definition is not Any:
+        return ArgumentKind(
+            f"a {definition.__name__}", f"of {definition.__name__}", lambda value: isinstance(value, definition)
+        )
     return None
 
 
@@ -77,7 +79,7 @@ def _union(first: ArgumentKind | None, second: ArgumentKind | None) -> ArgumentK
 
 
 def _list_of(element: ArgumentKind | None) -> ArgumentKind:
-    """Return the kind of lists and other iterables of `element`. An iterator is accepted unseen, so that it is not consumed."""
+    """Return the kind of lists and other iterables of `element`; iterators are not checked, which would consume them."""
 
     def accepts(value: object) -> bool:
         if has_rank(value, 0) or isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
@@ -99,9 +101,11 @@ def _tuple_of(elements: Sequence[ArgumentKind | None]) -> ArgumentKind:
         if isinstance(value, str) or not isinstance(value, Sequence):
             return False
         items = cast("Sequence[object]", value)
-        return len(items) == len(elements) and all(p is None or p.accepts(v) for p, v in zip(elements, items, strict=True))
+        return len(items) == len(elements) and all(
+            kind is None or kind.accepts(item) for kind, item in zip(elements, items, strict=True)
+        )
 
-    text = ", ".join("anything" if p is None else p.singular for p in elements)
+    text = ", ".join("anything" if kind is None else kind.singular for kind in elements)
     return ArgumentKind(f"a tuple of {len(elements)} ({text})", f"tuples of {len(elements)} ({text})", accepts)
 
 

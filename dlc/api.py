@@ -67,7 +67,8 @@ def compile_model(
             in the file: `{"x": ("N:1..32", None, 224, 224)}`. `{"batch": 8}` sets the dimension that the file calls `batch`.
             Symbolic dimensions compile to one dynamic-shape program where possible; otherwise the model is specialized per set
             of input shapes at run time.
-        input_values: Inputs to turn into constants; they are no inputs of the model afterwards. Without it, inputs on whose
+        input_values: Inputs to turn into constants; the model has no inputs of these names afterwards. Without it, inputs on
+        whose
             values shapes depend (axes, repeats, a condition; see `model.values`) are read at each call, and the model is
             specialized for each of their values.
         num_threads: Number of threads; by default one per processor that this process may use.
@@ -84,12 +85,12 @@ def compile_model(
         group: The number of weights that share a scale.
         tune: Seconds to spend on measuring tile plans on this machine; results are cached.
         vjp, jvp, hvp: Outputs whose derivative is compiled instead of the model, with respect to the inputs and weights `wrt`
-            (docs/calculus.md). The weights become inputs that a call may omit.
-        train_step: A step of an optimizer to compile instead of the model (docs/calculus.md).
+            (docs/autodiff.md). The weights become inputs that a call may omit.
+        train_step: A step of an optimizer to compile instead of the model (docs/autodiff.md).
         parameters: Names or patterns (`layer4.*`) of initializers to turn into inputs that a call may omit, including those
             that the file also lists as inputs. By default all initializers are constants.
         progress: True shows the current pass and kernel in a terminal or notebook. A function is called with one argument that
-            has `phase`, `what`, `done` and `total`, and converts to text.
+            has `phase`, `item`, `done` and `total`, and converts to text.
 
     Raises:
         ModelError: The file is malformed.
@@ -132,12 +133,12 @@ def _parse_input_values(values: Mapping[str, ArrayLike] | None) -> dict[str, NDA
 
 
 def _progress_callback(progress: bool | Progress) -> AbstractContextManager[Progress | None]:
-    """Return a context manager that gives the progress callback, or None."""
+    """Return a context manager whose value is the progress callback, or None."""
     if not isinstance(progress, bool) and not callable(progress):
         raise DlcError(f"progress: expected a bool or a function of one argument, got {progress!r}")
     if progress is not True:
         return nullcontext(progress or None)
-    # Importing the terminal library takes a while.
+    # Importing the terminal library is slow.
     from dlc.progress import progress_on
 
     return progress_on()
@@ -166,7 +167,7 @@ def from_torch(
 
     Inputs are named like the arguments of `forward`, outputs by their position in the result: `output`, `output0`,
     `last_hidden_state`. `dynamic_shapes` is that of torch.export.export; dynamic dimensions compile to one dynamic-shape
-    program where possible. Parameters and buffers become weights with their present values. See `compile_model` for the other
+    program where possible. Parameters and buffers become weights with their current values. See `compile_model` for the other
     arguments.
 
     Raises UnsupportedError for a module that changes its buffers, if PyTorch is not installed, and for operators without a
@@ -198,8 +199,8 @@ def devices() -> tuple[Device, ...]:
 
 
 def to_device(array: ArrayLike, target: str) -> Array | DeviceArray:
-    """Copy an array to a target, `cpu` or an OpenCL device; return it as it is if it is there already.
+    """Copy an array to a target, `cpu` or an OpenCL device; return the array itself if it is already there.
 
-    Raises DeviceError for a target without memory of its own and for a device that does not exist.
+    Raises DeviceError for other targets and for a device that does not exist.
     """
     return to_target(array, target, Options().device)

@@ -31,7 +31,7 @@ _REPR.maxother = _REPR.maxstring = 60
 def validate_arguments(namespace: dict[str, Any], validate_first: Collection[str] = ()) -> None:
     """Wrap the public functions of a module, those in its `__all__`, with argument validation.
 
-    Functions named in `validate_first` are validated before they run, since they only store their arguments for later.
+    Functions in `validate_first` are validated before they run, since they only store their arguments for later.
     """
     module = namespace["__name__"]
     functions = {name: namespace[name] for name in namespace["__all__"] if inspect.isfunction(namespace[name])}
@@ -63,8 +63,8 @@ def wrap_with_validation(name: str, function: Function, validate_first: bool = F
                 raise
             if (mismatch := _find_mismatch(name, function, args, kwargs, error)) is not None:
                 raise DTypeError(f"{location}{mismatch}") from error
-            is_own = not validate_first and not any(callable(a) and not isinstance(a, type) for a in args)
-            if is_own and isinstance(error, DlcError) and function.__name__ not in str(error):
+            is_internal_error = not validate_first and not any(callable(a) and not isinstance(a, type) for a in args)
+            if is_internal_error and isinstance(error, DlcError) and function.__name__ not in str(error):
                 # The error comes from a helper of this function and not from a user function: prefix the function's name.
                 error.args = (f"{location}{name}: {str(error).removeprefix(location)}", *error.args[1:])
             raise
@@ -115,10 +115,7 @@ _CALL = wrap_with_validation("", lambda: None).__code__
 
 
 def _user_call_location() -> str | None:
-    """Return the user's line.
-
-    None if a public function is between it and the failed one, which means that dlc made the call.
-    """
+    """Return the user's line, or None if another public function called the failed one, so that the user did not."""
     frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and not is_user_frame(frame):
         if frame.f_code is _CALL:
@@ -179,7 +176,7 @@ def _format_value(value: Any) -> str:
 
 def _format_signature(name: str, signature: inspect.Signature) -> str:
     """Return the signature as text, without annotations."""
-    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    text = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+    parameters = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    text = str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
     text = text.replace("(self, ", "(").replace("(self)", "()")
     return name.rpartition(".")[2] + re.sub(r"<class '(?:numpy\.)?(\w+)'>", r"\1", text)

@@ -36,8 +36,8 @@ class TensorInfo:
 
 
 def format_type(dtype: np.dtype[Any], shape: Sequence[Size | str]) -> str:
-    """Format a dtype and shape as `float32[2, 3]`; arrays of Python objects hold strings and are shown as `text`."""
-    return f"{'text' if dtype.hasobject else dtype}[{', '.join(map(str, shape))}]"
+    """Format a dtype and shape as `float32[2, 3]`; arrays of Python objects contain strings and are formatted as `string`."""
+    return f"{'string' if dtype.hasobject else dtype}[{', '.join(map(str, shape))}]"
 
 
 class Array(np.ndarray[Any, np.dtype[Any]]):
@@ -78,8 +78,8 @@ def supports_only_dlpack(value: object) -> bool:
 def to_numpy(value: Any) -> NDArray[Any]:
     """Convert a value to a NumPy array, without a copy for arrays on the CPU (NumPy's protocols or DLPack).
 
-    Raises ShapeError for a value that is no array, such as nested lists of different lengths, and DTypeError for an array that
-    cannot be read.
+    Raises ShapeError for a value that is not an array, such as nested lists of different lengths, and DTypeError for an array
+    that cannot be read.
     """
     try:
         if str(getattr(value, "dtype", None)) == "torch.bfloat16" and not value.requires_grad:
@@ -125,7 +125,7 @@ def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT_B
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """Return `array` itself if it is C-contiguous and 64-byte aligned, else a copy that is."""
+    """Return `array` itself if it is C-contiguous and 64-byte aligned, else an aligned copy."""
     if array.flags.c_contiguous and address_of(array) % ALIGNMENT_BYTES == 0:
         return array
     copy = aligned_empty(array.shape, array.dtype)
@@ -149,7 +149,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         if isinstance(file, np.lib.npyio.NpzFile):
             with file:
                 return {name: file[name] for name in file.files}
-    raise ValueError("it is one array, as numpy.save writes it")
+    raise ValueError("it contains one array, as numpy.save writes it")
 
 
 @contextmanager
@@ -162,8 +162,8 @@ def _as_value_errors() -> Generator[None]:
     except Exception as error:
         # NumPy parses headers with Python's parser, which raises all kinds of errors, and takes unknown content for a pickle,
         # which must not be loaded.
-        known = "allow_pickle" in str(error)
-        raise ValueError("it holds Python objects, or is of another kind" if known else f"damaged: {error}") from error
+        is_pickle = "allow_pickle" in str(error)
+        raise ValueError("it contains Python objects, or has another format" if is_pickle else f"damaged: {error}") from error
 
 
 def require_unmasked(array: object, where: str) -> None:

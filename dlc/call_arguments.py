@@ -35,17 +35,17 @@ class CallArguments:
 
 
 def type_exact_key(setting: object) -> Hashable:
-    """Return a key that tells apart settings that Python compares equal: 1, 1.0 and True, 0.0 and -0.0, also nested."""
-    kind = type(setting)
+    """Return a key that distinguishes settings that Python compares equal: 1, 1.0 and True, 0.0 and -0.0, also nested."""
+    setting_type = type(setting)
     if isinstance(setting, float):
-        return kind, copysign(1, setting)
+        return setting_type, copysign(1, setting)
     if isinstance(setting, tuple):
-        return kind, tuple([type_exact_key(part) for part in cast("tuple[object, ...]", setting)])
+        return setting_type, tuple([type_exact_key(element) for element in cast("tuple[object, ...]", setting)])
     if isinstance(setting, frozenset):
-        return kind, frozenset([(part, type_exact_key(part)) for part in cast("frozenset[object]", setting)])
+        return setting_type, frozenset([(element, type_exact_key(element)) for element in cast("frozenset[object]", setting)])
     if is_dataclass(setting) and not isinstance(setting, type):
-        return kind, tuple([type_exact_key(getattr(setting, field.name)) for field in fields(setting)])
-    return kind
+        return setting_type, tuple([type_exact_key(getattr(setting, field.name)) for field in fields(setting)])
+    return setting_type
 
 
 class ParameterKinds:
@@ -78,7 +78,7 @@ class ParameterKinds:
             )
         self._dynamic = {name: _parse_dynamic_axes(name, axes) for name, axes in dynamic.items()}
         # Cache: the symbolic sizes of the leaves by tree structure.
-        self._open: dict[Tree, SymbolicSizes] = {}
+        self._symbolic_sizes_by_tree: dict[Tree, SymbolicSizes] = {}
 
     @property
     def has_symbolic_sizes(self) -> bool:
@@ -87,8 +87,8 @@ class ParameterKinds:
     def _names_at(self, argnums: Sequence[int]) -> frozenset[str]:
         """Return the parameters at these positions; negative ones count from the end."""
         names = list(self._signature.parameters)
-        if wrong := [n for n in argnums if not -len(names) <= n < len(names)]:
-            raise DTypeError(f"jit: static_argnums {wrong}: {self.name}{self._signature} has {len(names)} arguments")
+        if invalid := [n for n in argnums if not -len(names) <= n < len(names)]:
+            raise DTypeError(f"jit: static_argnums {invalid}: {self.name}{self._signature} has {len(names)} arguments")
         return frozenset(names[n] for n in argnums)
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
@@ -141,40 +141,40 @@ class ParameterKinds:
 
     def symbolic_sizes(self, tree: Tree) -> SymbolicSizes:
         """Return the symbolic sizes of each leaf. Raises ShapeError if `dynamic` names an argument that is not passed."""
-        if tree not in self._open:
+        if tree not in self._symbolic_sizes_by_tree:
             names = self.names(tree)
             missing = sorted(self._dynamic.keys() - set(names))
             if missing:
                 raise ShapeError(f"jit: dynamic names {missing[0]!r}; the arguments of {self.name} are {', '.join(names)}")
-            self._open[tree] = tuple(self._dynamic.get(name, {}) for name in names)
-        return self._open[tree]
+            self._symbolic_sizes_by_tree[tree] = tuple(self._dynamic.get(name, {}) for name in names)
+        return self._symbolic_sizes_by_tree[tree]
 
     def require_axes(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raise ShapeError if `dynamic` names an axis that an argument does not have."""
         for name, shape, axes in zip(self.names(tree), shapes, self.symbolic_sizes(tree), strict=True):
-            if wrong := [axis for axis in axes if not 0 <= axis < len(shape)]:
-                problem = f"jit: dynamic has axis {wrong[0]} of {name!r}, which has the shape {shape}"
+            if invalid := [axis for axis in axes if not 0 <= axis < len(shape)]:
+                problem = f"jit: dynamic has axis {invalid[0]} of {name!r}, which has the shape {shape}"
                 raise ShapeError(f"{problem}; its axes count from 0 to {len(shape) - 1}" if shape else f"{problem} and no axis")
 
-    def require_stated_ranges(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Raise ShapeError for a size outside of its stated range."""
+    def require_declared_ranges(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raise ShapeError for a size outside of its declared range."""
         for name, shape, axes in zip(self.names(tree), shapes, self.symbolic_sizes(tree), strict=True):
             for axis, (size, allowed) in axes.items():
                 if allowed is not None and shape[axis] not in allowed:
                     raise ShapeError(f"{name} of {self.name}: {size} = {shape[axis]}, outside of its range: {allowed}")
 
-    def require_representable(self, arguments: CallArguments, taken: Mapping[int, set[np.dtype[Any]]]) -> None:
-        """Raise DTypeError for a Python number that does not fit the integer dtypes that it is converted to.
+    def require_representable(self, arguments: CallArguments, integer_dtypes: Mapping[int, set[np.dtype[Any]]]) -> None:
+        """Raise DTypeError for a Python scalar that does not fit the integer dtypes that it is converted to.
 
         `taken` has these dtypes by the position of the number among the leaves.
         """
-        for position, dtypes in taken.items():
-            number = arguments.leaves[position]
+        for position, dtypes in integer_dtypes.items():
+            scalar = arguments.leaves[position]
             for dtype in dtypes:
-                if not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+                if not np.iinfo(dtype).min <= scalar <= np.iinfo(dtype).max:
                     name = f"{self.names(arguments.tree)[position]} of {self.name}"
-                    problem = f"{number} does not fit {dtype}, the dtype of an array that it is combined with"
-                    raise DTypeError(f"{name}: {problem}; pass it with a dtype, such as numpy.int64({number})")
+                    problem = f"{scalar} does not fit {dtype}, the dtype of an array that it is combined with"
+                    raise DTypeError(f"{name}: {problem}; pass it with a dtype, such as numpy.int64({scalar})")
 
     def donated(self, tree: Tree) -> list[int]:
         """Return the positions of the leaves that the caller donates."""
@@ -204,9 +204,11 @@ def _parse_dynamic_axes(name: str, axes: object) -> dict[int, SymbolicSize]:
     """Parse the entry of `dynamic` for one parameter: symbolic sizes by axis."""
     if not isinstance(axes, Mapping):
         raise DTypeError(f"jit: dynamic: {name}: expected names by axis, such as {{0: 'N'}}, got {axes!r}")
-    named = cast("Mapping[object, object]", axes)
-    if wrong := [a for a, size in named.items() if not isinstance(a, int) or not isinstance(size, str)]:
-        raise DTypeError(f"jit: dynamic: {name}: {wrong[0]!r} in {named!r} is not an axis with a name; write {{0: 'N'}}")
+    size_of_axis = cast("Mapping[object, object]", axes)
+    if invalid := [a for a, size in size_of_axis.items() if not isinstance(a, int) or not isinstance(size, str)]:
+        raise DTypeError(
+            f"jit: dynamic: {name}: {invalid[0]!r} in {size_of_axis!r} is not an axis with a name; write {{0: 'N'}}"
+        )
     return {axis: _parse_symbolic_size(size) for axis, size in cast("Mapping[int, str]", axes).items()}
 
 

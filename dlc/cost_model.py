@@ -1,4 +1,4 @@
-"""The cost model of a device as data: measured quantities, with the conditions of the measurement, by which passes choose."""
+"""The cost model of a device as data: measured costs that passes use for decisions, with the conditions of the measurement."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 class WinogradCosts:
     """Costs of a Winograd convolution in addition to its multiply-adds, in multiply-adds at the rate of a direct convolution.
 
-    `input` and `output` are per element that the two transforms read and write; `runtime_weight` applies if weights, their
-    packed panels or their gradients are transformed at run time; `weight` is per weight that is read from memory. Since
-    transformed weights need more memory, Winograd must be faster by at least the factor `gain`. Measured on AVX-512; on shorter
-    vectors, weights cost less and images more.
+    `input` is the cost per element that the input transform reads, `output` per element that the output transform writes,
+    `weight` per weight that is read from memory, and `runtime_weight` per weight if weights, their packed panels or their
+    gradients are transformed at run time. Winograd must be faster by at least the factor `gain`, since transformed weights
+    need more memory. Measured on AVX-512; on shorter vectors, weights cost less and images more.
 
-    If tiles and products exceed `cached_bytes`, they are computed in strips of about `strip_bytes`, at most `max_strips`, since
-    each strip has ops of its own. Measured on AVX2, on a loaded machine: a third to two thirds of the time without strips.
+    If tiles and products exceed `cached_bytes`, they are computed in strips of about `strip_bytes`. There are at most
+    `max_strips`, since each strip has separate ops. Measured on AVX2, on a loaded machine: strips take a third to two thirds
+    of the time without them.
     """
 
     input: int = 15
@@ -30,15 +31,15 @@ class WinogradCosts:
 
 @dataclass(frozen=True)
 class PrefetchCosts:
-    """When to prefetch rows of packed weights: `prefetch_distance` steps ahead, in loops of at least `min_steps` iterations.
+    """Prefetching of rows of packed weights: `prefetch_distance` steps ahead, in loops of at least `min_steps` iterations.
 
-    Measured on matrix products of 8 to 128 rows. With a smaller distance the prefetch comes too late, with a larger one more
-    lines are evicted before use; shorter loops end before it pays. A single row reads its weights from memory sequentially,
-    where the hardware prefetcher suffices: software prefetching took a third longer (Zen 3: 33 instead of 24 ms for a token of
-    GPT-2), hence `min_rows`.
+    Measured on matrix products of 8 to 128 rows. With a smaller distance lines arrive too late; with a larger one more
+    lines are evicted before use. Shorter loops end before prefetching is profitable. A single row reads its weights from
+    memory sequentially, where the hardware prefetcher suffices: software prefetching took a third longer (Zen 3: 33 instead
+    of 24 ms for a token of GPT-2), hence `min_rows`.
 
-    The output of the sums, and operands that are combined with them, are prefetched line by line: interleaved with the
-    computation if a step has at least `interleaved_rows` rows, which gives enough time, and before it otherwise.
+    The output, and operands of the epilogue, are prefetched line by line: interleaved with the computation if a step has at
+    least `interleaved_rows` rows, which take long enough, and before it otherwise.
     """
 
     prefetch_distance: int = 8
@@ -56,13 +57,12 @@ class GroupContractionCosts:
     has `registers` 32-bit registers and at most `max_resident_items` resident work-items; an item needs `overhead_registers`
     in addition to those for accumulators and operands.
 
-    Per warp, a multiply-add of each item costs `multiply`, and an element that each item reads from local memory `local_load`;
-    an element that the group reads from global memory costs `global_load`. Elements that must be loaded one at a time, because
-    they are not aligned, cost `scalar_load_factor` as much. Of the shorter of computing and loading, the share `exposed_share`
-    is not overlapped.
+    For all items of a warp, a multiply-add costs `multiply`, and an element read from local memory `local_load`. An element
+    that the group reads from global memory costs `global_load`. Unaligned elements, which are loaded one at a time, cost
+    `scalar_load_factor` as much. Computing and loading overlap, except for the share `exposed_share` of the shorter one.
 
     Starting and finishing a group costs `group_start` cycles. Between two chunks of the reduction a group stalls for `stall`
-    cycles plus `stall_per_step` for each step of a chunk; `latency_hiding_warps` resident warps hide half of that.
+    cycles plus `stall_per_step` cycles per step of the chunk; `latency_hiding_warps` resident warps hide half of this.
 
     Fitted to the times of 172 plans for 21 contractions on an H100 and an H200, with a mean error of 9 %; most of them are in
     `tests/passes/tiling/test_contraction_cost.py`.
@@ -88,9 +88,9 @@ class GroupContractionCosts:
 class MatrixUnitCosts:
     """Costs of a step of a contraction on matrix units (tensor cores), in multiply-adds of a compute unit.
 
-    A row or column of a warp tile costs `operand_load`. A step costs at least `min_step`, plus `min_per_accumulator` for each
-    accumulator of a warp tile. A unit runs up to `max_resident_tiles` warp tiles at once, with up to `max_accumulators`
-    accumulators in its registers. Measured on an H100 (docs/performance.experiments.md, "Matrix units").
+    Loading a row or column of a warp tile costs `operand_load`. A step costs at least `min_step`, plus `min_per_accumulator`
+    per accumulator of a warp tile. A compute unit runs up to `max_resident_tiles` warp tiles concurrently, with up to
+    `max_accumulators` accumulators in its registers. Measured on an H100 (docs/performance.experiments.md, "Matrix units").
     """
 
     operand_load: int = 128
@@ -104,12 +104,15 @@ class MatrixUnitCosts:
 class SplitReductionCosts:
     """Costs of a contraction with and without a split reduction, in steps of a nearly empty work-group (16 ns).
 
-    A step costs at least `min_step`. It computes `results_per_step` results if it is compute-bound; loading an element of both
+    A step costs at least `min_step`. A compute-bound step computes `results_per_step` results; loading an element of both
     operands costs as much as `operand_load` results. With few rows, a step of `cooperative_columns` columns costs
-    `cooperative_step`. Splitting adds `kernel_steps` for the kernel that sums the chunks, which reads and writes
-    `partial_sums_per_step` partial sums per step. A reduction is split only if the time drops to the share `max_time_ratio` or
-    less; the smallest number of chunks within the factor `count_tolerance` of the optimum is chosen. Measured on an H100 and an
-    H200 (docs/performance.experiments.md, "Split reductions and few rows").
+    `cooperative_step`.
+
+    Splitting adds `kernel_steps` for the kernel that sums the chunks; it reads and writes `partial_sums_per_step` partial sums
+    per step. A reduction is split only if the time drops to the share `max_time_ratio` or less. Of the numbers of chunks whose
+    time is within the factor `count_tolerance` of the optimum, the smallest is chosen.
+
+    Measured on an H100 and an H200 (docs/performance.experiments.md, "Split reductions and few rows").
     """
 
     min_step: float = 0.75
@@ -135,33 +138,35 @@ class GroupCosts:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Costs on a device by which passes choose; work is counted in multiply-adds of a contraction.
+    """Costs on a device that passes use for decisions; the unit of work is a multiply-add of a contraction.
 
     Tasks: a task should have `task_work`, about 5 µs on one core and ten times the cost of handing it to another thread.
     `kernel_work` is the cost of an additional kernel: its launch, and fewer tiles to distribute. `elementwise_work` is the cost
-    of an element of any other op, which is bound by memory or by transcendental functions. `stack_bytes` is available on the
-    stack of a thread, with room for the caller's frames.
+    of an element of any other op, which is bound by memory or by transcendental functions. `stack_bytes` is the available
+    stack of a thread, without the caller's frames.
 
     Registers: a step of an elementwise op processes `vectors` vectors. A contraction with one vector per row is
-    `single_vector_slowdown` times as slow, since each multiply-add loads its own broadcast operand; one with up to `few_rows`
-    rows has registers to spare. Vectors shorter than `min_vector_bytes` are not faster than that, so groups of a convolution
-    with fewer outputs share a longer vector, at the cost of one instruction to broadcast each input. Up to
-    `max_packed_pair_rows` rows that may be rounded are multiplied with int4/int8 weights as packed pairs of 16 bits.
+    `single_vector_slowdown` times as slow, since each multiply-add loads its own broadcast operand. One with up to `few_rows`
+    rows has free registers. Vectors shorter than `min_vector_bytes` are not faster, so channel groups of a convolution with
+    fewer outputs share a vector, at the cost of one instruction to broadcast each input. Up to `max_packed_pair_rows` rows that
+    may be rounded are multiplied by int4/int8 weights as packed pairs of 16 bits.
 
-    Rows: a kernel keeps rows of up to `max_row_elements` elements in local buffers, a few of which must fit in the L2 cache and
-    on the stack. `row_tiles` register tiles of such rows share the operands of a contraction that is fused with the ops that
-    consume it; 0: they stay separate kernels.
+    Rows: kernels store rows of up to `max_row_elements` elements in local buffers; a few rows must fit in the L2 cache and on
+    the stack. In fused attention `row_tiles` register tiles share the operands of a contraction; 0 means that contractions and
+    the ops that consume them are separate kernels.
 
-    Cache blocking: rows of an operand stay in the L1 cache, which has `cache_ways` ways of `way_bytes`. An operand that does
-    not fit and is used by at least `min_tiles_per_panel` register tiles is copied to packed panels by its task: up to
-    `unblocked_steps` reduction steps at once, so that partial sums need not be stored, else blocks of about `block_steps`, or
-    `block_lines` where each step reads different cache lines. A block has up to `block_elements` elements, in at least
-    `min_block_tasks` tasks; an operand that is reused by large parts of a task may have `outer_cache_blocks` times as many and
-    be read from beyond the L2 cache, and so may all packed weights that are streamed past a few rows at a time. An operand
-    larger than a block that is used by fewer tiles is read in place, `unpacked_row_block` rows at a time, with up to
-    `max_l1_partial_sums` partial sums in the L1 cache.
+    Cache blocking:
+    - The L1 cache has `cache_ways` ways of `way_bytes`.
+    - An operand that exceeds it is packed in panels if at least `min_tiles_per_panel` register tiles read it.
+    - A reduction of up to `unblocked_steps` steps is one block, so that partial sums need not be stored. Longer ones have
+      blocks of about `block_steps`, or `block_lines` if each step reads separate cache lines.
+    - A block has up to `block_elements` elements, which fit the L2 cache, and there are at least `min_block_tasks` tasks. An
+      operand that large parts of a task reuse may have `outer_cache_blocks` times as many elements, in an outer cache; so may
+      packed weights that are read completely for a few rows at a time.
+    - A larger operand that few tiles read is read in place, `unpacked_row_block` rows at a time, with up to
+      `max_l1_partial_sums` partial sums in the L1 cache.
 
-    Measured on AVX2. `winograd` and `prefetch` are None where the device does not use them; `groups` applies to devices with
+    Measured on AVX2. `winograd` and `prefetch` are None if the device does not use them; `groups` applies to devices with
     work-groups.
     """
 

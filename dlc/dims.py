@@ -23,10 +23,10 @@ Size: TypeAlias = "int | Dim"
 Atom: TypeAlias = "str | tuple[Dim, Dim]"
 Monomial: TypeAlias = "tuple[Atom, ...]"
 
-# Whether a user's function is being traced: a comparison of sizes in user code must hold for every size, or is guarded. In
+# True while a user's function is traced: a comparison of sizes in user code must hold for every size, or is guarded. In
 # dlc's own code, equality of sizes means equality of the polynomials.
 is_tracing_user_code: ContextVar[bool] = ContextVar("is_tracing_user_code", default=False)
-# The oracle for comparisons that the polynomials do not decide.
+# The oracle for comparisons whose result depends on the values of symbols.
 size_oracle: ContextVar[SizeOracle | None] = ContextVar("size_oracle", default=None)
 
 # The representative size of a symbol without a range: large enough to use batching, small enough to suit small batches.
@@ -34,7 +34,7 @@ _DEFAULT_REPRESENTATIVE_SIZE = 4
 
 
 class SizeOracle(Protocol):
-    """Decides comparisons of sizes that polynomials alone do not, such as by guards on the sizes of a call."""
+    """Decides comparisons whose result depends on the values of symbols, such as by guards on the sizes of a call."""
 
     def is_negative(self, size: Dim) -> bool | None:
         """Return whether a size is negative; None if unknown."""
@@ -166,7 +166,7 @@ class Dim:
             return NotImplemented
         same = self.terms == Dim.lift(size).terms
         if not same and is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(size):
-            return _ask_oracle("is_zero", self - size, f"is {self} == {other}?")
+            return _query_oracle("is_zero", self - size, f"is {self} == {other}?")
         return same
 
     def _differs_from(self, other: Size) -> bool:
@@ -177,7 +177,7 @@ class Dim:
 
     def __bool__(self) -> bool:
         if is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(0):
-            return not _ask_oracle("is_zero", self, f"is {self} == 0?")
+            return not _query_oracle("is_zero", self, f"is {self} == 0?")
         return True
 
     def __hash__(self) -> int:
@@ -194,7 +194,7 @@ class Dim:
         # Sizes are never negative: a polynomial without negative coefficients is at least its constant.
         if all(c >= 0 for c in difference.terms.values()):
             return False
-        return _ask_oracle("is_negative", difference, f"is {self} < {other}?")
+        return _query_oracle("is_negative", difference, f"is {self} < {other}?")
 
     def __ge__(self, other: Size) -> bool:
         return not self < other if _is_size(other) else self._compare_with_float(">=", other)
@@ -211,10 +211,10 @@ class Dim:
         if all(c >= 0 for c in difference.terms.values()) and difference.terms.get((), 0) > 0:
             return False
         # For integers, `difference <= 0` is `difference - 1 < 0`.
-        return _ask_oracle("is_negative", difference - 1, f"is {self} <= {other}?")
+        return _query_oracle("is_negative", difference - 1, f"is {self} <= {other}?")
 
     def _compare_with_float(self, comparison: str, other: object) -> bool:
-        """Compare with a value that is no size: round a finite float to an integer; let an array implement the comparison."""
+        """Compare with a value that is not a size: round a finite float to an integer; an array compares itself."""
         if not isinstance(other, float):
             return NotImplemented
         if not isfinite(other):
@@ -281,10 +281,10 @@ class Dim:
         return names
 
 
-def _ask_oracle(question: Literal["is_negative", "is_zero"], of: Size, message: str) -> bool:
+def _query_oracle(question: Literal["is_negative", "is_zero"], size: Size, message: str) -> bool:
     """Return the oracle's answer about a size; raise UndecidableError if there is none."""
     oracle = size_oracle.get()
-    answer = getattr(oracle, question)(Dim.lift(of)) if oracle is not None else None
+    answer = getattr(oracle, question)(Dim.lift(size)) if oracle is not None else None
     if answer is None:
         raise UndecidableError(message)
     return bool(answer)
@@ -299,7 +299,7 @@ class SizeRange:
 
     @property
     def representative(self) -> int:
-        """The size that plans are optimized for: the geometric mean of the ends."""
+        """The size that tile plans are optimized for: the geometric mean of the ends."""
         if self.high is None:
             return max(self.low, _DEFAULT_REPRESENTATIVE_SIZE)
         return max(self.low, min(self.high, isqrt(max(self.low, 1) * self.high)), 1)
@@ -317,26 +317,26 @@ def _floordiv(a: Dim, b: Dim) -> Size:
     if divisor == 0:
         raise ZeroDivisionError(f"{a} // {b}")
     if isinstance(divisor, int):
-        exact = Dim({m: c // divisor for m, c in a.terms.items() if c % divisor == 0})
-        rest = Dim({m: c for m, c in a.terms.items() if c % divisor != 0})
-        remainder = rest.simplified()
+        quotient_terms = Dim({m: c // divisor for m, c in a.terms.items() if c % divisor == 0})
+        remaining_terms = Dim({m: c for m, c in a.terms.items() if c % divisor != 0})
+        remainder = remaining_terms.simplified()
         if isinstance(remainder, int):
-            return exact + remainder // divisor
-        return exact + Dim({((remainder, b),): 1})
+            return quotient_terms + remainder // divisor
+        return quotient_terms + Dim({((remainder, b),): 1})
     if a == b:
         return 1
     # A monomial divisor that divides every term: (n·c) // n = c.
     if len(b.terms) == 1:
         (bm, bc), quotient = next(iter(b.terms.items())), dict[Monomial, int]()
         for m, c in a.terms.items():
-            rest_atoms = list(m)
+            remaining_atoms = list(m)
             for atom in bm:
-                if atom not in rest_atoms:
+                if atom not in remaining_atoms:
                     break
-                rest_atoms.remove(atom)
+                remaining_atoms.remove(atom)
             else:
                 if c % bc == 0:
-                    quotient[tuple(rest_atoms)] = c // bc
+                    quotient[tuple(remaining_atoms)] = c // bc
                     continue
             break
         else:
@@ -408,20 +408,20 @@ def quotient(size: Size, divisor: Size) -> Size | None:
 def is_nonnegative(size: Size) -> bool:
     """Return whether a size is provably nonnegative for all values of its symbols."""
 
-    def positive(atom: Atom) -> bool:
+    def is_atom_nonnegative(atom: Atom) -> bool:
         return isinstance(atom, str) or all(map(is_nonnegative, atom))
 
     terms = Dim.lift(size).terms
-    if not all(all(map(positive, monomial)) for monomial in terms):
+    if not all(all(map(is_atom_nonnegative, monomial)) for monomial in terms):
         return False
     for monomial, factor in terms.items():
-        divided = next((atom for atom in monomial if isinstance(atom, tuple)), None)
-        if factor < 0 and divided is not None and isinstance(divisor := divided[1].simplified(), int):
+        floor_division = next((atom for atom in monomial if isinstance(atom, tuple)), None)
+        if factor < 0 and floor_division is not None and isinstance(divisor := floor_division[1].simplified(), int):
             # a // c ≤ a / c: c times the size is at least the polynomial with c·(a // c) replaced by a.
-            others = list(monomial)
-            others.remove(divided)
-            rest = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
-            return is_nonnegative(rest + divided[0] * Dim({tuple(others): factor}))
+            other_atoms = list(monomial)
+            other_atoms.remove(floor_division)
+            other_terms = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
+            return is_nonnegative(other_terms + floor_division[0] * Dim({tuple(other_atoms): factor}))
     return all(factor >= 0 for factor in terms.values())
 
 
@@ -434,7 +434,7 @@ def asymptotic_key(size: Size) -> tuple[tuple[int, int], ...]:
 def parse(text: str) -> Size:
     """Parse a size: `3`, `batch`, `past + 1`, `(n * 2) // 3`.
 
-    Text that is no such expression (dimension names may contain any character) is one symbol.
+    Other text is the name of one symbol, since dimension names may contain any character.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -452,10 +452,10 @@ def parse_size_and_range(text: str) -> tuple[str, SizeRange | None]:
     if not colon:
         return text, None
     low, dots, high = ends.partition("..")
-    stated = SizeRange(int(low or 0), int(high) if high else None) if dots else SizeRange(int(ends), int(ends))
-    if stated.low < 0 or (stated.high is not None and stated.high < stated.low):
+    range_ = SizeRange(int(low or 0), int(high) if high else None) if dots else SizeRange(int(ends), int(ends))
+    if range_.low < 0 or (range_.high is not None and range_.high < range_.low):
         raise ValueError(f"the range {ends!r} of {size} contains no size")
-    return size.strip(), stated
+    return size.strip(), range_
 
 
 def _evaluate(node: ast.expr) -> Size:

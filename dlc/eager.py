@@ -23,13 +23,13 @@ from dlc.backends.reference.program import evaluate
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
-from dlc.dialects.dl.programs.control import captured
+from dlc.dialects.dl.programs.control import captured_values
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dims import Size, bind_sizes
 from dlc.frontend.trace import Trace, Tracer, user_location
 from dlc.ir import Block, BlockArgument, IntegerAttr, ModuleOp, Operation, OpResult, Region, SSAValue, func
 
-# Whether eager mode is on; None: as DLC_JIT says.
+# True if eager mode is on; None: DLC_JIT decides.
 _disabled: ContextVar[bool | None] = ContextVar("disabled", default=None)
 
 
@@ -37,20 +37,20 @@ _disabled: ContextVar[bool | None] = ContextVar("disabled", default=None)
 def disable_jit(disable: bool = True) -> Generator[None]:
     """Evaluate functions of `dlc.jit`, including their derivatives and batched versions, eagerly with NumPy.
 
-    It is slow, and meant for debugging. `disable=False` enables compilation inside the block, whatever surrounds it and
-    whatever DLC_JIT says.
+    It is slow, and meant for debugging. `disable=False` enables compilation inside the block, regardless of enclosing blocks
+    and of DLC_JIT.
     """
-    before = _disabled.set(disable)
+    token = _disabled.set(disable)
     try:
         yield
     finally:
-        _disabled.reset(before)
+        _disabled.reset(token)
 
 
-def is_jit_disabled(otherwise: bool) -> bool:
-    """Return whether functions run eagerly; `otherwise` applies outside of any `disable_jit`."""
+def is_jit_disabled(default: bool) -> bool:
+    """Return whether functions run eagerly; `default` applies outside of any `disable_jit`."""
     disabled = _disabled.get()
-    return otherwise if disabled is None else disabled
+    return default if disabled is None else disabled
 
 
 class EagerTrace(Trace):
@@ -59,21 +59,21 @@ class EagerTrace(Trace):
     def __init__(self, arguments: Sequence[Array]) -> None:
         super().__init__()
         self._arguments = arguments
-        self._bound: dict[Block, Sequence[Array | None]] = {self.block: arguments}
+        self._arguments_of_block: dict[Block, Sequence[Array | None]] = {self.block: arguments}
         # Elements live as long as the value is referenced, so that long loops do not accumulate memory; if a value is needed
         # again, it is recomputed.
         self._arrays: WeakValueDictionary[SSAValue, Array] = WeakValueDictionary()
-        self._unknown: set[SSAValue] = set()
+        self._values_without_elements: set[SSAValue] = set()
 
     @property
     def is_eager(self) -> bool:
-        return all(body in self._bound for body in self._active_blocks)
+        return all(body in self._arguments_of_block for body in self._active_blocks)
 
     def bind(self, body: Block, arguments: Sequence[Tracer]) -> None:
-        self._bound[body] = [argument.array for argument in arguments]
+        self._arguments_of_block[body] = [argument.array for argument in arguments]
 
     def insert(self, op: Operation) -> list[Tracer]:
-        with self.build.at(user_location()):
+        with self.build.at_location(user_location()):
             self.build.insert(op)
         # Keep the results alive until their Tracers refer to them.
         results = self._results(op)
@@ -95,9 +95,9 @@ class EagerTrace(Trace):
 
     def array_of(self, value: SSAValue) -> Array | None:
         if isinstance(value, BlockArgument):
-            arguments = self._bound.get(value.block)
+            arguments = self._arguments_of_block.get(value.block)
             return None if arguments is None else arguments[value.index]
-        if value in self._unknown:
+        if value in self._values_without_elements:
             return None
         if (array := self._arrays.get(value)) is not None:
             return array
@@ -106,12 +106,12 @@ class EagerTrace(Trace):
         return None if results is None else results[value.index]
 
     def results(self, returned: Sequence[Tracer]) -> list[Array]:
-        """Return the function's results as arrays of their own, or written to the arrays that were donated for them."""
+        """Return the function's results as new arrays, or written to the arrays that were donated for them."""
         main = self.block.parent_op()
         assert isinstance(main, func.FuncOp) and main.res_attrs is not None
         results = [np.array(r.array) for r in returned]
-        for k, named in enumerate(main.res_attrs):
-            donor = cast("IntegerAttr | None", named.data.get(DONOR))
+        for k, attributes in enumerate(main.res_attrs):
+            donor = cast("IntegerAttr | None", attributes.data.get(DONOR))
             if donor is not None and (donated := self._arguments[donor.value.data]).flags.writeable:
                 donated[...] = results[k]
                 results[k] = donated
@@ -121,10 +121,10 @@ class EagerTrace(Trace):
         """Evaluate an op and cache its results; return None if the value of an operand is unknown."""
         if not op.results and not self.is_eager:
             return []
-        read = list(dict.fromkeys([*op.operands, *(v for region in op.regions for v in captured(region.block))]))
-        arrays = {v: array for v in read if (array := self.array_of(v)) is not None}
-        if len(arrays) < len(read):
-            self._unknown.update(op.results)
+        operands = list(dict.fromkeys([*op.operands, *(v for region in op.regions for v in captured_values(region.block))]))
+        arrays = {v: array for v in operands if (array := self.array_of(v)) is not None}
+        if len(arrays) < len(operands):
+            self._values_without_elements.update(op.results)
             return None
         results = self._evaluate(op, arrays)
         self._arrays.update(zip(op.results, results, strict=True))
@@ -139,9 +139,9 @@ class EagerTrace(Trace):
             return op.evaluate(*(arrays[v] for v in op.operands))
 
 
-def _single_op_program(op: Operation, read: Sequence[SSAValue]) -> ModuleOp:
-    """Return a program that consists of one op, with the values that it reads as inputs."""
-    block = Block(arg_types=[v.type for v in read])
-    copy = op.clone(dict(zip(read, block.args, strict=True)))
+def _single_op_program(op: Operation, operands: Sequence[SSAValue]) -> ModuleOp:
+    """Return a program that consists of one op; the values that it reads are inputs."""
+    block = Block(arg_types=[v.type for v in operands])
+    copy = op.clone(dict(zip(operands, block.args, strict=True)))
     block.add_ops([copy, func.ReturnOp(*copy.results)])
-    return ModuleOp([func.FuncOp("main", ([v.type for v in read], [r.type for r in copy.results]), Region(block))])
+    return ModuleOp([func.FuncOp("main", ([v.type for v in operands], [r.type for r in copy.results]), Region(block))])

@@ -1,4 +1,4 @@
-"""The exceptions of dlc. Messages name the op, the place, what was expected, what was found, and what to do next."""
+"""The exceptions of dlc. Messages name the op, the location, the expected and the actual value, and the next step."""
 
 
 class DlcError(Exception):
@@ -38,7 +38,7 @@ class DeviceError(DlcError):
 
 
 class TooLargeError(DeviceError):
-    """A device cannot hold some kernels; `kernels` gives the reason for each."""
+    """Some kernels exceed the resources of a device; `kernels` has the reason for each."""
 
     def __init__(self, kernels: dict[str, str]) -> None:
         super().__init__("\n".join(f"kernel {name}: {reason}" for name, reason in kernels.items()))

@@ -25,27 +25,28 @@ class JaxFunction:
     """A compiled JAX function, with the arguments and results of the original; results are NumPy arrays.
 
     Random keys stay JAX keys. `arguments` and `results` are pytrees of shapes and dtypes. `model` is the program over the
-    leaves
-    of the arguments; it can be saved.
+    leaves of the arguments; it can be saved.
     """
 
     def __init__(self, model: Model, arguments: Any, results: Any, jax: Any) -> None:
         self.model, self._jax = model, jax
-        (self._given, self._arguments), (self._made, self._results) = map(jax.tree.flatten, (arguments, results))
+        (self._argument_infos, self._argument_tree), (self._result_infos, self._result_tree) = map(
+            jax.tree.flatten, (arguments, results)
+        )
 
     def __call__(self, *arguments: Any) -> Any:
         """Raises ShapeError for arguments whose tree structure differs from the examples, and whatever the model raises."""
         leaves, structure = self._jax.tree.flatten(arguments)
-        if structure != self._arguments:
+        if structure != self._argument_tree:
             raise ShapeError(
-                f"{self.model.name}: got arguments of the structure {structure}; it was compiled for {self._arguments}"
+                f"{self.model.name}: got arguments of the structure {structure}; it was compiled for {self._argument_tree}"
             )
-        arrays = (part for leaf, info in zip(leaves, self._given, strict=True) for part in self._arrays(leaf, info))
+        arrays = (array for leaf, info in zip(leaves, self._argument_infos, strict=True) for array in self._arrays(leaf, info))
         results = iter(self.model(*arrays).values())
-        return self._jax.tree.unflatten(self._results, [self._result(results, info) for info in self._made])
+        return self._jax.tree.unflatten(self._result_tree, [self._result(results, info) for info in self._result_infos])
 
     def _arrays(self, leaf: Any, info: Any) -> Sequence[Any]:
-        """Return the model's inputs for one leaf: real and imaginary parts of complex numbers, the data of a random key."""
+        """Return the model's inputs for one leaf: the parts of a complex array, or the data of a random key."""
         if self._is_key(info):
             return (np.asarray(self._jax.random.key_data(leaf) if self._is_key(leaf) else leaf),)
         array = np.asarray(leaf, info.dtype)
@@ -60,7 +61,7 @@ class JaxFunction:
         return hasattr(info, "dtype") and self._jax.dtypes.issubdtype(info.dtype, self._jax.dtypes.prng_key)
 
 
-def _same(*arguments: Any) -> Any:
+def _identity(*arguments: Any) -> Any:
     return arguments
 
 
@@ -81,12 +82,11 @@ def from_jax(
 ) -> JaxFunction:
     """Compile a JAX function for arguments like the examples: arrays, `jax.ShapeDtypeStruct`, or pytrees of them.
 
-    Dimensions of `jax.export.symbolic_shape` stay symbolic: one compilation serves all sizes. See `compile_model` for the other
-    arguments.
+    Dimensions of `jax.export.symbolic_shape` stay symbolic: one compilation is valid for all sizes. See `compile_model` for the
+    other arguments.
 
     Raises UnsupportedError for ops that dlc does not support (all of them, with their lines in the StableHLO text), and
-    DlcError
-    if JAX is not installed.
+    DlcError if JAX is not installed.
     """
     try:
         jax = import_module("jax")
@@ -96,9 +96,9 @@ def from_jax(
     name = getattr(f, "__name__", "function")
     paths, _ = jax.tree_util.tree_flatten_with_path(examples)
     text, results = _lowered(jax, f, examples)
-    read = read_module(text, f"{name}.mlir", [jax.tree_util.keystr(path) for path, _ in paths])
-    if len({info.name for info in read.outputs}) != len(read.outputs):
-        names = ", ".join(info.name for info in read.outputs)
+    imported = read_module(text, f"{name}.mlir", [jax.tree_util.keystr(path) for path, _ in paths])
+    if len({info.name for info in imported.outputs}) != len(imported.outputs):
+        names = ", ".join(info.name for info in imported.outputs)
         raise UnsupportedError(f"dlc.from_jax: {name}: results must have different names: {names}")
     options = Options.of(
         num_threads=num_threads,
@@ -112,12 +112,12 @@ def from_jax(
         group=group,
         tune=tune,
     )
-    model = compile(Program(read.module, read.weights, name), target, options)
-    return JaxFunction(model, jax.eval_shape(_same, *examples), results, jax)
+    model = compile(Program(imported.module, imported.weights, name), target, options)
+    return JaxFunction(model, jax.eval_shape(_identity, *examples), results, jax)
 
 
 def _lowered(jax: Any, f: Callable[..., Any], examples: Sequence[Any]) -> tuple[str, Any]:
-    """Return the StableHLO text of a function and the description of its results; symbolic shapes need jax.export."""
+    """Return the StableHLO text of a function, and the shapes and dtypes of its results; symbolic shapes need jax.export."""
     jitted = jax.jit(f, keep_unused=True)
     if all(isinstance(size, int) for leaf in jax.tree.leaves(examples) for size in np.shape(leaf)):
         lowered = jitted.lower(*examples)

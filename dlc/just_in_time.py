@@ -37,7 +37,7 @@ from dlc.runtime.models.model import Model, as_result, require_matching_inputs
 from dlc.runtime.models.recompilations import Recompilations
 from dlc.runtime.opencl.array import DeviceArray
 
-# A function that branches on its symbolic sizes in more ways is compiled per shape.
+# A function with more guarded specializations is specialized per shape.
 _MAX_GUARDED_SPECIALIZATIONS = 8
 # Importing it defines the operators of traced arrays.
 _operators = dlc.numpy
@@ -51,7 +51,7 @@ class Lowered:
     results: Tree
     target: str | Backend
     options: Options
-    # For Python numbers among the arguments, by position: the integer dtypes that they are converted to.
+    # By leaf index of a Python scalar: the integer dtypes that it is converted to.
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
 
     def as_text(self, stage: str = "dl") -> str:
@@ -113,11 +113,11 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function's result; compile first if these shapes, dtypes and static values are new."""
-        last = self._last
-        if last is not None and not kwargs and not is_jit_disabled(self._eager):
-            results = last[0](*args)
+        last_call = self._last
+        if last_call is not None and not kwargs and not is_jit_disabled(self._eager):
+            results = last_call[0](*args)
             if results is not None:
-                return results[0] if last[1].kind is None else unflatten(last[1], iter(results))
+                return results[0] if last_call[1].kind is None else unflatten(last_call[1], iter(results))
         if not kwargs and all([type(a) in ARRAY_TYPES for a in args]):
             # Fast path for calls with arrays only.
             compiled = self._compiled.get((tree_of_positional_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])))
@@ -135,7 +135,7 @@ class JitFunction:
             arguments = self._parameters.validated(arguments)
             arrays = [self._native(leaf) for leaf in arguments.leaves]
             weak = [("weak",) if is_python_scalar(leaf) else () for leaf in arguments.leaves]
-            kinds = tuple([(a.shape, a.dtype, *w) for a, w in zip(arrays, weak, strict=True)])
+            kinds = tuple([(a.shape, a.dtype, *weak_marker) for a, weak_marker in zip(arrays, weak, strict=True)])
         if is_jit_disabled(self._eager):
             return self._run_eagerly(arguments, arrays)
         if self._parameters.has_symbolic_sizes:
@@ -171,7 +171,7 @@ class JitFunction:
         return self._lower(arguments, self._parameters.symbolic_sizes(arguments.tree))
 
     def explore(self, *args: Any, **kwargs: Any) -> Page:
-        """Return a report of what the function was compiled to for these arguments, measured on them.
+        """Return a report of the program that is compiled for these arguments, measured on them.
 
         Notebooks display it, `.save("page.html")` writes it; see dlc/explore.
         """
@@ -182,8 +182,8 @@ class JitFunction:
         """Profile a call with these arguments: time per kernel, memory, and compilation time."""
         lowered, report = self.lower(*args, **kwargs), Report()
         model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
-        found = profile(model, self.arrays(*args, **kwargs), report.phases)
-        return replace(found, compilations=len(self._compiled))
+        measured = profile(model, self.arrays(*args, **kwargs), report.phases)
+        return replace(measured, compilations=len(self._compiled))
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Return the arrays that a call with these arguments passes to the program, in the order of its inputs."""
@@ -208,11 +208,23 @@ class JitFunction:
         return Lowered(program, traced.results, self._target, self._options, traced.weak_argument_dtypes)
 
     def _trace(
-        self, arguments: CallArguments, symbolic: SymbolicSizes, into: Trace | None = None, *, record_guards: bool = False
+        self,
+        arguments: CallArguments,
+        symbolic: SymbolicSizes,
+        target_trace: Trace | None = None,
+        *,
+        record_guards: bool = False,
     ) -> TracedFunction:
         names, settings = self._parameters.names(arguments.tree), dict(arguments.settings)
         traced = trace(
-            self._function, arguments.leaves, arguments.tree, names, settings, symbolic, into=into, record_guards=record_guards
+            self._function,
+            arguments.leaves,
+            arguments.tree,
+            names,
+            settings,
+            symbolic,
+            into=target_trace,
+            record_guards=record_guards,
         )
         if donated := self._parameters.donated(arguments.tree):
             donate(traced.module, donated, self._parameters.name)
@@ -222,18 +234,18 @@ class JitFunction:
         self, key: Hashable, arguments: CallArguments, shapes: tuple[tuple[int, ...], ...]
     ) -> _CachedProgram:
         """Return the program for `key` and these shapes; compile it if it is not cached."""
-        for case in (key, *self._guarded_keys.get(key, ()), (key, shapes)):
-            found = self._compiled.get(case)
-            if found is not None and found.guards_hold(shapes):
-                return found
+        for cache_key in (key, *self._guarded_keys.get(key, ()), (key, shapes)):
+            cached = self._compiled.get(cache_key)
+            if cached is not None and cached.guards_hold(shapes):
+                return cached
         began = perf_counter()
-        case, lowered = self._trace_for_key(key, arguments, shapes)
-        made = self._compile(lowered)
+        cache_key, lowered = self._trace_for_key(key, arguments, shapes)
+        compiled = self._compile(lowered)
         if len(self._compiled) >= MAX_CACHED_PROGRAMS:
             del self._compiled[next(iter(self._compiled))]
-        self._compiled[case] = made
+        self._compiled[cache_key] = compiled
         self._recompilations.note(self._parameters.describe(arguments, shapes), perf_counter() - began)
-        return made
+        return compiled
 
     def _trace_for_key(
         self, key: Hashable, arguments: CallArguments, shapes: tuple[tuple[int, ...], ...]
@@ -244,7 +256,7 @@ class JitFunction:
 
         A trace that depends on the symbolic sizes is valid under its guards, which become part of the key.
         """
-        parameters, cases = self._parameters, self._guarded_keys.get(key, [])
+        parameters, guarded_keys = self._parameters, self._guarded_keys.get(key, [])
         parameters.require_axes(arguments.tree, shapes)
         symbolic = parameters.symbolic_sizes(arguments.tree)
         if key not in self._shape_specialized:
@@ -252,11 +264,14 @@ class JitFunction:
                 lowered = self._lower_symbolically(arguments, symbolic)
                 if not lowered.program.conditions:
                     return key, lowered
-                if len(cases) < _MAX_GUARDED_SPECIALIZATIONS:
-                    parameters.require_stated_ranges(arguments.tree, shapes)
-                    case = key, lowered.program.conditions
-                    self._guarded_keys[key] = [*(c for c in cases if c != case), case]
-                    return case, lowered
+                if len(guarded_keys) < _MAX_GUARDED_SPECIALIZATIONS:
+                    parameters.require_declared_ranges(arguments.tree, shapes)
+                    guarded_key = key, lowered.program.conditions
+                    self._guarded_keys[key] = [
+                        *(other_key for other_key in guarded_keys if other_key != guarded_key),
+                        guarded_key,
+                    ]
+                    return guarded_key, lowered
                 error: object = f"it branches on symbolic sizes in more than {_MAX_GUARDED_SPECIALIZATIONS} ways"
             except (DlcError, ArithmeticError, TypeError) as raised:
                 if not any(symbolic):
@@ -264,13 +279,13 @@ class JitFunction:
                 error = raised
         else:
             error = None
-        parameters.require_stated_ranges(arguments.tree, shapes)
+        parameters.require_declared_ranges(arguments.tree, shapes)
         # An error that is independent of symbolic sizes is raised here again, by the trace with static sizes.
-        known = self._lower(arguments, tuple({} for _ in arguments.leaves))
+        static_trace = self._lower(arguments, tuple({} for _ in arguments.leaves))
         if error is not None:
             warnings.warn(f"{parameters.name} is specialized per shape: {error}", stacklevel=4)
             self._shape_specialized.add(key)
-        return (key, shapes), known
+        return (key, shapes), static_trace
 
     def _lower_symbolically(self, arguments: CallArguments, symbolic: SymbolicSizes) -> Lowered:
         try:
@@ -342,12 +357,12 @@ def jit(
         pipeline: Passes to run instead of the target's.
         check_each_pass: Verify every pass numerically during the first call with new shapes, on its arguments. CompileError
             names the first pass after which results are wrong, and the lines of your function.
-        cache: Store compiled programs in the cache, and load them from it, keyed by what the function computes.
+        cache: Store compiled programs in the cache, and load them from it, keyed by the IR of the function.
         numerics: `"strict"` keeps the operations as they are written (docs/numerics.md).
         precision: `bf16` or `f16` rounds the operands of f32 contractions with weights (docs/numerics.md). Weights are arrays
             that the function closes over, not its arguments.
         weights: `int8` or `int4` quantizes the large weights of matrix products, with one scale per `group`
-        (docs/weight_only_quantization.md).
+            (docs/weight_only_quantization.md).
         group: The number of weights that share a scale.
         tune: Seconds to spend on measuring tile plans for a CPU; results are cached.
 

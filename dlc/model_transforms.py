@@ -38,10 +38,10 @@ class TrainStep:
 
         dlc.compile_model("m.onnx", train_step=dlc.TrainStep("adamw", "cross_entropy"))
 
-    `of` is the output that the loss takes; it may be omitted if the model has one output. `wrt` selects what is trained, as for
-    derivatives. `learning_rate` is the default for calls that pass none; `momentum` applies to sgd, `weight_decay` to adamw.
-    With `donate`, the new weights and state overwrite those of the caller, which halves the memory.
-    Raises DlcError for an unknown optimizer or loss, and for a setting that the optimizer does not have.
+    `of` is the output that the loss takes; it may be omitted if the model has one output. `wrt` selects the trained weights, as
+    for derivatives. `learning_rate` is the default for calls that pass none; `momentum` applies to sgd, `weight_decay` to
+    adamw. With `donate`, the new weights and state overwrite those of the caller, which halves the memory. Raises DlcError for
+    an unknown optimizer or loss, and for a setting that the optimizer does not have.
     """
 
     optimizer: Optimizer

@@ -67,9 +67,9 @@ def run_node(
     opset_version: int | None = None,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
-    """Run one node, of this opset of its domain, on inputs in order, a single input, or inputs by name; return its outputs.
+    """Run one node on inputs in order, a single input, or inputs by name; return its outputs.
 
-    `outputs_info` is ignored: output types are inferred.
+    `opset_version` is that of the node's domain. `outputs_info` is ignored: output types are inferred.
     """
     names = list(dict.fromkeys(name for name in node.input if name))
     if isinstance(inputs, Mapping):
@@ -88,7 +88,7 @@ def run_node(
     newest = min(onnx.defs.onnx_opset_version(), LAST_OPSET)
     opsets = [helper.make_opsetid("", (opset_version if node.domain in ONNX_DOMAINS else None) or newest)]
     if node.domain not in ONNX_DOMAINS:
-        opsets.append(helper.make_opsetid(node.domain, opset_version or _newest(node)))
+        opsets.append(helper.make_opsetid(node.domain, opset_version or _newest_opset(node)))
     return run_model(helper.make_model(graph, opset_imports=opsets), inputs_by_name, device, **kwargs)
 
 
@@ -110,15 +110,19 @@ def _target(device: str) -> str:
     return "cpu" if device == "CPU" else device
 
 
-def _newest(node: NodeProto) -> int:
+def _newest_opset(node: NodeProto) -> int:
     """Return the newest opset version of the operator's domain that onnx knows; 1 for an unknown domain."""
     return onnx.defs.get_schema(node.op_type, node.domain).since_version if onnx.defs.has(node.op_type, node.domain) else 1
 
 
 def _as_input(value: Any) -> Any:
     """Convert an input of a node to an array, or to a list of arrays for a sequence."""
-    parts = cast("list[Any]", value) if isinstance(value, list) else []
-    return list(map(_as_input, parts)) if any(isinstance(part, np.ndarray) for part in parts) else np.asarray(cast(Any, value))
+    elements = cast("list[Any]", value) if isinstance(value, list) else []
+    return (
+        list(map(_as_input, elements))
+        if any(isinstance(element, np.ndarray) for element in elements)
+        else np.asarray(cast(Any, value))
+    )
 
 
 def _type_of(value: Any) -> TypeProto:
@@ -134,5 +138,5 @@ def _data_type_of(array: Any) -> int:
 def _as_numpy(result: Any) -> Any:
     """Convert an output to NumPy; lists are converted element by element, dicts and None are returned as they are."""
     if isinstance(result, list):
-        return [_as_numpy(part) for part in cast("list[Any]", result)]
+        return [_as_numpy(element) for element in cast("list[Any]", result)]
     return np.asarray(result) if hasattr(result, "__array__") else result

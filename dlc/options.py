@@ -91,8 +91,8 @@ _SIZE_UNIT_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def _cache_folder(environment: Mapping[str, str]) -> Path | None:
-    if chosen := environment.get("DLC_CACHE_DIR"):
-        return Path(chosen).absolute()
+    if folder := environment.get("DLC_CACHE_DIR"):
+        return Path(folder).absolute()
     base = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", ""), ".cache"))
     # By its specification, a relative XDG_CACHE_HOME is invalid and must be ignored.
     return base / "dlc" if base.is_absolute() else None
@@ -122,7 +122,7 @@ def thread_count(num_threads: int | None) -> int:
     return num_threads
 
 
-# Whether optimizations may change rounding (docs/numerics.md).
+# `default` allows optimizations that change rounding, `strict` does not (docs/numerics.md).
 NUMERICS = ("default", "strict")
 # The dtype to which contractions with weights round their operands.
 PRECISIONS = ("f32", "bf16", "f16")
@@ -144,7 +144,7 @@ class Options:
         cache: Load programs from the cache and store them there.
         check_each_pass: Verify the results of each pass, on the inputs of the model's first run.
         device: The device of the target `opencl`, such as "0:1"; None: the first one that works.
-        numerics: `default`, or `strict`: results as of the separate operations (docs/numerics.md).
+        numerics: `default`, or `strict`: every operation of the model is rounded separately (docs/numerics.md).
         precision: The dtype to which f32 contractions with weights round their operands: `f32` (no rounding), `bf16` or `f16`.
         weights: The storage format of large weights of matrix products: `float` (as in the model), or `int8` or `int4` with
             one scale per `group` of weights (docs/weight_only_quantization.md).
@@ -191,8 +191,8 @@ class Options:
 def pocl_folder(variables: Mapping[str, str] | None = None) -> Path:
     """Return the folder in which PoCL (Portable Computing Language) caches compiled kernels."""
     environment = os.environ if variables is None else variables
-    if chosen := environment.get("POCL_CACHE_DIR"):
-        return Path(chosen).absolute()
+    if folder := environment.get("POCL_CACHE_DIR"):
+        return Path(folder).absolute()
     return Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/"), ".cache"), "pocl", "kcache").absolute()
 
 

@@ -1,4 +1,4 @@
-"""The compiler's pipelines as values: read `stages_of` from top to bottom to see what the compiler does."""
+"""The compiler's pipelines as values: `stages_of` lists all passes of a target in order."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ def stages_of(
     `int8` or `int4` quantize the large weights of matrix products, with one scale per `group` weights. A 16-bit `precision`
     rounds the operands of contractions with weights to that type.
     """
-    strict = numerics == "strict"
+    is_strict = numerics == "strict"
     synchronization = frozenset({"gpu.barrier", "gpu.subgroup_matmul"}) if target.groups is not None else frozenset[str]()
     prefetch = () if target.costs.prefetch is None else (PrefetchPanelsPass(target),)
-    uses_winograd = target.costs.winograd is not None and not strict
+    uses_winograd = target.costs.winograd is not None and not is_strict
     winograd = (WinogradPass(target),) if uses_winograd else ()
     winograd_gradients = (WinogradGradientsPass(target),) if uses_winograd else ()
     # Fold scales after transposes are gone, so that scales are adjacent to their contractions.
-    scales = () if strict else (FoldScalesPass(),)
-    trimming = () if strict else (TrimPaddingPass(target),)
-    quantization = () if strict else (WeightOnlyContractionsPass(target), FoldQuantizationPass())
+    scales = () if is_strict else (FoldScalesPass(),)
+    trimming = () if is_strict else (TrimPaddingPass(target),)
+    quantization = () if is_strict else (WeightOnlyContractionsPass(target), FoldQuantizationPass())
     rounding = () if precision == "f32" else (DowncastContractionsPass(precision),)
-    weight_only = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
+    weight_only = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=is_strict),)
     return (
         Stage(
             "dl",
@@ -134,9 +134,9 @@ def stages_of(
         Stage(
             "fusion",
             (
-                FormKernelsPass(target, exact=strict),
+                FormKernelsPass(target, exact=is_strict),
                 MasksByPositionPass(),
-                PrepareAttentionPass(target, exact=strict),
+                PrepareAttentionPass(target, exact=is_strict),
                 AssignLayoutsPass(target),
                 LoopInvariantCodeMotionPass(),
                 ReuseDonatedPass(),
@@ -151,7 +151,7 @@ def stages_of(
         Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | _LOOPS | {"linalg", "tensor"}),
         Stage(
             "tiling",
-            (BufferizeKernelsPass(), CollapseIteratorsPass(target), TileKernelsPass(target, exact=strict)),
+            (BufferizeKernelsPass(), CollapseIteratorsPass(target), TileKernelsPass(target, exact=is_strict)),
             _HOST,
             _SCALARS | _LOOPS | {"linalg"} | synchronization,
         ),
@@ -160,7 +160,7 @@ def stages_of(
             (
                 VectorizePass(),
                 ForwardStoresPass(),
-                ExpandMathPass(precise=strict, fused=target.has_fma),
+                ExpandMathPass(precise=is_strict, fused=target.has_fma),
                 *prefetch,
                 CseKernelsPass(),
                 NameValuesPass(),
@@ -196,12 +196,12 @@ PASSES: dict[str, tuple[str, type[ModulePass]]] = {
 
 
 def parse(spec: str, custom_target: Target | None = None) -> tuple[ModulePass, ...]:
-    """Parse a pipeline such as `"a,b{k=1}"`; its target names refer to dlc's targets, or to `own`.
+    """Parse a pipeline such as `"a,b{k=1}"`; its target names refer to built-in targets, or to `custom_target`.
 
     Raises UnsupportedError for an unknown pass or option, and DeviceError for an unknown target.
     """
 
-    def target_called(name: str) -> Target:
+    def target_by_name(name: str) -> Target:
         return custom_target if custom_target is not None and custom_target.name == name else resolve(name)
 
     passes: list[ModulePass] = []
@@ -215,8 +215,10 @@ def parse(spec: str, custom_target: Target | None = None) -> tuple[ModulePass, .
             hint = f"did you mean {matches[0]}?" if matches else "`dlc passes` lists them"
             raise UnsupportedError(f"unknown pass {entry.name!r}; {hint}")
         try:
-            kind = PASSES[entry.name][1]
-            passes.append(kind.of(entry, target_called) if issubclass(kind, TargetPass) else kind.from_spec(entry))
+            pass_class = PASSES[entry.name][1]
+            passes.append(
+                pass_class.of(entry, target_by_name) if issubclass(pass_class, TargetPass) else pass_class.from_spec(entry)
+            )
         except ValueError as error:
             raise UnsupportedError(f"pass {entry.name}: {error}") from error
     return tuple(passes)

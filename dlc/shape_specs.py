@@ -1,6 +1,6 @@
 """Shape specifications: shapes of inputs by name, as users write them.
 
-{"x": ("N:1..32", None, 224, 224)}      a named dimension with a range, one as in the model, two static ones
+{"x": ("N:1..32", None, 224, 224)}      a named dimension with a range, one that is unchanged, two static ones
 {"batch": 8}                            the size of the model's dimension `batch`, wherever it occurs
 {"frames": [(64, 64), (32, 32)]}        a list of two arrays
 {"past": None}                          an optional input without a value
@@ -59,21 +59,21 @@ def tensor_shape(name: str, shape: ShapeSpec) -> TensorShape:
 
 
 def bind_symbolic_sizes(infos: Sequence[TensorInfo], shapes: ShapeSpecs) -> dict[str, int]:
-    """Return the values that shapes give to the symbolic dimensions of inputs, by name.
+    """Match `shapes` to the symbolic dimensions of inputs; return the size of each symbol.
 
     Raises ShapeError for a shape of an input without symbolic dimensions, and for a shape that is not fully static.
     """
     sizes: dict[str, int] = {}
-    dynamic = {info.name: info for info in infos if not is_static(info.shape)}
+    infos_by_name = {info.name: info for info in infos if not is_static(info.shape)}
     for name, shape in shapes.items():
-        if name not in dynamic:
-            known = f"those of {', '.join(map(str, dynamic.values()))}" if dynamic else "there are none"
-            raise ShapeError(f"the shape of '{name}': only symbolic dimensions can be set; {known}")
+        if name not in infos_by_name:
+            dynamic_inputs = f"those of {', '.join(map(str, infos_by_name.values()))}" if infos_by_name else "there are none"
+            raise ShapeError(f"the shape of '{name}': only symbolic dimensions can be set; {dynamic_inputs}")
         values = [size for size in tensor_shape(name, shape) if isinstance(size, int)]
-        if not len(values) == len(shape or ()) == len(dynamic[name].shape):
-            expected = f"expected an integer for each dimension of {dynamic[name]}, got {shape}"
+        if not len(values) == len(shape or ()) == len(infos_by_name[name].shape):
+            expected = f"expected an integer for each dimension of {infos_by_name[name]}, got {shape}"
             raise ShapeError(f"the shape of '{name}': only symbolic dimensions can be set; {expected}")
-        bind_sizes(dynamic[name].shape, values, sizes)
+        bind_sizes(infos_by_name[name].shape, values, sizes)
     return sizes
 
 
@@ -94,7 +94,7 @@ def split_ranges(
     """
     ranges: dict[str, SizeRange] = {}
 
-    def plain(where: str, entry: int | str | None) -> int | str | None:
+    def without_range(where: str, entry: int | str | None) -> int | str | None:
         if not isinstance(entry, str):
             return entry
         try:
@@ -106,9 +106,9 @@ def split_ranges(
             raise ShapeError(f"input '{where}': the range of {size} is {size_range} here and {ranges[size]} elsewhere")
         return size
 
-    def without(name: str, shape: ShapeSpec) -> ShapeSpec:
+    def without_ranges(name: str, shape: ShapeSpec) -> ShapeSpec:
         if shape is None or _is_list(shape):
             return shape
-        return tuple(plain(name, entry) for entry in tensor_shape(name, shape))
+        return tuple(without_range(name, entry) for entry in tensor_shape(name, shape))
 
-    return {name: without(name, shape) for name, shape in shapes.items()}, ranges
+    return {name: without_ranges(name, shape) for name, shape in shapes.items()}, ranges

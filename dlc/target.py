@@ -19,8 +19,7 @@ class WorkGroups:
     """Work-groups of a device: at most `items` work-items run together and share `local_bytes` of local memory.
 
     A device has `units` compute units, each of which runs a few groups concurrently. If there are too few groups to occupy the
-    units, groups whose items share rows of their operands may have up to `max_cooperating_items`, so that more loads are in
-    flight.
+    units, groups of cooperating items may have up to `max_cooperating_items`, so that more loads are in flight.
     """
 
     items: int
@@ -31,15 +30,19 @@ class WorkGroups:
 
 @dataclass(frozen=True)
 class Target:
-    """A device to generate code for.
+    """A device to generate code for. Sizes are in bytes.
 
-    `cpu` and `features` are LLVM's names for a processor of an `architecture`. Sizes are in bytes. There are `vector_registers`
-    registers of `vector_bytes` each, per work-item if the device has work-`groups`. Without groups, a grid point is one task
-    that is computed by one thread. `has_f16` and `has_f64`: the device computes in f16 and f64; `has_f16_conversion`: a
-    processor that computes f16 in f32 has conversion instructions. `dot_products`: the packed dot products that have an
-    instruction, fastest first, by their names in `dl` (`PACKED_DOTS`); with `groups`, the matrix products of a 32-item warp
-    (NVIDIA's `mma.sync`). Buffers are aligned to `alignment`. `version` identifies the code generator beyond dlc's own sources
-    (their digest, a compiler version); None: programs are not cached. `costs` is the cost model.
+    - `cpu`, `features`: LLVM's names of a processor of `architecture` and its features.
+    - `vector_registers` registers of `vector_bytes` each; per work-item if the device has work-`groups`. Without groups, a grid
+      point is a task of one thread.
+    - `has_f16`, `has_f64`: the device computes in f16 and f64. `has_f16_conversion`: a processor that computes f16 in f32 has
+      conversion instructions.
+    - `dot_products`: the packed dot products with an instruction, by their names in `PACKED_DOTS`, the fastest first; with
+      `groups`, the matrix products of a 32-item warp (NVIDIA's `mma.sync`).
+    - `alignment`: the alignment of buffers.
+    - `version`: identifies the code generator in addition to dlc's own sources (a digest, a compiler version); programs are
+      not cached if it is None.
+    - `costs`: the cost model.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Target:
 
     @property
     def without_costs(self) -> Target:
-        """The target as compiled code records it: without the cost model."""
+        """The target with the default cost model, as compiled code records it."""
         return replace(self, costs=CostModel())
 
     @property
@@ -185,12 +188,12 @@ def host_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         ) from error
     for line in text.splitlines():
         if line.startswith("flags"):
-            return _usable(frozenset(line.partition(":")[2].split()), Environment.read().cpu)
+            return _restrict_to_level(frozenset(line.partition(":")[2].split()), Environment.read().cpu)
     raise DeviceError(f"target cpu: {cpuinfo} lists no processor flags")
 
 
-def _usable(flags: frozenset[str], level: str | None) -> frozenset[str]:
-    """Return the flags that a level has; None: all flags."""
+def _restrict_to_level(flags: frozenset[str], level: str | None) -> frozenset[str]:
+    """Return the flags that are features of a level; all flags if it is None."""
     if level is None:
         return flags
     if (target := CPU_LEVELS.get(f"cpu:{level}")) is None or target.architecture != HOST:
@@ -218,17 +221,17 @@ def host_supports(target: Target) -> bool:
     return not host_lacks(target)
 
 
-def require_host(target: Target, what: str) -> None:
-    """Raise DeviceError if code for a CPU target cannot run on this machine; `what` names the code in the message."""
+def require_host(target: Target, name: str) -> None:
+    """Raise DeviceError if code for a CPU target cannot run on this machine; `name` is the name of the code in the message."""
     host_flags()  # Raises DeviceError on a machine where dlc cannot run code.
     if target.architecture != HOST:
         raise DeviceError(
-            f"{what}: this machine is {HOST} and cannot run code for {target.name}: run it on that machine from C "
+            f"{name}: this machine is {HOST} and cannot run code for {target.name}: run it on that machine from C "
             "(`dlc header`), or compile it for target cpu to run it here"
         )
-    if lacking := host_lacks(target):
+    if missing := host_lacks(target):
         raise DeviceError(
-            f"{what}: this processor lacks {', '.join(lacking)}, which code for {target.name} needs: run it on a processor "
+            f"{name}: this processor lacks {', '.join(missing)}, which code for {target.name} needs: run it on a processor "
             "that has it, or compile it for target cpu:generic, which runs on both"
         )
 
@@ -289,7 +292,7 @@ def with_matrix_units(target: Target) -> Target:
 def resolve(name: str) -> Target:
     """Return the target called `name`; `cpu` is the best level that this machine supports.
 
-    Raises DeviceError for an unknown name, and for the name of an OpenCL device, whose properties only the device knows.
+    Raises DeviceError for an unknown name, and for the name of an OpenCL device, whose properties must be queried.
     """
     if name == "reference":
         return REFERENCE

@@ -42,13 +42,15 @@ def map(f: Callable[..., Any], tree: Any, /, *rest: Any) -> Any:
 
     Raises ShapeError if a tree of `rest` has another structure.
     """
-    first, shape = pytree.flatten(tree)
-    columns = [first]
-    for k, other in enumerate(rest):
-        flat, other_shape = pytree.flatten(other)
+    first_leaves, shape = pytree.flatten(tree)
+    columns = [first_leaves]
+    for k, other_tree in enumerate(rest):
+        flat, other_shape = pytree.flatten(other_tree)
         if mismatch := shape.first_difference(other_shape):
-            path, there, here = mismatch
-            raise ShapeError(f"dlc.tree.map: tree{path} is {there}, rest[{k}]{path} is {here}; expected the same structure")
+            path, first_node, other_node = mismatch
+            raise ShapeError(
+                f"dlc.tree.map: tree{path} is {first_node}, rest[{k}]{path} is {other_node}; expected the same structure"
+            )
         columns.append(shape.reordered_leaves(other_shape, flat))
     return pytree.unflatten(shape, builtins.map(f, *columns))
 

@@ -1,9 +1,9 @@
 """Value types of model inputs and outputs that are not tensors: strings, sequences, optionals and maps.
 
-    labels: text[n]                               i64[n]: indices into the string pool
+    labels: string[n]                               i64[n]: indices into the string pool
     frames: list of float32[h, w]                 three elements: frames[0], frames[1], frames[2]
     probabilities: list of {"no": …, "yes": …}    f32[n, 2]: one row per dict
-    words: dict of text to float32                words[keys]: i64[n], words[values]: f32[n], in the order of the keys
+    words: dict of string to float32                words[keys]: i64[n], words[values]: f32[n], in the order of the keys
 
 Programs take and return tensors only. A value type says which tensors represent an input or output;
 `runtime/models/io_conversion.py` converts between them. A type that depends on the call (a list of any length, an optional)
@@ -60,10 +60,14 @@ class ListType:
 class FixedListType:
     """A list of fixed length."""
 
-    parts: tuple[ValueType, ...]
+    element_types: tuple[ValueType, ...]
 
     def __str__(self) -> str:
-        return f"list of {len(self.parts)}: {', '.join(map(str, self.parts))}" if self.parts else "empty list"
+        return (
+            f"list of {len(self.element_types)}: {', '.join(map(str, self.element_types))}"
+            if self.element_types
+            else "empty list"
+        )
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,10 @@ class DictType:
     values: TensorValueType
 
     def __str__(self) -> str:
-        of, to = ("text" if part.is_string else part.dtype.name for part in (self.keys, self.values))
-        return f"dict of {of} to {to}"
+        key_name, value_name = ("string" if vector.is_string else vector.dtype.name for vector in (self.keys, self.values))
+        return f"dict of {key_name} to {value_name}"
 
-    def parts(self, name: str) -> dict[str, TensorValueType]:
+    def vector_types(self, name: str) -> dict[str, TensorValueType]:
         """Return the types of both vectors by name."""
         return {f"{name}[keys]": self.keys, f"{name}[values]": self.values}
 
@@ -146,9 +150,9 @@ def specialize_value_type(value_type: ValueType, shapes: ValueShapes, where: str
         case OptionalType():
             return AbsentType() if shapes is None else specialize_value_type(value_type.value, shapes, where)
         case ListType() if shapes is not None and all(isinstance(s, tuple | None) for s in shapes):
-            parts = cast("tuple[ValueShapes, ...]", shapes)
+            element_shapes = cast("tuple[ValueShapes, ...]", shapes)
             return FixedListType(
-                tuple(specialize_value_type(value_type.element, part, f"{where}[{k}]") for k, part in enumerate(parts))
+                tuple(specialize_value_type(value_type.element, part, f"{where}[{k}]") for k, part in enumerate(element_shapes))
             )
         case DictType() if shapes is not None and len(shapes) == 2 and all(isinstance(s, tuple) for s in shapes):
             vectors = map(
@@ -176,17 +180,17 @@ def flatten_value_type(name: str, value_type: ValueType) -> Iterator[tuple[str, 
         case TensorValueType():
             yield name, value_type
         case FixedListType():
-            for k, part in enumerate(value_type.parts):
+            for k, part in enumerate(value_type.element_types):
                 yield from flatten_value_type(f"{name}[{k}]", part)
         case DictType():
-            yield from value_type.parts(name).items()
+            yield from value_type.vector_types(name).items()
         case _:
             return
 
 
 @dataclass(frozen=True)
 class IOSignature:
-    """The value types of a model's inputs and outputs, and the strings that its program knows."""
+    """The value types of a model's inputs and outputs, and the string constants of its program."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]

@@ -1,4 +1,4 @@
-"""The weight store: the constant arrays of a program, which are stored next to the IR and never in it.
+"""The weight store: the constant arrays of a program, stored outside of the IR.
 
 The IR refers to an array by name (`dl.weight @w7`). The array is in memory, or a view of the model file
 (files/mapped_files.py). Equal arrays are stored once. On disk, a store is a folder of `.npy` files (without pickle), which
@@ -108,7 +108,7 @@ class WeightStore(Mapping[str, Array]):
         return store
 
     def save(self, folder: Path) -> None:
-        """Write one `.npy` file per array. Existing files are left as they are: equal names imply equal contents."""
+        """Write one `.npy` file per array. Existing files are not overwritten: equal names imply equal contents."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, array in self._arrays.items():
             extended = array.dtype.name if array.dtype.name in _EXTENDED_DTYPES else None
@@ -146,10 +146,10 @@ def _digest(array: Array) -> bytes:
     return _digest_of_chunks(iter_chunks(array, range(0, array.nbytes, _DIGEST_CHUNK_BYTES), _DIGEST_CHUNK_BYTES), array)
 
 
-def _digest_of_chunks(pieces: Iterable[memoryview], array: Array) -> bytes:
+def _digest_of_chunks(chunks: Iterable[memoryview], array: Array) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        digest.update(piece)
+    for chunk in chunks:
+        digest.update(chunk)
     digest.update(f"{_dtype_name(array.dtype)}{array.shape}".encode())
     return digest.digest()
 

@@ -149,7 +149,7 @@ def test_emitting_text_needs_static_shapes() -> None:
 
 def test_a_past_stage_is_an_error() -> None:
     done = plan(Compilation(program(STATIC), backend_of("cpu")))
-    late = Program(program(STATIC).module, WeightStore(), remaining=",".join(str(p) for s in done[2:] for p in s.passes))
+    late = Program(program(STATIC).module, WeightStore(), remaining_passes=",".join(str(p) for s in done[2:] for p in s.passes))
     with pytest.raises(UnsupportedError, match=r"'fusion'.*linalg, tiling, loops, host"):
         emit(late, "fusion")
 

@@ -94,7 +94,7 @@ def test_results_of_calls(compiled: dlc.Model) -> None:
 
 
 def test_descriptions(path: Path, compiled: dlc.Model) -> None:
-    assert list(map(str, compiled.inputs)) == ["frames: list of float32[h, 3]", "bias: float32[3], or None", "names: text[k]"]
+    assert list(map(str, compiled.inputs)) == ["frames: list of float32[h, 3]", "bias: float32[3], or None", "names: string[k]"]
     assert list(map(str, compiled.outputs))[:3] == [
         "y: float32[rows, 3]",
         "all: list of float32[…]",
@@ -121,10 +121,10 @@ def test_descriptions(path: Path, compiled: dlc.Model) -> None:
         (([A] * 10_001, None, ["u"]), ShapeError, r"up to 10000 elements; got 10001"),
         (([], None, ["u"]), ModelError, r"node 'joined' \(ConcatFromSequence\): its sequence is empty"),
         (([A], [BIAS, B], ["u"]), ShapeError, r"input bias: .*not an array"),
-        (([A], None, [1]), DTypeError, r"input names: text\[k\]: expected an array of strings"),
-        (([A], None, ["u", 1]), DTypeError, r"input names: text\[k\]: a list of strings and numbers"),
-        (([A], None, np.ma.array(["u"], mask=[True])), DTypeError, r"input names: text\[k\] is a masked array"),
-        (([A], None, [["u"]]), ShapeError, r"input names: text\[k\]; got text\[1, 1\]"),
+        (([A], None, [1]), DTypeError, r"input names: string\[k\]: expected an array of strings"),
+        (([A], None, ["u", 1]), DTypeError, r"input names: string\[k\]: a list of strings and numbers"),
+        (([A], None, np.ma.array(["u"], mask=[True])), DTypeError, r"input names: string\[k\] is a masked array"),
+        (([A], None, [["u"]]), ShapeError, r"input names: string\[k\]; got string\[1, 1\]"),
         (([A],), DlcError, r"input 'names' is missing; its inputs are frames: list of"),
     ],
 )

@@ -1,6 +1,6 @@
 """The interface of a backend: pipeline stages, code generation for kernels, and execution of programs.
 
-A backend is a value. dlc's own backends are found by name (registry.py); a custom backend is passed to `dlc.compile_model`, or
+A backend is a value. Built-in backends are found by name (registry.py); a custom backend is passed to `dlc.compile_model`, or
 named by its file, `--target FILE.py:NAME`.
 """
 
@@ -41,9 +41,9 @@ class Executable(Protocol):
 class Backend(ABC):
     """A backend compiles and runs programs for a target; it is a `ModuleBackend` or a `KernelBackend`."""
 
-    # Whether programs accept arrays that are already on their device, without a copy.
+    # True if programs accept arrays that are already on their device, without a copy.
     takes_device_arrays = False
-    # Whether kernels take symbolic sizes as arguments.
+    # True if kernels take symbolic sizes as arguments.
     accepts_symbolic_sizes = False
 
     @property
@@ -59,7 +59,7 @@ class Backend(ABC):
         return self
 
     def for_compilation(self) -> Backend:
-        """Return the backend bound as far as compilation requires; the program may be meant for another machine.
+        """Return the backend bound to a device if compilation requires one; the program may be meant for another machine.
 
         Raises DeviceError if compilation requires the device and there is none.
         """

@@ -1,6 +1,6 @@
 """Measured peak rates of a machine or device.
 
-A kernel that reaches one of these limits cannot be made faster without doing less work.
+A kernel that reaches one of these limits is only faster with fewer operations or less data.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ class Limits:
     memory: float
 
     def seconds(self, flops: float, bytes: float) -> float:
-        """Return the minimum time for this much work, assuming that data that fits the cache is in it."""
+        """Return the minimum time for this much work, assuming that data that fits in the cache is cached."""
         return max(flops / self.flops, bytes / (self.cache if bytes <= CACHED_BYTES else self.memory))

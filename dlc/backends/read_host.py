@@ -1,4 +1,4 @@
-"""Convert the host program from IR to the plain data that the run-time executes."""
+"""Convert the host program from IR to the instructions that the run-time executes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from dlc.runtime.program.host_program import (
 def read_host(module: ModuleOp) -> HostProgram:
     """Return the instructions of the entry after `plan-arena`.
 
-    Raises CompileError for ops other than the planned ones.
+    Raises CompileError for ops that `plan-arena` should have replaced.
     """
     return _HostReader(entry_of(module), is_dynamic=False).read()
 
@@ -74,9 +74,9 @@ class _HostReader:
             if isinstance(op, host.BufferOp):
                 self.regions.setdefault(op.region.value.data, []).append(buffer_bytes(op.result))
         self.arena_bytes = max((_end(op) for op in ops if isinstance(op, host.ArenaOp)), default=0)
-        # The location of each buffer; views are added when they are reached.
+        # The reference of each buffer; views are added when they are converted.
         self.refs: dict[SSAValue, BufferRef] = {a: (FIRST_INPUT_SLOT + i, 0) for i, a in enumerate(main.args)}
-        self.numbers = {name: FIRST_INPUT_SLOT + len(main.args) + i for i, name in enumerate(weights)}
+        self.weight_slots = {name: FIRST_INPUT_SLOT + len(main.args) + i for i, name in enumerate(weights)}
         self.first_region = FIRST_INPUT_SLOT + len(main.args) + len(weights)
         self.slots = self.first_region + len(self.regions)
 
@@ -105,13 +105,13 @@ class _HostReader:
         for op in block.ops:
             match op:
                 case host.WeightOp():
-                    self.refs[op.result] = self.numbers[op.symbol.string_value()], 0
+                    self.refs[op.result] = self.weight_slots[op.symbol.string_value()], 0
                 case host.ArenaOp():
                     self.refs[op.result] = ARENA_SLOT, op.offset.value.data
                 case host.BufferOp():
                     self.refs[op.result] = self.first_region + op.region.value.data, 0
                 case host.ViewOp():
-                    self.refs[op.result] = self.part(op.source, op.offset.value.data)
+                    self.refs[op.result] = self.subbuffer(op.source, op.offset.value.data)
                 case memref.ReinterpretCastOp():
                     self.refs[op.result] = self.view(op)
                 case host.LaunchOp():
@@ -188,22 +188,24 @@ class _HostReader:
         return self.slots - 1
 
     def view(self, op: memref.ReinterpretCastOp) -> BufferRef:
-        elements = int(cast(Any, op.static_offsets).get_values()[0])
-        if op.offsets or elements < 0:
+        offset = int(cast(Any, op.static_offsets).get_values()[0])
+        if op.offsets or offset < 0:
             raise CompileError("memref.reinterpret_cast in the host program: its offset must be static")
-        return self.part(op.source, elements)
+        return self.subbuffer(op.source, offset)
 
-    def part(self, source: SSAValue, elements: int) -> BufferRef:
-        """Return the reference to a buffer from one of its elements on."""
+    def subbuffer(self, source: SSAValue, first: int) -> BufferRef:
+        """Return a reference to the elements of a buffer from index `elements` on."""
         slot, offset = self.refs[source]
-        return slot, offset + elements * numpy_dtype(_type(source).element_type).itemsize
+        return slot, offset + first * numpy_dtype(_type(source).element_type).itemsize
 
-    def launch(self, kernel: str | None, arguments: Iterable[SSAValue], numbers: tuple[Size, ...]) -> Launch | DynamicLaunch:
+    def launch(
+        self, kernel: str | None, arguments: Iterable[SSAValue], size_values: tuple[Size, ...]
+    ) -> Launch | DynamicLaunch:
         values = tuple(arguments)
         refs = tuple(self.refs[v] for v in values)
         if self.is_dynamic:
-            return DynamicLaunch(kernel, refs, numbers)
-        return Launch(kernel, refs, tuple(int(buffer_bytes(v)) for v in values), tuple(map(int, numbers)))
+            return DynamicLaunch(kernel, refs, size_values)
+        return Launch(kernel, refs, tuple(int(buffer_bytes(v)) for v in values), tuple(map(int, size_values)))
 
     def names(self) -> list[str]:
         """Return the names of the arguments; an unnamed argument is called by its index."""

@@ -24,8 +24,8 @@ def backend_of(target: str | Backend, device: str | None = None) -> Backend:
         return _load_backend_file(*location)
     if is_opencl(target):
         return OpenCL(target, device)
-    record = resolve(target)
-    return Reference() if record is REFERENCE else Cpu(record)
+    known_target = resolve(target)
+    return Reference() if known_target is REFERENCE else Cpu(known_target)
 
 
 @lru_cache
@@ -37,6 +37,6 @@ def _load_backend_file(path: str, name: str) -> Backend:
         raise DeviceError(f"target {path}:{name}: {error}") from error
     member = getattr(module, name, None)
     if not isinstance(member, Backend):
-        kinds = [key for key, value in vars(module).items() if isinstance(value, Backend)]
-        raise DeviceError(f"target {path}:{name}: the file defines no such backend; it defines {', '.join(kinds) or 'none'}")
+        backends = [key for key, value in vars(module).items() if isinstance(value, Backend)]
+        raise DeviceError(f"target {path}:{name}: the file defines no such backend; it defines {', '.join(backends) or 'none'}")
     return member

@@ -1,10 +1,10 @@
 """An on-disk cache, shared by all processes of a user.
 
-    <folder>/<kind>/<key>.kept/    entry    the cached file
+    <folder>/<kind>/<key>.cached/    entry    the cached file
                                    about    metadata of the entry, as JSON
                                    hits     one byte per hit; its modification time is the time of the last use
-    <folder>/new/*.kept/           entries that are being written or removed
-    <folder>/locks/*.kept          one lock file per entry that is being created
+    <folder>/new/*.cached/           entries that are being written or removed
+    <folder>/locks/*.cached          one lock file per entry that is being created
 
 The folder may contain other files: the cache removes only files with its own suffix. Entries contain native code, which is
 executed by the process that loads it. So the folder must be private to its owner, and an entry that other users have written
@@ -52,10 +52,10 @@ log = logging.getLogger(__name__)
 _ENTRY, _METADATA, _HITS = "entry", "about", "hits"
 _STAGING, _LOCKS = "new", "locks"
 # The suffix of everything that the cache creates and may remove.
-_SUFFIX = ".kept"
+_SUFFIX = ".cached"
 # Temporary files older than this belong to processes that died, and are removed.
 _STALE_SECONDS = 3600.0
-# How long to wait for another process that creates the same entry, and the polling interval.
+# The timeout for another process that creates the same entry, and the polling interval.
 _LOCK_TIMEOUT_SECONDS, _POLL_SECONDS = 600.0, 0.02
 # Folders that this process has reported as unusable.
 _unusable: set[Path] = set()
@@ -69,7 +69,7 @@ class CacheEntry:
     key: str
     path: Path
     bytes: int
-    made: float
+    created: float
     used: float
     hits: int
 
@@ -108,11 +108,10 @@ class Cache:
         return folder / _ENTRY
 
     def store(self, kind: str, key: str, write: Callable[[Path], object], metadata: Mapping[str, Any]) -> Path | None:
-        """Store what `write` writes to the path that it is given, replacing an entry with this key; return its file.
+        """Store the file that `write(path)` creates, replacing an entry with this key; return the file of the entry.
 
         Return None if it was not stored: because there is no usable folder or no space (which is logged), or because the entry
-        alone
-        exceeds the capacity.
+        alone exceeds the capacity.
         """
         if self.folder is None or self.folder in _unusable:
             return None
@@ -144,23 +143,23 @@ class Cache:
         write: Callable[[T, Path], object],
         metadata: Mapping[str, Any],
     ) -> tuple[T, bool]:
-        """Return the entry as `read` reads it, and True; or the result of `make`, which is stored, and False.
+        """Return `read` of the entry's file, and True; or store and return the result of `make`, and False.
 
         While one process creates the entry, others wait and then read it.
         """
-        found = self.read(kind, key, read)
-        if found is not None:
-            return found, True
+        cached = self.read(kind, key, read)
+        if cached is not None:
+            return cached, True
         with self.lock(kind, key):
-            found = self.read(kind, key, read)
-            if found is not None:
-                return found, True
-            made = make()
-            self.store(kind, key, lambda path: write(made, path), metadata)
-            return made, False
+            cached = self.read(kind, key, read)
+            if cached is not None:
+                return cached, True
+            result = make()
+            self.store(kind, key, lambda path: write(result, path), metadata)
+            return result, False
 
     def read(self, kind: str, key: str, read: Callable[[Path], T]) -> T | None:
-        """Return the entry as `read` reads it, or None.
+        """Return `read` of the entry's file, or None.
 
         If `read` raises DlcError or OSError, the entry is damaged and is removed.
         """
@@ -225,7 +224,7 @@ class Cache:
         return sorted((e for folder in folders if (e := _entry(folder)) is not None), key=lambda e: -e.used)
 
     def problem(self) -> str | None:
-        """Return why nothing can be cached, and how to fix it; None if caching works or is turned off."""
+        """Return the reason why nothing can be cached, and a fix; None if caching works or is turned off."""
         if self.folder is None:
             return None
         try:

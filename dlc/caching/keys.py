@@ -1,4 +1,4 @@
-"""Cache keys: everything that a compiled model depends on. Equal keys imply equal code.
+"""Cache keys: all inputs of a compilation. Equal keys imply equal code.
 
 The key of a *model file* has the hashes of the file and its external data, and the shapes and values of inputs, so that a
 lookup does not parse the model. The key of a *program* has the hashes of its module's text and of its weights; it is used for
@@ -52,16 +52,16 @@ _COMPILER_PACKAGES = ("xdsl", "llvmlite", "onnx", "numpy", "ml_dtypes")
 class CacheKey:
     """The fields of a key, by name."""
 
-    parts: Mapping[str, str]
+    fields: Mapping[str, str]
 
     @property
     def digest(self) -> str:
         """The name of the entry in the cache."""
-        return _digest(json.dumps(self.parts, sort_keys=True).encode())
+        return _digest(json.dumps(self.fields, sort_keys=True).encode())
 
     def differences(self, other: Mapping[str, str]) -> list[str]:
         """Return the names of the fields in which another key differs."""
-        return [name for name in KEY_FIELDS if self.parts.get(name) != other.get(name)]
+        return [name for name in KEY_FIELDS if self.fields.get(name) != other.get(name)]
 
 
 def file_key(
@@ -75,30 +75,37 @@ def file_key(
 
     Raises OSError if the file cannot be read.
     """
-    given = json.dumps(dict(shapes), sort_keys=True)
-    known = {name: f"{v.dtype}{list(v.shape)} {_digest(v.tobytes())}" for name, v in sorted(values.items())}
+    shapes_text = json.dumps(dict(shapes), sort_keys=True)
+    value_digests = {
+        name: f"{array.dtype}{list(array.shape)} {_digest(array.tobytes())}" for name, array in sorted(values.items())
+    }
     return CacheKey(
-        {"file": file_digest(path), "shapes": given, "values": json.dumps(known), **_compilation_fields(target, options)}
+        {
+            "file": file_digest(path),
+            "shapes": shapes_text,
+            "values": json.dumps(value_digests),
+            **_compilation_fields(target, options),
+        }
     )
 
 
 def with_external(key: CacheKey, folder: Path, names: Iterable[str]) -> CacheKey:
     """Return the key of a model file with external data in these files of its folder."""
     files = {name: file_digest(folder / name) for name in sorted(names)}
-    return CacheKey({**key.parts, "external": json.dumps(files)}) if files else key
+    return CacheKey({**key.fields, "external": json.dumps(files)}) if files else key
 
 
 def program_key(text: str, weights: WeightStore, remaining: str | None, target: Target, options: Options) -> CacheKey:
     """Return the key of a program from the text of its module, its weights and its remaining passes, if it names them."""
     contents = "".join(f"{name} {digest.hex()}\n" for name, digest in sorted(weights.digests().items()))
-    parts = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **_compilation_fields(target, options)}
-    return CacheKey(parts if options.pipeline is not None or remaining is None else {**parts, "pipeline": remaining})
+    fields = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **_compilation_fields(target, options)}
+    return CacheKey(fields if options.pipeline is not None or remaining is None else {**fields, "pipeline": remaining})
 
 
 def target_text(target: Target) -> str:
-    """Return a target's name, with a hash of its record if that is not defined by dlc's sources."""
-    known = CPU_LEVELS.get(target.name) == target
-    return target.name if known else f"{target.name} {_digest(repr(target).encode())[:12]}"
+    """Return a target's name, with a hash of its properties unless it is a built-in target."""
+    is_builtin = CPU_LEVELS.get(target.name) == target
+    return target.name if is_builtin else f"{target.name} {_digest(repr(target).encode())[:12]}"
 
 
 def sources_changed() -> bool:
@@ -110,11 +117,11 @@ def file_digest(path: Path) -> str:
     """Return a hash of a file's content; modification times are ignored, since copies and archives change them."""
     with path.open("rb") as file, ThreadPool(usable_cpus()) as workers:
 
-        def piece(start: int) -> bytes:
+        def chunk_digest(start: int) -> bytes:
             # Not memory-mapped: if the file were truncated meanwhile, the process would receive SIGBUS.
             return hashlib.blake2b(os.pread(file.fileno(), _DIGEST_CHUNK_BYTES, start)).digest()
 
-        return _digest(b"".join(workers.map(piece, range(0, os.fstat(file.fileno()).st_size, _DIGEST_CHUNK_BYTES))))
+        return _digest(b"".join(workers.map(chunk_digest, range(0, os.fstat(file.fileno()).st_size, _DIGEST_CHUNK_BYTES))))
 
 
 def _digest(data: bytes) -> str:
@@ -123,14 +130,14 @@ def _digest(data: bytes) -> str:
 
 def _compilation_fields(target: Target, options: Options) -> dict[str, str]:
     weight_format = options.weights if options.weights == "float" else f"{options.weights} in groups of {options.group}"
-    chosen = {
+    option_fields = {
         "pipeline": options.pipeline or "",
         "numerics": options.numerics,
         "precision": options.precision,
         "weight_format": weight_format,
         "tuned": str(options.tune > 0),
     }
-    return {"target": target_text(target), **chosen, "dlc": DLC, "packages": PACKAGES}
+    return {"target": target_text(target), **option_fields, "dlc": DLC, "packages": PACKAGES}
 
 
 def _sources() -> str:
@@ -139,12 +146,12 @@ def _sources() -> str:
     digest = hashlib.blake2b(digest_size=8)
     for folder, folders, names in os.walk(root):
         folders.sort()
-        inside = folder[len(root) + 1 :]
+        relative_folder = folder[len(root) + 1 :]
         for name in sorted(names):
             if name.endswith((".py", ".ll")):
                 with open(os.path.join(folder, name), "rb", buffering=0) as file:
                     content = hashlib.blake2b(file.read()).hexdigest()
-                digest.update(f"{os.path.join(inside, name)} {content}\n".encode())
+                digest.update(f"{os.path.join(relative_folder, name)} {content}\n".encode())
     return digest.hexdigest()
 
 

@@ -37,7 +37,7 @@ TFLITE_SUFFIX = ".tflite"
 
 
 def reason_not_cached(target: Target, options: Options, file: Path | bytes | None = None) -> str | None:
-    """Return why a compilation does not use the cache; None if it does."""
+    """Return the reason why a compilation does not use the cache, or None."""
     if not options.cache:
         return "the cache is disabled"
     if target.version is None:
@@ -63,15 +63,15 @@ def fetch(
         "model": name,
         "inputs": [str(info) for info in inputs],
         "file": str(origin.resolve()) if origin is not None else None,
-        "parts": dict(key.parts),
+        "fields": dict(key.fields),
     }
     cache = Cache.standard()
-    artifact, found = cache.read(MODEL_KIND, key.digest, read), True
+    artifact, is_hit = cache.read(MODEL_KIND, key.digest, read), True
     if artifact is None and sources_changed():
         return make()
     if artifact is None:
-        artifact, found = cache.fetch(MODEL_KIND, key.digest, read, make, _write, metadata)
-    return _report_hit(artifact, name, report) if found else artifact
+        artifact, is_hit = cache.fetch(MODEL_KIND, key.digest, read, make, _write, metadata)
+    return _report_hit(artifact, name, report) if is_hit else artifact
 
 
 def _write(artifact: CompiledProgram, path: Path) -> None:
@@ -119,8 +119,8 @@ class CachedFile:
 
     def after_import(self, external: Iterable[Path]) -> CachedFile | None:
         """Return this file with the external data that the import read; None if the file changed meanwhile."""
-        now = self.path.stat()
-        if (now.st_size, now.st_mtime_ns, now.st_ino) != (
+        current = self.path.stat()
+        if (current.st_size, current.st_mtime_ns, current.st_ino) != (
             self.stat_at_start.st_size,
             self.stat_at_start.st_mtime_ns,
             self.stat_at_start.st_ino,
@@ -145,7 +145,7 @@ def _read_names(path: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The cache status of a model file: its entry, or the most similar one and how its key differs.
+    """The cache status of a model file: its entry, or the most similar one and the differences of its key.
 
     `call_entries` are specializations of a model of this name, which were compiled at run time.
     """
@@ -159,29 +159,29 @@ class Explanation:
 
 def explain(file: CachedFile) -> Explanation:
     """Compare the key of a model file with the entries of the cache."""
-    path, parts = str(file.path.resolve()), file.key.parts
+    path, fields = str(file.path.resolve()), file.key.fields
     compiler = ("target", "dlc", "packages")
     related: list[tuple[CacheEntry, dict[str, str]]] = []
     call_entries: list[CacheEntry] = []
     for entry in Cache.standard().entries(MODEL_KIND):
         metadata = entry.metadata
-        entry_fields: dict[str, str] = metadata.get("parts", {})
-        if "file" in entry_fields and (metadata["file"] == path or entry_fields["file"] == parts["file"]):
+        entry_fields: dict[str, str] = metadata.get("fields", {})
+        if "file" in entry_fields and (metadata["file"] == path or entry_fields["file"] == fields["file"]):
             related.append((entry, entry_fields))
         elif (
             "module" in entry_fields
             and metadata["model"] == file.path.stem
-            and all(entry_fields[name] == parts[name] for name in compiler)
+            and all(entry_fields[name] == fields[name] for name in compiler)
         ):
             call_entries.append(entry)
     if not related:
         return Explanation(file.key, False, None, ("no entry of the cache belongs to this file",), tuple(call_entries))
     nearest, entry_fields = min(related, key=lambda pair: (len(file.key.differences(pair[1])), -pair[0].used))
-    reasons = tuple(_difference(name, entry_fields.get(name), parts.get(name)) for name in file.key.differences(entry_fields))
+    reasons = tuple(_difference(name, entry_fields.get(name), fields.get(name)) for name in file.key.differences(entry_fields))
     return Explanation(file.key, not reasons, nearest, reasons, tuple(call_entries))
 
 
-def _difference(part: str, before: str | None, now: str | None) -> str:
-    if part in ("file", "external"):
-        return f"{KEY_FIELDS[part]} changed"
-    return f"{KEY_FIELDS[part]} changed: {before or 'none'} before, {now or 'none'} now"
+def _difference(field: str, before: str | None, after: str | None) -> str:
+    if field in ("file", "external"):
+        return f"{KEY_FIELDS[field]} changed"
+    return f"{KEY_FIELDS[field]} changed: {before or 'none'} before, {after or 'none'} now"

@@ -3,7 +3,7 @@
     Program ─ dl, fusion ─┬─ each kernel: linalg, tiling, loops ─ LLVM IR ─ object ─┬─ Model
                           └─ host: weight expressions, buffers, arena ─ launches ───┘
 
-program.py            programs and where they are loaded from
+program.py            programs, and how to load them from files
 compilation.py        a program with its backend and options
 driver.py             all steps from a program to a model
 lowering.py           run the stages of the pipeline

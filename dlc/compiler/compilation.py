@@ -1,4 +1,4 @@
-"""A compilation as a value: everything that its steps need."""
+"""A compilation as a value: the inputs of all compilation steps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from dlc.options import Options
 class Compilation:
     """A program with the backend and options to compile it for.
 
-    `report` collects statistics, `progress` is called before each step.
-
-    A `recorder` stores the module after each pass.
+    `report` collects statistics; `progress` is called before each step; a `recorder` stores the module after each pass.
     """
 
     program: Program
@@ -27,20 +25,20 @@ class Compilation:
     progress: Progress | None = None
     recorder: CompilationRecorder | None = None
 
-    def of(self, program: Program, options: Options) -> Compilation:
+    def for_program(self, program: Program, options: Options) -> Compilation:
         """Return the compilation of another program, without progress and recording."""
         return replace(self, program=program, options=options, progress=None, recorder=None)
 
-    def of_part(self, program: Program, options: Options) -> Compilation:
-        """Return the compilation of the next segment of this program; it is recorded as such."""
+    def for_segment(self, program: Program, options: Options) -> Compilation:
+        """Return the compilation of the next segment of this program; the recorder stores it as a segment."""
         recorder = self.recorder.segment_recorder() if self.recorder is not None else None
         return replace(self, program=program, options=options, recorder=recorder)
 
-    def on(self, backend: Backend) -> Compilation:
+    def for_backend(self, backend: Backend) -> Compilation:
         """Return the compilation for another backend."""
         return replace(self, backend=backend)
 
-    def tell(self, phase: str, what: str = "", done: int = 0, total: int = 0) -> None:
-        """Report the step that begins (`report.Doing`)."""
+    def report_progress(self, phase: str, item: str = "", done: int = 0, total: int = 0) -> None:
+        """Report to `progress` that a step begins."""
         if self.progress is not None:
-            self.progress(ProgressEvent(phase, what, done, total))
+            self.progress(ProgressEvent(phase, item, done, total))

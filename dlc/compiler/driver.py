@@ -42,7 +42,7 @@ from dlc.runtime.models.recompilations import Recompilations
 from dlc.runtime.models.saved_specializations import model_of
 from dlc.runtime.models.specialization_cache import Sizes, Specialization, SpecializationCache
 
-# The output forms of dlc's own targets that are kernel code.
+# The output forms of the built-in targets that are kernel code.
 CODE_FORMS = ("llvm", "asm", "opencl")
 
 
@@ -64,16 +64,17 @@ def compile(
     Programs are cached under a hash of the program, or of the model file if `file` is given. `rebuild_module` imports the
     program's module again; with it, the module itself is lowered and not a copy.
 
-    A model for another processor can be saved but not called: calls raise DeviceError. Raises UnsupportedError for features
-    that
-    the target lacks, DeviceError for a missing device, and CompileError for a bug in dlc.
+    A model for another processor can be saved but not called: calls raise DeviceError.
+
+    Raises UnsupportedError for features that the target lacks, DeviceError for a missing device, and CompileError for a bug in
+    dlc.
     """
     options = options or Options()
     backend = backend_of(target, options.device).for_compilation()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress)
     with infrequent_collection():
-        cut = _expand_data_dependent(c)
-        model = _compile(cut, file, rebuild_module if cut is c else None)
+        expanded = _expand_data_dependent(c)
+        model = _compile(expanded, file, rebuild_module if expanded is c else None)
     clear_large_memo_tables()
     model.defaults = program.defaults
     model.num_threads = options.num_threads
@@ -112,21 +113,19 @@ def _compile(c: Compilation, file: CachedFile | None = None, rebuild_module: Cal
 
 
 def _specialization_cache(c: Compilation, dynamic: Specialization | None) -> SpecializationCache:
-    """Return the cache of specializations per set of sizes: of the inputs' symbols, or of data-dependent sizes if inputs are
-    static.
-    """
+    """Return a cache of specializations by the sizes of the input symbols, or by the data-dependent sizes of static inputs."""
     program, input_symbols = c.program, sorted(c.program.sizes)
     data_dependent = tuple(data_dependent_sizes(program)) if not input_symbols else ()
     symbols = data_dependent or tuple(input_symbols)
 
     # Only the first compilation is dumped: later ones differ in sizes only.
-    first = iter([c.options] if dynamic is None else [])
+    first_options = iter([c.options] if dynamic is None else [])
 
-    def make(key: Sizes) -> Model:
-        known = program.known(dict(zip(symbols, key, strict=True)))
-        return _compile(c.of(known, next(first, replace(c.options, dump_ir=None))))
+    def compile_for(key: Sizes) -> Model:
+        static_program = program.specialize(dict(zip(symbols, key, strict=True)))
+        return _compile(c.for_program(static_program, next(first_options, replace(c.options, dump_ir=None))))
 
-    def decide(arrays: Sequence[Any]) -> Sizes:
+    def compute_sizes(arrays: Sequence[Any]) -> Sizes:
         sizes = evaluate_data_dependent_sizes(program.module, list(map(np.asarray, arrays)), program.weights)
         return tuple(sizes.get(symbol, 0) for symbol in symbols)
 
@@ -134,20 +133,27 @@ def _specialization_cache(c: Compilation, dynamic: Specialization | None) -> Spe
         return {symbol: str(size) for symbol, size in zip(symbols, key, strict=True)}
 
     advice = "compile-model shows the sizes that are served without compiling, and why not all are"
-    models = LRUCache(make, recompilations=Recompilations(program.name, advice), describe=describe_key)
+    models = LRUCache(compile_for, recompilations=Recompilations(program.name, advice), describe=describe_key)
     ranges = size_ranges(program.module)
     return SpecializationCache(
-        program.name, program.inputs, program.outputs, symbols, dynamic, models, decide if data_dependent else None, ranges
+        program.name,
+        program.inputs,
+        program.outputs,
+        symbols,
+        dynamic,
+        models,
+        compute_sizes if data_dependent else None,
+        ranges,
     )
 
 
 def _compile_dynamic(
     c: Compilation, file: CachedFile | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> tuple[Specialization | None, str | None]:
-    """Compile a program for all sizes, or for a domain of sizes; also return why other sizes have to be specialized."""
-    is_known = not c.program.sizes and not data_dependent_sizes(c.program)
-    # The evaluator handles data-dependent sizes itself.
-    if is_known or (not c.program.sizes and isinstance(c.backend, ModuleBackend)):
+    """Compile a program for all sizes, or for a domain of sizes; also return the reason to specialize other sizes."""
+    is_static_program = not c.program.sizes and not data_dependent_sizes(c.program)
+    # The evaluator handles data-dependent sizes at run time.
+    if is_static_program or (not c.program.sizes and isinstance(c.backend, ModuleBackend)):
         return Specialization(_model(c, file, rebuild_module)), None
     if not c.program.sizes and not c.backend.accepts_symbolic_sizes:
         data_dependent = ", ".join(data_dependent_sizes(c.program))
@@ -176,7 +182,7 @@ def _model(c: Compilation, file: CachedFile | None = None, rebuild_module: Calla
 
 
 def reason_to_specialize(c: Compilation) -> str | None:
-    """Return why a program with symbolic dimensions needs static sizes on this backend; None if it does not."""
+    """Return the reason why a program with symbolic dimensions needs static sizes on this backend, or None."""
     if not c.program.sizes:
         return None
     # The evaluator runs modules with planned buffers for any sizes.
@@ -199,35 +205,35 @@ def emit(program: Program, form: str, target: str | Backend = "cpu", options: Op
         raise ShapeError(f"{program.name}: symbolic dimensions: {infos}; set the shapes of its inputs")
     options = options or Options()
     backend = backend_of(target, options.device)
-    own = None if isinstance(backend, ModuleBackend) else cast("KernelBackend[Any, Any]", backend)
-    forms = own.listing_formats if own is not None else ()
+    kernel_backend = None if isinstance(backend, ModuleBackend) else cast("KernelBackend[Any, Any]", backend)
+    forms = kernel_backend.listing_formats if kernel_backend is not None else ()
     if form in CODE_FORMS and form not in forms:
-        has = f"its kernels are available as {' and '.join(forms)}" if forms else "it evaluates modules"
-        raise UnsupportedError(f"the target {backend.target.name} has no output form {form!r}; {has}")
+        available = f"its kernels are available as {' and '.join(forms)}" if forms else "it evaluates modules"
+        raise UnsupportedError(f"the target {backend.target.name} has no output form {form!r}; {available}")
     lowering = Lowering(Compilation(program, backend, options))
-    if own is None or form not in forms:
+    if kernel_backend is None or form not in forms:
         lowering.until(form)
         return print_module(lowering.module)
     lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
-    texts = {kernel.sym_name.data: own.emit(kernel) for kernel in kernels_of(lowering.module)}
+    texts = {kernel.sym_name.data: kernel_backend.emit(kernel) for kernel in kernels_of(lowering.module)}
     layers = dispatches(lowering.module)
-    return own.show(form, texts, {name: header(name, layers.get(name, [])) for name in texts})
+    return kernel_backend.show(form, texts, {name: header(name, layers.get(name, [])) for name in texts})
 
 
 def _compile_static(
     c: Compilation, file: CachedFile | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> tuple[Run, CompiledProgram | None]:
-    """Compile a program that needs no specialization; return how to run it, and its artifact if it has one."""
+    """Compile a program that needs no specialization; return a function that runs it, and its artifact if it has one."""
     if c.options.check_each_pass:
         c, rebuild_module = replace(c, program=c.program.copy_to_memory()), None
-    made = _run_passes(c, c.backend) if isinstance(c.backend, ModuleBackend) else _load_or_build(c, file, rebuild_module)
-    artifact = made if isinstance(made, CompiledProgram) else None
+    executable = _run_passes(c, c.backend) if isinstance(c.backend, ModuleBackend) else _load_or_build(c, file, rebuild_module)
+    artifact = executable if isinstance(executable, CompiledProgram) else None
     with c.report.timed("load"):
-        run: Run = made.runner(c.options.num_threads) if isinstance(made, CompiledProgram) else made.run
+        run: Run = executable.runner(c.options.num_threads) if isinstance(executable, CompiledProgram) else executable.run
     if not c.options.check_each_pass:
         return run, artifact
     # The first call checks every pass on its inputs before it returns a result.
-    return check_first_call(run, lambda arrays: check(c, arrays, lambda part: _compile_static(part)[0])), artifact
+    return check_first_call(run, lambda arrays: check(c, arrays, lambda segment: _compile_static(segment)[0])), artifact
 
 
 def _run_passes(c: Compilation, backend: ModuleBackend) -> Executable:
@@ -248,21 +254,21 @@ def _load_or_build(
     if c.recorder is not None or reason_not_cached(backend.target, c.options) is not None:
         return build_program(c, backend, rebuild_module)
 
-    def make() -> CompiledProgram:
-        made = build_program(c, backend, rebuild_module)
-        assert isinstance(made, CompiledProgram), f"{backend}: a target with a version must produce artifacts"
-        return made
+    def build() -> CompiledProgram:
+        artifact = build_program(c, backend, rebuild_module)
+        assert isinstance(artifact, CompiledProgram), f"{backend}: a target with a version must produce artifacts"
+        return artifact
 
     def read(path: Path) -> CompiledProgram:
         return backend.load_cached(path, c.options)
 
     with c.report.timed("key"):
         key = file.key if file is not None else _key(c)
-    return fetch(key, program.name, program.inputs, read, make, c.report, file.path if file is not None else None)
+    return fetch(key, program.name, program.inputs, read, build, c.report, file.path if file is not None else None)
 
 
 def _key(c: Compilation) -> CacheKey:
     # Source locations are not part of the key, except those that run-time error messages contain.
     program, text = c.program, print_module(c.program.module, locations=False)
     text = "\n".join([text, *checked_op_locations(program.module)])
-    return program_key(text, program.weights, program.remaining, c.backend.target, c.options)
+    return program_key(text, program.weights, program.remaining_passes, c.backend.target, c.options)

@@ -1,4 +1,4 @@
-"""Compile kernels separately: run their remaining stages, emit text, and compile it with the backend."""
+"""Compile kernels separately: run their remaining stages, emit their text, and compile it with the backend."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _MAX_KERNELS_PER_BATCH, _MIN_BATCHES = 16, 128
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """The text and code of a kernel as its backend represents them, with the time spent in passes, emission and compilation.
+    """A kernel's text and code in the types of its backend, with the time spent in passes, emission and compilation.
 
-    `record` has the kernel after each pass, if the compilation is recorded.
+    `record` has the kernel after each pass if the compilation is recorded.
     """
 
     name: str
@@ -74,7 +74,9 @@ def compile_kernels(
             return _compile_batch(batch, stages, c, backend, context)
         return [_compile_recorded(kernel, stages(symbol_of(kernel)), c, backend, context, c.recorder) for kernel in batch]
 
-    return map_kernels(compile_batch, kernels, c.options.workers or usable_cpus(), partial(c.tell, "kernels"), while_waiting)
+    return map_kernels(
+        compile_batch, kernels, c.options.workers or usable_cpus(), partial(c.report_progress, "kernels"), while_waiting
+    )
 
 
 def symbol_of(kernel: Operation) -> str:
@@ -91,13 +93,13 @@ def map_kernels(
     function: Callable[[Sequence[Operation]], list[T]],
     kernels: Sequence[Operation],
     processes: int,
-    tell: Callable[[str, int, int], None] = lambda name, done, total: None,
+    on_progress: Callable[[str, int, int], None] = lambda name, done, total: None,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> list[T]:
     """Apply `function` to batches of kernels in worker processes, since Python and LLVM's binding run one thread at a time.
 
-    Results are in the order of decreasing kernel size. `tell` is called with the next kernel's name, the number of finished
-    kernels and their total. `while_waiting` runs in this process, which joins the workers afterwards.
+    Results are in the order of decreasing kernel size. `on_progress` is called with the next kernel's name, the number of
+    finished kernels and their total. `while_waiting` runs in this process, which joins the workers afterwards.
     """
     # Longest processing time first: no process is left with a large kernel at the end.
     ordered = sorted(kernels, key=lambda op: -sum(1 for _ in op.walk()))
@@ -105,21 +107,21 @@ def map_kernels(
     batches = [ordered[k : k + batch_size] for k in range(0, len(ordered), batch_size)]
 
     def on_start(k: int) -> None:
-        tell(symbol_of(batches[k][0]), k * batch_size, len(ordered))
+        on_progress(symbol_of(batches[k][0]), k * batch_size, len(ordered))
 
     with _compiling:
-        return [made for batch in forked_map(function, batches, processes, on_start, while_waiting) for made in batch]
+        return [compiled for batch in forked_map(function, batches, processes, on_start, while_waiting) for compiled in batch]
 
 
 def lower_kernel(
     kernel: Operation, stages: Sequence[Stage], context: Context, *, check: bool, observer: Observer | None = None
 ) -> tuple[func.FuncOp, tuple[PassRecord, ...]]:
-    """Return a copy of a kernel lowered through `stages`, and the passes that ran; `observer` is called after each of them.
+    """Return a copy of a kernel lowered through `stages`, and the passes that ran; `observer` is called after each pass.
 
     Raises CompileError unless the result is one function.
     """
     module = ModuleOp([kernel.clone()])
-    manager = PassManager(context, stages, check=check, counted=observer is not None, observer=observer)
+    manager = PassManager(context, stages, check=check, count_ops=observer is not None, observer=observer)
     manager.run(module, stages, lambda: ModuleOp([kernel.clone()]))
     lowered = list(kernels_of(module))
     if len(lowered) != 1:
@@ -133,7 +135,7 @@ def require_supported_dtypes(c: Compilation, module: ModuleOp) -> None:
         return
     runs = dispatches(module)
     problems = [
-        f"kernel {symbol_of(k)}: f64 ({', '.join(runs.get(symbol_of(k), [()])[0]) or 'of no known origin'})"
+        f"kernel {symbol_of(k)}: f64 ({', '.join(runs.get(symbol_of(k), [()])[0]) or 'of unknown origin'})"
         for k in all_kernels(module)
         if any(getattr(v.type, "element_type", v.type) == f64 for op in k.walk() for v in (*op.operands, *op.results))
     ]
@@ -154,19 +156,19 @@ def _compile_batch(
     context: Context,
 ) -> list[CompiledKernel]:
     texts: dict[str, Any] = {}
-    made: list[tuple[tuple[PassRecord, ...], float]] = []
+    kernel_records: list[tuple[tuple[PassRecord, ...], float]] = []
     for kernel in kernels:
         lowered, passes = lower_kernel(kernel, stages(symbol_of(kernel)), context, check=c.options.verify)
         began = perf_counter()
         texts[lowered.sym_name.data] = backend.emit(lowered)
-        made.append((passes, perf_counter() - began))
+        kernel_records.append((passes, perf_counter() - began))
         release_op(cast(Operation, lowered.get_toplevel_object()))
     began = perf_counter()
     codes = backend.compile_kernels(texts)
-    each = (perf_counter() - began) / len(kernels)
+    seconds_per_kernel = (perf_counter() - began) / len(kernels)
     return [
-        CompiledKernel(name, text, code, passes, emission, each)
-        for (name, text), code, (passes, emission) in zip(texts.items(), codes, made, strict=True)
+        CompiledKernel(name, text, code, passes, emission, seconds_per_kernel)
+        for (name, text), code, (passes, emission) in zip(texts.items(), codes, kernel_records, strict=True)
     ]
 
 
@@ -178,14 +180,14 @@ def _compile_recorded(
     context: Context,
     recorder: CompilationRecorder,
 ) -> CompiledKernel:
-    watch = recorder.kernel_recorder(kernel, stages)
-    lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=watch.after_pass)
+    kernel_recorder = recorder.kernel_recorder(kernel, stages)
+    lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=kernel_recorder.after_pass)
     name, began = lowered.sym_name.data, perf_counter()
-    text = backend.emit_with_locations(lowered, watch.lines)
+    text = backend.emit_with_locations(lowered, kernel_recorder.lines)
     emitted = perf_counter()
     code, listings = backend.compile_with_listing(name, text)
     seconds = emitted - began, perf_counter() - emitted
     for listing in listings:
-        watch.add_code(listing.format, backend.compiler, listing.text, listing.line_origins, listing.lines)
-    watch.record.passes = passes
-    return CompiledKernel(name, text, code, passes, *seconds, watch.record)
+        kernel_recorder.add_code(listing.format, backend.compiler, listing.text, listing.line_origins, listing.lines)
+    kernel_recorder.record.passes = passes
+    return CompiledKernel(name, text, code, passes, *seconds, kernel_recorder.record)

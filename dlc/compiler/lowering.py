@@ -28,7 +28,7 @@ from dlc.pipelines import HOST, KERNEL_STAGES, custom_stages, host_stage, parse,
 
 
 def plan(c: Compilation) -> tuple[Stage, ...]:
-    """Return the stages to run: those that the options select, the remaining ones of a dumped module, or all of the target's.
+    """Return the stages that the options select, the remaining ones of a dumped module, or all stages of the target.
 
     Raises UnsupportedError for a module with ops of a later stage that does not name its remaining passes.
     """
@@ -36,19 +36,19 @@ def plan(c: Compilation) -> tuple[Stage, ...]:
     if options.pipeline is not None:
         stages = custom_stages(parse(options.pipeline, target))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
-    full = (*c.backend.stages(options), host_stage(target))
-    if program.remaining is not None:
-        return remaining_stages(full, program.remaining, target)
-    if strange := sorted(set(illegal_ops(program.module, full[0]))):
+    stages_of_target = (*c.backend.stages(options), host_stage(target))
+    if program.remaining_passes is not None:
+        return remaining_stages(stages_of_target, program.remaining_passes, target)
+    if illegal := sorted(set(illegal_ops(program.module, stages_of_target[0]))):
         raise UnsupportedError(
-            f"{program.name}: {', '.join(strange)} are not legal before stage {full[0].name}: a partly lowered module must "
-            "name its remaining passes, as --dump-ir writes them; or pass them with --pipeline"
+            f"{program.name}: {', '.join(illegal)} are not legal before stage {stages_of_target[0].name}: a partly lowered "
+            "module must name its remaining passes, as --dump-ir writes them; or pass them with --pipeline"
         )
-    return full
+    return stages_of_target
 
 
 class Lowering:
-    """The lowering of a program; `module` and `weights` are its present state.
+    """The lowering of a program; `module` and `weights` are its current state.
 
     It works on a copy of the program's module, or on the module itself if `rebuild_module` can import it again.
     """
@@ -58,25 +58,25 @@ class Lowering:
     ) -> None:
         self._c = c
         self.module = c.program.module.clone() if rebuild_module is None else c.program.module
-        # How to create the module again, and the passes that ran since, to reproduce a pass that fails.
-        self._start: Callable[[], ModuleOp] = c.program.module.clone if rebuild_module is None else rebuild_module
-        self._applied: list[Callable[[ModuleOp], object]] = []
+        # Recreate the current module, to reproduce a pass that fails: a function that creates the initial module, and passes.
+        self._create_module: Callable[[], ModuleOp] = c.program.module.clone if rebuild_module is None else rebuild_module
+        self._applied_steps: list[Callable[[ModuleOp], object]] = []
         self.weights = c.program.weights
         self.context = make_context()
         self.plan = plan(c)
         self.dump = DumpFolder(c.options.dump_ir, self.weights) if c.options.dump_ir is not None else None
         self._report = c.report
         self._checker = checker
-        self._manager = self._managed("", "import")
+        self._manager = self._make_manager("", "import")
 
-    def _managed(self, stage: str, made_by: str) -> PassManager:
-        """Return the pass manager for the module, which was imported or linked from segments."""
+    def _make_manager(self, stage: str, producer: str) -> PassManager:
+        """Return a pass manager for the module; the recorder labels the module's current state with `stage` and `producer`."""
         c = self._c
         manager = PassManager(self.context, self.plan, check=c.options.verify, dump=self.dump, progress=c.progress)
         if self._checker is not None:
             manager.observer = self._checker.after_pass
         elif c.recorder is not None:
-            manager.observer = c.recorder.program_observer(self.module, (stage, made_by), manager)
+            manager.observer = c.recorder.program_observer(self.module, (stage, producer), manager)
         return manager
 
     def stages(self, *, kernels: bool) -> tuple[Stage, ...]:
@@ -87,15 +87,15 @@ class Lowering:
         """Run stages on the whole module."""
         before = len(self._manager.records)
         self._manager.run(self.module, stages, self._rebuild)
-        self._applied += [partial(p.apply, self.context) for stage in stages for p in stage.passes]
+        self._applied_steps += [partial(p.apply, self.context) for stage in stages for p in stage.passes]
         for record in self._manager.records[before:]:
             self._report.passes.append(record)
             self._report.add(record.stage, record.seconds)
 
     def _rebuild(self) -> ModuleOp:
-        """Return the present module, recreated from the start."""
-        module = self._start()
-        for step in self._applied:
+        """Return a copy of the current module, recreated from the initial module."""
+        module = self._create_module()
+        for step in self._applied_steps:
             step(module)
         return module
 
@@ -107,18 +107,18 @@ class Lowering:
             return
         segments = split(replace(self._c.program, module=decompose_selections(self.module)))
 
-        def lowered(part: Segment, options: Options) -> ModuleOp:
-            own = Lowering(self._c.of_part(part.program, options))
-            own.run(own.stages(kernels=False))
-            return own.module
+        def lower_segment(segment: Segment, options: Options) -> ModuleOp:
+            segment_lowering = Lowering(self._c.for_segment(segment.program, options))
+            segment_lowering.run(segment_lowering.stages(kernels=False))
+            return segment_lowering.module
 
-        self.module = link_segments(segments, self._c.options, lowered)
-        self._start, self._applied = self.module.clone().clone, []
+        self.module = link_segments(segments, self._c.options, lower_segment)
+        self._create_module, self._applied_steps = self.module.clone().clone, []
         # Hoist weight expressions out of loop bodies, and deduplicate the kernels of all segments.
-        last = replace(stages[-1], passes=(LoopInvariantCodeMotionPass(), DedupeKernelsPass()))
-        self.plan = (last, *(stage for stage in self.plan if stage not in stages))
-        self._manager = self._managed(last.name, "parts")
-        self.run((last,))
+        final_stage = replace(stages[-1], passes=(LoopInvariantCodeMotionPass(), DedupeKernelsPass()))
+        self.plan = (final_stage, *(stage for stage in self.plan if stage not in stages))
+        self._manager = self._make_manager(final_stage.name, "segments")
+        self.run((final_stage,))
 
     def host(self) -> None:
         """Plan the host program: evaluate weight expressions, then run the host stage."""
@@ -127,10 +127,10 @@ class Lowering:
             return
         if any(isinstance(p, BufferizeHostPass) for s in stages for p in s.passes):
             # Weight expressions are ops on tensors: evaluate them before bufferization.
-            before = self.weights
+            original = self.weights
             with self._report.timed("weights"):
-                self.weights = evaluate_weight_expressions(self.module, before)
-            self._applied.append(lambda module: evaluate_weight_expressions(module, before))
+                self.weights = evaluate_weight_expressions(self.module, original)
+            self._applied_steps.append(lambda module: evaluate_weight_expressions(module, original))
             if self._checker is not None:
                 self._checker.after_weights(stages[0], self.module, self.weights)
         if self.dump is not None:
@@ -145,9 +145,9 @@ class Lowering:
         names = [s.name for s in self.plan]
         if stage not in names:
             raise UnsupportedError(f"no stage {stage!r} remains; the remaining stages are {', '.join(names) or 'none'}")
-        last = len(names) - names[::-1].index(stage)
+        end = len(names) - names[::-1].index(stage)
         if stage == HOST.name:
             self.run(self.plan[: names.index(HOST.name)])
             self.host()
         else:
-            self.run(self.plan[:last])
+            self.run(self.plan[:end])

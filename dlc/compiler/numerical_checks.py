@@ -48,12 +48,12 @@ def check(
     folder: Path | None = None,
     checks: list[Check] | None = None,
 ) -> None:
-    """Raise WrongNumbers for the first step that changes what the program computes; append passed checks to `checks`.
+    """Raise WrongResultsError for the first step that changes the results of the program; append passed checks to `checks`.
 
     Kernels are checked after each of their passes if `every_kernel_pass`, else only those whose native code is wrong. A program
-    with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine. Raises UnsupportedError
-    for
-    symbolic input dimensions, and what compiling raises.
+    with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine.
+
+    Raises UnsupportedError for symbolic input dimensions, and what compiling raises.
     """
     program = c.program
     if program.sizes:
@@ -61,21 +61,21 @@ def check(
             f"{program.name}: only programs with static input shapes can be checked; set the shapes of the inputs"
         )
 
-    def checked(of: Compilation, inputs: Sequence[Array]) -> None:
-        names = [info.name for info in of.program.outputs]
+    def check_static(compilation: Compilation, inputs: Sequence[Array]) -> None:
+        names = [info.name for info in compilation.program.outputs]
         checker = Checker(inputs, names, tolerance=tolerance, folder=folder, checks=checks)
-        _ProgramCheck(of, inputs, compile, checker).run(every_kernel_pass)
+        _ProgramCheck(compilation, inputs, compile, checker).run(every_kernel_pass)
 
     if program.is_static:
-        checked(c, arrays)
+        check_static(c, arrays)
         return
     checker = Checker(arrays, [info.name for info in program.outputs], tolerance=tolerance, folder=folder, checks=checks)
-    checker.expect(program.module, check_segments(c, arrays, checked))
+    checker.expect(program.module, check_segments(c, arrays, check_static))
     _ProgramCheck(c, arrays, compile, checker).native_program()
 
 
 def check_first_call(run: Run, check: Callable[[Sequence[Array]], object]) -> Run:
-    """Return `run` with a check of the inputs of its first call."""
+    """Return a function like `run` that calls `check` with the inputs of its first call."""
     lock, done = Lock(), False
 
     def checked(arrays: Sequence[Array]) -> Sequence[Array]:
@@ -97,18 +97,18 @@ class _ProgramCheck:
         self.arrays, self.compile, self.checker = arrays, compile, checker
         self.lowering = Lowering(self.c, checker)
         # A custom pipeline may stop before kernels can be emitted.
-        self.whole = options.pipeline is None and c.program.remaining is None
+        self.has_all_stages = options.pipeline is None and c.program.remaining_passes is None
 
     def run(self, every_kernel_pass: bool) -> None:
         lowering, checker = self.lowering, self.checker
         checker.start(lowering.module, lowering.weights)
         lowering.run(lowering.stages(kernels=False))
         kernels = lowering.module.clone()
-        if every_kernel_pass or not self.whole:
+        if every_kernel_pass or not self.has_all_stages:
             lowering.run(lowering.stages(kernels=True))
             kernels = lowering.module.clone()
         lowering.host()
-        if isinstance(self.c.backend, KernelBackend) and (self.whole or self.is_lowered(kernels)):
+        if isinstance(self.c.backend, KernelBackend) and (self.has_all_stages or self.is_lowered(kernels)):
             self.native_kernels(kernels)
             self.native_program()
 
@@ -129,42 +129,48 @@ class _ProgramCheck:
         began, runs = perf_counter(), dict[str, KernelRun]()
         for run in self.checker.trace.runs:
             runs.setdefault(run.kernel, run)
-        found = [(kernel, run) for name, run in runs.items() if (kernel := kernel_of(module, name)) is not None]
-        self.c.tell("native code", f"{len(found)} kernels")
+        captured_runs = [(kernel, run) for name, run in runs.items() if (kernel := kernel_of(module, name)) is not None]
+        self.c.report_progress("native code", f"{len(captured_runs)} kernels")
         remaining = [
             p for s in self.lowering.plan if s.name in (*self.remaining_kernel_stages(module), HOST.name) for p in s.passes
         ]
-        bench = Program(standalone_kernels(found), WeightStore(), self.c.program.name, ",".join(map(str, remaining)))
-        results = iter(self.compile(self.c.of(bench, self.c.options))([a for _, run in found for a in run.inputs]))
-        off = 0.0
-        for kernel, run in found:
-            got = [next(results) for _ in run.outputs]
-            if not self.checker.matches(run, got):
+        benchmark = Program(
+            standalone_kernels(captured_runs), WeightStore(), self.c.program.name, ",".join(map(str, remaining))
+        )
+        results = iter(
+            self.compile(self.c.for_program(benchmark, self.c.options))([a for _, run in captured_runs for a in run.inputs])
+        )
+        max_error = 0.0
+        for kernel, run in captured_runs:
+            results_of_kernel = [next(results) for _ in run.outputs]
+            if not self.checker.matches(run, results_of_kernel):
                 self.kernel_passes(kernel, module)
-            off = max(off, self.checker.require_match(self.step("native code"), run, got))
-        self.checker.checks.append(Check(self.step("native code"), kernel_count_text(len(found)), off, perf_counter() - began))
+            max_error = max(max_error, self.checker.require_match(self.step("native code"), run, results_of_kernel))
+        self.checker.checks.append(
+            Check(self.step("native code"), kernel_count_text(len(captured_runs)), max_error, perf_counter() - began)
+        )
 
     def kernel_passes(self, kernel: Operation, module: ModuleOp) -> None:
         """Lower one kernel with a check after each pass."""
-        part = ModuleOp([entry_of(module).clone(), kernel.clone()])
-        self.checker.restart_from(part)
+        kernel_module = ModuleOp([entry_of(module).clone(), kernel.clone()])
+        self.checker.restart_from(kernel_module)
         manager = PassManager(self.lowering.context, self.lowering.plan, observer=self.checker.after_pass)
-        manager.run(part, [s for s in self.lowering.plan if s.name in self.remaining_kernel_stages(module)])
+        manager.run(kernel_module, [s for s in self.lowering.plan if s.name in self.remaining_kernel_stages(module)])
 
     def native_program(self) -> None:
         """Run and check the whole program, as a user would."""
         began, program = perf_counter(), self.c.program
-        self.c.tell("native code", "the program")
+        self.c.report_progress("native code", "the program")
         step = CheckedStep("execution", "the native program", ",".join(str(p) for s in self.lowering.plan for p in s.passes))
         self.checker.restart_from(program.module, program.weights)
-        off = self.checker.require_outputs(step, self.compile(self.c)(self.arrays))
-        self.checker.checks.append(Check(step, "outputs", off, perf_counter() - began))
+        max_error = self.checker.require_outputs(step, self.compile(self.c)(self.arrays))
+        self.checker.checks.append(Check(step, "outputs", max_error, perf_counter() - began))
 
     def remaining_kernel_stages(self, module: ModuleOp) -> tuple[str, ...]:
-        """Return the stages that the kernels of `module` still have to go through."""
+        """Return the names of the remaining stages of the kernels of `module`."""
         return () if any(True for _ in kernels_of(module)) else KERNEL_STAGES
 
     def step(self, name: str) -> CheckedStep:
-        """Return the description of a step after all passes."""
+        """Return a record of a checked step after all passes."""
         host = (p for s in self.lowering.plan if s.name == HOST.name for p in s.passes)
         return CheckedStep("emission", name, ",".join(map(str, host)))

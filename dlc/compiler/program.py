@@ -54,11 +54,11 @@ class Program:
     """A module at any stage, its weights, and its remaining passes if it was dumped.
 
     Attributes:
-        remaining: The passes that a dumped module still has to go through.
-        files: Files of external data that the model was read from.
-        read_for: Imports the model again for static input shapes.
+        remaining_passes: The passes that have not run yet on a dumped module.
+        files: The files of external data that were read with the model.
+        reimport: Imports the model again for static input shapes.
         defaults: Values of inputs that a call may omit.
-        border: The value types of the model's inputs and outputs, if not all of them are tensors.
+        io_signature: The value types of the model's inputs and outputs, if not all of them are tensors.
         module_owner: Keeps the module alive as long as this program or one derived from it is in use.
         conditions: Guards on symbolic sizes under which the program is valid; the caller checks them.
     """
@@ -66,9 +66,9 @@ class Program:
     module: ModuleOp
     weights: WeightStore
     name: str = "model"
-    remaining: str | None = None
+    remaining_passes: str | None = None
     files: tuple[Path, ...] = ()
-    read_for: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
+    reimport: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     io_signature: IOSignature | None = None
     module_owner: OpOwner | None = None
@@ -99,7 +99,7 @@ class Program:
         return {name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()}
 
     def owning_module(self) -> Program:
-        """Return this program as the owner of its module, which is released with the last program derived from it."""
+        """Return this program as the owner of its module: the module is released with the last program derived from it."""
         return replace(self, module_owner=OpOwner(self.module))
 
     def copy_to_memory(self) -> Program:
@@ -112,20 +112,20 @@ class Program:
         bind_dims(module, sizes)
         return replace(self, module=module)
 
-    def known(self, sizes: Mapping[str, int]) -> Program:
+    def specialize(self, sizes: Mapping[str, int]) -> Program:
         """Return this program with all its symbols replaced by sizes.
 
         If symbolic types do not hold for these sizes (a slice that is clamped, say), the model is imported again for them.
-        Raises
-        ShapeError for sizes that are an error in the model.
+
+        Raises ShapeError for sizes that are invalid in the model.
         """
         try:
             return self.with_sizes(sizes)
         except ShapeError as error:
-            if self.read_for is None:
+            if self.reimport is None:
                 raise
             try:
-                return self.read_for({info.name: [int(substitute(s, sizes)) for s in info.shape] for info in self.inputs})
+                return self.reimport({info.name: [int(substitute(s, sizes)) for s in info.shape] for info in self.inputs})
             except DlcError:
                 raise error from None
 
@@ -136,7 +136,7 @@ class Program:
 
     @property
     def representative_sizes(self) -> dict[str, int]:
-        """A representative size for each symbol of the inputs, for which plans are made."""
+        """A representative size for each symbol of the inputs; tile plans are optimized for these sizes."""
         ranges = size_ranges(self.module)
         return {name: representative(Dim.symbol(name), ranges) for name in sorted(self.sizes)}
 
@@ -157,7 +157,7 @@ def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, 
 
 
 def _type(value: SSAValue) -> Attribute:
-    """Return the type of an array of the entry; a buffer's as a tensor type with its symbolic sizes."""
+    """Return the tensor type of an argument or result of the entry; a buffer's type gets its symbolic sizes."""
     if not isinstance(value.type, MemRefType):
         return value.type
     return tensor_type(sizes_of(value), cast("MemRefType[Attribute]", value.type).element_type)
@@ -180,8 +180,12 @@ def imported_program(
     shapes, ranges = split_ranges(input_shapes)
     imported = import_model(source, shapes, input_values=input_values, extra_outputs=extra_outputs, parameters=parameters)
     set_size_ranges(entry_of(imported.module), ranges)
-    more: dict[str, Any] = {"files": imported.files, "defaults": imported.parameters, "io_signature": imported.io_signature}
-    return Program(imported.module, imported.weights, name, **more)
+    optional_fields: dict[str, Any] = {
+        "files": imported.files,
+        "defaults": imported.parameters,
+        "io_signature": imported.io_signature,
+    }
+    return Program(imported.module, imported.weights, name, **optional_fields)
 
 
 def tflite_program(
@@ -189,9 +193,9 @@ def tflite_program(
 ) -> Program:
     """Import a TFLite file, or the bytes of one. Raises what its reader raises."""
     shapes, ranges = split_ranges(input_shapes)
-    read = read_model(source, shapes, input_values)
-    set_size_ranges(entry_of(read.module), ranges)
-    return Program(read.module, read.weights, source.stem if isinstance(source, Path) else "model")
+    model = read_model(source, shapes, input_values)
+    set_size_ranges(entry_of(model.module), ranges)
+    return Program(model.module, model.weights, source.stem if isinstance(source, Path) else "model")
 
 
 def load_program(
@@ -212,18 +216,18 @@ def load_program(
     if isinstance(source, Path) and source.suffix == MLIR_SUFFIX:
         return _dumped_program(source, input_shapes, input_values)
 
-    def read_for(known: Mapping[str, Sequence[int]]) -> Program:
-        # The shapes of a list's tensors come from the list.
-        own = {name: shape for name, shape in known.items() if name not in parts}
-        return load_program(source, {**(input_shapes or {}), **own}, input_values)
+    def reimport(shapes: Mapping[str, Sequence[int]]) -> Program:
+        # The shapes of the tensors of a list are derived from the list.
+        tensor_shapes = {name: shape for name, shape in shapes.items() if name not in element_names}
+        return load_program(source, {**(input_shapes or {}), **tensor_shapes}, input_values)
 
-    parts: set[str] = set()
+    element_names: set[str] = set()
     if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix == TFLITE_SUFFIX):
-        return replace(tflite_program(source, input_shapes or {}, input_values), read_for=read_for)
+        return replace(tflite_program(source, input_shapes or {}, input_values), reimport=reimport)
     program = imported_program(source, source.stem, input_shapes or {}, input_values)
     if program.io_signature is not None:
-        parts = {info.name for info in program.inputs} - {info.name for info in program.io_signature.inputs}
-    return replace(program, read_for=read_for)
+        element_names = {info.name for info in program.inputs} - {info.name for info in program.io_signature.inputs}
+    return replace(program, reimport=reimport)
 
 
 def _dumped_program(
@@ -236,8 +240,8 @@ def _dumped_program(
     try:
         text = path.read_text("utf-8")
         if is_stablehlo(text):
-            read = read_module(text, path.name)
-            return _with_shapes(Program(read.module, read.weights, path.stem), path, input_shapes)
+            model = read_module(text, path.name)
+            return _with_shapes(Program(model.module, model.weights, path.stem), path, input_shapes)
         module = parse_module(make_context(), text, str(path))
         verify(module)
         entry_of(module)

@@ -29,10 +29,10 @@ from dlc.runtime.program.host_program import HostProgram
 def build_program(
     c: Compilation, backend: KernelBackend[Any, Any], rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> CompiledProgram | Executable:
-    """Compile the program now; `rebuild_module` imports its module again if a failed pass has to be reproduced.
+    """Compile the program; `rebuild_module` imports its module again if a failed pass has to be reproduced.
 
-    Kernels that the device cannot hold are compiled again for a smaller variant of the target. Raises DeviceError, naming the
-    kernels, if these are too large as well, and UnsupportedError for dtypes that the target does not support.
+    Kernels that exceed the resources of the device are compiled again for a smaller variant of the target. Raises DeviceError,
+    naming the kernels, if these are too large as well, and UnsupportedError for dtypes that the target does not support.
     """
     return _ProgramBuilder(c, backend, rebuild_module).run()
 
@@ -47,7 +47,7 @@ class _ProgramBuilder:
         module = self.lowering.module
         require_supported_dtypes(c, module)
         self.layers, self.results, self.flops = dispatches(module), results_of(module), flops(module)
-        # The kernels before their stages. With dump_ir they are lowered in the module itself, so that dumps show all of it.
+        # The kernels before lowering. With dump_ir they are lowered in the module itself, so that dumps show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
         # Set by plan_host.
         self.program: HostProgram | DynamicProgram | None = None
@@ -58,9 +58,9 @@ class _ProgramBuilder:
         if self.c.recorder is not None:
             self.c.recorder.modules["end"] = lowering.module
         assert self.program is not None
-        made, compiled = self.assemble_program(self.program, compiled)
+        program, compiled = self.assemble_program(self.program, compiled)
         if self.c.recorder is not None:
-            self.c.recorder.result = made
+            self.c.recorder.result = program
         counts = self.program.runs
         for kernel in compiled:
             kernel.note(self.c.report, backend, counts[kernel.name])
@@ -72,14 +72,14 @@ class _ProgramBuilder:
                 lowering.dump.kernel(kernel.name, backend.suffix, text)
         if self.c.recorder is None:
             release_op(lowering.module)
-        return made
+        return program
 
     def compiled(self) -> list[CompiledKernel]:
-        """Compile all kernels for the target itself, and plan the host program meanwhile: it does not depend on their code."""
+        """Compile all kernels for the full target; plan the host program meanwhile, which does not depend on kernel code."""
         lowering, stages = self.lowering, self.lowering.stages(kernels=True)
         if lowering.dump is not None:
             lowering.run(stages)
-            return self.code_of(all_kernels(lowering.module), self.backend, (), meanwhile=self.plan_host)
+            return self.code_of(all_kernels(lowering.module), self.backend, (), while_waiting=self.plan_host)
         return self.code_of(self.kernels, self.backend, stages, self.variants(stages), self.plan_host)
 
     def code_of(
@@ -88,12 +88,14 @@ class _ProgramBuilder:
         backend: KernelBackend[Any, Any],
         stages: Sequence[Stage],
         variants: dict[str, int] | None = None,
-        meanwhile: Callable[[], None] = lambda: None,
+        while_waiting: Callable[[], None] = lambda: None,
     ) -> list[CompiledKernel]:
-        self.c.tell("kernels")
-        chosen = {name: with_variant(stages, variant) for name, variant in (variants or {}).items()}
+        self.c.report_progress("kernels")
+        stages_by_kernel = {name: with_variant(stages, variant) for name, variant in (variants or {}).items()}
         context = self.lowering.context
-        return compile_kernels(self.c, backend, kernels, lambda name: chosen.get(name, stages), context, meanwhile)
+        return compile_kernels(
+            self.c, backend, kernels, lambda name: stages_by_kernel.get(name, stages), context, while_waiting
+        )
 
     def variants(self, stages: Sequence[Stage]) -> dict[str, int]:
         """Return the tile-plan variants that measurements choose, by kernel."""
@@ -110,29 +112,28 @@ class _ProgramBuilder:
     def assemble_program(
         self, program: HostProgram | DynamicProgram, compiled: list[CompiledKernel]
     ) -> tuple[CompiledProgram | Executable, list[CompiledKernel]]:
-        """Assemble the program; return it with the kernels that it was finally made of.
+        """Assemble the program; return it with its final kernels.
 
-        Kernels that the device cannot hold are compiled again for a smaller target. The size limit of a kernel can depend on
-        those
-        that are built with it, so that others may turn out to be too large afterwards.
+        Kernels that exceed the resources of the device are compiled again for a smaller target. The limit of a kernel can
+        depend on the kernels that are built with it, so that others may exceed it afterwards.
         """
         c, backend = self.c, self.backend
-        smaller: KernelBackend[Any, Any] | None = None
-        reduced = set[str]()
+        reduced_backend: KernelBackend[Any, Any] | None = None
+        reduced_kernels = set[str]()
         while True:
-            c.tell(backend.compiler, f"{len(compiled)} kernels")
+            c.report_progress(backend.compiler, f"{len(compiled)} kernels")
             try:
                 with c.report.timed(backend.compiler):
                     return backend.assemble(self.parts(program, compiled)), compiled
             except TooLargeError as error:
-                smaller = smaller or self.backend.reduced_backend()
-                if smaller is None or reduced.issuperset(error.kernels):
+                reduced_backend = reduced_backend or self.backend.reduced_backend()
+                if reduced_backend is None or reduced_kernels.issuperset(error.kernels):
                     raise self.cannot_hold(error) from error
-                backend = smaller
-                rebuild_module = [k for k in self.kernels if symbol_of(k) in error.kernels]
-                reduced.update(map(symbol_of, rebuild_module))
-                stages = [s for s in plan(c.on(backend)) if s.name in KERNEL_STAGES]
-                compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(rebuild_module, backend, stages)
+                backend = reduced_backend
+                too_large = [k for k in self.kernels if symbol_of(k) in error.kernels]
+                reduced_kernels.update(map(symbol_of, too_large))
+                stages = [s for s in plan(c.for_backend(backend)) if s.name in KERNEL_STAGES]
+                compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(too_large, backend, stages)
 
     def parts(self, program: HostProgram | DynamicProgram, compiled: Sequence[CompiledKernel]) -> ProgramParts[Any]:
         if isinstance(program, HostProgram):

@@ -1,4 +1,4 @@
-"""Check programs with data-dependent sizes segment by segment, for the sizes that given inputs determine."""
+"""Check programs with data-dependent sizes segment by segment, for the sizes that their inputs determine."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class _SegmentChecker:
         self.c, self.check = c, check
         self.ranges, self.equal = size_ranges(module), equal_sizes(module)
         self.sizes: dict[str, int] = {}
-        self.seen: set[Segment] = set()
+        self.checked_segments: set[Segment] = set()
 
     def run(self, segments: Segments, arrays: Sequence[Array]) -> list[Array]:
-        main = entry_of(segments.program.module).body.block
+        entry = entry_of(segments.program.module).body.block
         values: dict[SSAValue, Array] = {}
-        self.bind(values, main.args, arrays)
+        self.bind(values, entry.args, arrays)
         for step in segments.steps:
             inputs = [values[v] for v in step.inputs]
             match step:
@@ -53,8 +53,8 @@ class _SegmentChecker:
                     self.set_size(step.op.symbol, int(inputs[0]))
                 case _:
                     self.bind(values, step.outputs, step.op.evaluate(*inputs))
-        assert main.last_op is not None
-        return [values[v] for v in main.last_op.operands]
+        assert entry.last_op is not None
+        return [values[v] for v in entry.last_op.operands]
 
     def bind(self, values: dict[SSAValue, Array], names: Sequence[SSAValue], arrays: Sequence[Array]) -> None:
         """Bind values to arrays, and their symbolic dimensions to sizes."""
@@ -65,27 +65,25 @@ class _SegmentChecker:
             if values[name].shape != expected:
                 raise OutOfDomainError(f"{self.c.program.name}: a value of shape {values[name].shape}, expected {expected}")
 
-    def set_size(self, symbol: str, number: int) -> None:
+    def set_size(self, symbol: str, size: int) -> None:
         """Bind a data-dependent size. Raises OutOfDomainError for a size that the program does not support."""
-        self.sizes[symbol] = number
-        if number not in self.ranges.get(symbol, SizeRange()) or number != self.sizes[self.equal.get(symbol, symbol)]:
-            raise OutOfDomainError(
-                f"{self.c.program.name}: the data-dependent size {symbol} is {number}, outside of its domain"
-            )
+        self.sizes[symbol] = size
+        if size not in self.ranges.get(symbol, SizeRange()) or size != self.sizes[self.equal.get(symbol, symbol)]:
+            raise OutOfDomainError(f"{self.c.program.name}: the data-dependent size {symbol} is {size}, outside of its domain")
 
     def segment(self, segment: Segment, inputs: Sequence[Array]) -> Sequence[Array]:
-        known = segment.program.with_sizes(self.sizes)
-        if segment not in self.seen:
-            self.seen.add(segment)
-            self.check(self.c.of(known, self.c.options), inputs)
-        return evaluate(known.module, inputs, known.weights)
+        static_program = segment.program.with_sizes(self.sizes)
+        if segment not in self.checked_segments:
+            self.checked_segments.add(segment)
+            self.check(self.c.for_program(static_program, self.c.options), inputs)
+        return evaluate(static_program.module, inputs, static_program.weights)
 
     def control(self, step: HostControlFlow, inputs: Sequence[Array], values: dict[SSAValue, Array]) -> Sequence[Array]:
-        own = bound_op(step.op, [a.shape for a in inputs], self.sizes)
-        bodies = dict(zip(own.blocks, step.op.blocks, strict=True))
+        static_op = bound_op(step.op, [a.shape for a in inputs], self.sizes)
+        bodies = dict(zip(static_op.blocks, step.op.blocks, strict=True))
 
         def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
             segments, captured = step.bodies[bodies[block]]
             return self.run(segments, [*map(np.asarray, arguments), *(values[v] for v in captured)])
 
-        return own.execute(inputs, run)
+        return static_op.execute(inputs, run)

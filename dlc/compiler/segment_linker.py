@@ -47,19 +47,19 @@ class _SegmentLinker:
             new.name_hint = old.name_hint
         self.steps(segments, options, block)
         block.add_op(func.ReturnOp(*self.returned(segments)))
-        whole = main.clone_without_regions()
-        whole.body.add_block(block)
-        return ModuleOp([whole, *self.kernels])
+        linked_entry = main.clone_without_regions()
+        linked_entry.body.add_block(block)
+        return ModuleOp([linked_entry, *self.kernels])
 
     def steps(self, segments: Segments, options: Options, block: Block) -> None:
         """Append the steps of a program to a block."""
-        own = dict(segments.segment_options(options))
+        options_by_step = dict(segments.segment_options(options))
         for step in segments.steps:
             match step:
                 case Segment():
-                    self.segment(step, own[step], block)
+                    self.segment(step, options_by_step[step], block)
                 case HostControlFlow():
-                    block.add_op(self.control(step, own[step]))
+                    block.add_op(self.control(step, options_by_step[step]))
                 case _:
                     op = step.op.clone(self.values)
                     self.values |= zip(step.op.results, op.results, strict=True)
@@ -108,8 +108,8 @@ class _SegmentLinker:
 
     def body(self, body: Block, segments: Segments, inputs: Sequence[SSAValue], options: Options) -> Block:
         block = Block(arg_types=[a.type for a in body.args])
-        given = (*block.args, *(self.values[v] for v in inputs))
-        self.values |= zip(entry_of(segments.program.module).args, given, strict=True)
+        operands = (*block.args, *(self.values[v] for v in inputs))
+        self.values |= zip(entry_of(segments.program.module).args, operands, strict=True)
         self.steps(segments, options, block)
         block.add_op(YieldOp(self.returned(segments)))
         return block

@@ -18,7 +18,7 @@ from dlc.compiler.program import Program
 from dlc.dialects.dl.base import DimsAttr, shape_of
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.programs.control import Control, FailOp, captured
+from dlc.dialects.dl.programs.control import Control, FailOp, captured_values
 from dlc.dialects.dl.programs.program import SEGMENT, YieldOp
 from dlc.dialects.dl.programs.size_ranges import equal_sizes, set_equal_sizes, set_size_ranges, size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
@@ -76,7 +76,7 @@ class DataDependentStep(_HostStep):
 
 @dataclass(frozen=True, eq=False)
 class HostControlFlow(_HostStep):
-    """A loop or branch whose bodies are segmented programs; these take the body's arguments and then the captured values."""
+    """A loop or branch whose bodies are segmented programs; their inputs are the body's arguments and the captured values."""
 
     op: Control
     bodies: Mapping[Block, tuple[Segments, Sequence[SSAValue]]]
@@ -112,17 +112,19 @@ def split(program: Program) -> Segments:
     if is_segment and not any(runs_on_host(op) for op in block.ops):
         return Segments(program, (Segment(program, list(main.args), results),))
     levels, constant = _levels(block, _constrained_sizes(program.module))
-    last = max(levels.values(), default=0)
+    max_level = max(levels.values(), default=0)
     host_operands = {v for op in block.ops if runs_on_host(op) or isinstance(op, func.ReturnOp) for v in op.operands}
     steps: list[Segment | DataDependentStep | HostControlFlow] = []
     size_sources = _size_sources(block)
-    for level in range(last + 1):
-        # Constants are rematerialized wherever they are read; the first segment creates those that the host needs.
-        own = [op for op in block.ops if not runs_on_host(op) and not isinstance(op, func.ReturnOp) and levels[op] == level]
-        own = [op for op in own if op not in constant or not host_operands.isdisjoint(op.results)]
-        outputs = [r for op in own for r in op.results if _is_read_outside(r, level, levels, constant)]
+    for level in range(max_level + 1):
+        # Constants are rematerialized in each segment that reads them; the first segment creates those that the host needs.
+        segment_ops = [
+            op for op in block.ops if not runs_on_host(op) and not isinstance(op, func.ReturnOp) and levels[op] == level
+        ]
+        segment_ops = [op for op in segment_ops if op not in constant or not host_operands.isdisjoint(op.results)]
+        outputs = [r for op in segment_ops for r in op.results if _is_read_outside(r, level, levels, constant)]
         if outputs:
-            steps.append(_build_segment(program, own, outputs, constant, size_sources))
+            steps.append(_build_segment(program, segment_ops, outputs, constant, size_sources))
         for op in block.ops:
             if levels[op] != level or not runs_on_host(op):
                 continue
@@ -141,7 +143,7 @@ def runs_on_host(op: Operation) -> bool:
 
 def _sources(op: Operation) -> list[SSAValue]:
     """Return the values that an op reads, including those that its regions capture."""
-    return [*op.operands, *(v for region in op.regions for v in captured(region.block))]
+    return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
 
 
 def _constrained_sizes(module: ModuleOp) -> set[str]:
@@ -150,26 +152,26 @@ def _constrained_sizes(module: ModuleOp) -> set[str]:
 
 
 def _levels(block: Block, constrained: Collection[str]) -> tuple[dict[Operation, int], set[Operation]]:
-    """Return the number of splits before each op, and the set of ops that depend on weights only.
+    """Return the number of splits before each op, and the ops that depend on weights only.
 
     All ops after a `constrained` size belong to later segments, even if their types do not depend on it: they may rely on the
     constraint, such as an access that is only in bounds if it holds.
     """
     levels: dict[Operation, int] = {}
-    known = WeightExpressions()
-    # Data-dependent sizes, and the number of splits before they are known.
-    known_from: dict[str, int] = {}
+    weight_expressions = WeightExpressions()
+    # For each data-dependent size, the number of splits before it is known.
+    level_of_size: dict[str, int] = {}
     min_level = 0
     for op in block.ops:
         sources = [v.owner for v in _sources(op) if isinstance(v.owner, Operation)]
-        sizes = [known_from[s] for s in _symbols_of(op) if s in known_from]
+        sizes = [level_of_size[s] for s in _symbols_of(op) if s in level_of_size]
         levels[op] = max((*(levels[s] + runs_on_host(s) for s in sources), *sizes, min_level))
         if isinstance(op, BindSizeOp) and op.symbol in constrained:
             min_level = levels[op] + 1
         if isinstance(op, DataDependent | BindSizeOp):
             for symbol in _symbols_of(op):
-                known_from.setdefault(symbol, levels[op] + 1)
-    return levels, {op for op in block.ops if known.holds(op)}
+                level_of_size.setdefault(symbol, levels[op] + 1)
+    return levels, {op for op in block.ops if weight_expressions.contains_results_of(op)}
 
 
 def _is_read_outside(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:
@@ -192,8 +194,8 @@ def _build_segment(
 ) -> Segment:
     """Return a program of these ops and of the constants that they read."""
     body = _with_constants(ops, constant)
-    made = {r for op in body for r in op.results}
-    inputs = list(dict.fromkeys(v for op in body for v in _sources(op) if v not in made))
+    defined_values = {r for op in body for r in op.results}
+    inputs = list(dict.fromkeys(v for op in body for v in _sources(op) if v not in defined_values))
     inputs += _missing_size_sources(body, inputs, size_sources)
     block = Block(arg_types=[v.type for v in inputs])
     mapper: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
@@ -204,7 +206,7 @@ def _build_segment(
     module = _main(block, [mapper[v] for v in outputs])
     entry_of(module).attributes[SEGMENT] = UnitAttr()
     set_size_ranges(entry_of(module), size_ranges(program.module))
-    return Segment(replace(program, module=module, read_for=None), inputs, outputs)
+    return Segment(replace(program, module=module, reimport=None), inputs, outputs)
 
 
 def _build_control_flow(
@@ -216,14 +218,14 @@ def _build_control_flow(
     for body in op.blocks:
         if isinstance(body.last_op, FailOp):
             continue
-        rest = captured(body)
-        inputs = [v for v in rest if v.owner not in constant]
+        captures = captured_values(body)
+        inputs = [v for v in captures if v.owner not in constant]
         inputs += _missing_size_sources(list(body.ops), [*body.args, *inputs], size_sources)
         block = Block(arg_types=[v.type for v in (*body.args, *inputs)])
         mapper: dict[SSAValue, SSAValue] = dict(zip((*body.args, *inputs), block.args, strict=True))
-        owners = [v.owner for v in rest if isinstance(v.owner, Operation) and v.owner in constant]
-        for made in _with_constants(owners, constant):
-            block.add_op(made.clone(mapper))
+        owners = [v.owner for v in captures if isinstance(v.owner, Operation) and v.owner in constant]
+        for constant_op in _with_constants(owners, constant):
+            block.add_op(constant_op.clone(mapper))
         for inner in body.ops:
             if inner is not body.last_op:
                 block.add_op(inner.clone(mapper))
@@ -231,7 +233,7 @@ def _build_control_flow(
         main = _main(block, [mapper[v] for v in body.last_op.values])
         set_size_ranges(entry_of(main), size_ranges(program.module))
         set_equal_sizes(entry_of(main), equal_sizes(program.module))
-        bodies[body] = split(replace(program, module=main, read_for=None)), inputs
+        bodies[body] = split(replace(program, module=main, reimport=None)), inputs
     return HostControlFlow(op, bodies)
 
 
@@ -269,33 +271,33 @@ def _returned(main: func.FuncOp) -> list[SSAValue]:
 
 
 def _size_sources(block: Block) -> dict[str, SSAValue]:
-    """Return for each symbol a value that has it as the size of an axis: an input, or the result of a data-dependent op."""
-    found: dict[str, SSAValue] = {}
+    """Map each symbol to a value with an axis of that size: an input, or the result of a data-dependent op."""
+    sources: dict[str, SSAValue] = {}
     for value in (*block.args, *(r for op in block.ops if isinstance(op, DataDependent) for r in op.results)):
-        for name in _named([value]):
-            found.setdefault(name, value)
-    return found
+        for name in _axis_symbols([value]):
+            sources.setdefault(name, value)
+    return sources
 
 
 def _missing_size_sources(
     ops: Sequence[Operation], inputs: Sequence[SSAValue], size_sources: Mapping[str, SSAValue]
 ) -> list[SSAValue]:
-    """Return the additional inputs that a segment needs so that the shapes of its inputs determine all its sizes."""
-    own = {name for op in ops if isinstance(op, DataDependent) for name in _symbols_of(op)}
-    needed = {name for op in ops for name in _symbols_of(op)} - own - _named(inputs)
-    needed |= {name for v in inputs for size in shape_of(v) for name in Dim.lift(size).symbols()} - _named(inputs)
+    """Return the values to add to a segment's inputs so that the input shapes determine all its sizes."""
+    defined_sizes = {name for op in ops if isinstance(op, DataDependent) for name in _symbols_of(op)}
+    needed = {name for op in ops for name in _symbols_of(op)} - defined_sizes - _axis_symbols(inputs)
+    needed |= {name for v in inputs for size in shape_of(v) for name in Dim.lift(size).symbols()} - _axis_symbols(inputs)
     return list(dict.fromkeys(size_sources[name] for name in sorted(needed) if name in size_sources))
 
 
-def _named(values: Sequence[SSAValue]) -> set[str]:
+def _axis_symbols(values: Sequence[SSAValue]) -> set[str]:
     """Return the symbols that are the size of an axis of one of these values."""
     return {str(size) for v in values for size in shape_of(v) if isinstance(size, Dim) and size == Dim.symbol(str(size))}
 
 
 def _symbols_of(op: Operation) -> set[str]:
     """Return the symbols in the result types and properties of an op, and of the ops in its body."""
-    found: list[Size] = []
+    sizes: list[Size] = []
     for inner in op.walk():
-        found += [size for r in inner.results if isinstance(r.type, TensorType) for size in shape_of(r)]
-        found += [size for p in inner.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
-    return {name for size in found if isinstance(size, dims.Dim) for name in size.symbols()}
+        sizes += [size for r in inner.results if isinstance(r.type, TensorType) for size in shape_of(r)]
+        sizes += [size for p in inner.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
+    return {name for size in sizes if isinstance(size, dims.Dim) for name in size.symbols()}

@@ -27,27 +27,25 @@ _SAMPLE_SIZES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 
 
 def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
-    """Return the sizes that one compilation may serve, and the reason why not all sizes.
+    """Return the domain of one dynamic-shape program, and the first reason why it does not contain all sizes.
 
-    The domain is None if it has one element.
-
-    Data-dependent sizes may turn out to be outside of the domain; the program checks them.
+    The domain is None if only one set of input sizes is valid. The program itself checks data-dependent sizes at run time.
     """
     data_dependent = data_dependent_sizes(program)
-    named = {str(size) for info in program.inputs for size in info.shape}
+    axis_sizes = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
-    missing = [s for s in symbols if s not in named]
+    missing = [s for s in symbols if s not in axis_sizes]
     if missing:
         return None, f"the size {missing[0]} is not the size of any input axis"
     search = _DomainSearch(program, symbols, data_dependent)
     samples = [*_samples(search.ranges)]
     if program.conditions and not any(all(c.holds(sizes) for c in program.conditions) for sizes in samples):
         return None, "its guards hold for none of the sampled sizes"
-    reasons = map(search.reason, samples)
-    first = next((reason for reason in reasons if reason is not None), None)
-    if first is None:
+    violations = map(search.reason, samples)
+    reason = next((reason for reason in violations if reason is not None), None)
+    if reason is None:
         return SizeDomain(), None
-    return search.domain(), first
+    return search.domain(), reason
 
 
 def data_dependent_sizes(program: Program) -> dict[str, Size | None]:
@@ -70,7 +68,7 @@ def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
 
 
 class _DomainSearch:
-    """Search for a domain over the symbols of a program: of its inputs, and data-dependent ones with their upper bounds."""
+    """Search for a domain over the input symbols of a program and its data-dependent sizes, which have upper bounds."""
 
     def __init__(self, program: Program, inputs: Sequence[str], data_dependent: Mapping[str, Size | None]) -> None:
         self.program = program
@@ -101,7 +99,7 @@ class _DomainSearch:
                 sizes[symbol] = min(sizes[symbol], int(substitute(upper_bound, sizes)))
         return sizes
 
-    def holds(self, sizes: Mapping[str, int]) -> bool:
+    def is_valid(self, sizes: Mapping[str, int]) -> bool:
         return self.reason(sizes) is None
 
     def domain(self) -> SizeDomain | None:
@@ -112,27 +110,27 @@ class _DomainSearch:
         def with_equal_symbols(sizes: Mapping[str, int]) -> dict[str, int]:
             return {**sizes, **{a: sizes[b] for a, b in equal.items()}}
 
-        def holds(sizes: Mapping[str, int]) -> bool:
-            return self.holds(with_equal_symbols(sizes))
+        def is_valid(sizes: Mapping[str, int]) -> bool:
+            return self.is_valid(with_equal_symbols(sizes))
 
-        valid = [self.clamp_to_maximum(with_equal_symbols(sizes)) for sizes in _samples(ranges) if holds(sizes)]
+        valid = [self.clamp_to_maximum(with_equal_symbols(sizes)) for sizes in _samples(ranges) if is_valid(sizes)]
         if not valid:
             return None
         distinct = list(dict.fromkeys(tuple(sizes[symbol] for symbol in ranges) for sizes in valid))
         middle, box = dict(zip(ranges, distinct[len(distinct) // 2], strict=True)), dict[str, SizeRange]()
         # Input sizes come first: they are upper bounds of data-dependent ones.
         for symbol, r in ranges.items():
-            box[symbol] = _widen_around(middle[symbol], r, lambda n, s=symbol: holds({**middle, s: n}))
+            box[symbol] = _widen_around(middle[symbol], r, lambda n, s=symbol: is_valid({**middle, s: n}))
             if symbol not in self.data_dependent:
                 middle[symbol] = _sample_range(box[symbol])[-1]
         input_ranges = [r for symbol, r in box.items() if symbol not in self.data_dependent]
-        if (input_ranges and all(r.low == r.high for r in input_ranges)) or not all(map(holds, _samples(box))):
+        if (input_ranges and all(r.low == r.high for r in input_ranges)) or not all(map(is_valid, _samples(box))):
             return None
         return SizeDomain({symbol: r for symbol, r in box.items() if r != self.ranges[symbol]}, equal)
 
     def equal(self) -> dict[str, str]:
-        """Return which symbols must be equal, as far as samples show: a map from each symbol to the one that represents it."""
-        uniform = [sizes for sizes in _samples(self.ranges) if len(set(sizes.values())) == 1 and self.holds(sizes)]
+        """Return the symbols that must be equal, according to samples: a map from each symbol to its representative."""
+        uniform = [sizes for sizes in _samples(self.ranges) if len(set(sizes.values())) == 1 and self.is_valid(sizes)]
         if len(self.symbols) < 2 or len(uniform) < 2:
             return {}
         middle = len(uniform) // 2
@@ -142,13 +140,13 @@ class _DomainSearch:
         def can_change(symbols: Sequence[str]) -> bool:
             # A data-dependent size cannot exceed its upper bound, so try a smaller one.
             other = smaller if all(symbol in self.data_dependent for symbol in symbols) else larger
-            return self.holds({**base, **dict.fromkeys(symbols, other)})
+            return self.is_valid({**base, **dict.fromkeys(symbols, other)})
 
         # Symbols are equal if they can only change in pairs, or only all at once.
         fixed = [symbol for symbol in self.symbols if not can_change([symbol])]
         equal = {b: a for k, a in enumerate(fixed) for b in fixed[k + 1 :] if can_change([a, b])}
-        others = [symbol for symbol in fixed if symbol not in {*equal, *equal.values()}]
-        return {**equal, **dict.fromkeys(others[1:], others[0])} if others and can_change(others) else equal
+        unpaired = [symbol for symbol in fixed if symbol not in {*equal, *equal.values()}]
+        return {**equal, **dict.fromkeys(unpaired[1:], unpaired[0])} if unpaired and can_change(unpaired) else equal
 
     def shared_range(self, symbol: str, equal: Mapping[str, str]) -> SizeRange:
         """Return the intersection of the ranges of a symbol and of those that equal it."""
@@ -171,30 +169,30 @@ def _sample_range(range_: SizeRange) -> list[int]:
     return sorted({*ends, *(n for n in _SAMPLE_SIZES if n in range_)})
 
 
-def _widen_around(size: int, range_: SizeRange, holds: Callable[[int], bool]) -> SizeRange:
+def _widen_around(size: int, range_: SizeRange, is_valid: Callable[[int], bool]) -> SizeRange:
     """Return the range of valid sizes around a valid one, if all sizes beyond an invalid one are invalid."""
     values = _sample_range(range_)
-    low = _last_holding([size, *(n for n in reversed(values) if n < size)], holds)
-    high = _last_holding([size, *(n for n in values if n > size)], holds)
+    low = _last_valid([size, *(n for n in reversed(values) if n < size)], is_valid)
+    high = _last_valid([size, *(n for n in values if n > size)], is_valid)
     return SizeRange(low, None if range_.high is None and high == values[-1] else high)
 
 
-def _last_holding(values: Sequence[int], holds: Callable[[int], bool]) -> int:
-    """Return the last valid size on the way from the first of `values`, which is valid, to the last one."""
-    if len(values) > 1 and not holds(values[1]):
-        at, beyond = 0, 1
+def _last_valid(values: Sequence[int], is_valid: Callable[[int], bool]) -> int:
+    """Return the last valid size between the first of `values`, which is valid, and the last one, by bisection."""
+    if len(values) > 1 and not is_valid(values[1]):
+        last_valid, first_invalid = 0, 1
     else:
-        at, beyond = 0, len(values)
-    while beyond - at > 1:
-        middle = (at + beyond) // 2
-        at, beyond = (middle, beyond) if holds(values[middle]) else (at, middle)
-    if beyond == len(values):
-        return values[at]
-    good, bad = values[at], values[beyond]
-    while abs(bad - good) > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
-    return good
+        last_valid, first_invalid = 0, len(values)
+    while first_invalid - last_valid > 1:
+        middle = (last_valid + first_invalid) // 2
+        last_valid, first_invalid = (middle, first_invalid) if is_valid(values[middle]) else (last_valid, middle)
+    if first_invalid == len(values):
+        return values[last_valid]
+    valid, invalid = values[last_valid], values[first_invalid]
+    while abs(invalid - valid) > 1:
+        middle = (valid + invalid) // 2
+        valid, invalid = (middle, invalid) if is_valid(middle) else (valid, middle)
+    return valid
 
 
 def _find_violation(program: Program, sizes: Mapping[str, int]) -> str | None:
@@ -218,7 +216,7 @@ def _find_violation(program: Program, sizes: Mapping[str, int]) -> str | None:
 
 
 def _unexpected_broadcast(op: DlOp, static_op: DlOp) -> Size | None:
-    """Return a symbolic size that is 1 here, and broadcast, although the symbolic type promised the full size."""
+    """Return a symbolic size that is 1 in the static op and therefore broadcast, unlike in the symbolic op."""
     for (symbolic_sizes, _), (sizes, result_sizes) in zip(op.broadcast(), static_op.broadcast(), strict=True):
         for symbolic, size, result_size in zip(symbolic_sizes[::-1], sizes[::-1], result_sizes[::-1], strict=False):
             if isinstance(symbolic, Dim) and size == 1 != result_size:

@@ -69,15 +69,15 @@ class KernelTiming:
         return min(self.even, self.odd)
 
     def is_significantly_below(self, other: KernelTiming) -> bool:
-        """Return whether it is faster by more than noise: its worse half against the better half of the other."""
+        """Return whether even its slower half is faster than the faster half of `other`, by more than noise."""
         return max(self.even, self.odd) * _MIN_SPEEDUP < other.best
 
 
 @dataclass(frozen=True)
 class KernelBenchmark:
-    """A program that runs one kernel `runs` times, on separate arguments, including what the kernel writes.
+    """A program that runs one kernel `runs` times, each time on separate operands and results.
 
-    All arguments are stored in its one input, at offsets as in the arena of a model.
+    All arguments are stored in its single input, at offsets as in the arena of a model.
     """
 
     program: NativeProgram
@@ -109,16 +109,18 @@ class Tuner:
     runs: Mapping[str, int]
 
     def tune(self, module: ModuleOp, seconds: float, progress: Progress | None) -> list[TunedKernel]:
-        """Return the fastest variants of the kernels that take most of the time, found in about `seconds`."""
+        """Return the fastest variants of the kernels that take most of the time; tune for about `seconds`."""
         kernels = {symbol_of(kernel): _bind_representative_sizes(kernel) for kernel in all_kernels(module)}
-        usual = {name: self.measure(kernel, [0], seconds / (4 * len(kernels)))[0].best for name, kernel in kernels.items()}
-        total = sum(usual[name] * self.runs[name] for name in kernels)
+        default_seconds = {
+            name: self.measure(kernel, [0], seconds / (4 * len(kernels)))[0].best for name, kernel in kernels.items()
+        }
+        total = sum(default_seconds[name] * self.runs[name] for name in kernels)
         selected: list[str] = []
-        covered = 0.0
-        for name in sorted(kernels, key=lambda name: -usual[name] * self.runs[name]):
-            if covered >= _TUNED_TIME_SHARE * total:
+        selected_seconds = 0.0
+        for name in sorted(kernels, key=lambda name: -default_seconds[name] * self.runs[name]):
+            if selected_seconds >= _TUNED_TIME_SHARE * total:
                 break
-            covered += usual[name] * self.runs[name]
+            selected_seconds += default_seconds[name] * self.runs[name]
             selected.append(name)
         results: list[TunedKernel] = []
         for k, name in enumerate(selected):
@@ -136,9 +138,9 @@ class Tuner:
             variant, before, after = json.loads(path.read_text())
             return _result(name, int(variant), float(before), float(after))
 
-        found = cache.read(KIND, key, read)
-        if found is not None:
-            return found
+        cached = cache.read(KIND, key, read)
+        if cached is not None:
+            return cached
         times = self.measure(kernel, range(len(VARIANTS)), seconds)
         best = choose_variant(times)
         result = _result(name, best, times[0].best, times[best].best)
@@ -166,15 +168,15 @@ class Tuner:
         return self.compare(programs, began + seconds)
 
     def compare(self, programs: Mapping[int, KernelBenchmark], end: float) -> dict[int, KernelTiming]:
-        """Return the timing of each program after dropping slow ones; the others are measured again.
+        """Return the timing of each program except the slow ones, which a first round of measurements drops.
 
-        The best of many measurements was lucky, so it is not trusted twice.
+        The remaining ones are measured again: the minimum of many noisy timings is biased.
         """
         now = perf_counter()
-        first = self.time_interleaved(programs, now + _SCREENING_TIME_SHARE * (end - now))
-        best = min(seconds.best for seconds in first.values())
+        screened = self.time_interleaved(programs, now + _SCREENING_TIME_SHARE * (end - now))
+        best = min(seconds.best for seconds in screened.values())
         return self.time_interleaved(
-            {v: p for v, p in programs.items() if v == 0 or first[v].best < best * _MAX_SCREENED_SLOWDOWN}, end
+            {v: p for v, p in programs.items() if v == 0 or screened[v].best < best * _MAX_SCREENED_SLOWDOWN}, end
         )
 
     def time_interleaved(self, programs: Mapping[int, KernelBenchmark], end: float) -> dict[int, KernelTiming]:
@@ -182,8 +184,8 @@ class Tuner:
         clock = thread_time if self.threads == 1 else perf_counter
         inputs, order, random = [programs[0].memory()], list(programs), Random(0)
         times: dict[int, list[float]] = {variant: [] for variant in programs}
-        for alone in programs.values():
-            alone.program.run(inputs)
+        for benchmark in programs.values():
+            benchmark.program.run(inputs)
         while len(times[0]) < _MIN_ROUNDS or perf_counter() < end:
             # A random order: the predecessor, which leaves its data in the caches, differs in each round.
             random.shuffle(order)
@@ -211,7 +213,7 @@ class Tuner:
 
 
 def choose_variant(times: Mapping[int, KernelTiming]) -> int:
-    """Return the variant to use: 0 (the default) unless others are significantly faster; the first of about the fastest."""
+    """Return the first variant within noise of the fastest one, or 0 (the default) if none is significantly faster."""
     faster = [v for v, seconds in times.items() if seconds.is_significantly_below(times[0])]
     best = min((times[v].best for v in faster), default=0.0)
     return next((v for v in faster if times[v].best <= best * _MIN_SPEEDUP), 0)
@@ -221,9 +223,9 @@ def _bind_representative_sizes(kernel: Operation) -> Operation:
     """Return a kernel with static representative sizes."""
     if not isinstance(kernel, KernelOp) or not kernel.representative:
         return kernel
-    known = bound_kernel(kernel, {symbol(k): size for k, size in enumerate(kernel.representative)})
-    del known.attributes[REPRESENTATIVE]
-    return known
+    static_kernel = bound_kernel(kernel, {symbol(k): size for k, size in enumerate(kernel.representative)})
+    del static_kernel.attributes[REPRESENTATIVE]
+    return static_kernel
 
 
 def _result(name: str, variant: int, before: float, after: float) -> TunedKernel:
@@ -233,7 +235,7 @@ def _result(name: str, variant: int, before: float, after: float) -> TunedKernel
 def with_variant(stages: Sequence[Stage], variant: int) -> tuple[Stage, ...]:
     """Return stages in which tiling uses a variant of the plans."""
 
-    def chosen(p: Any) -> Any:
+    def set_variant(p: Any) -> Any:
         return replace(p, variant=variant) if isinstance(p, TileKernelsPass) else p
 
-    return tuple(replace(stage, passes=tuple(map(chosen, stage.passes))) for stage in stages)
+    return tuple(replace(stage, passes=tuple(map(set_variant, stage.passes))) for stage in stages)

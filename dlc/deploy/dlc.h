@@ -196,7 +196,7 @@ const char *dlc_error(int code);
 extern "C" {
 #endif
 
-/* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
+/* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
 enum { DLC__VERSION = 18, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
@@ -206,10 +206,10 @@ typedef struct {
     unsigned char entry[16], magic[8];
     int64_t version, machine, bytes, checksum, name, features, code;
     int64_t slots, arena, inputs, outputs, tensors, dims, dim_count, operations, operation_count;
-    int64_t arrays, weight_count, fills, fill_count, records, symbol_count, decisions, decision_count;
-    int64_t record_words, array_count, symbols, failures, failure_count, places, place_count, text;
+    int64_t arrays, weight_count, slot_inits, slot_init_count, records, symbol_count, size_readbacks, size_readback_count;
+    int64_t record_words, array_count, symbols, failures, failure_count, failure_values, failure_value_count, text;
     int64_t kernels, kernel_count, entries, entry_count, code_bytes;
-    int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_end, checksum_of;
+    int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_end, crc32c;
 } dlc__image;
 typedef struct { int64_t name, dtype, element_bytes, rank, dims, otherwise, over; } dlc__tensor;
 typedef struct { int64_t kind, a, b; } dlc__operation;
@@ -218,7 +218,7 @@ typedef struct { int64_t name, low, high; } dlc__symbol;
 typedef struct { int64_t slot, number, address; } dlc__slot_init;
 typedef struct { int64_t message, first, count; } dlc__failure;
 typedef struct { int64_t slot, offset; } dlc__value_ref;
-typedef struct { int64_t code, slot, offset, on; } dlc__size_readback;
+typedef struct { int64_t code, slot, offset, next; } dlc__size_readback;
 typedef struct { char magic[8]; uint32_t version, checksum; uint64_t header; int64_t program; } dlc__prefix;
 typedef struct {
     unsigned char entry[16], magic[8];
@@ -336,10 +336,10 @@ static int dlc__is_code(const dlc__image *image, int64_t where)
     return where >= image->code && where < image->code + image->code_bytes;
 }
 
-/* Returns whether a record other than the first begins `on` bytes after it. */
-static int dlc__is_record(const dlc__image *image, int64_t on)
+/* Returns whether a record other than the first begins `distance` bytes after it. */
+static int dlc__is_record(const dlc__image *image, int64_t distance)
 {
-    return on >= 16 && on % 8 == 0 && on / 8 < image->record_words;
+    return distance >= 16 && distance % 8 == 0 && distance / 8 < image->record_words;
 }
 
 /* Returns whether all records refer to valid slots, to tasks in the code, and to jump targets in the table. */
@@ -390,16 +390,16 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     if (!dlc__in_bounds(image->tensors, tensors, sizeof(dlc__tensor), end) || !dlc__in_bounds(image->dims, image->dim_count, 8, end)
         || !dlc__in_bounds(image->operations, n, sizeof(dlc__operation), end) || n > 1 << 16
         || !dlc__in_bounds(image->arrays, image->array_count, sizeof(dlc__array), end)
-        || !dlc__in_bounds(image->fills, image->fill_count, sizeof(dlc__slot_init), end)
+        || !dlc__in_bounds(image->slot_inits, image->slot_init_count, sizeof(dlc__slot_init), end)
         || !dlc__in_bounds(image->records, image->record_words, 8, end)
         || !dlc__in_bounds(image->symbols, image->symbol_count, sizeof(dlc__symbol), end)
         || !dlc__in_bounds(image->failures, image->failure_count, sizeof(dlc__failure), end)
-        || !dlc__in_bounds(image->places, image->place_count, sizeof(dlc__value_ref), end)
-        || !dlc__in_bounds(image->decisions, image->decision_count, sizeof(dlc__size_readback), end)) return 0;
+        || !dlc__in_bounds(image->failure_values, image->failure_value_count, sizeof(dlc__value_ref), end)
+        || !dlc__in_bounds(image->size_readbacks, image->size_readback_count, sizeof(dlc__size_readback), end)) return 0;
     if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
     if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
     const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->pool_end,
-                            image->checksum_of};
+                            image->crc32c};
     for (size_t i = 0; i < sizeof code / sizeof *code; i++)
         if (!dlc__is_code(image, code[i])) return 0;
     if (image->runtime_bytes < 0 || image->runtime_bytes > image->code_bytes || image->arena < 0 || image->arena >= n) return 0;
@@ -407,7 +407,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     for (int64_t i = 0; i < n; i++) {
         const dlc__operation *o = dlc__operations(image) + i;
         if (o->kind < 0 || o->kind >= DLC__OPERATIONS) return 0;
-        if (o->kind == DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= image->symbol_count + image->decision_count)) return 0;
+        if (o->kind == DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= image->symbol_count + image->size_readback_count)) return 0;
         if (o->kind > DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= i)) return 0;
         if (o->kind > DLC__SIZE_ARGUMENT && o->kind < DLC__CHECK_SIZE && (o->b < 0 || o->b >= i)) return 0;
         if (o->kind == DLC__CHECK_SIZE && (o->b < -1 || o->b >= image->symbol_count)) return 0;
@@ -428,22 +428,25 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         for (int64_t k = image->weight_count; k < image->array_count; k++) found |= arrays[k].distance == t->otherwise;
         if (!found) return 0;
     }
-    const dlc__slot_init *fills = (const dlc__slot_init *)dlc__at(image, image->fills);
-    for (int64_t i = 0; i < image->fill_count; i++)
-        if (fills[i].slot < 0 || fills[i].slot >= image->slots || fills[i].number < 0 || fills[i].number >= n) return 0;
+    const dlc__slot_init *slot_inits = (const dlc__slot_init *)dlc__at(image, image->slot_inits);
+    for (int64_t i = 0; i < image->slot_init_count; i++)
+        if (slot_inits[i].slot < 0 || slot_inits[i].slot >= image->slots || slot_inits[i].number < 0
+            || slot_inits[i].number >= n) return 0;
     const dlc__symbol *symbols = (const dlc__symbol *)dlc__at(image, image->symbols);
     for (int64_t i = 0; i < image->symbol_count; i++)
         if (!dlc__is_text(image, symbols[i].name)) return 0;
     const dlc__failure *failures = (const dlc__failure *)dlc__at(image, image->failures);
     for (int64_t i = 0; i < image->failure_count; i++)
         if (!dlc__is_text(image, failures[i].message) || failures[i].first < 0 || failures[i].count < 0
-            || failures[i].first > image->place_count || failures[i].count > image->place_count - failures[i].first) return 0;
-    const dlc__value_ref *places = (const dlc__value_ref *)dlc__at(image, image->places);
-    for (int64_t i = 0; i < image->place_count; i++)
-        if (places[i].slot < 0 || places[i].slot >= image->slots) return 0;
-    const dlc__size_readback *decisions = (const dlc__size_readback *)dlc__at(image, image->decisions);
-    for (int64_t i = 0; i < image->decision_count; i++)
-        if (decisions[i].slot < 0 || decisions[i].slot >= image->slots || !dlc__is_record(image, decisions[i].on)) return 0;
+            || failures[i].first > image->failure_value_count
+            || failures[i].count > image->failure_value_count - failures[i].first) return 0;
+    const dlc__value_ref *failure_values = (const dlc__value_ref *)dlc__at(image, image->failure_values);
+    for (int64_t i = 0; i < image->failure_value_count; i++)
+        if (failure_values[i].slot < 0 || failure_values[i].slot >= image->slots) return 0;
+    const dlc__size_readback *size_readbacks = (const dlc__size_readback *)dlc__at(image, image->size_readbacks);
+    for (int64_t i = 0; i < image->size_readback_count; i++)
+        if (size_readbacks[i].slot < 0 || size_readbacks[i].slot >= image->slots
+            || !dlc__is_record(image, size_readbacks[i].next)) return 0;
     return dlc__check_records(image);
 }
 
@@ -787,7 +790,7 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     }
     model->image = image;
     const dlc__array *arrays = (const dlc__array *)dlc__at(image, image->arrays);
-    dlc__checksum_function *sum = DLC__FUNCTION(dlc__checksum_function, dlc__at(image, image->checksum_of));
+    dlc__checksum_function *sum = DLC__FUNCTION(dlc__checksum_function, dlc__at(image, image->crc32c));
     for (int64_t i = 0; o->verify && i < image->array_count; i++)
         if (sum(model->base + arrays[i].distance, arrays[i].bytes, 0) != (uint64_t)arrays[i].checksum)
             return dlc__refuse(o, DLC_DAMAGED, "damaged: checksum of weight %lld", (long long)i);
@@ -992,7 +995,7 @@ static int dlc__model_failure(dlc_context *c, int64_t k)
     const dlc__image *image = c->model->image;
     if (k >= image->failure_count) return dlc__fail(c, DLC_DAMAGED, "damaged: unknown failure");
     const dlc__failure *failure = (const dlc__failure *)dlc__at(image, image->failures) + k;
-    const dlc__value_ref *places = (const dlc__value_ref *)dlc__at(image, image->places) + failure->first;
+    const dlc__value_ref *failure_values = (const dlc__value_ref *)dlc__at(image, image->failure_values) + failure->first;
     const char *text = dlc__text(image, failure->message), *at;
     int64_t holes = 0, i = 0;
     size_t used = 0;
@@ -1002,9 +1005,9 @@ static int dlc__model_failure(dlc_context *c, int64_t k)
             c->message[used++] = *text;
             continue;
         }
-        const char *slot = *((const char *const *)c->call.memory + places[i].slot);
+        const char *slot = *((const char *const *)c->call.memory + failure_values[i].slot);
         int64_t number;
-        memcpy(&number, slot + places[i++].offset, sizeof number);
+        memcpy(&number, slot + failure_values[i++].offset, sizeof number);
         used += (size_t)snprintf(c->message + used, 24, "%lld", (long long)number);
         text++;
     }
@@ -1080,19 +1083,19 @@ int dlc_context_info(const dlc_context *c, int outputs, int32_t i, dlc_tensor_in
 }
 
 /* Checks that pointers are not NULL, and aligned as the kernels require. */
-static int dlc__check_arguments(dlc_context *c, int outputs, const void *const *given)
+static int dlc__check_arguments(dlc_context *c, int outputs, const void *const *buffers)
 {
     dlc_tensor_info info;
     for (int32_t i = 0; i < dlc_count(c->model, outputs); i++) {
         dlc_context_info(c, outputs, i, &info);
-        if (outputs && info.data_dependent && given) continue;
+        if (outputs && info.data_dependent && buffers) continue;
         if (outputs && info.aliased_input >= 0) {
             if (c->call.inputs[info.aliased_input]) continue;
             return dlc__fail(c, DLC_ARGUMENT, "output %s overwrites an input, which is missing", info.name);
         }
-        if (!given || (!given[i] && info.bytes && !info.optional))
+        if (!buffers || (!buffers[i] && info.bytes && !info.optional))
             return dlc__fail(c, DLC_ARGUMENT, "%s %s is missing", outputs ? "output" : "input", info.name);
-        if ((uintptr_t)given[i] % (uintptr_t)info.element_bytes)
+        if ((uintptr_t)buffers[i] % (uintptr_t)info.element_bytes)
             return dlc__fail(c, DLC_ARGUMENT, "%s %s is not aligned to %d bytes",
                              outputs ? "output" : "input", info.name, (int)info.element_bytes);
     }

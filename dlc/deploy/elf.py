@@ -174,7 +174,7 @@ def relocatable_object(function: ElfFunction) -> bytes:
 def _assemble_file(
     kind: int, architecture: Architecture, segments: int, contents: dict[int, bytes], sections: list[_Section]
 ) -> bytes:
-    """Return a file with these parts at their offsets, followed by the section headers."""
+    """Return a file with these contents at their offsets, followed by the section headers."""
     names = _StringTable()
     at_names = max(offset + len(content) for offset, content in contents.items())
     all_sections = [_Section("", _Type.NULL, align=0), *sections, _Section(".shstrtab", _Type.STRTAB, 0, at_names)]

@@ -24,7 +24,7 @@ _MAX_DESCRIPTION_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class HeaderProgram:
-    """A program of a library, the defaults of its inputs, and the conditions of the calls that it serves."""
+    """A program of a library, the defaults of its inputs, and the conditions under which a call runs it."""
 
     artifact: Artifact
     defaults: Mapping[str, NDArray[Any]]
@@ -145,7 +145,7 @@ def _program_list(programs: Sequence[HeaderProgram]) -> list[str]:
         "",
     ]
     for program in programs:
-        conditions = ", ".join(_shortened(_comment_text(str(condition))) for condition in program.conditions)
+        conditions = ", ".join(_truncate(_comment_text(str(condition))) for condition in program.conditions)
         lines += [f"{f'for {conditions}' if conditions else 'otherwise'}:", *(f"    {line}" for line in program.description())]
         lines += [f"    {line}".rstrip() for line in program.data_dependent_notes()] + [""]
     return lines
@@ -163,7 +163,7 @@ def _selector_lines(programs: Sequence[HeaderProgram]) -> list[str]:
     return [f"    dlc_selector selectors[] = {{{', '.join(selectors)}}};"]
 
 
-def _shortened(text: str) -> str:
+def _truncate(text: str) -> str:
     """Truncate a description."""
     return text if len(text) <= _MAX_DESCRIPTION_CHARACTERS else f"{text[:_MAX_DESCRIPTION_CHARACTERS]}..."
 

@@ -62,7 +62,7 @@ def runs_without_python(model: Model) -> bool:
 
 
 def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, NDArray[Any]]) -> list[HeaderProgram]:
-    """Return the programs of a model with their conditions, including the given ones."""
+    """Return the programs of a model, with `conditions` followed by their own conditions."""
     artifact, defaults = model.artifact, {**defaults, **model.defaults}
     if isinstance(artifact, Artifact):
         python_calls = [f"{i.op} at {i.where}" for i, _ in walk(artifact.host.instructions) if isinstance(i, PythonCall)]
@@ -72,14 +72,16 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
             )
         program_defaults = {info.name: defaults[info.name] for info in artifact.host.inputs if info.name in defaults}
         return [HeaderProgram(artifact, program_defaults, conditions)]
-    choices = artifact.choices if isinstance(artifact, Variants | SavedSpecializations) else []
-    if not choices:
+    variants = artifact.choices if isinstance(artifact, Variants | SavedSpecializations) else []
+    if not variants:
         raise UnsupportedError(f"{model.name}: a library contains programs for a CPU; {_unsupported_error(model)}")
-    return [program for c in choices for program in _programs_of(c.model, (*conditions, *c.conditions), defaults)]
+    return [
+        program for variant in variants for program in _programs_of(variant.model, (*conditions, *variant.conditions), defaults)
+    ]
 
 
 def _unsupported_error(model: Model) -> str:
-    """Return why a model does not consist of CPU programs, and what to do."""
+    """Return the reason why a model does not consist of CPU programs, with a remedy."""
     if model.artifact is None or isinstance(model.artifact, DeviceArtifact):
         return "this model was compiled for another target, or runs in Python: compile it for target cpu"
     if any(info.dtype == OBJECT_DTYPE for info in (*model.inputs, *model.outputs)):
@@ -87,7 +89,7 @@ def _unsupported_error(model: Model) -> str:
     if isinstance(model.artifact, Variants):
         options = "--value, input_values" if model.values else "--shape, input_shapes"
         return f"this model is specialized for {model.artifact.key_text}: specify them ({options}), or call the model with each"
-    if isinstance(model.artifact, SavedSpecializations) and model.artifact.models.decide is not None:
+    if isinstance(model.artifact, SavedSpecializations) and model.artifact.cache.compute_sizes is not None:
         return "this model is specialized for data-dependent sizes, which needs Python: save it as .dlc"
     return "this model is specialized per shape: specify shapes (--shape, input_shapes), or call the model with each of them"
 
@@ -113,8 +115,8 @@ class _Library:
         return max(map(memory_of, self.blocks)) if is_static else None
 
     def _layout(self) -> tuple[bytes, list[list[SectionRef]]]:
-        """Return the deduplicated arrays of all programs as one block of data, and where the arrays of each program are."""
-        data, known_sections, array_refs = (
+        """Return the deduplicated arrays of all programs as one block, and references to the arrays of each program."""
+        data, arrays_by_checksum, array_refs = (
             bytearray(),
             dict[int, list[tuple[memoryview, SectionRef]]](),
             list[list[SectionRef]](),
@@ -123,7 +125,7 @@ class _Library:
         def place_array(array: NDArray[Any]) -> SectionRef:
             content = as_byte_view(array)
             checksum = self.checksum(content, 0)
-            candidates = known_sections.setdefault(checksum, [])
+            candidates = arrays_by_checksum.setdefault(checksum, [])
             for other, ref in candidates:
                 if other == content:
                     return ref
@@ -156,10 +158,12 @@ class _Library:
         for block in blocks:
             starts.append(len(code))
             code += block + bytes(-len(block) % PAGE_BYTES)
-        code_parts = [
+        saved_programs = [
             SavedProgram(SectionRef(start - len(code), len(block), self.checksum(memoryview(block), 0)), program.conditions)
             for start, block, program in zip(starts, blocks, self.programs, strict=True)
         ]
-        selection_offset = starts[-1] + function_in(blocks[-1], self.programs[-1].artifact.runtime, "dlc_pick") - len(code)
-        selection_table = encode_variant_table(code_parts, entry_code(self.target.architecture, selection_offset))
+        selection_offset = (
+            starts[-1] + function_in(blocks[-1], self.programs[-1].artifact.runtime, "dlc_select_program") - len(code)
+        )
+        selection_table = encode_variant_table(saved_programs, entry_code(self.target.architecture, selection_offset))
         return ElfFunction(self.symbol, bytes(code) + selection_table, self.data, self.architecture, len(code))

@@ -1,7 +1,7 @@
-"""Code generation: kernels at the end of the `loops` stage become source text, each in one visit.
+"""Code generation: kernels at the end of the `loops` stage become source text, each in one traversal.
 
 common/  the base emitter of every language: vector registers, linear index expressions, memref addresses, tile accesses,
-         and loops that turn out to be straight-line code
+         and loops of one iteration, which become straight-line code
 llvm/    LLVM IR for CPUs
 c/       dialects of C; each dialect is data (c/syntax.py)
 

@@ -28,7 +28,7 @@ def to_path(value: object) -> Path:
 
 @contextmanager
 def atomic_write(path: Path) -> Generator[IO[bytes]]:
-    """Yield a file that replaces `path` at the end; if anything fails, `path` stays as it was.
+    """Yield a file that replaces `path` at the end; if anything fails, `path` is unchanged.
 
     Devices such as /dev/null are written to directly. Raises DlcError if the file cannot be written.
     """
@@ -72,7 +72,7 @@ def write_text(path: Path, text: str, append: bool = False) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise DlcError if `atomic_write` would fail, before work is done for nothing."""
+    """Raise DlcError if `atomic_write` would fail; call it before long computations."""
     folder = path.parent
     if path.exists() and not path.is_file() and not path.is_dir():
         if not os.access(path, os.W_OK):

@@ -1,4 +1,4 @@
-"""Memory-mapped files: weights stay in the model file until they are used, and are not copied twice."""
+"""Memory-mapped files: weights are read from the model file when they are used, without an intermediate copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 class MappedFile(mmap.mmap):
-    """The content of a file; arrays are views of it. The file must not be modified meanwhile, but may be replaced."""
+    """The content of a file; arrays are views of it. The file must not be modified while it is mapped, but may be replaced."""
 
     path: Path
     _descriptor: int
@@ -85,9 +85,9 @@ def iter_chunks(array: Array, starts: Iterable[int], size: int) -> Iterator[memo
         return
     base = _file_offset(array, file)
     for start in starts:
-        piece = np.empty(min(size, len(bytes) - start), np.uint8)
-        file.read_at(base + start, piece)
-        yield piece.data
+        chunk = np.empty(min(size, len(bytes) - start), np.uint8)
+        file.read_at(base + start, chunk)
+        yield chunk.data
 
 
 def _file_offset(array: Array, file: MappedFile) -> int:

@@ -1,4 +1,4 @@
-"""Capture what a program computes on given inputs, op by op and kernel by kernel, to compare later stages with it.
+"""Capture the values that a program computes, op by op and kernel by kernel, to compare later stages with them.
 
     trace = Evaluator(inputs).trace(module, weights)     values of a module's ops, its outputs, and the inputs of each kernel
     run_kernel(module, run)                              run a kernel at any stage on captured inputs
@@ -37,15 +37,15 @@ from dlc.ir import Block, ModuleOp, Operation, SSAValue, func, print_module
 from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
-# Multiple of the deviation caused by one rounding of inputs and weights, since a program rounds repeatedly.
+# The allowed multiple of the deviation caused by one rounding of inputs and weights, since a program rounds repeatedly.
 _ROUNDING_MULTIPLE = 16
 
 
 @dataclass(frozen=True)
 class CapturedValue:
-    """An array that an expression computed; equal expressions on equal inputs have equal numbers."""
+    """An array that an expression computed; equal expressions on equal inputs have equal IDs."""
 
-    number: int
+    value_id: int
     array: Array
     constant: bool = False
 
@@ -85,7 +85,7 @@ class KernelRun:
 
 @dataclass
 class EvaluationTrace:
-    """Everything that one evaluation of a program computed."""
+    """All values that one evaluation of a program computed."""
 
     steps: list[OpEvaluation] = field(default_factory=list[OpEvaluation])
     runs: list[KernelRun] = field(default_factory=list[KernelRun])
@@ -99,7 +99,7 @@ class EvaluationTrace:
         return [value.array for value in self.outputs]
 
     @property
-    def computed(self) -> list[ArrayWithOrigins]:
+    def arrays_with_origins(self) -> list[ArrayWithOrigins]:
         """All computed arrays, with their origins."""
         in_steps = [(step.origins, value.array) for step in self.steps for value in step.results]
         return [*in_steps, *((run.origins, array) for run in self.runs for array in run.outputs)]
@@ -107,12 +107,12 @@ class EvaluationTrace:
     @property
     def arrays(self) -> list[Array]:
         """All computed arrays."""
-        return [array for _, array in self.computed]
+        return [array for _, array in self.arrays_with_origins]
 
     @property
     def producers(self) -> dict[int, OpEvaluation]:
-        """The evaluation that produced each value, by the value's number."""
-        return {value.number: step for step in self.steps for value in step.results}
+        """The evaluation that produced each value, by value ID."""
+        return {value.value_id: step for step in self.steps for value in step.results}
 
     def run_of(self, kernel: str) -> KernelRun | None:
         """Return the first run of a kernel, or None."""
@@ -124,8 +124,8 @@ class Evaluator:
 
     def __init__(self, inputs: Sequence[Array]) -> None:
         self.inputs = tuple(inputs)
-        self._known: dict[Hashable, Values] = {}
-        self._numbers = count()
+        self._memoized: dict[Hashable, Values] = {}
+        self._value_ids = count()
 
     def trace(self, module: ModuleOp, weights: Mapping[str, Array]) -> EvaluationTrace:
         """Evaluate `module`, whose kernels may be at any stage.
@@ -136,28 +136,28 @@ class Evaluator:
         main = entry_of(module)
         if outputs_of(main):
             raise UnsupportedError("the host program is bufferized already; start from an earlier file of the dump")
-        tracer = _Tracer(module, weights, self._known, self._numbers)
+        tracer = _Tracer(module, weights, self._memoized, self._value_ids)
         with np.errstate(all="ignore"):
             tracer.run(main, self.inputs)
-        self._known = tracer.used
+        self._memoized = tracer.used
         return tracer.trace
 
 
 class _Tracer:
-    """One evaluation; `known` holds the memoized values of the previous evaluation, `used` those of this one."""
+    """One evaluation; `memoized` has the values of the previous evaluation, `used` those of this one."""
 
     def __init__(
         self,
         module: ModuleOp,
         weights: Mapping[str, Array],
-        known: Mapping[Hashable, Values],
-        numbers: Iterator[int],
+        memoized: Mapping[Hashable, Values],
+        value_ids: Iterator[int],
     ) -> None:
         self.module = module
         self.weights = weights
-        self.known = known
+        self.memoized = memoized
         self.used: dict[Hashable, Values] = {}
-        self.numbers = numbers
+        self.value_ids = value_ids
         self.trace = EvaluationTrace()
         self.callees: dict[str, KernelOp | func.FuncOp] = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
         self.callees |= {k.sym_name.data: k for k in kernels_of(module)}
@@ -172,8 +172,8 @@ class _Tracer:
     def values(self, key: Hashable, compute: Callable[[], Sequence[Array]], constant: bool = False) -> Values:
         """Return the values of an expression; they are computed unless they are memoized."""
         if key not in self.used:
-            cached = self.known.get(key)
-            self.used[key] = cached or tuple(CapturedValue(next(self.numbers), array, constant) for array in compute())
+            cached = self.memoized.get(key)
+            self.used[key] = cached or tuple(CapturedValue(next(self.value_ids), array, constant) for array in compute())
         return self.used[key]
 
     def block(
@@ -182,13 +182,13 @@ class _Tracer:
         arguments: Sequence[CapturedValue],
         kernel: str | None = None,
         kernel_origins: Sequence[str] = (),
-        outside: Mapping[SSAValue, CapturedValue] | None = None,
+        captured_values: Mapping[SSAValue, CapturedValue] | None = None,
     ) -> Values:
-        """Evaluate the ops of the entry, of a body that captures values from `outside`, or of a kernel with `kernel_origins`.
+        """Evaluate the ops of the entry, of a body with `captured_values`, or of a kernel with `kernel_origins`.
 
         Return the operands of the terminator.
         """
-        env: dict[SSAValue, CapturedValue] = {**(outside or {}), **dict(zip(block.args, arguments, strict=True))}
+        env: dict[SSAValue, CapturedValue] = {**(captured_values or {}), **dict(zip(block.args, arguments, strict=True))}
         for op in block.ops:
             operands = tuple(env[v] for v in op.operands)
             if op is block.last_op:
@@ -209,11 +209,11 @@ class _Tracer:
                 self.trace.values.update({r: v.array for r, v in zip(op.results, results, strict=True)})
         return ()
 
-    def control(self, op: Control, operands: Values, outside: Mapping[SSAValue, CapturedValue]) -> Values:
+    def control(self, op: Control, operands: Values, captured_values: Mapping[SSAValue, CapturedValue]) -> Values:
         """Evaluate a loop or a branch; the ops of its bodies are traced like those of the main function."""
 
         def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
-            return [v.array for v in self.block(block, [self.carried(a) for a in arguments], outside=outside)]
+            return [v.array for v in self.block(block, [self.carried(a) for a in arguments], captured_values=captured_values)]
 
         return tuple(map(self.carried, op.execute([v.array for v in operands], run)))
 
@@ -227,7 +227,7 @@ class _Tracer:
         if not isinstance(op, DlOp):
             raise UnsupportedError(f"{op.name} in the entry of a program on tensors: no evaluation rule")
         properties = tuple(sorted(op.properties.items(), key=lambda item: item[0]))
-        key = (op.name, properties, tuple(op.result_types), tuple(v.number for v in operands))
+        key = (op.name, properties, tuple(op.result_types), tuple(v.value_id for v in operands))
 
         def compute() -> list[Array]:
             if isinstance(op, WeightOp):
@@ -244,17 +244,17 @@ class _Tracer:
         """Evaluate a kernel and record its run."""
         if op.symbol not in self.callees:
             raise EvaluationError(f"{op.name}: no kernel @{op.symbol} in the module")
-        kernel, kernel_origins, first = self.callees[op.symbol], origins(op.location), len(self.trace.steps)
+        kernel, kernel_origins, first_step = self.callees[op.symbol], origins(op.location), len(self.trace.steps)
         sizes = tuple(map(int, op.sizes.sizes)) if op.sizes is not None else ()
         if isinstance(kernel, KernelOp):
             kernel = bound_kernel(kernel, {symbol(k): size for k, size in enumerate(sizes)}) if sizes else kernel
             results = self.block(kernel.body.block, operands, op.symbol, kernel_origins)
         else:
-            key = (print_module(kernel, locations=False), sizes, tuple(v.number for v in operands))
+            key = (print_module(kernel, locations=False), sizes, tuple(v.value_id for v in operands))
             arrays, shapes = [v.array for v in operands], [shape_of(r) for r in op.results]
             results = self.values(key, lambda: call(self.module, op.symbol, arrays, sizes, shapes))
         inputs, outputs = (tuple(v.array for v in values) for values in (operands, results))
-        inner = (v.array for step in self.trace.steps[first:] for v in step.results)
+        inner = (v.array for step in self.trace.steps[first_step:] for v in step.results)
         tolerance = tolerance_of((*inputs, *outputs, *inner))
         self.trace.runs.append(KernelRun(op.symbol, kernel_origins, inputs, outputs, tolerance, sizes))
         return results
@@ -330,14 +330,14 @@ def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Arra
 
 
 class OperandMismatch(Exception):
-    """A host program runs a kernel on other operands than captured; `what` names the operand, or what is run instead.
+    """A host program runs a kernel on other operands than captured; `problem` describes the mismatch.
 
-    For an operand, `deviation` and `tolerance` are given.
+    For an operand, `deviation` and `tolerance` are set.
     """
 
-    def __init__(self, run: KernelRun, what: str, deviation: float = 0.0, tolerance: float | None = None) -> None:
-        super().__init__(f"{run.kernel}: {what}")
-        self.run, self.what, self.deviation, self.tolerance = run, what, deviation, tolerance
+    def __init__(self, run: KernelRun, problem: str, deviation: float = 0.0, tolerance: float | None = None) -> None:
+        super().__init__(f"{run.kernel}: {problem}")
+        self.run, self.problem, self.deviation, self.tolerance = run, problem, deviation, tolerance
 
 
 def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | None) -> Sequence[Array]:
@@ -351,12 +351,12 @@ def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | Non
         frame.view(operand).write(op, empty_like(operand.type, shape_of(operand)))
     for k, (operand, expected) in enumerate(zip(op.arguments, run.inputs, strict=False)):
         value = frame[operand]
-        deviation_of_operand, allowed = (
+        operand_deviation, tolerance = (
             deviation(value.read(op) if isinstance(value, MemrefView) else value, expected),
             tolerance_of([expected]),
         )
-        if deviation_of_operand > allowed:
-            raise OperandMismatch(run, f"operand {k}", deviation_of_operand, allowed)
+        if operand_deviation > tolerance:
+            raise OperandMismatch(run, f"operand {k}", operand_deviation, tolerance)
     if isinstance(op, DispatchOp):
         return run.outputs
     for operand, array in zip(destinations, run.outputs, strict=True):

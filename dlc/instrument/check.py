@@ -1,4 +1,4 @@
-"""Check what passes compute: report the first pass after which results exceed the tolerance, with a reproducer.
+"""Check the results of passes: report the first pass after which results exceed the tolerance, with a reproducer.
 
     checker = Checker(inputs, names of the outputs)
     checker.start(module, weights)
@@ -47,16 +47,16 @@ WEIGHT_EXPRESSIONS = "evaluate-weight-expressions"
 
 @dataclass(frozen=True)
 class CheckedStep:
-    """A checked step: a pass, or another step of the compiler; `remaining` are the passes from it on."""
+    """A checked step: a pass, or another step of the compiler; `remaining_passes` are the passes from it on."""
 
     stage: str
     name: str
-    remaining: str = ""
+    remaining_passes: str = ""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A step that passed: `checked` describes what was compared, `deviation` is the largest deviation."""
+    """A step that passed: `checked` describes the compared values, `deviation` is the largest deviation."""
 
     step: CheckedStep
     checked: str
@@ -66,25 +66,26 @@ class Check:
 
 @dataclass(frozen=True)
 class Fault:
-    """A step that changes results, where it does, and the origins of the affected op.
+    """A step that changes results, the affected op or output as text, and its origins.
 
     `kernel` is set if the code of one kernel is wrong.
     """
 
     step: CheckedStep
-    place: str
+    location: str
     origins: tuple[str, ...]
-    what: str
+    problem: str
     reproducer: Reproducer
     kernel: str | None = None
 
     def __str__(self) -> str:
         origins = f"\n  from {', '.join(self.origins)}" if self.origins else ""
-        return f"{self.step.name} (stage {self.step.stage}) makes {self.place} wrong: {self.what}{origins}\n{self.reproducer}"
+        step = f"{self.step.name} (stage {self.step.stage})"
+        return f"{step} makes {self.location} wrong: {self.problem}{origins}\n{self.reproducer}"
 
 
 class WrongResultsError(CompileError):
-    """A step of the compiler changes what a program computes."""
+    """A step of the compiler changes the results of a program."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
@@ -112,7 +113,7 @@ class Checker:
         # The module and the weights before the next step to check.
         self.before = ModuleOp([])
         self.weights = WeightStore()
-        self._from_before = ""
+        self._passes_from_before = ""
         self._evaluator = Evaluator(inputs)
         self._outputs = tuple(outputs)
         self._tolerance = tolerance
@@ -131,12 +132,12 @@ class Checker:
         self.before = module.clone()
 
     def restart_from(self, module: ModuleOp, weights: WeightStore | None = None) -> None:
-        """Continue from an earlier module: the program, or a part of it together with its kernels."""
-        self.before, self._from_before = module.clone(), ""
+        """Continue from an earlier module: the program, or one of its kernels."""
+        self.before, self._passes_from_before = module.clone(), ""
         self.weights = weights if weights is not None else self.weights
 
     def after_pass(self, stage: Stage, current: ModulePass, remaining: Sequence[ModulePass], module: ModuleOp) -> None:
-        """Check a pass; raises WrongResultsError if it changed what the program computes."""
+        """Check a pass; raises WrongResultsError if it changed the results of the program."""
         self._check(CheckedStep(stage.name, str(current), ",".join(map(str, remaining))), module, self.weights)
 
     def after_weights(self, stage: Stage, module: ModuleOp, weights: WeightStore) -> None:
@@ -165,7 +166,7 @@ class Checker:
 
     def _check(self, step: CheckedStep, module: ModuleOp, weights: WeightStore) -> None:
         began = perf_counter()
-        step = replace(step, remaining=self._from_before or step.remaining)
+        step = replace(step, remaining_passes=self._passes_from_before or step.remaining_passes)
         main, kernels = entry_of(module), {k.sym_name.data: k for k in kernels_of(module)}
         check_result, difference = "", 0.0
         if outputs_of(main) or (kernels and not _is_equal(main, entry_of(self.before))):
@@ -183,7 +184,7 @@ class Checker:
             self.checks.append(Check(step, check_result, difference, perf_counter() - began))
         if outputs_of(main):
             # A bufferized program cannot be traced: reproducers of later faults start from the last module on tensors.
-            self._from_before = step.remaining
+            self._passes_from_before = step.remaining_passes
         else:
             self.before, self.weights = module.clone(), weights
 
@@ -215,9 +216,9 @@ class Checker:
             results = self._evaluate(step, module, lambda: replay(module, weights, inputs, runs))
         except OperandMismatch as error:
             description = (
-                f"{error.what} {_deviation_text(error.deviation, error.tolerance)}"
+                f"{error.problem} {_deviation_text(error.deviation, error.tolerance)}"
                 if error.tolerance is not None
-                else error.what
+                else error.problem
             )
             self._fail(step, f"the run of kernel @{error.run.kernel}", error.run.origins, description, module)
         for name, got, expected in zip(self._outputs, results, self.trace.results, strict=True):
@@ -250,12 +251,12 @@ class Checker:
     def _allowed_deviation(self, tolerance: float) -> float:
         return self._tolerance if self._tolerance is not None else tolerance
 
-    def _fail(self, step: CheckedStep, place: str, origins: tuple[str, ...], what: str, after: ModuleOp) -> NoReturn:
+    def _fail(self, step: CheckedStep, location: str, origins: tuple[str, ...], problem: str, after: ModuleOp) -> NoReturn:
         """Write a reproducer of the program and raise WrongResultsError."""
-        folder = reproducer.save(self._folder, self.before, after, self._evaluator.inputs, self.weights, step.remaining)
-        raise WrongResultsError(Fault(step, place, origins, what, folder))
+        folder = reproducer.save(self._folder, self.before, after, self._evaluator.inputs, self.weights, step.remaining_passes)
+        raise WrongResultsError(Fault(step, location, origins, problem, folder))
 
-    def _fail_kernel(self, step: CheckedStep, run: KernelRun, what: str, after: ModuleOp | None) -> NoReturn:
+    def _fail_kernel(self, step: CheckedStep, run: KernelRun, problem: str, after: ModuleOp | None) -> NoReturn:
         """Write a reproducer of one kernel and raise WrongResultsError."""
         kernel_before, changed_kernel = (
             kernel_of(self.before, run.kernel),
@@ -269,9 +270,9 @@ class Checker:
             after,
             run.inputs,
             WeightStore(),
-            step.remaining,
+            step.remaining_passes,
         )
-        raise WrongResultsError(Fault(step, f"kernel @{run.kernel}", run.origins, what, folder, run.kernel))
+        raise WrongResultsError(Fault(step, f"kernel @{run.kernel}", run.origins, problem, folder, run.kernel))
 
 
 def kernel_of(module: ModuleOp, name: str) -> Operation | None:

@@ -3,7 +3,7 @@
     recorder = CompilationRecorder()
     recorded(Compilation(program, backend, options, recorder=recorder))
     recorder.program.snapshots              the module after each pass that changed it; in the host stage, only its entry
-    recorder.parts[0].program               the same for a segment, if the program is split at a data-dependent size
+    recorder.segments[0].program            the same for a segment, if the program is split at a data-dependent size
     recorder.kernels["conv"].snapshots      a kernel after each of its passes, then its code
 
 Texts contain no locations; each line has its origins. Those in a kernel are indices `#0`, `#1`, … into the list of origins of
@@ -39,11 +39,11 @@ class Listing:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A listing with the pass or code generator that produced it; `number` is the index of the pass, from 1."""
+    """A listing with the pass or code generator that produced it; `pass_number` counts passes from 1."""
 
     stage: str
-    made_by: str
-    number: int
+    producer: str
+    pass_number: int
     listing: Listing
 
 
@@ -71,7 +71,7 @@ class CompilationRecorder:
     keep: tuple[str, ...] = ()
     note: Note = lambda current, module: ()
     program: PassHistory = field(default_factory=PassHistory)
-    parts: list[CompilationRecorder] = field(default_factory=list["CompilationRecorder"])
+    segments: list[CompilationRecorder] = field(default_factory=list["CompilationRecorder"])
     kernels: dict[str, PassHistory] = field(default_factory=dict[str, PassHistory])
     modules: dict[str, ModuleOp] = field(default_factory=dict[str, ModuleOp])
     reports: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
@@ -80,17 +80,17 @@ class CompilationRecorder:
 
     def segment_recorder(self) -> CompilationRecorder:
         """Return the recorder of the next segment of a program."""
-        self.parts.append(CompilationRecorder(self.keep, self.note, _shared_texts=self._shared_texts))
-        return self.parts[-1]
+        self.segments.append(CompilationRecorder(self.keep, self.note, _shared_texts=self._shared_texts))
+        return self.segments[-1]
 
-    def program_observer(self, module: ModuleOp, made_by: tuple[str, str], manager: PassManager) -> Observer:
+    def program_observer(self, module: ModuleOp, producer: tuple[str, str], manager: PassManager) -> Observer:
         """Return an observer for the passes that a manager runs on a program.
 
-        `made_by` is the stage and the source of the module: the import, or segments that have been linked.
+        `producer` is the stage and the source of the module: the import, or segments that have been linked.
         """
         self.program.passes, self.reports = manager.records, manager.reports
         snapshots = _Snapshots(self.program.snapshots, self._shared_texts)
-        snapshots.take(module, *made_by)
+        snapshots.take(module, *producer)
 
         def after_pass(stage: Stage, current: ModulePass, remaining: Sequence[ModulePass], module: ModuleOp) -> None:
             # The host stage does not change kernels: record the entry only.
@@ -120,13 +120,13 @@ class KernelRecorder:
             self.record.notes += self._note(next_pass, module)
 
     def add_code(
-        self, format: str, made_by: str, text: str, code_origins: Sequence[tuple[str, ...]], lines: Sequence[int]
+        self, format: str, producer: str, text: str, code_origins: Sequence[tuple[str, ...]], lines: Sequence[int]
     ) -> None:
         """Record the kernel's code: each line has a source line in the loops (-1: unknown), or else `code_origins`."""
         loops = next(s for s in reversed(self.record.snapshots) if not s.listing.lines).listing
         line_origins = tuple(loops.origins[k] if k >= 0 else () for k in lines) or tuple(code_origins)
         listing = Listing(text, line_origins, tuple(lines) or (-1,) * len(line_origins))
-        self.record.snapshots.append(Snapshot(format, made_by, self._snapshots.passes, listing))
+        self.record.snapshots.append(Snapshot(format, producer, self._snapshots.passes, listing))
 
     @property
     def lines(self) -> Mapping[Operation, int]:
@@ -142,7 +142,7 @@ class _Snapshots:
         self.lines: Mapping[Operation, int] = {}
         self._texts = PrintedModules(shared_texts)
 
-    def take(self, op: Operation, stage: str, made_by: str) -> None:
+    def take(self, op: Operation, stage: str, producer: str) -> None:
         self.passes += 1
         if (printed := self._texts.of(op)) is None:
             return
@@ -151,7 +151,7 @@ class _Snapshots:
         origins = self._texts.shared_texts.origins
         for inner, line in self.lines.items():
             line_origins[line] = origins(inner.location)
-        snapshot = Snapshot(stage, made_by, self.passes, Listing(text, tuple(line_origins)))
+        snapshot = Snapshot(stage, producer, self.passes, Listing(text, tuple(line_origins)))
         if self.snapshots and self.snapshots[-1].listing.text == text:
             # The text is the same, but origins may have changed.
             self.snapshots[-1] = replace(self.snapshots[-1], listing=snapshot.listing)

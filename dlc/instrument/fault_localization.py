@@ -11,7 +11,7 @@ from dlc.dialects.dl.base import Array
 from dlc.instrument.capture import ArrayWithOrigins, CapturedValue, EvaluationTrace, OpEvaluation, Origins
 from dlc.instrument.compare import deviation, tolerance_of
 
-# An array with at most this many distinct finite nonzero values is compared by position too, not by its elements alone.
+# An array with at most this many distinct finite nonzero values is compared by position too.
 _MIN_DISTINCT_ELEMENTS = 2
 
 
@@ -23,68 +23,68 @@ def locate_fault(before: EvaluationTrace, after: EvaluationTrace, wrong: Iterabl
     weights.
     """
     producers = after.producers
-    same, counterparts = before.producers.keys(), Counterparts(before.computed)
+    unchanged_values, counterparts = before.producers.keys(), Counterparts(before.arrays_with_origins)
     verdicts: dict[int, bool] = {}
 
     def has_counterpart(value: CapturedValue) -> bool:
-        if value.constant or value.number in same:
+        if value.constant or value.value_id in unchanged_values:
             return True
-        if value.number not in verdicts:
-            verdicts[value.number] = counterparts.has(value.array, producers[value.number].origins)
-        return verdicts[value.number]
+        if value.value_id not in verdicts:
+            verdicts[value.value_id] = counterparts.has(value.array, producers[value.value_id].origins)
+        return verdicts[value.value_id]
 
     reached_ops: dict[int, OpEvaluation] = {}
     pending = [after.outputs[k] for k in wrong]
     while pending:
-        step = producers.get(pending.pop().number)
+        step = producers.get(pending.pop().value_id)
         if step is None or id(step) in reached_ops:
             continue
         reached_ops[id(step)] = step
-        pending += [v for v in step.operands if v.number in producers and not has_counterpart(v)]
+        pending += [v for v in step.operands if v.value_id in producers and not has_counterpart(v)]
     return next((step for step in after.steps if id(step) in reached_ops), None)
 
 
 class Counterparts:
-    """A set of arrays in which equal arrays are found regardless of layout and padding; those in `made` have known origins.
+    """A set of arrays in which equal arrays are found regardless of layout and padding; `arrays` have no known origins.
 
     Arrays with few distinct values, such as masks, can have the same elements by chance. They are also compared by position, if
     there are arrays of the same origin with the same sizes, or one of the two is flat.
     """
 
-    def __init__(self, made: Iterable[ArrayWithOrigins], given: Iterable[Array] = ()) -> None:
+    def __init__(self, arrays_with_origins: Iterable[ArrayWithOrigins], arrays: Iterable[Array] = ()) -> None:
         self._by_size: dict[int, list[Array]] = {}
         self._contents: dict[int, list[Array]] = {}
         self._by_origin: dict[tuple[frozenset[str], int], list[Array]] = {}
-        for origins, array in (*made, *(((), array) for array in given)):
+        for origins, array in (*arrays_with_origins, *(((), array) for array in arrays)):
             self._by_size.setdefault(_size(array), []).append(array)
             if origins:
                 self._by_origin.setdefault((frozenset(origins), array.size), []).append(array)
 
     def has(self, array: Array, origins: Origins = ()) -> bool:
         """Return whether the set contains the elements of an array with these origins."""
-        elements, allowed = _content(array), tolerance_of([array])
+        elements, tolerance = _content(array), tolerance_of([array])
         candidates = [
             a
             for a in self._by_origin.get((frozenset(origins), array.size), ())
             if _sizes(a) == _sizes(array) or _is_flat(a, array)
         ]
         if candidates and len(np.unique(elements)) <= _MIN_DISTINCT_ELEMENTS:
-            return any(_is_laid_out(array, other, allowed) for other in candidates)
+            return any(_is_transposed(array, other, tolerance) for other in candidates)
         size = elements.size
         if size not in self._contents:
             self._contents[size] = list(map(_content, self._by_size.get(size, ())))
-        return any(deviation(elements, other) <= allowed for other in self._contents[size])
+        return any(deviation(elements, other) <= tolerance for other in self._contents[size])
 
     def has_all(self, arrays: Iterable[Array], origins: Origins) -> bool:
         """Return whether the set contains all of these arrays, with these origins."""
         return all(self.has(array, origins) for array in arrays)
 
 
-def _is_laid_out(array: Array, other: Array, allowed: float) -> bool:
+def _is_transposed(array: Array, other: Array, tolerance: float) -> bool:
     """Return whether one array is a transposition of the other, possibly flattened."""
     b, a = sorted((array.squeeze(), other.squeeze()), key=np.ndim)
     orders = (order for order in permutations(range(a.ndim)) if b.ndim < a.ndim or tuple(a.shape[k] for k in order) == b.shape)
-    return any(deviation(a.transpose(order).reshape(b.shape), b) <= allowed for order in orders)
+    return any(deviation(a.transpose(order).reshape(b.shape), b) <= tolerance for order in orders)
 
 
 def _is_flat(*arrays: Array) -> bool:

@@ -17,14 +17,14 @@ from dlc.instrument.verify import Verifier, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, op_count, print_module
 from dlc.passes.base import ReportingPass, Stage
 
-# Called with the stage and the pass that has run, the passes of the plan from it on, and the resulting module.
+# Called after a pass with its stage, the pass, the passes of the plan from it on, and the resulting module.
 Observer = Callable[[Stage, ModulePass, Sequence[ModulePass], ModuleOp], None]
 
 
 class PassManager:
-    """Run stages over modules; `records` lists the passes that ran, `reports` the reports of passes by name.
+    """Run stages over modules; `records` lists the passes that ran, `reports` has the reports of passes by name.
 
-    `plan` is the complete pipeline of a program, so that a dumped module can list the remaining passes. `counted`: count the
+    `plan` is the complete pipeline of a program, so that a dumped module can list the remaining passes. `count_ops`: count the
     ops before and after each pass.
     """
 
@@ -34,7 +34,7 @@ class PassManager:
         plan: Sequence[Stage] = (),
         *,
         check: bool = False,
-        counted: bool = True,
+        count_ops: bool = True,
         dump: DumpFolder | None = None,
         progress: Progress | None = None,
         observer: Observer | None = None,
@@ -42,7 +42,7 @@ class PassManager:
         self.context = context
         self.plan = plan
         self.verifier = Verifier() if check else None
-        self.counted = counted
+        self.count_ops = count_ops
         self.dump = dump
         self.progress = progress
         self.observer = observer
@@ -50,7 +50,7 @@ class PassManager:
         self.reports: dict[str, Sequence[Any]] = {}
 
     def run(self, module: ModuleOp, stages: Sequence[Stage], start: Callable[[], ModuleOp] | None = None) -> None:
-        """Rewrite `module` in place; `start` recreates it as it is now, if the caller has a copy.
+        """Rewrite `module` in place; `start` recreates its current state, if the caller can.
 
         A DlcError that a pass raises about the program is passed on. Any other exception, and a module that does not verify,
         becomes a CompileError that names the pass, the module before it and the command line that reproduces it.
@@ -105,12 +105,12 @@ class PassManager:
         return num_ops
 
     def _count(self, module: ModuleOp) -> int:
-        return op_count(module) if self.counted else 0
+        return op_count(module) if self.count_ops else 0
 
     def _failure(
-        self, start: ModuleOp, done: Sequence[ModulePass], stage: Stage, current: ModulePass, error: Exception
+        self, start: ModuleOp, finished_passes: Sequence[ModulePass], stage: Stage, current: ModulePass, error: Exception
     ) -> CompileError:
-        for earlier in done:
+        for earlier in finished_passes:
             earlier.apply(self.context, start)
         folder = self.dump.folder / "crash" if self.dump is not None else Path(tempfile.mkdtemp(prefix="dlc-crash-"))
         folder.mkdir(exist_ok=True)
@@ -118,10 +118,10 @@ class PassManager:
         file.write_text(print_module(start), "utf-8")
         line = f"dlc opt {quote(str(file))} -p '{current}'"
         (folder / "error.txt").write_text(f"{line}\n\n{''.join(traceback.format_exception(error))}", "utf-8")
-        kind = "left a module that does not verify" if isinstance(error, VerifyException) else "failed"
-        first = str(error).strip().partition("\n")[0]
+        failure = "left a module that does not verify" if isinstance(error, VerifyException) else "failed"
+        first_line = str(error).strip().partition("\n")[0]
         return CompileError(
-            f"pass {current.name} (stage {stage.name}) {kind}: {type(error).__name__}: {first}\n"
+            f"pass {current.name} (stage {stage.name}) {failure}: {type(error).__name__}: {first_line}\n"
             f"This is a bug of dlc; to reproduce it: {line}"
         )
 

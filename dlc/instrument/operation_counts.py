@@ -12,7 +12,7 @@ from dlc.ir import ModuleOp, Operation, walk_ops
 
 
 def runs(module: ModuleOp) -> Counter[str]:
-    """Count the runs of each kernel, as far as sizes are static: a body that repeats depending on data counts once."""
+    """Count the runs of each kernel; a body with a dynamic or data-dependent iteration count is counted once."""
     counts = Counter[str]()
     for op in walk_ops(module, DispatchOp):
         counts[op.symbol] += _times(op)
@@ -20,16 +20,16 @@ def runs(module: ModuleOp) -> Counter[str]:
 
 
 def _times(op: Operation) -> int:
-    times, outer = 1, op.parent_op()
-    while outer is not None:
-        if isinstance(outer, ScanOp) and isinstance(outer.steps, int):
-            times *= outer.steps
-        outer = outer.parent_op()
+    times, parent = 1, op.parent_op()
+    while parent is not None:
+        if isinstance(parent, ScanOp) and isinstance(parent.steps, int):
+            times *= parent.steps
+        parent = parent.parent_op()
     return times
 
 
 def flops(module: ModuleOp) -> dict[str, Size]:
-    """Return the floating-point operations of the contractions of each kernel, in its sizes; a multiply-add counts as two."""
+    """Return the FLOPs of each kernel's contractions, in terms of its sizes; a multiply-add counts as two."""
     return {op.symbol: _flops(op) for op in module.ops if isinstance(op, KernelOp)}
 
 

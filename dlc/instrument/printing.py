@@ -15,7 +15,7 @@ from dlc.ir import Attribute, Block, IsolatedFromAbove, IsTerminator, Operation,
 
 T = TypeVar("T")
 
-# Everything that the text of an op depends on except its bodies, and its location.
+# The inputs of an op's text, except its bodies, and its location.
 _Content = tuple[Any, ...]
 # Marks the end of a block.
 _END: _Content = (None,)
@@ -29,18 +29,18 @@ class IdentityCache(Generic[T]):
     def __init__(self, function: Callable[[Attribute], T]) -> None:
         self._function = function
         # The cache keeps the attributes alive, so that their identity is a valid key.
-        self._known: dict[int, tuple[Attribute, T]] = {}
+        self._printed: dict[int, tuple[Attribute, T]] = {}
 
     def __call__(self, attribute: Attribute) -> T:
-        return (self._known.get(id(attribute)) or self._compute(attribute))[1]
+        return (self._printed.get(id(attribute)) or self._compute(attribute))[1]
 
     def each(self, attributes: Iterable[Attribute]) -> tuple[T, ...]:
         """Apply the function to each attribute."""
-        entries, compute = self._known, self._compute
+        entries, compute = self._printed, self._compute
         return tuple([(entries.get(id(attribute)) or compute(attribute))[1] for attribute in attributes])
 
     def _compute(self, attribute: Attribute) -> tuple[Attribute, T]:
-        entry = self._known[id(attribute)] = attribute, self._function(attribute)
+        entry = self._printed[id(attribute)] = attribute, self._function(attribute)
         return entry
 
 
@@ -69,30 +69,30 @@ class SharedTexts:
     """Texts of ops and attributes by content, shared by modules."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Attribute, int] = {}
+        self._attribute_ids: dict[Attribute, int] = {}
         self._ops: dict[tuple[Any, ...], _OpText] = {}
-        self.number = IdentityCache(lambda attribute: self._numbers.setdefault(attribute, len(self._numbers)))
-        self._printer = _OpPrinter(self.number)
+        self.attribute_id = IdentityCache(lambda attribute: self._attribute_ids.setdefault(attribute, len(self._attribute_ids)))
+        self._printer = _OpPrinter(self.attribute_id)
         self.origins = IdentityCache(origins)
 
-    def parts(self, op: Operation, values: Sequence[SSAValue]) -> _OpText:
+    def op_text(self, op: Operation, values: Sequence[SSAValue]) -> _OpText:
         """Return the text of an op with these values."""
-        number_all, indices = self.number.each, {id(v): position for position, v in enumerate(values)}
+        ids_of, indices = self.attribute_id.each, {id(v): position for position, v in enumerate(values)}
         content = (
             type(op),
             len(op.results),
             tuple([indices[id(v)] for v in values]),
-            number_all([v.type for v in values]),
+            ids_of([v.type for v in values]),
             *op.properties,
-            number_all(op.properties.values()),
+            ids_of(op.properties.values()),
             *op.attributes,
-            number_all(op.attributes.values()),
+            ids_of(op.attributes.values()),
             tuple(_shape(op)) if op.regions else None,
         )
         # Successor blocks are not part of the key.
-        if (op_text := self._ops.get(content)) is None or op.successors:
-            op_text = self._ops[content] = self._printer.parts(op, indices)
-        return op_text
+        if (text := self._ops.get(content)) is None or op.successors:
+            text = self._ops[content] = self._printer.op_text(op, indices)
+        return text
 
     def text(self, attribute: Attribute) -> str:
         """Return the text of an attribute."""
@@ -117,12 +117,12 @@ class _PrintedOp(NamedTuple):
 
 
 class PrintedModules:
-    """Texts of one module as it changes; texts in `alike` may be shared with other modules."""
+    """Texts of one module as it changes; `shared_texts` may be shared with other modules."""
 
     def __init__(self, shared_texts: SharedTexts | None = None) -> None:
         self.shared_texts = shared_texts or SharedTexts()
         self._before: list[_Content] = []
-        self._known: dict[int, _PrintedOp] = {}
+        self._printed: dict[int, _PrintedOp] = {}
 
     def of(self, op: Operation) -> PrintedModule | None:
         """Return the text of `op`; None if neither the text nor a location has changed since the last call."""
@@ -132,18 +132,18 @@ class PrintedModules:
         if content == self._before:
             return None
         self._before = content
-        writer = _ModuleWriter(self, {id(found[0]): found for found in content})
+        writer = _ModuleWriter(self, {id(op_content[0]): op_content for op_content in content})
         writer.op(op, "\n")
-        return PrintedModule("".join(writer.pieces) + "\n", writer.lines)
+        return PrintedModule("".join(writer.chunks) + "\n", writer.lines)
 
-    def known(self, op: Operation, content: _Content) -> _PrintedOp:
+    def printed_op(self, op: Operation, content: _Content) -> _PrintedOp:
         """Return the printed form of an op with this content."""
-        printed_op = self._known.get(id(op))
+        printed_op = self._printed.get(id(op))
         if printed_op is None or printed_op.content != content:
             values = (*_operands(op), *op.results, *_arguments(op)) if op.regions else (*_operands(op), *op.results)
-            op_text = self.shared_texts.parts(op, values)
+            op_text = self.shared_texts.op_text(op, values)
             texts = [(text, tuple([id(values[position]) for position in indices])) for text, indices in op_text.texts]
-            printed_op = self._known[id(op)] = _PrintedOp(content, values, texts, op_text.slots, op_text.isolated)
+            printed_op = self._printed[id(op)] = _PrintedOp(content, values, texts, op_text.slots, op_text.isolated)
         return printed_op
 
 
@@ -154,7 +154,7 @@ def printed(op: Operation) -> PrintedModule:
     return text
 
 
-def _collect_contents(op: Operation, found: list[_Content]) -> None:
+def _collect_contents(op: Operation, contents: list[_Content]) -> None:
     """Append the contents of an op and all ops in it, in order."""
     # Access the private fields: xDSL's properties and generators would dominate the time.
     fields: Any = op
@@ -165,19 +165,19 @@ def _collect_contents(op: Operation, found: list[_Content]) -> None:
     for value in fields.results:
         content += value.type, value._name
     if not op.regions:
-        found.append(tuple(content))
+        contents.append(tuple(content))
         return
     content += _shape(op)
     for value in _arguments(op):
         content += value.type, value._name
-    found.append(tuple(content))
+    contents.append(tuple(content))
     for region in op.regions:
         for block in region.blocks:
             inner: Any = block.first_op
             while inner is not None:
-                _collect_contents(inner, found)
+                _collect_contents(inner, contents)
                 inner = inner.next_op
-            found.append(_END)
+            contents.append(_END)
 
 
 def _operands(op: Any) -> Sequence[SSAValue]:
@@ -206,12 +206,12 @@ class _ModuleWriter:
     """Assemble the text of a module; values are named in order of appearance, the results of an op first."""
 
     def __init__(self, texts: PrintedModules, content: Mapping[int, _Content]) -> None:
-        self.pieces: list[str] = []
+        self.chunks: list[str] = []
         self.lines: dict[Operation, int] = {}
         self._texts, self._contents = texts, content
         self._names: dict[int, str] = {}
         # The number of values per name hint, and of values without a hint.
-        self._given: dict[str, int] = {}
+        self._hint_counts: dict[str, int] = {}
         self._unnamed = 0
         self._line = 0
 
@@ -220,48 +220,48 @@ class _ModuleWriter:
         self.lines[op] = self._line
         for value in op.results:
             self._name(value)
-        printed_op = self._texts.known(op, self._contents[id(op)])
+        printed_op = self._texts.printed_op(op, self._contents[id(op)])
         if printed_op.slots:
             self._bodies(op, printed_op, newline)
         text, values = printed_op.texts[-1]
         try:
-            self.pieces.append(text % tuple([self._names[v] for v in values]))
+            self.chunks.append(text % tuple([self._names[v] for v in values]))
         except KeyError:
             self._name_all(values, printed_op)
-            self.pieces.append(text % tuple([self._names[v] for v in values]))
+            self.chunks.append(text % tuple([self._names[v] for v in values]))
 
-    def _bodies(self, op: Operation, known: _PrintedOp, newline: str) -> None:
+    def _bodies(self, op: Operation, printed_op: _PrintedOp, newline: str) -> None:
         """Write an op up to the end of its last body."""
-        outside = (dict(self._given), self._unnamed) if known.isolated else None
-        for (text, values), slot in zip(known.texts, known.slots, strict=False):
-            self._name_all(values, known)
-            self.pieces.append(text % tuple([self._names[v] for v in values]))
+        outer_names = (dict(self._hint_counts), self._unnamed) if printed_op.isolated else None
+        for (text, values), slot in zip(printed_op.texts, printed_op.slots, strict=False):
+            self._name_all(values, printed_op)
+            self.chunks.append(text % tuple([self._names[v] for v in values]))
             self._region(op.regions[slot.region], slot, newline)
-        if outside is not None:
-            self._given, self._unnamed = outside
+        if outer_names is not None:
+            self._hint_counts, self._unnamed = outer_names
 
-    def _name_all(self, values: Sequence[int], known: _PrintedOp) -> None:
+    def _name_all(self, values: Sequence[int], printed_op: _PrintedOp) -> None:
         """Name the values that have no name yet."""
         if unnamed_values := [v for v in values if v not in self._names]:
-            all_values = {id(value): value for value in known.values}
+            all_values = {id(value): value for value in printed_op.values}
             for value in dict.fromkeys(unnamed_values):
                 self._name(all_values[value])
 
     def _region(self, region: Region, slot: _BodySlot, newline: str) -> None:
-        self.pieces.append("{")
+        self.chunks.append("{")
         within = f"{newline}  "
         for k, block in enumerate(region.blocks):
             if k or (block.args and slot.entry_arguments) or (block.is_empty and slot.empty_block):
                 self._line += 1
-                self.pieces += newline, self._labelled(block)
+                self.chunks += newline, self._labelled(block)
             all_ops = slot.terminators or k > 0
             for op in block.ops:
                 if all_ops or not op.has_trait(IsTerminator):
                     self._line += 1
-                    self.pieces.append(within)
+                    self.chunks.append(within)
                     self.op(op, within)
         self._line += 1
-        self.pieces += newline, "}"
+        self.chunks += newline, "}"
 
     def _labelled(self, block: Block) -> str:
         for value in block.args:
@@ -272,8 +272,8 @@ class _ModuleWriter:
 
     def _name(self, value: SSAValue) -> None:
         if hint := value.name_hint:
-            count = self._given.get(hint, 0)
-            self._given[hint] = count + 1
+            count = self._hint_counts.get(hint, 0)
+            self._hint_counts[hint] = count + 1
             self._names[id(value)] = f"%{hint}_{count}" if count else f"%{hint}"
         else:
             self._names[id(value)] = f"%{self._unnamed}"
@@ -283,18 +283,18 @@ class _ModuleWriter:
 class _OpPrinter(Printer):
     """Print an op as format strings, without the names of values and without its bodies."""
 
-    def __init__(self, number: Callable[[Attribute], int]) -> None:
+    def __init__(self, attribute_id: Callable[[Attribute], int]) -> None:
         super().__init__()
-        # Texts of attributes by number; equal attributes have equal numbers.
-        self._number, self._texts = number, dict[int, str]()
-        self._pieces: list[str] = []
+        # Texts of attributes by ID; equal attributes have equal IDs.
+        self._attribute_id, self._texts = attribute_id, dict[int, str]()
+        self._chunks: list[str] = []
         self._order: list[int] = []
         self._indices: Mapping[int, int] = {}
         self._regions: Mapping[int, int] = {}
         self._done: list[tuple[str, tuple[int, ...]]] = []
         self._slots: list[_BodySlot] = []
 
-    def parts(self, op: Operation, indices: Mapping[int, int]) -> _OpText:
+    def op_text(self, op: Operation, indices: Mapping[int, int]) -> _OpText:
         """Return the text of an op whose values have these indices."""
         self._indices, self._regions = indices, {id(region): k for k, region in enumerate(op.regions)}
         self._done, self._slots = [], []
@@ -316,25 +316,25 @@ class _OpPrinter(Printer):
             op.print(self)
 
     def _end_text(self) -> None:
-        text = "".join(self._pieces).replace("%", "%%").replace(_NAME_MARK, "%s")
+        text = "".join(self._chunks).replace("%", "%%").replace(_NAME_MARK, "%s")
         self._done.append((text, tuple(self._order)))
-        self._pieces, self._order = [], []
+        self._chunks, self._order = [], []
 
     def text(self, attribute: Attribute) -> str:
         """Return the text of an attribute."""
-        number = self._number(attribute)
-        if (text := self._texts.get(number)) is None:
-            outside, self._pieces = self._pieces, []
+        attribute_id = self._attribute_id(attribute)
+        if (text := self._texts.get(attribute_id)) is None:
+            outer_chunks, self._chunks = self._chunks, []
             super().print_attribute(attribute)
-            text = self._texts[number] = "".join(self._pieces)
-            self._pieces = outside
+            text = self._texts[attribute_id] = "".join(self._chunks)
+            self._chunks = outer_chunks
         return text
 
     def print_attribute(self, attribute: Attribute) -> None:
-        self._pieces.append(self.text(attribute))
+        self._chunks.append(self.text(attribute))
 
     def print_ssa_value(self, value: SSAValue) -> str:
-        self._pieces.append(_NAME_MARK)
+        self._chunks.append(_NAME_MARK)
         self._order.append(self._indices[id(value)])
         return ""
 
@@ -355,4 +355,4 @@ class _OpPrinter(Printer):
         return _label(block)
 
     def print_string(self, text: str, *, indent: int | None = None) -> None:
-        self._pieces.append(text)
+        self._chunks.append(text)

@@ -20,14 +20,14 @@ from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, Nam
 def origins(location: Attribute) -> tuple[str, ...]:
     """Return the names in a location, in order; empty for an unknown location."""
     match location:
-        case NameLoc() as named:
+        case NameLoc() as location_with_name:
             # The location of a derivative contains the location of the differentiated op.
-            inner_origins = origins(named.location)
-            return tuple(f"∂ {origin}" for origin in inner_origins) or (named.desc.data,)
+            inner_origins = origins(location_with_name.location)
+            return tuple(f"∂ {origin}" for origin in inner_origins) or (location_with_name.desc.data,)
         case FileLineColLoc(filename=file, line=line):
             return (f"{file.data}:{line.data}",)
-        case FusedLoc(locations=parts):
-            return tuple(name for element in cast("ArrayAttr[Attribute]", parts) for name in origins(element))
+        case FusedLoc(locations=locations):
+            return tuple(name for element in cast("ArrayAttr[Attribute]", locations) for name in origins(element))
         case _:
             return ()
 

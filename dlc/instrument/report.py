@@ -16,13 +16,13 @@ class ProgressEvent(NamedTuple):
     """
 
     phase: str
-    what: str = ""
+    item: str = ""
     done: int = 0
     total: int = 0
 
     def __str__(self) -> str:
         count = f" {self.done + 1} of {self.total}" if self.total else ""
-        return f"{self.phase}{count}: {self.what}" if self.what else f"{self.phase}{count}"
+        return f"{self.phase}{count}: {self.item}" if self.item else f"{self.phase}{count}"
 
 
 # Called with the next step.

@@ -29,7 +29,7 @@ from dlc.weights import WeightStore
 
 @dataclass(frozen=True)
 class Reproducer:
-    """A folder that contains a fault, and the command line that reproduces it."""
+    """A folder with the files of a fault, and the command line that reproduces it."""
 
     folder: Path
     line: str
@@ -67,7 +67,7 @@ def save_program(file: Path, module: ModuleOp, inputs: Sequence[Array], weights:
 
 
 def standalone_kernels(runs: Sequence[tuple[Operation, KernelRun]]) -> ModuleOp:
-    """Return a program that runs each kernel, at any stage, on inputs of its own: `x0`, `x1`, … in order."""
+    """Return a program that runs each kernel, at any stage, on separate inputs: `x0`, `x1`, … in order."""
     block = Block()
     dispatches: list[DispatchOp] = []
     for _, run in runs:

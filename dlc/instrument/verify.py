@@ -49,7 +49,7 @@ _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 # A shape, and the element type in memory.
 _ValueShape: TypeAlias = "tuple[tuple[Size, ...], Attribute]"
-# An op and everything that its verification depends on: position, operands and their types, results, attributes, regions.
+# An op and the inputs of its verification: position, operands and their types, results, attributes, regions.
 _Contents = tuple[Operation, *tuple[object, ...]]
 
 
@@ -65,13 +65,13 @@ class Verifier:
         _add_contents(module, contents)
         if contents == self._verified:
             return
-        local = (id(op) for op, *_ in contents.values() if _has_local_verification(op))
-        verify(module, {k for k in local if contents[k] == self._verified.get(k)})
+        locally_verified = (id(op) for op, *_ in contents.values() if _has_local_verification(op))
+        verify(module, {k for k in locally_verified if contents[k] == self._verified.get(k)})
         self._verified = contents
 
 
 def verify(module: ModuleOp, verified: Collection[int] = ()) -> None:
-    """Raise VerifyException if the module is malformed; `right` are the ids of ops whose own constraints are known to hold."""
+    """Raise VerifyException if the module is malformed; `verified` has the ids of ops that need no local verification."""
     try:
         _verify_op(module, verified)
     except ValueError as error:  # An operand without a definition in a parsed text has no owner.
@@ -108,11 +108,11 @@ def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
             yield op.name
         for block in [block for region in op.regions for block in region.blocks]:
             ops_with_bodies = ops_with_regions(block)
-            strange = [kind for kind in op_classes_in(block) if not _is_among(kind.name, legal)]
-            if strange:
+            illegal_classes = [op_class for op_class in op_classes_in(block) if not _is_among(op_class.name, legal)]
+            if illegal_classes:
                 # Ops with regions may be kernels, to which other rules apply.
-                others = Counter(op_classes_in(block)) - Counter(map(type, ops_with_bodies))
-                yield from (kind.name for kind in strange if kind in others)
+                classes_without_regions = Counter(op_classes_in(block)) - Counter(map(type, ops_with_bodies))
+                yield from (op_class.name for op_class in illegal_classes if op_class in classes_without_regions)
             pending += [(inner, legal) for inner in ops_with_bodies]
 
 
@@ -166,8 +166,8 @@ def _verify_dominance(region: Region, visible: set[SSAValue]) -> None:
     for block in blocks:
         defined = visible
         if dominance is not None:
-            above = [b for b in blocks if dominance.strictly_dominates(b, block)]
-            defined = visible.union(*(b.args for b in above), *(op.results for b in above for op in b.ops))
+            dominators = [b for b in blocks if dominance.strictly_dominates(b, block)]
+            defined = visible.union(*(b.args for b in dominators), *(op.results for b in dominators for op in b.ops))
         block_values: set[SSAValue] = set(block.args)
         defined |= block_values
         for op in block.ops:

@@ -2,7 +2,7 @@
 
 load.py      load a model from a file
 models/      the model classes that users call: one program, or a set of specializations
-program/     the host program as plain data: what runs in which order on which buffers
+program/     the host program as plain data: launches and control flow on buffers
 sizes/       symbolic sizes at run time
 python_ops/  ops that are evaluated in Python
 saving/      the file format of models

@@ -32,7 +32,7 @@ CompiledProgram = Artifact | DeviceArtifact
 
 
 def load(model: ModelSource, *, num_threads: int | None = None, mapped: bool = True, device: str | None = None) -> Model:
-    """Load a model that `Model.save` wrote, given as a path, as bytes, or as an open file; nothing is compiled.
+    """Load a model that `Model.save` wrote from a path, bytes, or an open file; nothing is compiled.
 
     A file given as a path is memory-mapped, so that processes share its weights: replace it by renaming another file, as
     `Model.save` does, but never write to it. With `mapped=False` it is read into memory.
@@ -60,7 +60,7 @@ def program_in(path: Path, builder: Builder | None = None) -> CompiledProgram:
     Raises what Container.read raises.
     """
     container = Container.read(path)
-    with _described(container):
+    with _header_errors(container):
         return _program(container.model, container, builder)
 
 
@@ -81,16 +81,16 @@ def _read(container: Container, num_threads: int | None, device: str | None) -> 
     builder: Builder | None = None
     if is_opencl(container.common.target.name):
         # Kernels of untrusted files are built in another process first, since a driver may crash.
-        chosen = select_device("opencl", device if device is not None else Environment.read().device)[0]
-        builder = Builder(chosen, Cache.standard(), usable_cpus(), guarded=True)
+        selected_device = select_device("opencl", device if device is not None else Environment.read().device)[0]
+        builder = Builder(selected_device, Cache.standard(), usable_cpus(), guarded=True)
     else:
         require_host(container.common.target, str(container.path))
-    with _described(container):
+    with _header_errors(container):
         return _ModelReader(container, num_threads, builder).model(container.model)
 
 
 @contextmanager
-def _described(container: Container) -> Generator[None]:
+def _header_errors(container: Container) -> Generator[None]:
     """Convert errors about invalid header fields to ModelError."""
     try:
         yield

@@ -60,7 +60,7 @@ def test_a_compiled_model_remembers(tmp_path: Path) -> None:
 
 def test_the_cache_tells_them_apart() -> None:
     keys = [program_key("", WeightStore(), None, resolve("cpu:generic"), Options(numerics=n)) for n in ("default", "strict")]
-    assert keys[0].differences(keys[1].parts) == ["numerics"]
+    assert keys[0].differences(keys[1].fields) == ["numerics"]
 
 
 def test_others_are_refused() -> None:

@@ -125,7 +125,7 @@ def test_the_command_and_the_key(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["compile", str(file), "--precision", "bf16", "--target", "cpu:generic", "--emit", "dl"])
     assert result.exit_code == 0 and "tensor<45x40xbf16>" in result.output
     keys = [program_key("", WeightStore(), None, resolve("cpu:generic"), Options(precision=p)) for p in ("f32", "bf16")]
-    assert keys[0].differences(keys[1].parts) == ["precision"]
+    assert keys[0].differences(keys[1].fields) == ["precision"]
 
 
 def test_what_the_option_takes() -> None:

@@ -155,8 +155,8 @@ def test_the_command(tmp_path: Path) -> None:
 def test_the_option_is_in_the_key() -> None:
     chosen = [{}, {"weights": "int8"}, {"weights": "int8", "group": 64}]
     keys = [program_key("", WeightStore(), None, resolve("cpu:generic"), Options(**c)) for c in chosen]
-    assert [keys[0].differences(k.parts) for k in keys] == [[], ["weight_format"], ["weight_format"]]
-    assert keys[1].differences(keys[2].parts) == ["weight_format"]
+    assert [keys[0].differences(k.fields) for k in keys] == [[], ["weight_format"], ["weight_format"]]
+    assert keys[1].differences(keys[2].fields) == ["weight_format"]
 
 
 @pytest.mark.parametrize(

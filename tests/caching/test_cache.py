@@ -40,7 +40,7 @@ def test_a_stored_entry_is_found(cache: Cache) -> None:
     assert cache.lookup("text", "a") == path and cache.lookup("text", "b") is None and cache.lookup("other", "a") is None
     (entry,) = cache.entries()
     assert (entry.kind, entry.key, entry.hits, entry.metadata) == ("text", "a", 1, {"by": "me"})
-    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
+    assert files(cache) == ["text/a.cached/about", "text/a.cached/entry", "text/a.cached/hits"]
 
 
 def test_an_entry_is_replaced_and_removed(cache: Cache) -> None:
@@ -57,7 +57,7 @@ def test_the_least_recently_used_entries_are_evicted_first(tmp_path: Path) -> No
     cache = Cache(tmp_path, capacity=250)
     for k, key in enumerate("abc"):
         cache.store("text", key, writes("x" * 80), {})
-        os.utime(tmp_path / "text" / f"{key}.kept" / "hits", (k, k))
+        os.utime(tmp_path / "text" / f"{key}.cached" / "hits", (k, k))
     cache.lookup("text", "a")
     cache.store("text", "d", writes("x" * 80), {})
     assert {e.key for e in cache.entries()} == {"a", "c", "d"}
@@ -103,7 +103,7 @@ def test_one_process_creates_an_entry_and_others_wait(cache: Cache) -> None:
     for t in threads:
         t.join()
     assert len(made) == 1 and len(results) == 8 and {value for value, _ in results} == {"one"}
-    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
+    assert files(cache) == ["text/a.cached/about", "text/a.cached/entry", "text/a.cached/hits"]
 
 
 def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
@@ -118,7 +118,7 @@ def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
     holder.kill()
     holder.communicate()
     with cache.lock("text", "a"):
-        assert files(cache) == ["locks/text-a.kept"]
+        assert files(cache) == ["locks/text-a.cached"]
     assert files(cache) == []
 
 
@@ -126,12 +126,12 @@ def test_a_stuck_lock_holder_does_not_block_others(cache: Cache, monkeypatch: py
     monkeypatch.setattr("dlc.caching.cache._LOCK_TIMEOUT_SECONDS", 0.1)
     with cache.lock("text", "a"):
         assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
-    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
+    assert files(cache) == ["text/a.cached/about", "text/a.cached/entry", "text/a.cached/hits"]
 
 
 def test_files_of_dead_processes_are_removed(cache: Cache) -> None:
     assert cache.folder is not None
-    for name, age in (("old.kept", 7200), ("fresh.kept", 60), ("mine", 7200)):
+    for name, age in (("old.cached", 7200), ("fresh.cached", 60), ("mine", 7200)):
         left = cache.folder / "new" / name
         left.mkdir(parents=True)
         (left / "entry").write_text("half")
@@ -143,7 +143,7 @@ def test_files_of_dead_processes_are_removed(cache: Cache) -> None:
     assert cache.entries() == []
     cache.store("text", "a", writes("one"), {})
     assert [sorted(p.name for p in (cache.folder / kind).iterdir()) for kind in ("new", "locks")] == [
-        ["fresh.kept", "mine"]
+        ["fresh.cached", "mine"]
     ] * 2
 
 

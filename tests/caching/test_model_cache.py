@@ -130,7 +130,7 @@ def test_all_dependencies_are_in_the_key(model: Path, change: Callable[[Path], d
     options = {"target": "cpu:avx2", "shapes": {}, "values": {}, "pipeline": None}
     first = CachedFile.identify(model, {}, resolve("cpu:avx2"), Options())
     Cache.standard().store(
-        MODEL_KIND, first.key.digest, lambda p: p.write_text(""), {"model": "m", "file": str(model), "parts": first.key.parts}
+        MODEL_KIND, first.key.digest, lambda p: p.write_text(""), {"model": "m", "file": str(model), "fields": first.key.fields}
     )
     assert explain(first).hit
     options |= change(model)

@@ -187,7 +187,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
     program = RandomDataDependentProgram(trial.seed)
     nodes = ", ".join(node.op_type for node in program.nodes)
     try:
-        model = compile(replace(_read(program.model), read_for=partial(_read, program.model)), trial.target, OPTIONS)
+        model = compile(replace(_read(program.model), reimport=partial(_read, program.model)), trial.target, OPTIONS)
         for rows in ROW_COUNTS:
             x = program.input(rows)
             for k, (got, want) in enumerate(zip(model.run_unchecked([x]), program.expected(x), strict=True)):

@@ -88,7 +88,7 @@ def test_one_compilation_per_domain(text: str, tmp_path: Path) -> None:
     for n in range(12):
         x = np.random.default_rng(n).standard_normal((n, 6), np.float32)
         try:
-            (expected,) = evaluate(whole.known({"N": n}).module, [x], whole.weights)
+            (expected,) = evaluate(whole.specialize({"N": n}).module, [x], whole.weights)
         except DlcError as error:
             with pytest.raises(ShapeError, match=re.escape(str(error))):
                 model(x)

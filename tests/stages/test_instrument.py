@@ -307,7 +307,7 @@ def test_records_have_op_counts(module: ModuleOp) -> None:
 
 
 def test_ops_are_not_counted_without_a_report(module: ModuleOp) -> None:
-    manager = PassManager(context(), counted=False)
+    manager = PassManager(context(), count_ops=False)
     manager.run(module, [stage(named("double", double_sum))])
     (record,) = manager.records
     assert (record.ops_before, record.ops_after) == (0, 0)
@@ -326,7 +326,7 @@ def test_progress_is_reported() -> None:
     passes = [doing for doing in told if doing.phase in ("dl", "fusion")]
     assert [doing.done for doing in passes] == list(range(passes[0].total))
     kernels = [doing for doing in told if doing.phase == "kernels" and doing.total]
-    assert kernels and all(doing.done < doing.total and doing.what for doing in kernels)
+    assert kernels and all(doing.done < doing.total and doing.item for doing in kernels)
     assert str(ProgressEvent("kernels", "matmul_2", 2, 40)) == "kernels 3 of 40: matmul_2"
 
 

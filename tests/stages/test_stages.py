@@ -41,7 +41,7 @@ def results_by_stage(program: Program, inputs: Sequence[Array]) -> Iterator[tupl
         if stage.name == HOST.name:
             # Compiled from where the kernels are lowered to, so that they are not lowered twice.
             passes = ",".join(map(str, stage.passes))
-            lowered = Program(lowering.module.clone(), lowering.weights, program.name, remaining=passes)
+            lowered = Program(lowering.module.clone(), lowering.weights, program.name, remaining_passes=passes)
             lowering.host()
         else:
             lowering.run((stage,))

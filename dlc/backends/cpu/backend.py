@@ -25,7 +25,7 @@ KernelTextT = TypeVar("KernelTextT")
 
 
 class ObjectBackend(KernelBackend[KernelTextT, KernelObject]):
-    """A backend whose kernels are object files for a processor, whatever compiler produces them."""
+    """A backend whose kernels are object files for a processor, from any compiler."""
 
     def for_local_device(self) -> ObjectBackend[KernelTextT]:
         require_host(self.target, f"target {self.target.name}")
@@ -45,7 +45,7 @@ class ObjectBackend(KernelBackend[KernelTextT, KernelObject]):
                 origins=parts.origins[k.name],
                 results=parts.results[k.name],
                 flops=parts.flops[k.name],
-                open=k.open if is_dynamic else None,
+                signature=k.signature if is_dynamic else None,
             )
             for k in parts.kernels
         )

@@ -1,4 +1,4 @@
-; Calls of a program that is one block of bytes in memory (image.py), for callers without Python.
+; Calls of a program that is one block of bytes in memory (program_image.py), for callers without Python.
 ;
 ; A call computes the numbers that depend on its symbolic sizes, initializes the slots, and executes the records. It allocates no
 ; memory and has no state: the slots and the arena are in the memory that the caller passes, the numbers on the stack.
@@ -12,14 +12,14 @@
 ;   operation   {i64 kind, a, b}; each computes one number, which later operations refer to by its index (#a, #b)
 ;     0  a                         1  size `a` of the call                    2  #a + #b
 ;     3  #a * #b                   4  floor(#a / #b)                          5  max(#a, #b)
-;     6  min(#a, #b)               7  #a tasks on #b bytes, encoded as in a record (table.py)
+;     6  min(#a, #b)               7  #a tasks on #b bytes, encoded as in a record (record_table.py)
 ;     8  fails unless #a >= 0 or #b == 0, which happens only in damaged programs
 ;     9  fails unless #a >= 0: the program does not support the sizes of the call; `b` is used for the message
 ;   array       {i64 offset from the block, bytes, checksum}
-;   fill        {i64 slot, number, address}: slots[slot] = #number, plus the address of the arena if `address` is 1
-;   decision    {i64 code, slot, offset, on}: when the records end with this code, the i64 at slots[slot] + offset is the next
+;   slot init   {i64 slot, number, address}: slots[slot] = #number, plus the address of the arena if `address` is 1
+;   readback    {i64 code, slot, offset, next}: when the records end with this code, the i64 at slots[slot] + offset is the next
 ;               data-dependent size. All numbers are recomputed, with 0 for sizes that are not known yet, and execution resumes
-;               `on` bytes from the first record. Data in the arena stays valid: buffers whose size depends on the new size are
+;               `next` bytes from the first record. Data in the arena stays valid: buffers whose size depends on the new size are
 ;               placed after all others. If the memory is too small now, the call must be repeated.
 ;
 ; The return codes of a call are those of dlc.h; negative ones are specific to the program.
@@ -57,12 +57,12 @@
   i64,         ; 11 number of operations
   i64,         ; 12 offset of the arrays, weights first
   i64,         ; 13 number of weights
-  i64,         ; 14 offset of the fills
-  i64,         ; 15 number of fills
+  i64,         ; 14 offset of the slot inits
+  i64,         ; 15 number of slot inits
   i64,         ; 16 offset of the records
   i64,         ; 17 number of symbolic sizes
-  i64,         ; 18 offset of the decisions
-  i64          ; 19 number of decisions
+  i64,         ; 18 offset of the size readbacks
+  i64          ; 19 number of size readbacks
 }
 
 declare { i64, i1 } @llvm.sadd.with.overflow.i64(i64, i64)
@@ -89,7 +89,7 @@ constant:
 
 size:
   %size.at = getelementptr i64, ptr %sizes, i64 %a
-  %given = load i64, ptr %size.at
+  %size.value = load i64, ptr %size.at
   br label %computed.one
 
 fit:
@@ -166,7 +166,7 @@ damaged:
   ret { i64, i64 } { i64 0, i64 3 }
 
 computed.one:
-  %number = phi i64 [ %a, %constant ], [ %given, %size ], [ 0, %fit ], [ %sum, %add ], [ %product, %multiply ], [ %floor, %quotient ], [ %max, %larger ], [ %min, %smaller ], [ %word, %tasks ], [ 0, %within ]
+  %number = phi i64 [ %a, %constant ], [ %size.value, %size ], [ 0, %fit ], [ %sum, %add ], [ %product, %multiply ], [ %floor, %quotient ], [ %max, %larger ], [ %min, %smaller ], [ %word, %tasks ], [ 0, %within ]
   %result = insertvalue { i64, i64 } { i64 0, i64 0 }, i64 %number, 0
   ret { i64, i64 } %result
 }
@@ -204,7 +204,7 @@ end:
 }
 
 ; Initializes the slots that hold numbers, and those that hold addresses in the arena.
-define private void @fill(ptr %fills, i64 %count, ptr %numbers, ptr %slots, ptr %arena) {
+define private void @initialize_slots(ptr %inits, i64 %count, ptr %numbers, ptr %slots, ptr %arena) {
 entry:
   %arena.address = ptrtoint ptr %arena to i64
   br label %check
@@ -215,10 +215,10 @@ check:
   br i1 %all, label %end, label %one
 
 one:
-  %fill.at = getelementptr [3 x i64], ptr %fills, i64 %i
-  %number.where = getelementptr [3 x i64], ptr %fills, i64 %i, i64 1
-  %address.at = getelementptr [3 x i64], ptr %fills, i64 %i, i64 2
-  %slot = load i64, ptr %fill.at
+  %init.at = getelementptr [3 x i64], ptr %inits, i64 %i
+  %number.where = getelementptr [3 x i64], ptr %inits, i64 %i, i64 1
+  %address.at = getelementptr [3 x i64], ptr %inits, i64 %i, i64 2
+  %slot = load i64, ptr %init.at
   %which = load i64, ptr %number.where
   %address = load i64, ptr %address.at
   %number.at = getelementptr i64, ptr %numbers, i64 %which
@@ -235,23 +235,23 @@ end:
   ret void
 }
 
-; Initializes `count` slots with the addresses of inputs or outputs in `given`. A null address is replaced by the tensor's default
-; array (`otherwise` bytes from `base`). An output that overwrites an input gets the address of that input from `inputs`.
-define private void @give(ptr %slots, ptr %given, ptr %tensor, i64 %count, ptr %base, ptr %inputs) {
+; Initializes `count` slots with the addresses of inputs or outputs in `addresses`. A null address is replaced by the tensor's
+; default array (`otherwise` bytes from `base`). An output that overwrites an input gets the address of that input from `inputs`.
+define private void @initialize_address_slots(ptr %slots, ptr %addresses, ptr %tensor, i64 %count, ptr %base, ptr %inputs) {
 entry:
   br label %check
 
 check:
-  %i = phi i64 [ 0, %entry ], [ %next, %give ]
+  %i = phi i64 [ 0, %entry ], [ %next, %store ]
   %over = icmp eq i64 %i, %count
-  br i1 %over, label %end, label %find.decision
+  br i1 %over, label %end, label %find.address
 
-find.decision:
+find.address:
   %slot = getelementptr ptr, ptr %slots, i64 %i
-  %given.at = getelementptr ptr, ptr %given, i64 %i
+  %address.at = getelementptr ptr, ptr %addresses, i64 %i
   %otherwise.at = getelementptr [7 x i64], ptr %tensor, i64 %i, i64 5
   %donor.at = getelementptr [7 x i64], ptr %tensor, i64 %i, i64 6
-  %address = load ptr, ptr %given.at
+  %address = load ptr, ptr %address.at
   %otherwise = load i64, ptr %otherwise.at
   %donor = load i64, ptr %donor.at
   %default = getelementptr i8, ptr %base, i64 %otherwise
@@ -260,15 +260,15 @@ find.decision:
   %defaulted = and i1 %missing, %has.default
   %own = select i1 %defaulted, ptr %default, ptr %address
   %is.aliased = icmp sge i64 %donor, 0
-  br i1 %is.aliased, label %alias, label %give
+  br i1 %is.aliased, label %alias, label %store
 
 alias:
   %donor.slot = getelementptr ptr, ptr %inputs, i64 %donor
   %aliased = load ptr, ptr %donor.slot
-  br label %give
+  br label %store
 
-give:
-  %final = phi ptr [ %own, %find.decision ], [ %aliased, %alias ]
+store:
+  %final = phi ptr [ %own, %find.address ], [ %aliased, %alias ]
   store ptr %final, ptr %slot
   %next = add i64 %i, 1
   br label %check
@@ -288,7 +288,7 @@ entry:
   %failed.at = getelementptr %Call, ptr %call, i64 0, i32 10
   %block.at = getelementptr %Call, ptr %call, i64 0, i32 11
   store ptr %image, ptr %block.at
-  %given.sizes = load ptr, ptr %sizes.at
+  %call.sizes = load ptr, ptr %sizes.at
   %memory = load ptr, ptr %memory.at
   %bytes = load i64, ptr %bytes.at
   %shapes = load ptr, ptr %shapes.at
@@ -304,28 +304,28 @@ entry:
   %numbers = alloca i64, i64 %operation.count
   ; If the caller provides a callback, only these two fields of the pool are read.
   %callers = alloca %Pool, align 128
-  %given.count.at = getelementptr %Image, ptr %image, i64 0, i32 17
-  %decisions.where.at = getelementptr %Image, ptr %image, i64 0, i32 18
-  %decision.count.at = getelementptr %Image, ptr %image, i64 0, i32 19
-  %given.count = load i64, ptr %given.count.at
-  %decisions.where = load i64, ptr %decisions.where.at
-  %decision.count = load i64, ptr %decision.count.at
-  %decisions = getelementptr i8, ptr %image, i64 %decisions.where
+  %symbol.count.at = getelementptr %Image, ptr %image, i64 0, i32 17
+  %readbacks.where.at = getelementptr %Image, ptr %image, i64 0, i32 18
+  %readback.count.at = getelementptr %Image, ptr %image, i64 0, i32 19
+  %symbol.count = load i64, ptr %symbol.count.at
+  %readbacks.where = load i64, ptr %readbacks.where.at
+  %readback.count = load i64, ptr %readback.count.at
+  %readbacks = getelementptr i8, ptr %image, i64 %readbacks.where
   %records.where.at = getelementptr %Image, ptr %image, i64 0, i32 16
   %records.where = load i64, ptr %records.where.at
   %records = getelementptr i8, ptr %image, i64 %records.where
-  %size.count = add i64 %given.count, %decision.count
+  %size.count = add i64 %symbol.count, %readback.count
   %sizes = alloca i64, i64 %size.count
   %wants.block = icmp slt i64 %bytes, 0
   br i1 %wants.block, label %done.early, label %copy.size
 
 copy.size:
   %t = phi i64 [ 0, %entry ], [ %t.next, %copy.one ]
-  %all.copied = icmp eq i64 %t, %given.count
+  %all.copied = icmp eq i64 %t, %symbol.count
   br i1 %all.copied, label %reset, label %copy.one
 
 copy.one:
-  %size.argument.at = getelementptr i64, ptr %given.sizes, i64 %t
+  %size.argument.at = getelementptr i64, ptr %call.sizes, i64 %t
   %own.size.at = getelementptr i64, ptr %sizes, i64 %t
   %size.argument = load i64, ptr %size.argument.at
   store i64 %size.argument, ptr %own.size.at
@@ -334,7 +334,7 @@ copy.one:
 
 reset:
   ; The sizes from here on are not known yet.
-  %known = phi i64 [ %given.count, %copy.size ], [ %known.count, %size.known ]
+  %known = phi i64 [ %symbol.count, %copy.size ], [ %known.count, %size.known ]
   %record = phi ptr [ %records, %copy.size ], [ %following, %size.known ]
   br label %reset.next
 
@@ -408,12 +408,12 @@ done.early:
 
 check.memory:
   %short = icmp ult i64 %bytes, %needed
-  br i1 %short, label %too.small, label %fill
+  br i1 %short, label %too.small, label %init
 
 too.small:
   ret i64 2
 
-fill:
+init:
   %arena = getelementptr i8, ptr %memory, i64 %slot.room
   %arena.slot = getelementptr ptr, ptr %memory, i64 1
   store ptr null, ptr %memory
@@ -432,8 +432,8 @@ fill:
   %input.slots = getelementptr ptr, ptr %memory, i64 2
   %output.slots = getelementptr ptr, ptr %input.slots, i64 %input.count
   %weight.slots = getelementptr ptr, ptr %output.slots, i64 %output.count
-  call void @give(ptr %input.slots, ptr %inputs, ptr %input.tensors, i64 %input.count, ptr %base, ptr %input.slots)
-  call void @give(ptr %output.slots, ptr %outputs, ptr %output.tensors, i64 %output.count, ptr %base, ptr %input.slots)
+  call void @initialize_address_slots(ptr %input.slots, ptr %inputs, ptr %input.tensors, i64 %input.count, ptr %base, ptr %input.slots)
+  call void @initialize_address_slots(ptr %output.slots, ptr %outputs, ptr %output.tensors, i64 %output.count, ptr %base, ptr %input.slots)
   %weights.where.at = getelementptr %Image, ptr %image, i64 0, i32 12
   %weight.count.at = getelementptr %Image, ptr %image, i64 0, i32 13
   %weights.where = load i64, ptr %weights.where.at
@@ -442,9 +442,9 @@ fill:
   br label %next.weight
 
 next.weight:
-  %w = phi i64 [ 0, %fill ], [ %w.next, %weight ]
+  %w = phi i64 [ 0, %init ], [ %w.next, %weight ]
   %all.weights = icmp eq i64 %w, %weight.count
-  br i1 %all.weights, label %filling, label %weight
+  br i1 %all.weights, label %init.tables, label %weight
 
 weight:
   %weight.at = getelementptr [3 x i64], ptr %weights, i64 %w
@@ -455,13 +455,13 @@ weight:
   %w.next = add i64 %w, 1
   br label %next.weight
 
-filling:
-  %fills.where.at = getelementptr %Image, ptr %image, i64 0, i32 14
-  %fill.count.at = getelementptr %Image, ptr %image, i64 0, i32 15
-  %fills.where = load i64, ptr %fills.where.at
-  %fill.count = load i64, ptr %fill.count.at
-  %fills = getelementptr i8, ptr %image, i64 %fills.where
-  call void @fill(ptr %fills, i64 %fill.count, ptr %numbers, ptr %memory, ptr %arena)
+init.tables:
+  %inits.where.at = getelementptr %Image, ptr %image, i64 0, i32 14
+  %init.count.at = getelementptr %Image, ptr %image, i64 0, i32 15
+  %inits.where = load i64, ptr %inits.where.at
+  %init.count = load i64, ptr %init.count.at
+  %inits = getelementptr i8, ptr %image, i64 %inits.where
+  call void @initialize_slots(ptr %inits, i64 %init.count, ptr %numbers, ptr %memory, ptr %arena)
   br label %run
 
 run:
@@ -478,27 +478,27 @@ run:
   %own = icmp eq ptr %parallel, null
   %used = select i1 %own, ptr %pool, ptr %callers
   %ended = call i64 @dlc_execute(ptr %record, i64 9223372036854775807, ptr %memory, ptr %used)
-  br label %find.decision
+  br label %find.readback
 
-find.decision:
+find.readback:
   %q = phi i64 [ 0, %run ], [ %q.next, %another ]
-  %no.decision = icmp eq i64 %q, %decision.count
-  br i1 %no.decision, label %end, label %compare
+  %no.readback = icmp eq i64 %q, %readback.count
+  br i1 %no.readback, label %end, label %compare
 
 compare:
-  %decision = getelementptr [4 x i64], ptr %decisions, i64 %q
-  %decision.code = load i64, ptr %decision
-  %is.it = icmp eq i64 %decision.code, %ended
+  %readback = getelementptr [4 x i64], ptr %readbacks, i64 %q
+  %readback.code = load i64, ptr %readback
+  %is.it = icmp eq i64 %readback.code, %ended
   br i1 %is.it, label %read, label %another
 
 another:
   %q.next = add i64 %q, 1
-  br label %find.decision
+  br label %find.readback
 
 read:
-  %count.slot.at = getelementptr i64, ptr %decision, i64 1
-  %count.offset.at = getelementptr i64, ptr %decision, i64 2
-  %on.at = getelementptr i64, ptr %decision, i64 3
+  %count.slot.at = getelementptr i64, ptr %readback, i64 1
+  %count.offset.at = getelementptr i64, ptr %readback, i64 2
+  %on.at = getelementptr i64, ptr %readback, i64 3
   %count.slot = load i64, ptr %count.slot.at
   %count.offset = load i64, ptr %count.offset.at
   %on = load i64, ptr %on.at
@@ -507,8 +507,8 @@ read:
   %count.at = getelementptr i8, ptr %count.base, i64 %count.offset
   %count = load i64, ptr %count.at
   %following = getelementptr i8, ptr %records, i64 %on
-  %place = add i64 %given.count, %q
-  %known.count = add i64 %place, 1
+  %size.index = add i64 %symbol.count, %q
+  %known.count = add i64 %size.index, 1
   ; A size must be in 0 … 2^40.
   %no.count = icmp ugt i64 %count, 1099511627776
   br i1 %no.count, label %bad.count, label %size.known
@@ -517,7 +517,7 @@ bad.count:
   ret i64 3
 
 size.known:
-  %size.known.at = getelementptr i64, ptr %sizes, i64 %place
+  %size.known.at = getelementptr i64, ptr %sizes, i64 %size.index
   store i64 %count, ptr %size.known.at
   br label %reset
 

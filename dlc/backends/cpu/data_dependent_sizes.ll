@@ -1,20 +1,20 @@
-; Execution of programs with data-dependent sizes, in calls from Python (sizing.py): when a size becomes known, the numbers that
-; depend on it are recomputed here; Python is involved only if memory is too small.
+; Execution of programs with data-dependent sizes, in calls from Python (runtime/cpu/data_dependent_sizes.py): when a size becomes
+; known, the numbers that depend on it are recomputed here; Python is involved only if memory is too small.
 ;
-; Operations and fills are those of call.ll. Structures, in memory order:
+; Operations and slot inits are those of call.ll. Structures, in memory order:
 ;
-;   decision    {i64 code, slot, offset, on, low, high, same}: when the records end with this code, the i64 at
-;               slots[slot] + offset is the next data-dependent size, and execution resumes `on` bytes from the first record.
+;   readback    {i64 code, slot, offset, next, low, high, same}: when the records end with this code, the i64 at
+;               slots[slot] + offset is the next data-dependent size, and execution resumes `next` bytes from the first record.
 ;               The size must be in `low` … `high`, and equal to size number `same` unless that is negative.
-;   room        {i64 number, bytes}: a result takes #number bytes; `bytes` are allocated for it
+;   capacity    {i64 number, bytes}: a result takes #number bytes; `bytes` are allocated for it
 
 %Sizing = type {
   ptr,         ;  0 operations
   i64,         ;  1 number of operations
-  ptr,         ;  2 fills
-  i64,         ;  3 number of fills
-  ptr,         ;  4 decisions
-  i64,         ;  5 number of decisions
+  ptr,         ;  2 slot inits
+  i64,         ;  3 number of slot inits
+  ptr,         ;  4 size readbacks
+  i64,         ;  5 number of size readbacks
   i64,         ;  6 number of size arguments
   ptr,         ;  7 the values of data-dependent sizes that are not known yet
   i64,         ;  8 index of the number that is the arena size in bytes
@@ -22,19 +22,19 @@
   ptr,         ; 10 records
   ptr,         ; 11 the size arguments, then the data-dependent sizes; negative: not known
   ptr,         ; 12 the numbers of the call
-  ptr,         ; 13 a room for each result
+  ptr,         ; 13 a capacity for each result
   i64          ; 14 allocated bytes of the arena
 }
 
-; Like dlc_execute, but handles decisions. It returns the code of a decision if Python must handle it: the memory is too small, or
-; the program does not support the size. The size is -1 then.
-define i64 @dlc_execute_deciding(ptr %sizing, ptr %from, i64 %limit, ptr %slots, ptr %pool) {
+; Like dlc_execute, but handles size readbacks. It returns the code of a readback if Python must handle it: the memory is too
+; small, or the program does not support the size. The size is -1 then.
+define i64 @dlc_execute_data_dependent(ptr %sizing, ptr %from, i64 %limit, ptr %slots, ptr %pool) {
 entry:
-  %decisions.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 4
-  %decision.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
+  %readbacks.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 4
+  %readback.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
   %records.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 10
-  %decisions = load ptr, ptr %decisions.at
-  %decision.count = load i64, ptr %decision.count.at
+  %readbacks = load ptr, ptr %readbacks.at
+  %readback.count = load i64, ptr %readback.count.at
   %records = load ptr, ptr %records.at
   br label %run
 
@@ -45,25 +45,25 @@ run:
 
 look:
   %k = phi i64 [ 0, %run ], [ %k.next, %another ]
-  %none = icmp eq i64 %k, %decision.count
+  %none = icmp eq i64 %k, %readback.count
   br i1 %none, label %end, label %compare
 
 compare:
-  %decision = getelementptr [7 x i64], ptr %decisions, i64 %k
-  %code = load i64, ptr %decision
+  %readback = getelementptr [7 x i64], ptr %readbacks, i64 %k
+  %code = load i64, ptr %readback
   %k.next = add i64 %k, 1
   %is.it = icmp eq i64 %code, %ended
-  br i1 %is.it, label %decide, label %another
+  br i1 %is.it, label %apply, label %another
 
 another:
   br label %look
 
-decide:
-  %decided = call i1 @decided(ptr %sizing, ptr %decision, i64 %k, ptr %slots)
-  br i1 %decided, label %on, label %end
+apply:
+  %applied = call i1 @apply_readback(ptr %sizing, ptr %readback, i64 %k, ptr %slots)
+  br i1 %applied, label %on, label %end
 
 on:
-  %on.at = getelementptr i64, ptr %decision, i64 3
+  %on.at = getelementptr i64, ptr %readback, i64 3
   %distance = load i64, ptr %on.at
   %following = getelementptr i8, ptr %records, i64 %distance
   br label %run
@@ -73,29 +73,29 @@ end:
 }
 
 ; Updates the slots after a size has become known; returns whether it succeeded.
-define private i1 @decided(ptr %sizing, ptr %decision, i64 %k, ptr %slots) {
+define private i1 @apply_readback(ptr %sizing, ptr %readback, i64 %k, ptr %slots) {
 entry:
   %failed = alloca i64
-  %slot.at = getelementptr i64, ptr %decision, i64 1
-  %offset.at = getelementptr i64, ptr %decision, i64 2
-  %low.at = getelementptr i64, ptr %decision, i64 4
-  %high.at = getelementptr i64, ptr %decision, i64 5
-  %same.at = getelementptr i64, ptr %decision, i64 6
-  %given.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 6
+  %slot.at = getelementptr i64, ptr %readback, i64 1
+  %offset.at = getelementptr i64, ptr %readback, i64 2
+  %low.at = getelementptr i64, ptr %readback, i64 4
+  %high.at = getelementptr i64, ptr %readback, i64 5
+  %same.at = getelementptr i64, ptr %readback, i64 6
+  %symbol.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 6
   %sizes.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 11
   %slot = load i64, ptr %slot.at
   %offset = load i64, ptr %offset.at
   %low = load i64, ptr %low.at
   %high = load i64, ptr %high.at
   %same = load i64, ptr %same.at
-  %given = load i64, ptr %given.at
+  %symbol.count = load i64, ptr %symbol.count.at
   %sizes = load ptr, ptr %sizes.at
   %base.at = getelementptr ptr, ptr %slots, i64 %slot
   %base = load ptr, ptr %base.at
   %count.at = getelementptr i8, ptr %base, i64 %offset
   %count = load i64, ptr %count.at
-  %place = add i64 %given, %k
-  %size.at = getelementptr i64, ptr %sizes, i64 %place
+  %size.index = add i64 %symbol.count, %k
+  %size.at = getelementptr i64, ptr %sizes, i64 %size.index
   %before = load i64, ptr %size.at
   %is.known = icmp eq i64 %count, %before
   br i1 %is.known, label %yes, label %range
@@ -118,23 +118,23 @@ twin:
   br i1 %is.same, label %forget, label %no
 
 forget:
-  %undecided.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 7
-  %decision.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
-  %undecided = load ptr, ptr %undecided.at
-  %decision.count = load i64, ptr %decision.count.at
+  %initial.sizes.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 7
+  %readback.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
+  %initial.sizes = load ptr, ptr %initial.sizes.at
+  %readback.count = load i64, ptr %readback.count.at
   store i64 %count, ptr %size.at
   %first = add i64 %k, 1
   br label %forget.one
 
 forget.one:
   %later = phi i64 [ %first, %forget ], [ %later.next, %forgotten ]
-  %all.forgotten = icmp eq i64 %later, %decision.count
+  %all.forgotten = icmp eq i64 %later, %readback.count
   br i1 %all.forgotten, label %settle, label %forgotten
 
 forgotten:
-  %assumed.at = getelementptr i64, ptr %undecided, i64 %later
-  %later.place = add i64 %given, %later
-  %later.at = getelementptr i64, ptr %sizes, i64 %later.place
+  %assumed.at = getelementptr i64, ptr %initial.sizes, i64 %later
+  %later.index = add i64 %symbol.count, %later
+  %later.at = getelementptr i64, ptr %sizes, i64 %later.index
   %assumed = load i64, ptr %assumed.at
   store i64 %assumed, ptr %later.at
   %later.next = add i64 %later, 1
@@ -167,7 +167,7 @@ room:
 next.result:
   %r = phi i64 [ 0, %room ], [ %r.next, %result ]
   %all.fit = icmp eq i64 %r, %result.count
-  br i1 %all.fit, label %fill, label %result
+  br i1 %all.fit, label %init, label %result
 
 result:
   %number.at = getelementptr [2 x i64], ptr %rooms, i64 %r
@@ -180,14 +180,14 @@ result:
   %fits = icmp ule i64 %bytes, %bytes.there
   br i1 %fits, label %next.result, label %forget.it
 
-fill:
-  %fills.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 2
-  %fill.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 3
+init:
+  %inits.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 2
+  %init.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 3
   %arena.at = getelementptr ptr, ptr %slots, i64 1
-  %fills = load ptr, ptr %fills.at
-  %fill.count = load i64, ptr %fill.count.at
+  %inits = load ptr, ptr %inits.at
+  %init.count = load i64, ptr %init.count.at
   %arena = load ptr, ptr %arena.at
-  call void @fill(ptr %fills, i64 %fill.count, ptr %numbers, ptr %slots, ptr %arena)
+  call void @initialize_slots(ptr %inits, i64 %init.count, ptr %numbers, ptr %slots, ptr %arena)
   br label %yes
 
 forget.it:

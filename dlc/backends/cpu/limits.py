@@ -37,12 +37,12 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
     with ThreadPool(threads) as pool:
 
         def rate(amount: float, run: Callable[[int], None]) -> float:
-            def seconds() -> float:
+            def measure_seconds() -> float:
                 began = perf_counter()
                 list(pool.map(run, range(threads)))
                 return perf_counter() - began
 
-            return amount / min(seconds() for _ in range(_MEASUREMENT_ROUNDS))
+            return amount / min(measure_seconds() for _ in range(_MEASUREMENT_ROUNDS))
 
         def read_all(bytes_read: int, times: int) -> Callable[[int], None]:
             def run(i: int) -> None:

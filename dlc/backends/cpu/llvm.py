@@ -31,7 +31,7 @@ def _machine(target: Target) -> Any:
 
 
 def _optimized(text: str, target: Target) -> Any:
-    """Parse and verify `text` and run a short optimization pipeline.
+    """Parse and verify `text`, and run a short optimization pipeline.
 
     The text is tiled, vectorized and free of common subexpressions, so only local optimization is left. Passes that vectorize
     or unroll would only cost time, and idiom recognition would insert calls of memset and memcpy.
@@ -72,8 +72,8 @@ def compile_with_listing(text: str, target: Target) -> tuple[bytes, str]:
         # The LLVM binding can parse assembly for the host's architecture only.
         return _object(module, target), code
     llvm.initialize_native_asmparser()
-    plain = _DEBUG.sub("", code.partition("\t.section\t.debug")[0])
-    escaped = plain.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
+    instructions = _DEBUG.sub("", code.partition("\t.section\t.debug")[0])
+    escaped = instructions.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
     return _object(llvm.parse_assembly(f'target triple = "{triple}"\nmodule asm "{escaped}"\n'), target), code
 
 

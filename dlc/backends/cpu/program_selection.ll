@@ -1,6 +1,6 @@
 ; Selection of the program that serves a call, for libraries of several programs that are called without dlc.h.
 ;
-; A block lists the programs; its first instructions jump to dlc_pick. A program serves the calls that satisfy all of its
+; A block lists the programs; its first instructions jump to dlc_select_program. A program serves the calls that satisfy all of its
 ; conditions: an input has a certain value (bytes) or shape, according to the `selectors` of the call. Structures, in memory
 ; order:
 ;
@@ -8,7 +8,7 @@
 ;   condition   {i64 offset of the input's name, whether it is on a value, offset of the value or shape, its length}
 
 %Parts = type {
-  [16 x i8],   ; 0 code: jumps to dlc_pick with this block
+  [16 x i8],   ; 0 code: jumps to dlc_select_program with this block
   [8 x i8],    ; 1 "dlcparts"
   [3 x i64],   ; 2 read only by the loader
   i64,         ; 3 number of parts, which follow these fields
@@ -17,7 +17,7 @@
 }
 
 ; The layout of `dlc_selector` in dlc.h: name, value, bytes of the value, shape, rank. A selector without a name is ignored.
-%Given = type { ptr, ptr, i64, ptr, i32 }
+%Selector = type { ptr, ptr, i64, ptr, i32 }
 
 ; Returns whether two null-terminated strings are equal.
 define private i1 @same.text(ptr %a, ptr %b) {
@@ -68,7 +68,7 @@ end:
 }
 
 ; Returns whether the selectors satisfy a condition of a list.
-define private i1 @holds(ptr %list, ptr %condition, ptr %given, i64 %count) {
+define private i1 @holds(ptr %list, ptr %condition, ptr %selectors, i64 %count) {
 entry:
   %name.where = load i64, ptr %condition
   %is.value.at = getelementptr i64, ptr %condition, i64 1
@@ -80,13 +80,13 @@ entry:
   %name = getelementptr i8, ptr %list, i64 %name.where
   %wanted = getelementptr i8, ptr %list, i64 %where
   %some = icmp sgt i64 %count, 0
-  %listed = icmp ne ptr %given, null
+  %listed = icmp ne ptr %selectors, null
   %looked.at = and i1 %some, %listed
   br i1 %looked.at, label %look, label %no
 
 look:
   %k = phi i64 [ 0, %entry ], [ %next, %another ]
-  %one = getelementptr %Given, ptr %given, i64 %k
+  %one = getelementptr %Selector, ptr %selectors, i64 %k
   %own.name = load ptr, ptr %one
   %nameless = icmp eq ptr %own.name, null
   br i1 %nameless, label %another, label %named
@@ -105,8 +105,8 @@ found:
   br i1 %of.value, label %value, label %shape
 
 value:
-  %value.at = getelementptr %Given, ptr %one, i64 0, i32 1
-  %bytes.at = getelementptr %Given, ptr %one, i64 0, i32 2
+  %value.at = getelementptr %Selector, ptr %one, i64 0, i32 1
+  %bytes.at = getelementptr %Selector, ptr %one, i64 0, i32 2
   %own.value = load ptr, ptr %value.at
   %own.bytes = load i64, ptr %bytes.at
   %no.value = icmp eq ptr %own.value, null
@@ -114,8 +114,8 @@ value:
   br label %counted
 
 shape:
-  %shape.at = getelementptr %Given, ptr %one, i64 0, i32 3
-  %rank.at = getelementptr %Given, ptr %one, i64 0, i32 4
+  %shape.at = getelementptr %Selector, ptr %one, i64 0, i32 3
+  %rank.at = getelementptr %Selector, ptr %one, i64 0, i32 4
   %own.shape = load ptr, ptr %shape.at
   %short.rank = load i32, ptr %rank.at
   %rank = sext i32 %short.rank to i64
@@ -145,7 +145,7 @@ no:
 
 ; Calls the first program of %list that matches the selectors; %base is the list too, by the calling convention of blocks.
 ; If none matches, returns the input of the first unsatisfied condition, for the program that satisfies the most conditions.
-define i64 @dlc_pick(ptr %call, ptr %list, ptr %base) {
+define i64 @dlc_select_program(ptr %call, ptr %list, ptr %base) {
 entry:
   %bytes.at = getelementptr %Call, ptr %call, i64 0, i32 4
   %bytes = load i64, ptr %bytes.at
@@ -158,10 +158,10 @@ introduce:
   ret i64 0
 
 begin:
-  %given.at = getelementptr %Call, ptr %call, i64 0, i32 12
-  %given.count.at = getelementptr %Call, ptr %call, i64 0, i32 13
-  %given = load ptr, ptr %given.at
-  %given.count = load i64, ptr %given.count.at
+  %selectors.at = getelementptr %Call, ptr %call, i64 0, i32 12
+  %selectors.count.at = getelementptr %Call, ptr %call, i64 0, i32 13
+  %selectors = load ptr, ptr %selectors.at
+  %selectors.count = load i64, ptr %selectors.count.at
   %count.at = getelementptr %Parts, ptr %list, i64 0, i32 3
   %conditions.where.at = getelementptr %Parts, ptr %list, i64 0, i32 4
   %count = load i64, ptr %count.at
@@ -193,7 +193,7 @@ check:
 ask:
   %number = add i64 %first, %k
   %condition = getelementptr [4 x i64], ptr %conditions, i64 %number
-  %holds = call i1 @holds(ptr %list, ptr %condition, ptr %given, i64 %given.count)
+  %holds = call i1 @holds(ptr %list, ptr %condition, ptr %selectors, i64 %selectors.count)
   br i1 %holds, label %held, label %unfit
 
 held:

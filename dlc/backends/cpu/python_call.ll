@@ -151,10 +151,10 @@ next.input:
   br i1 %all.fit, label %enter, label %input
 
 input:
-  %given.at = getelementptr ptr, ptr %arguments, i64 %i
+  %argument.at = getelementptr ptr, ptr %arguments, i64 %i
   %type.at = getelementptr %Type, ptr %types, i64 %i
-  %given = load ptr, ptr %given.at
-  %fits = call i1 @is_array_of(ptr %given, ptr %type.at, ptr %state)
+  %argument = load ptr, ptr %argument.at
+  %fits = call i1 @is_array_of(ptr %argument, ptr %type.at, ptr %state)
   %i.next = add i64 %i, 1
   br i1 %fits, label %next.input, label %declined
 
@@ -196,8 +196,8 @@ next.result:
   br i1 %all.made, label %run, label %result
 
 result:
-  %place = add i64 %inputs, %k
-  %result.type.at = getelementptr %Type, ptr %types, i64 %place
+  %type.index = add i64 %inputs, %k
+  %result.type.at = getelementptr %Type, ptr %types, i64 %type.index
   %new = call ptr @new_result(ptr %result.type.at, ptr %state)
   %no.result = icmp eq ptr %new, null
   br i1 %no.result, label %discard, label %made
@@ -208,7 +208,7 @@ made:
   %set.status = call i32 %set(ptr %results, i64 %k, ptr %new)
   %new.data.at = getelementptr %Array, ptr %new, i64 0, i32 2
   %new.data = load ptr, ptr %new.data.at
-  %result.slot.at = getelementptr ptr, ptr %first, i64 %place
+  %result.slot.at = getelementptr ptr, ptr %first, i64 %type.index
   store ptr %new.data, ptr %result.slot.at
   %k.next = add i64 %k, 1
   br label %next.result

@@ -174,12 +174,12 @@ entry:
 exclude:
   %allowed = load i1024, ptr %processors, align 8
   store i1024 %allowed, ptr %mask, align 16
-  %place = lshr i32 %caller, 3
+  %byte.index = lshr i32 %caller, 3
   %bit = and i32 %caller, 7
   %narrow = trunc i32 %bit to i8
   %one = shl i8 1, %narrow
   %keep = xor i8 %one, -1
-  %byte.at = getelementptr i8, ptr %mask, i32 %place
+  %byte.at = getelementptr i8, ptr %mask, i32 %byte.index
   %byte = load i8, ptr %byte.at
   %without = and i8 %byte, %keep
   store i8 %without, ptr %byte.at
@@ -496,9 +496,9 @@ count:
 unless:
   %unless.offset = load i64, ptr %two.at
   %unless.distance = load i64, ptr %three.at
-  %place.at = getelementptr i64, ptr %slots, i64 %one
-  %place = load ptr, ptr %place.at
-  %byte.at = getelementptr i8, ptr %place, i64 %unless.offset
+  %condition.slot.at = getelementptr i64, ptr %slots, i64 %one
+  %condition.address = load ptr, ptr %condition.slot.at
+  %byte.at = getelementptr i8, ptr %condition.address, i64 %unless.offset
   %byte = load i8, ptr %byte.at
   %no = icmp eq i8 %byte, 0
   %unless.by = select i1 %no, i64 %unless.distance, i64 4

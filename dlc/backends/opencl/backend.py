@@ -25,7 +25,7 @@ from dlc.target import OPENCL_PROFILES, Target
 
 @dataclass(frozen=True)
 class OpenCL(KernelBackend[KernelSource, OpenCLKernel]):
-    """A target `opencl…`: `requested` is the device that the options name, `selected` the device and target that were chosen.
+    """A target `opencl…`: `requested` is the device that the options name, `selected` has the selected device and target.
 
     `reduced_target` is used for kernels that exceed the device's resources.
     """
@@ -64,9 +64,12 @@ class OpenCL(KernelBackend[KernelSource, OpenCLKernel]):
 
     def compile_kernel(self, name: str, text: KernelSource) -> OpenCLKernel:
         # The driver compiles all kernels of a program together, in `assemble`.
-        kinds = {**OPENCL.extensions, **{matrix_unit_name(dot): definition for dot, definition in MATRIX_PRODUCTS.items()}}
-        computes = tuple(kind for kind, macro in kinds.items() if macro in text.definitions)
-        return OpenCLKernel(name, text.pieces, text.grids, KernelSignature(text.sizes, text.bytes), computes)
+        macros_by_feature = {
+            **OPENCL.extensions,
+            **{matrix_unit_name(dot): definition for dot, definition in MATRIX_PRODUCTS.items()},
+        }
+        required_features = tuple(feature for feature, macro in macros_by_feature.items() if macro in text.definitions)
+        return OpenCLKernel(name, text.chunks, text.grids, KernelSignature(text.sizes, text.bytes), required_features)
 
     def size(self, code: OpenCLKernel) -> int:
         return code.size

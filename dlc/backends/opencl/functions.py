@@ -1,4 +1,4 @@
-"""Helper functions that kernels call and OpenCL C lacks; the template fields are those of emission/c/syntax.py."""
+"""Helper functions for operations that OpenCL C lacks; emission/c/syntax.py documents the template fields."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def measured_limits(session: Session) -> Limits:
                 return perf_counter() - began
 
             seconds(1)  # Warm up: drivers may recompile for a work-group size.
-            iterations = _enough(seconds)
+            iterations = _choose_iterations(seconds)
             return amount * iterations / min(seconds(iterations) for _ in range(_MEASUREMENT_ROUNDS))
 
         def read_all(bytes: int) -> float:
@@ -69,7 +69,7 @@ def measured_limits(session: Session) -> Limits:
         )
 
 
-def _enough(seconds: Callable[[int], float]) -> int:
+def _choose_iterations(seconds: Callable[[int], float]) -> int:
     """Return the number of iterations whose run time is long enough to measure."""
     iterations = 1
     while seconds(iterations) < _MEASUREMENT_SECONDS:

@@ -63,25 +63,25 @@ def index_operand(
 ) -> Array:
     """Return an array indexed by the iterators: one axis each, after the axis of grid points if `array` has one.
 
-    The result is a view of `array` if the map is affine without division; `forms` are the map's results as affine indices, or
+    The result is a view of `array` if the map is affine without division; `indices` are the map's results as affine indices, or
     None.
     """
-    lead = array.ndim - len(indices)
+    num_point_axes = array.ndim - len(indices)
     if 0 not in extents:
-        for axis, (index, size) in enumerate(zip(indices, array.shape[lead:], strict=True)):
+        for axis, (index, size) in enumerate(zip(indices, array.shape[num_point_axes:], strict=True)):
             low, high = _range(index, extents) if index is not None else (0, 0)
             if low < 0 or high >= size:
                 raise EvaluationError(f"{describe(op)}: {indexing_map} reads {low}..{high} of axis {axis}, of size {size}")
-    affine = [index for index in indices if index is not None]
-    if len(affine) == len(indices) and 0 not in array.shape and 0 not in extents:
+    affine_indices = [index for index in indices if index is not None]
+    if len(affine_indices) == len(indices) and 0 not in array.shape and 0 not in extents:
         # The ellipsis preserves a view of a 0-d array; array[()] would copy.
-        start = (slice(None),) * lead + tuple(slice(index.constant, None) for index in affine) + (...,)
-        columns = [[index.coefficients[d] for index in affine] for d in range(len(extents))]
-        strides = [sum(c * s for c, s in zip(column, array.strides[lead:], strict=True)) for column in columns]
+        start = (slice(None),) * num_point_axes + tuple(slice(index.constant, None) for index in affine_indices) + (...,)
+        columns = [[index.coefficients[d] for index in affine_indices] for d in range(len(extents))]
+        strides = [sum(c * s for c, s in zip(column, array.strides[num_point_axes:], strict=True)) for column in columns]
         shape = [n if any(column) else 1 for n, column in zip(extents, columns, strict=True)]
-        return as_strided(array[start], (*array.shape[:lead], *shape), (*array.strides[:lead], *strides))
+        return as_strided(array[start], (*array.shape[:num_point_axes], *shape), (*array.strides[:num_point_axes], *strides))
     iterators = np.ogrid[tuple(slice(n) for n in extents)] if extents else ()
-    return array[(slice(None),) * lead + tuple(index_array(e, iterators) for e in indexing_map.results)]
+    return array[(slice(None),) * num_point_axes + tuple(index_array(e, iterators) for e in indexing_map.results)]
 
 
 def _range(index: AffineIndex, extents: Sequence[int]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from dlc.target import REFERENCE, Target
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedModule:
     """A module that is evaluated on each call."""
 
     module: ModuleOp
@@ -33,5 +33,5 @@ class Reference(ModuleBackend):
     def target(self) -> Target:
         return REFERENCE
 
-    def execute(self, module: ModuleOp, weights: Mapping[str, NDArray[Any]]) -> Evaluated:
-        return Evaluated(expand_for_evaluation(module), weights)
+    def execute(self, module: ModuleOp, weights: Mapping[str, NDArray[Any]]) -> EvaluatedModule:
+        return EvaluatedModule(expand_for_evaluation(module), weights)

@@ -36,7 +36,7 @@ def deallocate(op: memref.DeallocOp, frame: Frame) -> Sequence[Value]:
 
 @rule(memref.SubviewOp)
 def subview(op: memref.SubviewOp, frame: Frame) -> Sequence[Value]:
-    slice_, kept_axes = frame.context.derived(op, subview_of)
+    slice_, kept_axes = frame.context.memoize(op, subview_of)
     source = frame.view(op.operands[0])
     sizes = [int(n) for n in resolve_sizes(frame, slice_.sizes)]
     steps = [int(s) for s in resolve_sizes(frame, slice_.strides)]
@@ -48,7 +48,7 @@ def subview(op: memref.SubviewOp, frame: Frame) -> Sequence[Value]:
 def subview_of(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
     """Return the slice of a subview, and the axes of the result.
 
-    Axes of size 1 are dropped until the shape matches the result; which of several adjacent ones is dropped makes no
+    Axes of size 1 are dropped until the shape matches the result; the choice among adjacent ones makes no
     difference.
     """
     slice_, shape = slice_of(op), shape_of(op.result.type)
@@ -65,7 +65,7 @@ def subview_of(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
 
 @rule(memref.ReinterpretCastOp)
 def reinterpret_cast(op: memref.ReinterpretCastOp, frame: Frame) -> Sequence[Value]:
-    source, slice_ = frame.view(op.operands[0]), frame.context.derived(op, slice_of)
+    source, slice_ = frame.view(op.operands[0]), frame.context.memoize(op, slice_of)
     # The offset is relative to the start of the allocation, even if the source is a view.
     offset = source.origin + resolve_sizes(frame, slice_.offsets)[0]
     sizes = tuple(int(n) for n in resolve_sizes(frame, slice_.sizes))

@@ -12,7 +12,7 @@ MATRIX_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def contract(u: Array, v: Array, extents: Sequence[int], reduced: Sequence[int]) -> Array:
-    """Return Σ u·v over the `reduced` axes, which keep size 1.
+    """Return Σ u·v over the `reduced` axes, which have size 1 in the result.
 
     u and v have one axis per iterator, of the iterator's extent, or of size 1 where they do not depend on it.
     """
@@ -55,8 +55,8 @@ def _multiply(a: Array, b: Array) -> Array:
     if a.dtype in MATRIX_DTYPES:
         return a @ b
     if a.dtype.kind in "iu" and a.size and b.size:
-        largest = float(np.abs(a.astype(np.float64)).max()) * float(np.abs(b.astype(np.float64)).max()) * a.shape[2]
-        if largest < 2**53:
+        max_magnitude = float(np.abs(a.astype(np.float64)).max()) * float(np.abs(b.astype(np.float64)).max()) * a.shape[2]
+        if max_magnitude < 2**53:
             # The result is exact in f64, which has a fast matrix product.
             return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64).astype(a.dtype)
     return a @ b

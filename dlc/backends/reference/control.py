@@ -18,7 +18,7 @@ from dlc.backends.reference.values import Array, EvaluationError, MemrefView, Va
 from dlc.errors import UnsupportedError
 from dlc.ir import Attribute, Operation, StringAttr, arith, gpu, scf
 
-# This many grid points run in lockstep: enough to amortize the cost of a rule, few enough to bound memory.
+# The number of grid points in lockstep: enough to amortize the cost of a rule, few enough to bound memory.
 GRID_POINTS_PER_CHUNK = 2048
 
 Branch: TypeAlias = Callable[[Frame], Sequence[Value]]
@@ -43,7 +43,7 @@ def parallel(op: scf.ParallelOp, frame: Frame) -> Sequence[Value]:
         for k in range(total):
             frame.run(op.body.block, [p[k] for p in points])
         return ()
-    points_per_chunk = max(1, GRID_POINTS_PER_CHUNK // frame.context.derived(op, _items))
+    points_per_chunk = max(1, GRID_POINTS_PER_CHUNK // frame.context.memoize(op, _items))
     for start in range(0, total, points_per_chunk):
         chunk = [p[start : start + points_per_chunk] for p in points]
         Frame(frame.context, len(chunk[0]), frame).run(op.body.block, chunk)
@@ -116,7 +116,7 @@ def _merge(op: Operation, frame: Frame, branches: Sequence[tuple[Array, Branch]]
 
 
 def _join(op: Operation, frame: Frame, t: Attribute, branch_values: Sequence[tuple[Array, Value]]) -> Value:
-    """Combine the values that branches yield into one array over all points."""
+    """Combine the values that branches yield into one array of all points."""
     first: Any = branch_values[0][1]
     if isinstance(first, MemrefView):
         raise UnsupportedError(f"{describe(op)}: a divergent branch yields a buffer; yield a scalar or vector")

@@ -51,7 +51,7 @@ def rule_of(op: Operation) -> Rule:
 
 
 class EvaluationContext:
-    """State that all frames of one evaluation share: functions, weights, cached facts about ops, and data-dependent sizes.
+    """State shared by all frames of an evaluation: functions, weights, memoized properties of ops, and data-dependent sizes.
 
     `rules` override the registered rules; `observer` is called after each op.
     """
@@ -70,7 +70,7 @@ class EvaluationContext:
         self.arenas: dict[Operation, Array] = {}
         self.sizes: dict[str, int] = {}
         self._steps: dict[Block, tuple[list[tuple[Operation, Rule]], Operation | None]] = {}
-        self._facts: dict[Hashable, Any] = {}
+        self._memoized: dict[Hashable, Any] = {}
 
     def steps(self, block: Block) -> tuple[list[tuple[Operation, Rule]], Operation | None]:
         """Return the ops of a block with their rules, and its terminator."""
@@ -92,16 +92,16 @@ class EvaluationContext:
 
         return run
 
-    def derived(self, op: Operation, derive: Callable[..., T], *details: Hashable) -> T:
+    def memoize(self, op: Operation, function: Callable[..., T], *arguments: Hashable) -> T:
         """Return `derive(op, *details)`, memoized, since an op in a loop is evaluated many times."""
-        key = (op, derive, details)
-        if key not in self._facts:
-            self._facts[key] = derive(op, *details)
-        return cast(T, self._facts[key])
+        key = (op, function, arguments)
+        if key not in self._memoized:
+            self._memoized[key] = function(op, *arguments)
+        return cast(T, self._memoized[key])
 
 
 class Frame:
-    """Values by SSA name, for code that runs for the same points.
+    """The values of SSA values in one execution of a block, for points that run in lockstep.
 
     `points` is the number of points in lockstep, None outside a grid. `adapt` converts a value of the enclosing frame to this
     frame, for example to a subset of its points.
@@ -161,7 +161,7 @@ class Frame:
         return [self[v] for v in last.operands]
 
     def subset(self, points: Array) -> Frame:
-        """Return a frame for some of this frame's points, given by index."""
+        """Return a frame for a subset of this frame's points; `points` are their indices."""
         inner = Frame(self.context, len(points), self, lambda value, t: select_points(value, t, points))
         if self.groups is not None:
             inner.groups, inner.items = self.groups[points], self.items

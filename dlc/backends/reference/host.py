@@ -31,7 +31,7 @@ from dlc.runtime.python_ops.registry import run_python_op
 
 
 @rule(host.BindSizeOp)
-def host_decide(op: host.BindSizeOp, frame: Frame) -> Sequence[Value]:
+def host_bind_size(op: host.BindSizeOp, frame: Frame) -> Sequence[Value]:
     (size,), value = op.size.sizes, int(frame.view(op.count).read(op))
     if isinstance(size, Dim):
         raise DataDependentSizeError({op.symbol: value})
@@ -75,8 +75,7 @@ def _arena(context: EvaluationContext, op: host.ArenaOp) -> Array:
 @rule(host.BufferOp)
 def host_buffer(op: host.BufferOp, frame: Frame) -> Sequence[Value]:
     # Allocate exactly the buffer, not its larger slot, so that out-of-bounds reads are detected. A data-dependent size is 0
-    # until
-    # the op that computes it has run.
+    # until the op that computes it has run.
     shape = tuple(size if isinstance(size, int) else 0 for size in op.sizes.sizes)
     return (MemrefView.allocate(op.result.type, shape, None),)
 
@@ -91,20 +90,20 @@ def host_view(op: host.ViewOp, frame: Frame) -> Sequence[Value]:
 @rule(host.LoopOp)
 def host_loop(op: host.LoopOp, frame: Frame) -> Sequence[Value]:
     count, carried = int(op.trip_count), int(op.carried.value.data)
-    buffers: Sequence[Value] = [frame.view(v).detached() for v in op.arguments[:carried]]
+    buffers: Sequence[Value] = [frame.view(v).as_allocation() for v in op.arguments[:carried]]
     for step in range(count)[:: -1 if flag(op.reverse) else 1]:
         elements = [frame.view(v).element(step) for v in op.arguments[carried:]]
-        buffers = [cast(MemrefView, b).detached() for b in frame.run(op.body.block, [*buffers, *elements])]
+        buffers = [cast(MemrefView, b).as_allocation() for b in frame.run(op.body.block, [*buffers, *elements])]
     return buffers
 
 
 @rule(host.WhileOp)
 def host_while(op: host.WhileOp, frame: Frame) -> Sequence[Value]:
     condition: Value = frame[op.condition]
-    buffers: Sequence[Value] = [frame.view(v).detached() for v in op.arguments]
+    buffers: Sequence[Value] = [frame.view(v).as_allocation() for v in op.arguments]
     while cast(MemrefView, condition).read(op):
         condition, *next_values = frame.run(op.body.block, buffers)
-        buffers = [cast(MemrefView, b).detached() for b in next_values]
+        buffers = [cast(MemrefView, b).as_allocation() for b in next_values]
     return buffers
 
 
@@ -143,12 +142,12 @@ def launch(op: host.LaunchOp, frame: Frame) -> Sequence[Value]:
     assert isinstance(callee, func.FuncOp)
     block = callee.body.block
     size_values = [np.int64(int(s)) for s in op.kernel_sizes]
-    views = [_whole(op, frame.view(v), a.type) for v, a in zip(op.arguments, block.args, strict=not size_values)]
+    views = [_kernel_argument(op, frame.view(v), a.type) for v, a in zip(op.arguments, block.args, strict=not size_values)]
     Frame(frame.context).run(block, [*views, *map(np.asarray, size_values)])
     return ()
 
 
-def _whole(op: Operation, view: MemrefView, t: Attribute) -> MemrefView:
+def _kernel_argument(op: Operation, view: MemrefView, t: Attribute) -> MemrefView:
     """Return a buffer as a kernel argument: at the start of its own allocation, in the kernel's shape."""
     array = view.read(op)
     if not array.flags.c_contiguous:

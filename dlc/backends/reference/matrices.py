@@ -30,8 +30,8 @@ def subgroup_matmul(op: SubgroupMatmulOp, frame: Frame) -> Sequence[Value]:
 
     def unpack(words: Array) -> Array:
         """Unpack the two elements of each word along a new axis."""
-        kind: np.dtype[Any] = numpy_dtype(PACKED_DOTS[op.dot.data].data)
-        return np.ascontiguousarray(words)[..., None].view(kind).astype(np.float32)
+        element_dtype: np.dtype[Any] = numpy_dtype(PACKED_DOTS[op.dot.data].data)
+        return np.ascontiguousarray(words)[..., None].view(element_dtype).astype(np.float32)
 
     # A fragment alternates between rows g and g + 8; transpose to [matrix, row half, g, t, word, element].
     a = unpack(fragments(op.rows, 2, 4).reshape(-1, _G, _T, 4, 2)).transpose(0, 4, 1, 2, 3, 5)

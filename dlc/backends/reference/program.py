@@ -18,8 +18,8 @@ from dlc.backends.reference.values import (
     describe,
     dtype_of,
     element_type,
-    garbage,
     shape_of,
+    uninitialized_marker,
 )
 from dlc.dialects.dl.base import DlOp, has_symbolic_sizes, is_storage_only
 from dlc.dialects.dl.base import shape_of as dl_shape_of
@@ -35,7 +35,7 @@ from dlc.dims import bind_sizes, is_static, substitute
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
-Evaluated = TypeVar("Evaluated", DlOp, ScanOp)
+OpT = TypeVar("OpT", DlOp, ScanOp)
 
 
 def evaluate(
@@ -64,11 +64,11 @@ def evaluate(
         with np.errstate(all="ignore"):
             return _invoke(context, callee, inputs, (), shapes or None)
     except DataDependentSizeError as error:
-        return evaluate(_bound(module, error.sizes), inputs, weights, function=function, observer=observer)
+        return evaluate(_bind_module(module, error.sizes), inputs, weights, function=function, observer=observer)
 
 
 def evaluate_data_dependent_sizes(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
-    """Return the data-dependent sizes of a program of `dl` ops for these inputs; of sizes in a loop, the last values."""
+    """Return the data-dependent sizes of a program of `dl` ops for these inputs (in a loop, of the last iteration)."""
     module = expand_for_evaluation(_with_sizes(module, "main", inputs))
     context = EvaluationContext(dict(_functions(module)), weights)
     with np.errstate(all="ignore"):
@@ -105,14 +105,14 @@ def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> Mod
             for value, array in zip(callee.body.block.args, inputs, strict=False):
                 shape = sizes_of(value) if isinstance(value.type, MemRefType) else dl_shape_of(value)
                 bind_sizes(shape, array.shape, sizes)
-    return _bound(module, sizes) if sizes else module
+    return _bind_module(module, sizes) if sizes else module
 
 
-def _bound(module: ModuleOp, sizes: Mapping[str, int]) -> ModuleOp:
+def _bind_module(module: ModuleOp, sizes: Mapping[str, int]) -> ModuleOp:
     """Return a copy of the module with these symbols bound."""
-    bound = module.clone()
-    bind_dims(bound, sizes)
-    return bound
+    static_module = module.clone()
+    bind_dims(static_module, sizes)
+    return static_module
 
 
 def evaluate_function(
@@ -143,7 +143,7 @@ def _invoke(
 ) -> list[Array]:
     """Call a function or kernel with inputs and sizes; destinations of `shapes` are allocated here."""
     if isinstance(callee, KernelOp):
-        return _run(context, context.derived(callee, _kernel_of, *sizes) if sizes else callee, inputs)
+        return _run(context, context.memoize(callee, _kernel_of, *sizes) if sizes else callee, inputs)
     assert isinstance(callee, func.FuncOp)
     parameter_types = callee.function_type.inputs.data
     outputs = parameter_types[len(inputs) : len(parameter_types) - len(sizes)]
@@ -172,9 +172,9 @@ def _run(context: EvaluationContext, callee: func.FuncOp | KernelOp, arguments: 
 
 
 def empty_like(t: Attribute, shape: tuple[int, ...]) -> Array:
-    """Return a new array for a destination of this type, filled with a marker for uninitialized memory."""
+    """Return a new array for a destination of this type, filled with a marker value for uninitialized memory."""
     dtype = dtype_of(t)
-    return np.full(shape, garbage(dtype), dtype)
+    return np.full(shape, uninitialized_marker(dtype), dtype)
 
 
 def argument(where: str, array: Array, t: Attribute) -> Value:
@@ -199,9 +199,9 @@ def reinterpret_dtype(where: Callable[[], str], array: Array, t: Attribute) -> A
     dtype, shape = _dtype_and_shape(t)
     if array.dtype == dtype and array.shape == shape:
         return array
-    fits = array.ndim == len(shape) and all(n in (DYNAMIC, m) for n, m in zip(shape, array.shape, strict=True))
+    is_shape_match = array.ndim == len(shape) and all(n in (DYNAMIC, m) for n, m in zip(shape, array.shape, strict=True))
     are_integer_coded = all(d.kind in "iu" or is_storage_only(element_type_for(d)) for d in (array.dtype, dtype))
-    if not fits or not (array.dtype == dtype or (are_integer_coded and array.dtype.itemsize == dtype.itemsize)):
+    if not is_shape_match or not (array.dtype == dtype or (are_integer_coded and array.dtype.itemsize == dtype.itemsize)):
         raise EvaluationError(f"{where()}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
     return array if array.dtype == dtype else array.view(dtype)
 
@@ -228,9 +228,9 @@ def callee_of(op: Any, frame: Frame) -> Operation:
 
 @rule(DlOp)
 def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
-    if not op.operands and frame.context.derived(op, _is_closed):
+    if not op.operands and frame.context.memoize(op, _has_static_sizes):
         # The results of an op without operands are loop-invariant.
-        return frame.context.derived(op, _results)
+        return frame.context.memoize(op, _results)
     operands = [frame.array(v) for v in op.operands]
     results = _results(_bind_sizes(op, operands, frame), *operands)
     if isinstance(op, DataDependent):
@@ -245,17 +245,17 @@ def _results(op: DlOp, *operands: Array) -> list[Array]:
     return [reinterpret_dtype(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(arrays, op.results, strict=True)]
 
 
-def _is_closed(op: DlOp | ScanOp) -> bool:
+def _has_static_sizes(op: DlOp | ScanOp) -> bool:
     """Return whether the op has no symbolic sizes."""
     return all(is_static(dl_shape_of(v)) for v in op.operands) and not has_symbolic_sizes(op)
 
 
-def _bind_sizes(op: Evaluated, operands: Sequence[Array], frame: Frame) -> Evaluated:
+def _bind_sizes(op: OpT, operands: Sequence[Array], frame: Frame) -> OpT:
     """Return the op with its symbolic sizes bound by the operands."""
-    if frame.context.derived(op, _is_closed):
+    if frame.context.memoize(op, _has_static_sizes):
         return op
     shapes, sizes = tuple(a.shape for a in operands), tuple(frame.context.sizes.items())
-    return frame.context.derived(op, _bound_op, shapes, sizes)
+    return frame.context.memoize(op, _bound_op, shapes, sizes)
 
 
 def _bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[str, int]]) -> Any:
@@ -302,6 +302,6 @@ def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
 
 
 @rule(BindSizeOp)
-def decide(op: BindSizeOp, frame: Frame) -> Sequence[Value]:
+def bind_size(op: BindSizeOp, frame: Frame) -> Sequence[Value]:
     frame.context.sizes[op.symbol] = int(frame.array(op.count))
     return ()

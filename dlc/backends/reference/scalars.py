@@ -32,28 +32,28 @@ def unsigned(x: Array) -> Array:
 def wrapping(function: Callable[[Array, Array], Array], for_bool: Callable[[Array, Array], Array]) -> Callable[..., Array]:
     """Return integer arithmetic modulo 2ⁿ; `for_bool` replaces NumPy's arithmetic on bools."""
 
-    def of(a: Array, b: Array) -> Array:
+    def wrap(a: Array, b: Array) -> Array:
         return for_bool(a, b) if is_bool(a) else function(a, b)
 
-    return of
+    return wrap
 
 
 def on_unsigned(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
     """Return an operation on unsigned interpretations of the operands; its result is signless."""
 
-    def of(a: Array, b: Array) -> Array:
+    def apply(a: Array, b: Array) -> Array:
         return function(unsigned(a), unsigned(b)).astype(a.dtype)
 
-    return of
+    return apply
 
 
 def on_signed(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
     """Return an operation on signed interpretations of the operands; its result is signless."""
 
-    def of(a: Array, b: Array) -> Array:
+    def apply(a: Array, b: Array) -> Array:
         return function(signed(a), signed(b)).astype(a.dtype)
 
-    return of
+    return apply
 
 
 def quotient(a: Array, b: Array) -> Array:
@@ -137,7 +137,7 @@ def select(op: arith.SelectOp, frame: Frame) -> Sequence[Value]:
 
 @rule(arith.ConstantOp)
 def constant(op: arith.ConstantOp, frame: Frame) -> Sequence[Value]:
-    return (frame.context.derived(op, constant_value),)
+    return (frame.context.memoize(op, constant_value),)
 
 
 def constant_value(op: arith.ConstantOp) -> Array:
@@ -145,12 +145,12 @@ def constant_value(op: arith.ConstantOp) -> Array:
     match op.value:
         case DenseIntOrFPElementsAttr() as dense:
             return array_of(dense)
-        case IntegerAttr() | FloatAttr() as number:
-            value: Any = number.value.data
+        case IntegerAttr() | FloatAttr() as attribute:
+            value: Any = attribute.value.data
             dtype = dtype_of(op.result.type)
-            # An i8 literal may be given as 255.
-            wrapped = value % 2**64 if dtype.kind == "i" else value
-            return np.asarray(wrapped, np.uint64).astype(dtype) if dtype.kind == "i" else np.asarray(value).astype(dtype)
+            # An i8 literal may be written as 255.
+            unsigned_value = value % 2**64 if dtype.kind == "i" else value
+            return np.asarray(unsigned_value, np.uint64).astype(dtype) if dtype.kind == "i" else np.asarray(value).astype(dtype)
         case other:
             raise TypeError(f"arith.constant of {other}")
 
@@ -224,10 +224,11 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     s = p + c
     t = s - p
     error = (p - (s - t)) + (c - t)
-    exact = s + (error + e)
-    # The splitting overflows, and cancels infinities, where the plain formula does not; the latter overflows if c is infinite.
-    plain = np.where(np.isinf(c) & np.isfinite(a) & np.isfinite(b), c, a * b + c)
-    return np.where(np.isfinite(exact), exact, plain)
+    compensated = s + (error + e)
+    # The splitting overflows, and cancels infinities, where the plain formula does not; the plain one overflows if c is
+    # infinite.
+    uncompensated = np.where(np.isinf(c) & np.isfinite(a) & np.isfinite(b), c, a * b + c)
+    return np.where(np.isfinite(compensated), compensated, uncompensated)
 
 
 elementwise({

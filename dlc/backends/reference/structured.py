@@ -44,12 +44,12 @@ class Combinator:
     function: np.ufunc
     on_unsigned: bool = False
 
-    def along(self, x: Array, axes: tuple[int, ...]) -> Array:
-        """Combine all elements along axes; the axes keep size 1."""
+    def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
+        """Combine all elements along axes; these have size 1 in the result."""
         operand = unsigned(x) if self.on_unsigned else x
         return self.function.reduce(operand, axis=axes, keepdims=True, dtype=operand.dtype).view(x.dtype)
 
-    def of(self, a: Array, b: Array) -> Array:
+    def combine(self, a: Array, b: Array) -> Array:
         """Combine two arrays elementwise."""
         return cast(Array, self.function(unsigned(a), unsigned(b)) if self.on_unsigned else self.function(a, b)).view(a.dtype)
 
@@ -70,13 +70,13 @@ NON_BOOLEAN_OPS = (arith.AddiOp, arith.MuliOp, arith.MaxSIOp, arith.MinSIOp)
 
 @dataclass(frozen=True)
 class GenericPlan:
-    """Facts about a `linalg.generic` that are derived once."""
+    """The memoized analysis of a `linalg.generic`."""
 
     maps: tuple[AffineMap, ...]
     affine_indices: tuple[tuple[AffineIndex | None, ...], ...]
     extents: tuple[int, ...]
     reduced: tuple[int, ...]
-    # The op that updates the accumulator, and the value that it combines with it.
+    # The op that updates the accumulator, and its other operand.
     combinator: Operation | None
     element: SSAValue | None
     # The factors of that value if the body sums products.
@@ -134,7 +134,7 @@ def _extents(
     return tuple(extents[d] for d in range(count))
 
 
-def _only_use(value: SSAValue) -> bool:
+def _has_single_use(value: SSAValue) -> bool:
     """Return whether a value has exactly one use."""
     return len(list(value.uses)) == 1
 
@@ -145,7 +145,7 @@ def _combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
     assert last is not None
     root = last.operands[0].owner
     accumulator = body.args[-1]
-    if not isinstance(root, Operation) or not _only_use(accumulator) or not _only_use(root.results[0]):
+    if not isinstance(root, Operation) or not _has_single_use(accumulator) or not _has_single_use(root.results[0]):
         return None, None
     if isinstance(root, math.FmaOp):
         return (root, None) if root.c is accumulator else (None, None)
@@ -160,18 +160,18 @@ def _combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
 def _factors(
     combinator: Operation | None, element: SSAValue | None
 ) -> tuple[Operation | None, tuple[SSAValue, SSAValue] | None]:
-    """Match a product that a sum accumulates; return the multiplication (None for an fma) and its factors."""
+    """Match a sum of products; return the multiplication (None for an fma) and its factors."""
     if isinstance(combinator, math.FmaOp):
         return None, (combinator.a, combinator.b)
     if isinstance(combinator, arith.AddfOp | arith.AddiOp) and isinstance(element, OpResult):
         product = element.owner
-        if isinstance(product, arith.MulfOp | arith.MuliOp) and _only_use(element):
+        if isinstance(product, arith.MulfOp | arith.MuliOp) and _has_single_use(element):
             return product, (product.lhs, product.rhs)
     return None, None
 
 
 def contents(op: Operation, frame: Frame, name: SSAValue) -> Array:
-    """Return the elements of a tensor or buffer; a scalar is returned as it is."""
+    """Return the elements of a tensor or buffer, or a scalar."""
     value = frame[name]
     return value.read(op) if isinstance(value, MemrefView) else value
 
@@ -180,7 +180,7 @@ def contents(op: Operation, frame: Frame, name: SSAValue) -> Array:
 def generic(op: linalg.GenericOp, frame: Frame) -> Sequence[Value]:
     operands = [contents(op, frame, v) for v in op.operands]
     shapes = [a.shape[a.ndim - rank(v.type) :] for v, a in zip(op.operands, operands, strict=True)]
-    plan = frame.context.derived(op, plan_generic, *shapes)
+    plan = frame.context.memoize(op, plan_generic, *shapes)
     arrays = [
         full_rank(
             index_operand(op, array, affine_indices, m, plan.extents) if rank(v.type) else expand(array, plan.rank), plan.rank
@@ -207,14 +207,14 @@ def _evaluate(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, arrays: lis
     if plan.factors is not None:
         u, v = (full_rank(inner.array(f), plan.rank) for f in plan.factors)
         if u.dtype in MATRIX_DTYPES or u.dtype.kind == "i":
-            return combinator.of(arrays[-1], contract(u, v, (1, *plan.extents), [a + 1 for a in plan.reduced]))
+            return combinator.combine(arrays[-1], contract(u, v, (1, *plan.extents), [a + 1 for a in plan.reduced]))
         element = u * v
     else:
         element = full_rank(inner.array(cast(SSAValue, plan.element)), plan.rank)
     # An element that does not depend on a reduced iterator is combined once for each of its values.
     sizes = [n if a in plan.reduced else s for a, (n, s) in enumerate(zip(plan.extents, element.shape[1:], strict=True))]
     elements = np.broadcast_to(element, (element.shape[0], *sizes))
-    return combinator.of(arrays[-1], combinator.along(elements, tuple(a + 1 for a in plan.reduced)))
+    return combinator.combine(arrays[-1], combinator.reduce(elements, tuple(a + 1 for a in plan.reduced)))
 
 
 class _BodyFrame(Frame):
@@ -245,7 +245,7 @@ def _evaluate_sequentially(
 ) -> Array:
     """Evaluate by definition: pass the accumulator through the body once per reduced point, in order."""
 
-    def at(array: Array, point: dict[int, int]) -> Array:
+    def slice_at_point(array: Array, point: dict[int, int]) -> Array:
         slices = [slice(None)] * array.ndim
         for axis, i in point.items():
             if array.shape[axis] > 1:
@@ -256,8 +256,8 @@ def _evaluate_sequentially(
     accumulator = arrays[-1]
     for reduced_indices in itertools.product(*(range(plan.extents[a]) for a in plan.reduced)):
         point = dict(zip(axes, reduced_indices, strict=True))
-        inner = _BodyFrame(frame, [at(i, point) for i in iterators])
-        (result,) = inner.run(body, [*(at(a, point) for a in arrays[:-1]), accumulator])
+        inner = _BodyFrame(frame, [slice_at_point(i, point) for i in iterators])
+        (result,) = inner.run(body, [*(slice_at_point(a, point) for a in arrays[:-1]), accumulator])
         accumulator = full_rank(cast(Array, result), plan.rank)
     return accumulator
 
@@ -284,14 +284,14 @@ def _evaluate_in_lockstep(
     return np.broadcast_to(cast(Array, result), shape[0] * repeats).reshape(shape)
 
 
-def _store(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, before: Array, result: Array) -> Sequence[Value]:
-    """Write the elements through the output's map into `before`, the contents of the output."""
+def _store(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, output_contents: Array, result: Array) -> Sequence[Value]:
+    """Write the elements through the output's map into `output_contents`."""
     target = frame[op.outputs[0]]
-    if result.dtype != before.dtype:
-        raise EvaluationError(f"{describe(op)}: the body gives {result.dtype}, the output holds {before.dtype}")
-    memory = before if isinstance(target, MemrefView) else np.array(before)
-    lead = memory.ndim - len(plan.affine_indices[-1])
-    if lead == 0:
+    if result.dtype != output_contents.dtype:
+        raise EvaluationError(f"{describe(op)}: the body gives {result.dtype}, the output has {output_contents.dtype}")
+    memory = output_contents if isinstance(target, MemrefView) else np.array(output_contents)
+    num_point_axes = memory.ndim - len(plan.affine_indices[-1])
+    if num_point_axes == 0:
         if result.shape[0] > 1:
             raise EvaluationError(f"{describe(op)}: points of a grid write different values to one element")
         result = result[0]
@@ -300,10 +300,10 @@ def _store(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, before: Array,
     else:
         iterators = np.ogrid[tuple(slice(n) for n in plan.extents)]
         indices = tuple(index_array(e, iterators) for e in plan.maps[-1].results)
-        memory[(slice(None),) * lead + indices] = result
+        memory[(slice(None),) * num_point_axes + indices] = result
     if not isinstance(target, MemrefView):
         return (memory,)
-    if lead:
+    if num_point_axes:
         target.write(op, memory)
     return ()
 

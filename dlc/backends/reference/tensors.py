@@ -10,7 +10,16 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.backends.reference.evaluation_context import Frame, rule
-from dlc.backends.reference.values import Array, EvaluationError, Value, describe, dtype_of, garbage, min_and_max, shape_of
+from dlc.backends.reference.values import (
+    Array,
+    EvaluationError,
+    Value,
+    describe,
+    dtype_of,
+    min_and_max,
+    shape_of,
+    uninitialized_marker,
+)
 from dlc.ir import DenseArrayBase, Operation, SSAValue, tensor
 
 # Marks a dynamic entry in a list of static offsets, sizes or strides.
@@ -65,7 +74,7 @@ def result_shape(op: Operation, dynamic: Sequence[SSAValue], frame: Frame) -> tu
 @rule(tensor.EmptyOp)
 def empty(op: tensor.EmptyOp, frame: Frame) -> Sequence[Value]:
     dtype = dtype_of(op.tensor.type)
-    return (np.broadcast_to(np.asarray(garbage(dtype), dtype), result_shape(op, op.dynamic_sizes, frame)),)
+    return (np.broadcast_to(np.asarray(uninitialized_marker(dtype), dtype), result_shape(op, op.dynamic_sizes, frame)),)
 
 
 @rule(tensor.ExtractSliceOp)

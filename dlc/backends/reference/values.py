@@ -1,8 +1,8 @@
 """Run-time representation of SSA values: NumPy arrays, and views of buffers.
 
 A scalar is a 0-d array, a vector or tensor an array of its shape, a memref a `MemrefView`. While the points of a grid run in
-lockstep, a value that varies between points has an additional leading axis with one entry per point; a uniform value has not.
-With NumPy's broadcasting, every elementwise rule serves both.
+lockstep, a value that varies between points has an additional leading axis with one entry per point; a uniform value has none.
+With NumPy's broadcasting, every elementwise rule works for both.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MemrefView:
         strides = contiguous_strides(shape) if isinstance(t.layout, NoneAttr) else strides_of(t)
         size = span(shape, strides)
         dtype = numpy_dtype(t.element_type)
-        base = np.full(size * (points or 1), garbage(dtype), dtype)
+        base = np.full(size * (points or 1), uninitialized_marker(dtype), dtype)
         start = 0 if points is None else np.arange(points) * size
         return MemrefView(base, start, shape, strides, start)
 
@@ -69,12 +69,12 @@ class MemrefView:
         flat = self.base.view(np.uint8)[start : start + size * dtype.itemsize].view(dtype)
         return MemrefView(flat, 0, self.shape, self.strides)
 
-    def detached(self) -> MemrefView:
-        """Return the same elements as an allocation of their own."""
+    def as_allocation(self) -> MemrefView:
+        """Return the view as if it were a separate allocation."""
         return MemrefView(self.base, self.offset, self.shape, self.strides, self.offset)
 
     def element(self, k: int) -> MemrefView:
-        """Return entry `k` along the first axis as an allocation of its own."""
+        """Return entry `k` along the first axis as if it were a separate allocation."""
         offset = self.offset + k * self.strides[0]
         return MemrefView(self.base, offset, self.shape[1:], self.strides[1:], offset)
 
@@ -119,7 +119,7 @@ def min_and_max(integers: int | Array) -> tuple[int, int]:
     return int(integers), int(integers)
 
 
-def garbage(dtype: np.dtype[Any]) -> Any:
+def uninitialized_marker(dtype: np.dtype[Any]) -> Any:
     """Return the marker value of uninitialized memory."""
     kind = dtype.kind
     return True if kind == "b" else np.iinfo(dtype).max // 2 if kind in "iu" else np.nan
@@ -136,7 +136,7 @@ def shape_of(t: Attribute | SSAValue) -> tuple[int, ...]:
 
 
 def element_type(t: Attribute) -> Attribute:
-    """Return the element type of a shaped type; a scalar type is returned as it is."""
+    """Return the element type of a shaped type; a scalar type is its own element type."""
     return cast(Attribute, t.element_type) if isinstance(t, VectorType | TensorType | MemRefType) else t
 
 
@@ -242,8 +242,8 @@ def gather(owner: Operation, base: Array, offset: int | Array, shape: tuple[int,
         return strided(base, int(offset), shape, strides)
     starts = cast(Array, offset)
     if rows := _rows(base, shape, strides):
-        runs, steps = rows
-        return runs[expand(starts, steps.ndim) + steps]
+        windows, steps = rows
+        return windows[expand(starts, steps.ndim) + steps]
     steps = _steps(shape, strides)
     return base.take(expand(starts, steps.ndim) + steps)
 
@@ -267,8 +267,8 @@ def scatter(
         return
     starts = cast(Array, offset)
     if rows := _rows(base, shape, strides):
-        runs, steps = rows
-        runs[expand(starts, steps.ndim) + steps] = values
+        windows, steps = rows
+        windows[expand(starts, steps.ndim) + steps] = values
         return
     steps = _steps(shape, strides)
     base[expand(starts, steps.ndim) + steps] = values

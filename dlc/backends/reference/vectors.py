@@ -20,7 +20,7 @@ elementwise({vector.FMAOp: fma})
 
 @dataclass(frozen=True)
 class Transfer:
-    """The mapping of a vector's axes to a buffer's axes: the buffer axis of each, or None for a broadcast axis."""
+    """The transfer of a vector from or to a buffer; `axes` has the buffer axis of each vector axis, None if it is broadcast."""
 
     buffer: SSAValue
     indices: tuple[SSAValue, ...]
@@ -105,7 +105,7 @@ def write(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: T
 
 @rule(vector.TransferReadOp)
 def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.context.derived(op, transfer_of)
+    transfer = frame.context.memoize(op, transfer_of)
     padding = frame.array(op.operands[1 + len(transfer.indices)])
     values = read(op, *transfer.start(frame), transfer, padding)
     if len(op.operands) > 2 + len(transfer.indices):
@@ -115,7 +115,7 @@ def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
 
 @rule(vector.TransferWriteOp)
 def transfer_write(op: vector.TransferWriteOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.context.derived(op, transfer_of)
+    transfer = frame.context.memoize(op, transfer_of)
     if len(op.operands) > 2 + len(transfer.indices):
         raise UnsupportedError(f"{describe(op)}: masked vector.transfer_write is not supported; use in_bounds instead")
     write(op, *transfer.start(frame), transfer, frame.array(op.operands[0]))
@@ -125,16 +125,18 @@ def transfer_write(op: vector.TransferWriteOp, frame: Frame) -> Sequence[Value]:
 @rule(vector.BroadcastOp)
 def broadcast(op: vector.BroadcastOp, frame: Frame) -> Sequence[Value]:
     source, shape = frame.array(op.source), shape_of(op.vector)
-    lead = source.ndim - rank(op.source.type)
-    source = source.reshape(source.shape[:lead] + (1,) * (len(shape) - (source.ndim - lead)) + source.shape[lead:])
-    return (np.broadcast_to(source, source.shape[:lead] + shape),)
+    num_point_axes = source.ndim - rank(op.source.type)
+    source = source.reshape(
+        source.shape[:num_point_axes] + (1,) * (len(shape) - (source.ndim - num_point_axes)) + source.shape[num_point_axes:]
+    )
+    return (np.broadcast_to(source, source.shape[:num_point_axes] + shape),)
 
 
 @rule(ShapeCastOp)
 def shape_cast(op: ShapeCastOp, frame: Frame) -> Sequence[Value]:
     source = frame.array(op.source)
-    lead = source.ndim - rank(op.source.type)
-    return (source.reshape((*source.shape[:lead], *shape_of(op.result))),)
+    num_point_axes = source.ndim - rank(op.source.type)
+    return (source.reshape((*source.shape[:num_point_axes], *shape_of(op.result))),)
 
 
 @rule(vector.ExtractOp)
@@ -150,12 +152,12 @@ def shuffle(op: vector.ShuffleOp, frame: Frame) -> Sequence[Value]:
     if rank(op.result.type) != 1:
         raise UnsupportedError(f"{describe(op)}: vector.shuffle is supported for 1-D vectors only")
     a, b = frame.array(op.v1), frame.array(op.v2)
-    lead = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    operands = [np.broadcast_to(x, (*lead, x.shape[-1])) for x in (a, b)]
+    leading_shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+    operands = [np.broadcast_to(x, (*leading_shape, x.shape[-1])) for x in (a, b)]
     return (np.concatenate(operands, -1)[..., list(op.mask.get_values())],)
 
 
-KINDS: dict[str, Any] = {
+REDUCTION_FUNCTIONS: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "minsi": np.minimum, "maxsi": np.maximum, "minui": np.minimum, "maxui": np.maximum,
     "minimumf": np.minimum, "maximumf": np.maximum, "minnumf": np.fmin, "maxnumf": np.fmax,
@@ -166,7 +168,7 @@ KINDS: dict[str, Any] = {
 def reduction(op: vector.ReductionOp, frame: Frame) -> Sequence[Value]:
     x = frame.array(op.vector)
     kind = str(op.kind.data)
-    function: np.ufunc = KINDS[kind]
+    function: np.ufunc = REDUCTION_FUNCTIONS[kind]
     signedness = unsigned if kind.endswith("ui") else signed
     result = function.reduce(signedness(x), axis=-1, dtype=signedness(x).dtype)
     if op.acc is not None:

@@ -1,6 +1,6 @@
 """Arithmetic: one expression per op and register, and the loop that applies it to all registers of a value.
 
-What is undefined in C is defined here, identically on every target: a shift by the width or more gives zero (or the sign);
+Undefined behavior of C is defined here, identically on every target: a shift by the width or more gives zero (or the sign);
 conversions to integers saturate, and NaN becomes zero. Divisors are safe already (dialects/dl/scalar.py). A half-precision
 type without arithmetic on the device is computed in float and rounded after each op.
 """
@@ -79,13 +79,13 @@ def fused_multiply_add(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]
 
 def shift(name: str) -> Callable[[CWriter, Operation], None]:
     """Return the handler of a shift; a constant amount within the width uses the C operator."""
-    by_any = expression(name)
+    variable_shift = expression(name)
 
     def handle(e: CWriter, op: Operation) -> None:
         amount = _splat_of(op.operands[1])
         (t, *_) = e.layout(op.results[0].type)
         if amount is None or not 0 <= amount < bits_of(t):
-            apply(e, op, by_any)
+            apply(e, op, variable_shift)
         else:
             apply(e, op, lambda e, t, s, xs: e.expression(f"{name}.constant", t, xs[0], str(amount)))
 
@@ -251,16 +251,16 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[CWriter,
         exprs = [e.linear(v) for v in op.operands]
         a, b = (e.range(expr) for expr in exprs)
         signed = name.endswith("si") or all(_is_nonnegative(e, expr) for expr in exprs)
-        known = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
-        if known is not None and not signed:
+        interval = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
+        if interval is not None and not signed:
             # The unsigned minimum is at most any operand that is provably non-negative.
             nonnegative_bounds = [high for low, high in filter(None, (a, b)) if low >= 0]
-            known = (0, min(nonnegative_bounds)) if nonnegative_bounds and name == "minui" else None
-        fits_in_int = signed and all(known is not None and fits_int(known) for known in (a, b))
+            interval = (0, min(nonnegative_bounds)) if nonnegative_bounds and name == "minui" else None
+        fits_in_int = signed and all(interval is not None and fits_int(interval) for interval in (a, b))
         operands = map(e.index, exprs) if fits_in_int else map(e.scalar, op.operands)
         value = e.expression(f"{name[:3]}si" if signed else name, Register("i32" if fits_in_int else "i64"), *operands)
         divisors = [n for expr in exprs for n in (expr.constant, *(e.known_divisor(t, c) for _, t, c in expr.terms))]
-        e.linear_expressions[result] = e.define_index(value, result.name_hint or name, known, gcd(*divisors))
+        e.linear_expressions[result] = e.define_index(value, result.name_hint or name, interval, gcd(*divisors))
 
     return handle
 

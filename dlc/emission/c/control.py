@@ -58,16 +58,16 @@ class CControlWriter(CWriter):
                 names.append(name)
         return Variables(names, register_types(self, values))
 
-    def _is_free(self, initial: SSAValue, inside: SSAValue) -> bool:
-        """Return whether a loop may reuse the variables of its initial value, because nothing else reads them."""
+    def _is_free(self, initial: SSAValue, carried: SSAValue) -> bool:
+        """Return whether a loop may reuse the variables of its initial value, because it is their only reader."""
         if isinstance(initial.type, IndexType) or initial not in self.variables or len(list(initial.uses)) != 1:
             return False
         user = next(iter(initial.uses)).operation
         owner = initial.owner
-        home = owner if isinstance(owner, Block) else owner.parent
-        return user.parent is home and inside.type == initial.type
+        defining_block = owner if isinstance(owner, Block) else owner.parent
+        return user.parent is defining_block and carried.type == initial.type
 
-    def _carry(self, values: Values, names: Sequence[str]) -> None:
+    def _bind_variables(self, values: Values, names: Sequence[str]) -> None:
         """Bind values to variables and record that they are variables."""
         bind_values(self, values, names)
         self.variables.update(values)
@@ -108,7 +108,7 @@ class CControlWriter(CWriter):
                 self.ranges[counter] = extent
             if not low.terms and not step.terms:
                 self.known_divisors[counter] = gcd(low.constant, step.constant)
-            self._carry(loop.body_arguments, variables.names)
+            self._bind_variables(loop.body_arguments, variables.names)
             return loop.visit()
 
         lines = self._lines(variables, body)
@@ -118,7 +118,7 @@ class CControlWriter(CWriter):
         if hint := self.syntax.unrolled if loop.unrolled else self.syntax.rolled if loop.rolled else "":
             head = concat(hint, "\n", head)
         self.scopes[-1].lines.append(NestedRegions([(head, lines)]))
-        self._carry(loop.results, variables.names)
+        self._bind_variables(loop.results, variables.names)
 
     def write_if(self, op: scf.IfOp, condition: str) -> None:
         results = self._declare(op.output)
@@ -132,7 +132,7 @@ class CControlWriter(CWriter):
         self.scopes[-1].lines.append(
             NestedRegions([(h, b) for h, b in zip(heads, branches, strict=False) if b or h == heads[0]])
         )
-        self._carry(op.output, results.names)
+        self._bind_variables(op.output, results.names)
 
     def _branch_ranges(self, condition: SSAValue) -> tuple[dict[str, Interval], dict[str, Interval]]:
         """Return the interval of an index inside the `then` and the `else` branch of a comparison with a constant."""
@@ -148,13 +148,13 @@ class CControlWriter(CWriter):
 
     # Grid points and work-items
 
-    def work_id(self, which: str) -> str:
+    def work_id(self, level: str) -> str:
         """Return the index of the work-group, or of the work-item in its group."""
-        text = {"group": self.syntax.group, "item": self.syntax.item}[which]
-        return self.define(self.syntax.types["i32"], text, which) if text else Name(which)
+        text = {"group": self.syntax.group, "item": self.syntax.item}[level]
+        return self.define(self.syntax.types["i32"], text, level) if text else Name(level)
 
-    def bind_grid_point(self, op: Operation, number: str) -> Size:
-        """Bind the induction variables of a parallel loop to its point `number` (row-major); return the point count."""
+    def bind_grid_point(self, op: Operation, linear_index: str) -> Size:
+        """Bind the induction variables of a parallel loop to its point `linear_index` (row-major); return the point count."""
         assert isinstance(op, scf.ParallelOp)
         axes = grid_axes(self, op)
         count = product(axis.size for axis in axes)
@@ -168,11 +168,11 @@ class CControlWriter(CWriter):
                 continue
             count_bound = size if isinstance(size, int) else _MAX_GRID_POINTS
             if varying_axes == [k]:
-                self.ranges[number] = (0, count_bound - 1)
-                self.linear_expressions[induction] = LinearExpression(start).plus(self.term(number), step)
+                self.ranges[linear_index] = (0, count_bound - 1)
+                self.linear_expressions[induction] = LinearExpression(start).plus(self.term(linear_index), step)
                 continue
             inner = reduce(self.scale_expression, (sizes[i] for i in varying_axes if i > k), LinearExpression(1))
-            text = number if inner == LinearExpression(1) else concat(number, " / ", self.index_operand(inner))
+            text = linear_index if inner == LinearExpression(1) else concat(linear_index, " / ", self.index_operand(inner))
             text = text if k == varying_axes[0] else concat(text, " % ", self.index_operand(sizes[k]))
             hint = induction.name_hint or "i"
             position = self.define_index(text, hint if step == 1 else f"{hint}_tile", (0, count_bound - 1))

@@ -1,8 +1,8 @@
 """Names, definitions and index expressions in C.
 
-Note [Indices in C]
-An index is an int where it is known to fit, else a long: the interval of each name is tracked where possible. Only the part of
-an address that is defined outside a region becomes a pointer there; the rest is computed at the use.
+Note [Indices in C] An index is an int where it is known to fit, else a long: the interval of each name is tracked where
+possible. Only the summands of an address that is defined outside a region becomes a pointer there; the rest is computed at the
+use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CWriter(TemplateEmitter):
         self.declarations: list[str] = []
         self.items = 1
         self.group_bytes: int = 0  # local memory of a work-group
-        self.synchronizes_globally = False  # whether barriers must order accesses to global memory
+        self.synchronizes_globally = False  # True if barriers must order accesses to global memory
         self._taken = set[str]()
         self._origin = ""
 
@@ -77,11 +77,11 @@ class CWriter(TemplateEmitter):
         return self.define(self.type(t), value, hint, movable=movable)
 
     def define_once(self, key: Hashable, t: Register, value: str, hint: str) -> str:
-        """Return a register that this scope or an enclosing one has computed already, or define it as `compute` does."""
+        """Return the register of `key` in this scope or an enclosing one; define it as `compute` does if there is none."""
         for scope in reversed(self.scopes):
-            if (name := scope.known.get(key)) is not None:
+            if (name := scope.cached_names.get(key)) is not None:
                 return name
-        name = self.scopes[-1].known[key] = self.compute(t, value, hint, movable=True)
+        name = self.scopes[-1].cached_names[key] = self.compute(t, value, hint, movable=True)
         return name
 
     def assign(self, name: Name, value: str, type: str = "") -> None:
@@ -97,7 +97,7 @@ class CWriter(TemplateEmitter):
     # Indices
 
     def define_index(self, value: str, hint: str, range: Interval | None, known_divisor: int = 1) -> LinearExpression:
-        """Define an index in the closed interval `range` and is divisible by `known_divisor`."""
+        """Define an index that is in the closed interval `range` and divisible by `known_divisor`."""
         fits = range is not None and fits_int(range)
         name = self.define(self.syntax.types["i32" if fits else "i64"], value, hint)
         if range is not None:
@@ -150,7 +150,7 @@ class CWriter(TemplateEmitter):
         return name
 
     def offset_pointer(self, pointer: str, expr: LinearExpression) -> str:
-        """Return a pointer `expr` elements further.
+        """Return `pointer` advanced by `expr` elements.
 
         The offset is a single sum: compilers trace a pointer to its buffer through few steps only, and adding ints takes fewer
         instructions than adding pointers.
@@ -203,7 +203,9 @@ def _origin_names(location: Attribute) -> tuple[str, ...]:
     match location:
         case NameLoc(desc=name):
             return (name.data,)
-        case FusedLoc(locations=parts):
-            return tuple(name for part in cast("ArrayAttr[Attribute]", parts) for name in _origin_names(part))
+        case FusedLoc(locations=locations):
+            return tuple(
+                name for location_part in cast("ArrayAttr[Attribute]", locations) for name in _origin_names(location_part)
+            )
         case _:
             return ()

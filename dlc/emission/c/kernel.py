@@ -45,7 +45,7 @@ class KernelSource:
     """A kernel as functions `<name>_<g>`, one for each of its grids.
 
     `sizes`: the number of size arguments that follow the buffers; `bytes`: the size in bytes of each buffer. `definitions` are
-    the types and helper functions in use; `header` precedes everything. A grid of zero groups has nothing to do.
+    the types and helper functions in use; `header` precedes everything. A grid of zero groups is empty.
     """
 
     name: str
@@ -57,8 +57,8 @@ class KernelSource:
     header: str = ""
 
     @property
-    def pieces(self) -> tuple[str, ...]:
-        """The source text in sections; sections that several kernels may share are first."""
+    def chunks(self) -> tuple[str, ...]:
+        """The source text in chunks; chunks that kernels may share are first."""
         return (*filter(None, [self.header]), *self.definitions, self.functions)
 
     @property

@@ -16,12 +16,12 @@ def multiply_words(e: CWriter, op: Operation) -> None:
     assert isinstance(op, SubgroupMatmulOp)
     sums = (op.upper_sums, op.lower_sums)
     names = [e.name(hint) for result in op.results for hint in e.hints(result, "sums")]
-    kinds = [t for v in sums for t in e.layout(v.type)]
-    for name, t, accumulator in zip(names, kinds, (register for v in sums for register in e.regs(v)), strict=True):
+    register_types = [t for v in sums for t in e.layout(v.type)]
+    for name, t, accumulator in zip(names, register_types, (register for v in sums for register in e.regs(v)), strict=True):
         e.assign(name, accumulator, e.type(t))
     factors = [register for v in (op.rows, op.words) for register in e.regs(v)]
     operands = [*(concat("&", name) for name in names), *factors]
-    (t,), (s,) = set(kinds), {r for v in (op.rows, op.words) for r in e.layout(v.type)}
+    (t,), (s,) = set(register_types), {r for v in (op.rows, op.words) for r in e.layout(v.type)}
     e.emit(e.expression(f"multiply_words.{op.dot.data}", t, *operands, s=s), ";")
     half = len(names) // 2
     e.bind(op.upper_result, names[:half])

@@ -71,7 +71,7 @@ class CMemoryWriter(CWriter):
 
     # Conditions
 
-    def inside(self, index: LinearExpression, size: int) -> str:
+    def in_bounds(self, index: LinearExpression, size: int) -> str:
         interval = self.range(index)
         low, high = interval if interval is not None else (-1, size)
         if interval is not None and (high < 0 or low >= size):
@@ -80,7 +80,7 @@ class CMemoryWriter(CWriter):
         tests = [concat(text, " >= 0")] * (low < 0) + [concat(text, f" < {size}")] * (high >= size)
         return self._conjunction(*tests) if tests else "1"
 
-    def both(self, a: str, b: str) -> str:
+    def conjunction(self, a: str, b: str) -> str:
         return self._conjunction(a, b)
 
     def _conjunction(self, *tests: str) -> str:
@@ -148,11 +148,13 @@ class CMemoryWriter(CWriter):
         lanes = [element(i, condition) for i, condition in enumerate(conditions)]
         return self.compute(t, self.from_lanes(t, lanes), hint, movable=True)
 
-    def read_lanes(self, a: TileAccess, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
-        if piece is not None and piece[1] in (2, 4, 8, 16):
-            loaded_type = t.with_width(piece[1])
-            name = self.compute(loaded_type, self._load(a, loaded_type, piece[0]), hint, movable=True)
-            texts = [self.lane(loaded_type, name, k - piece[0]) for k in offsets]
+    def read_lanes(
+        self, a: TileAccess, t: Register, offsets: Sequence[int], contiguous_range: tuple[int, int] | None, hint: str
+    ) -> str:
+        if contiguous_range is not None and contiguous_range[1] in (2, 4, 8, 16):
+            loaded_type = t.with_width(contiguous_range[1])
+            name = self.compute(loaded_type, self._load(a, loaded_type, contiguous_range[0]), hint, movable=True)
+            texts = [self.lane(loaded_type, name, k - contiguous_range[0]) for k in offsets]
         else:
             texts = [self._load(a, t.scalar, k) for k in offsets]
         return self.compute(t, self.from_lanes(t, texts), hint, movable=True)
@@ -241,7 +243,7 @@ def read_buffers(kernel: Operation) -> set[SSAValue]:
 
 
 def _root(buffer: SSAValue) -> SSAValue:
-    """Return the buffer that a chain of views refers to."""
+    """Return the buffer at the root of a chain of views."""
     while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
         buffer = buffer.op.source
     return buffer

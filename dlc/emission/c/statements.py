@@ -25,29 +25,29 @@ class Name(str):
 class SourceText(str):
     """Text that records which names it contains. Use `concat` to build it: other string operations lose the names."""
 
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
 
 
-def concat(*parts: str) -> SourceText:
-    """Concatenate parts, keeping track of the names in them."""
+def concat(*texts: str) -> SourceText:
+    """Concatenate texts, keeping track of the names in them."""
     tokens: list[str] = []
-    for part in parts:
-        if type(part) is SourceText:
-            tokens += part.pieces
-        elif part:
-            tokens.append(part)
-    joined = SourceText("".join(tokens))
-    joined.pieces = tuple(tokens)
-    return joined
+    for text in texts:
+        if type(text) is SourceText:
+            tokens += text.tokens
+        elif text:
+            tokens.append(text)
+    result = SourceText("".join(tokens))
+    result.tokens = tuple(tokens)
+    return result
 
 
-def join(separator: str, parts: Sequence[str]) -> SourceText:
-    """Join parts with a separator between them."""
-    return concat(*[text for part in parts for text in (separator, part)][1:])
+def join(separator: str, texts: Sequence[str]) -> SourceText:
+    """Join texts with a separator between them."""
+    return concat(*[token for text in texts for token in (separator, text)][1:])
 
 
-def _pieces(text: str) -> tuple[str, ...]:
-    return text.pieces if type(text) is SourceText else (text,)
+def _tokens(text: str) -> tuple[str, ...]:
+    return text.tokens if type(text) is SourceText else (text,)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Comment:
 class NestedRegions:
     """Regions with their heads, such as `if (…) {` and `} else {`."""
 
-    parts: list[tuple[str, list[Statement]]] = field(default_factory=list["tuple[str, list[Statement]]"])
+    regions: list[tuple[str, list[Statement]]] = field(default_factory=list["tuple[str, list[Statement]]"])
 
 
 Statement = Define | Assign | Effect | Comment | NestedRegions
@@ -101,11 +101,11 @@ def _names(line: Statement) -> Iterator[Name]:
     """Yield the names that a statement reads."""
     match line:
         case Define(value=text) | Assign(value=text) | Effect(text=text):
-            for token in _pieces(text):
+            for token in _tokens(text):
                 if isinstance(token, Name):
                     yield token
-        case NestedRegions(parts=parts):
-            for head, lines in parts:
+        case NestedRegions(regions=regions):
+            for head, lines in regions:
                 yield from _names(Effect(head))
                 for inner in lines:
                     yield from _names(inner)
@@ -117,8 +117,8 @@ def _used_names(line: Statement) -> list[Name]:
     """Return the names that a statement reads and those that nested statements assign."""
     names = list(_names(line))
     if isinstance(line, NestedRegions):
-        names += [i.name for _, inner in line.parts for i in inner if isinstance(i, Assign)]
-        names += [name for _, inner in line.parts for i in inner if isinstance(i, NestedRegions) for name in _used_names(i)]
+        names += [i.name for _, inner in line.regions for i in inner if isinstance(i, Assign)]
+        names += [name for _, inner in line.regions for i in inner if isinstance(i, NestedRegions) for name in _used_names(i)]
     return names
 
 
@@ -138,7 +138,7 @@ def _remove_unused(lines: Sequence[Statement], uses: Counter[str]) -> list[State
             uses.subtract(_names(line))
             continue
         if isinstance(line, NestedRegions):
-            line = NestedRegions([(head, _remove_unused(inner, uses)) for head, inner in reversed(line.parts)][::-1])
+            line = NestedRegions([(head, _remove_unused(inner, uses)) for head, inner in reversed(line.regions)][::-1])
         result.append(line)
     return result[::-1]
 
@@ -152,7 +152,7 @@ def _sink(lines: Sequence[Statement], uses: Counter[str]) -> list[Statement]:
         """Return the text after its pending definitions have been placed before it or inlined."""
         if not pending:
             return text
-        tokens, is_changed = list(_pieces(text)), False
+        tokens, is_changed = list(_tokens(text)), False
         for k, token in enumerate(tokens):
             if not isinstance(token, Name) or (define := pending.pop(token, None)) is None:
                 continue
@@ -187,8 +187,8 @@ def _sink(lines: Sequence[Statement], uses: Counter[str]) -> list[Statement]:
                 text = resolve(text)
                 place_pending()
                 sunk_statements.append(Effect(text))
-            case NestedRegions(parts):
-                (head, first), *others = parts
+            case NestedRegions(regions):
+                (head, first), *others = regions
                 # A loop condition is evaluated repeatedly: do not inline definitions into it.
                 head = resolve(head) if head.startswith("if ") else head
                 place_pending()
@@ -203,22 +203,22 @@ def _sink(lines: Sequence[Statement], uses: Counter[str]) -> list[Statement]:
 
 def _merge_else_if(nest: NestedRegions) -> NestedRegions:
     """Rewrite an `else` whose body is a single `if` as `else if`."""
-    *leading_parts, (head, lines) = nest.parts
+    *leading_regions, (head, lines) = nest.regions
     if (
-        leading_parts
+        leading_regions
         and len(lines) == 1
         and isinstance(inner := lines[0], NestedRegions)
-        and inner.parts[0][0].startswith("if ")
+        and inner.regions[0][0].startswith("if ")
     ):
-        (first, body), *later_parts = inner.parts
-        return NestedRegions([*leading_parts, (concat(head.removesuffix("{"), first), body), *later_parts])
+        (first, body), *later_regions = inner.regions
+        return NestedRegions([*leading_regions, (concat(head.removesuffix("{"), first), body), *later_regions])
     return nest
 
 
 def _coalesce(lines: Sequence[Statement], uses: Counter[str]) -> list[Statement]:
     """Rewrite `const T x = v; … a = x;` as `a = v; …` if no statement between them reads the variable a."""
     lines = [
-        NestedRegions([(h, _coalesce(inner, uses)) for h, inner in line.parts]) if isinstance(line, NestedRegions) else line
+        NestedRegions([(h, _coalesce(inner, uses)) for h, inner in line.regions]) if isinstance(line, NestedRegions) else line
         for line in lines
     ]
     defined: dict[str, int] = {}
@@ -256,8 +256,8 @@ def render(lines: Sequence[Statement], indent: str = _INDENT) -> Iterator[str]:
                 yield f"{indent}{type + ' ' if type else ''}{name} = {value};"
             case Effect(text):
                 yield indent + text
-            case NestedRegions(parts):
-                for head, inner in parts:
+            case NestedRegions(regions):
+                for head, inner in regions:
                     yield from (indent + line for line in head.split("\n"))
                     yield from render(inner, indent + _INDENT)
                 yield indent + "}"

@@ -32,7 +32,7 @@ class Syntax:
 
     name: str
     types: Mapping[str, str]
-    """C type of each scalar kind; a kind without an entry is not supported."""
+    """C type of each scalar kind; other kinds are not supported."""
     expressions: Mapping[str, str]
     header: str = ""
     """The first lines of a program."""
@@ -56,7 +56,7 @@ class Syntax:
     spaces: Mapping[str, str] = field(default_factory=lambda: {"global": "", "local": "", "private": ""})
     """Address-space qualifier of pointers to a buffer, to local memory and to private memory."""
     passes_buffer_offsets: bool = False
-    """Return whether an array may begin inside a buffer: each buffer parameter is followed by the byte offset of the array."""
+    """True if an array may begin inside a buffer: each buffer parameter is followed by the byte offset of the array."""
     unrolled: str = ""
     """Pragma before a loop that should be unrolled."""
     rolled: str = ""

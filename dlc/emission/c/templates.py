@@ -74,7 +74,7 @@ class TemplateEmitter(KernelEmitter):
             self.definitions.setdefault(self.syntax.vector_definition.format(T=name, **fields))
         return name
 
-    def pieces(self, size: int) -> list[tuple[int, int]]:
+    def row_registers(self, size: int) -> list[tuple[int, int]]:
         """Split a row into full registers; the remainder is split into halves, quarters, … of a register.
 
         vector<7x20xf32> with 16 lanes is seven rows of float16, float4.
@@ -90,7 +90,7 @@ class TemplateEmitter(KernelEmitter):
 
     def hints(self, value: SSAValue, default: str) -> Iterable[str]:
         hint, shape = value.name_hint or default, vector_shape(value.type)
-        rows, registers_per_row = prod(shape[:-1]), len(self.pieces(shape[-1] if shape else 1))
+        rows, registers_per_row = prod(shape[:-1]), len(self.row_registers(shape[-1] if shape else 1))
         for row in range(rows):
             for column in range(registers_per_row):
                 yield hint + (f"_{row}" if rows > 1 else "") + (f"_{column}" if registers_per_row > 1 else "")

@@ -1,6 +1,6 @@
 """Structured control flow.
 
-Loops that run at most once and branches on a constant become straight-line code here. Every other loop or branch is emitted
+Loops that run at most once and branches on a constant become straight-line code. Every other loop or branch is emitted
 by the language.
 """
 

@@ -32,19 +32,19 @@ Handlers = Mapping[str, Callable[[Any, Operation], None]]
 class EmissionScope:
     """A region that is being emitted: its lines so far, its current basic block, and a cache of values computed in it."""
 
-    __slots__ = ("known", "label", "lines")
+    __slots__ = ("cached_names", "label", "lines")
 
     def __init__(self, label: str = "") -> None:
         self.lines: list[Any] = []
         self.label = label
-        self.known: dict[Hashable, str] = {}
+        self.cached_names: dict[Hashable, str] = {}
 
 
 class KernelEmitter(ABC):
     """Emit the body of one function of a kernel; `handlers` maps op names to the functions that emit them."""
 
     language: str
-    # Whether address terms that only the innermost scope defines are added to a pointer too, or left in the displacement.
+    # True if address terms that only the innermost scope defines are added to a pointer too, not left in the displacement.
     hoists_innermost_addresses = True
 
     def __init__(self, kernel: func.FuncOp, target: Target, lanes: int, handlers: Handlers) -> None:
@@ -95,7 +95,7 @@ class KernelEmitter(ABC):
             return (Register(self.kind(type)),)
         vector = cast("VectorType[Attribute]", type)
         shape, kind = vector.get_shape(), self.kind(vector.element_type)
-        return tuple(Register(kind, *segment) for segment in self.pieces(shape[-1] if shape else 1)) * prod(shape[:-1])
+        return tuple(Register(kind, *segment) for segment in self.row_registers(shape[-1] if shape else 1)) * prod(shape[:-1])
 
     def rows(self, type: Attribute) -> Iterable[tuple[int, ...]]:
         """Iterate over the leading indices of each row of a value."""
@@ -188,7 +188,7 @@ class KernelEmitter(ABC):
 
     def compute_at_depth(self, depth: int, key: Hashable, compute: Callable[[], str]) -> str:
         """Return the name that `compute` defines in the scope at `depth`; it is computed once per scope and key."""
-        cached = self.scopes[depth].known
+        cached = self.scopes[depth].cached_names
         if (name := cached.get(key)) is None:
             inner = self.scopes[depth + 1 :]
             del self.scopes[depth + 1 :]
@@ -197,7 +197,7 @@ class KernelEmitter(ABC):
         return name
 
     def known_divisor(self, name: str, coefficient: int) -> int:
-        """Return a number that is known to divide `coefficient · name`."""
+        """Return a divisor of `coefficient · name`, as large as is known."""
         return coefficient
 
     # Abstract methods for values. A hint is a suggested name; `hints` gives one for each register of a value.
@@ -210,7 +210,7 @@ class KernelEmitter(ABC):
         """
 
     @abstractmethod
-    def pieces(self, size: int) -> list[tuple[int, int]]:
+    def row_registers(self, size: int) -> list[tuple[int, int]]:
         """Return (width, used) of each register of a row of `size` elements."""
 
     @abstractmethod
@@ -271,11 +271,11 @@ class KernelEmitter(ABC):
         """
 
     @abstractmethod
-    def inside(self, index: LinearExpression, size: int) -> str:
+    def in_bounds(self, index: LinearExpression, size: int) -> str:
         """Return the condition 0 ≤ index < size: "1" if it always holds, "0" if it never does."""
 
     @abstractmethod
-    def both(self, a: str, b: str) -> str:
+    def conjunction(self, a: str, b: str) -> str:
         """Return the conjunction of two conditions that are not constant."""
 
     @abstractmethod
@@ -286,10 +286,12 @@ class KernelEmitter(ABC):
         """
 
     @abstractmethod
-    def read_lanes(self, a: TileAccess, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+    def read_lanes(
+        self, a: TileAccess, t: Register, offsets: Sequence[int], contiguous_range: tuple[int, int] | None, hint: str
+    ) -> str:
         """Emit the read of a register with one buffer offset per lane.
 
-        If `piece` is given, (first element, element count), all lanes are within that contiguous range of the buffer.
+        If `contiguous_range` (first element, element count) is given, it contains all lanes.
         """
 
     def read_transposed(self, a: TileAccess, result: SSAValue) -> list[str] | None:

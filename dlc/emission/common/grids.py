@@ -17,18 +17,18 @@ def is_grid(op: Operation) -> bool:
 
 
 def split_grids(kernel: func.FuncOp) -> list[list[Operation]]:
-    """Return the top-level ops with side effects in groups: each parallel loop alone, and the ops between two of them together.
+    """Group the top-level ops with side effects: each parallel loop is a group, and so are all ops between two of them.
 
     Raises CompileError if two groups use the same local buffer, since a local buffer is private to one grid point.
     """
-    block, groups, serial = kernel.body.block, list[list[Operation]](), False
+    block, groups, is_serial = kernel.body.block, list[list[Operation]](), False
     for op in block.ops:
         if op is block.last_op or (op.results and not op.regions):
             continue
-        if is_grid(op) or not serial:
+        if is_grid(op) or not is_serial:
             groups.append([])
         groups[-1].append(op)
-        serial = not is_grid(op)
+        is_serial = not is_grid(op)
     for op in block.ops:
         if op.name != "memref.alloca":
             continue

@@ -105,7 +105,7 @@ def _both(e: KernelEmitter, a: str, b: str) -> str:
     """Return the conjunction of two conditions, folding the constants "0" and "1"."""
     if "0" in (a, b):
         return "0"
-    return b if a == "1" else a if b == "1" else e.both(a, b)
+    return b if a == "1" else a if b == "1" else e.conjunction(a, b)
 
 
 def _row_in_bounds(e: KernelEmitter, a: TileAccess, index: tuple[int, ...]) -> str:
@@ -113,7 +113,7 @@ def _row_in_bounds(e: KernelEmitter, a: TileAccess, index: tuple[int, ...]) -> s
     condition = "1"
     for bound, i in zip(a.bounds[:-1], index, strict=True):
         if bound is not None:
-            condition = _both(e, condition, e.inside(bound[0].plus(LinearExpression(i)), bound[1]))
+            condition = _both(e, condition, e.in_bounds(bound[0].plus(LinearExpression(i)), bound[1]))
     return condition
 
 
@@ -121,7 +121,7 @@ def lane_in_bounds(e: KernelEmitter, a: TileAccess, row: str, lane: int) -> str:
     """Return the condition that one element of a row is inside the buffer; `row` is the condition of the row."""
     if not a.bounds or (bound := a.bounds[-1]) is None:
         return row
-    return _both(e, row, e.inside(bound[0].plus(LinearExpression(lane)), bound[1]))
+    return _both(e, row, e.in_bounds(bound[0].plus(LinearExpression(lane)), bound[1]))
 
 
 def _tile_registers(e: KernelEmitter, a: TileAccess, value: SSAValue) -> Iterator[tuple[TileAccess, Register, int, str, int]]:
@@ -130,7 +130,7 @@ def _tile_registers(e: KernelEmitter, a: TileAccess, value: SSAValue) -> Iterato
     Each is (access of its row, type, offset of its first element, condition of the row, first lane).
     """
     types, shape = e.layout(value.type), vector_shape(value.type)
-    row_types = types[: len(e.pieces(shape[-1] if shape else 1))]
+    row_types = types[: len(e.row_registers(shape[-1] if shape else 1))]
     stride = a.stride if a.strides else 0
     for index in e.rows(value.type):
         row = _row_in_bounds(e, a, index) if a.bounds else "1"
@@ -240,15 +240,13 @@ def _preserves_rows(cast: ShapeCastOp) -> bool:
 
 
 def _elements_before(e: KernelEmitter, read: vector.TransferReadOp, run_length: int) -> int | None:
-    """Return the offset of the elements that are read within their runs of `run_length` consecutive buffer elements.
+    """Return the offset of the read elements within runs of `run_length` consecutive buffer elements.
 
-    None if a part of a run is outside the buffer or the offset is not constant.
+    None if a run exceeds the buffer or the offset is not constant.
     """
     view, indices = e.view(read.source), [e.linear(i) for i in read.indices]
-    neighbours = (
-        k for k, (n, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if (n, stride) == (run_length, 1)
-    )
-    axis = next(neighbours, None)
+    run_axes = (k for k, (n, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if (n, stride) == (run_length, 1))
+    axis = next(run_axes, None)
     if run_length == 1:
         return 0
     return None if axis is None or indices[axis].terms else indices[axis].constant

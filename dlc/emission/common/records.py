@@ -1,4 +1,4 @@
-"""The records that a language receives to emit: a loop, and a tile that is read or written."""
+"""The records from which a language emits code: a loop, and a tile that is read or written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TileAccess(NamedTuple):
     align: int  # alignment in bytes of pointer + the terms of the displacement
     strides: tuple[Stride, ...]
     offset: LinearExpression  # elements from the view's base on
-    # (index of the first element, size of the dimension) where the access may leave the buffer
+    # (index of the first element, size of the dimension) if the access may exceed the buffer, else None
     bounds: tuple[tuple[LinearExpression, int] | None, ...]
 
     @property

@@ -1,11 +1,10 @@
 """The representation of values during emission: vectors as registers, buffers as addresses.
 
-Note [Registers of a vector]
-An n-D vector value is a list of registers, row-major over its leading dimensions. Each row of the last dimension is split
-into registers of `lanes` elements; the target language determines the registers of the remainder (`KernelEmitter.pieces`).
-A register of one element is a scalar, and a scalar value has one register, so one loop over registers handles both. `lanes`
-is the same for all element types (a vector register of f32), and the split depends only on the number of elements: after a
-conversion, register i still has the same elements.
+Note [Registers of a vector] An n-D vector value is a list of registers, row-major over its leading dimensions. Each row of the
+last dimension is split into registers of `lanes` elements; the target language determines the registers of the remainder
+(`KernelEmitter.row_registers`). A register of one element is a scalar, and a scalar value has one register, so one loop over
+registers handles both. `lanes` is the same for all element types (a vector register of f32), and the split depends only on the
+number of elements: after a conversion, register i still has the same elements.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def broadcast(e: KernelEmitter, op: Operation) -> None:
     source, result = op.operands[0], op.results[0]
     names, types, target = e.regs(source), e.layout(result.type), vector_shape(result.type)
     shape = (1,) * (len(target) - len(vector_shape(source.type))) + vector_shape(source.type)
-    registers_per_row = len(e.pieces(target[-1]))
+    registers_per_row = len(e.row_registers(target[-1]))
     # A row of size 1 becomes a splat of its scalar; otherwise register i of a row is register i of the source row.
     is_splat = shape[-1] == 1 != target[-1]
     row_strides = [0 if n == 1 else prod(shape[d + 1 : -1]) for d, n in enumerate(shape[:-1])]

@@ -1,7 +1,7 @@
 """Arithmetic: one primitive per op and register, and the loop that applies it to all registers of a value.
 
 A primitive is `(writer, result's register, operand's register, operands) → name`. The same primitives combine registers in
-reductions (vectors.py). What is undefined in LLVM is defined here: a shift by the width or more gives zero (or the sign). The
+reductions (vectors.py). Undefined results of LLVM are defined here: a shift by the width or more gives zero (or the sign). The
 scalar bodies of `dl` ops guarantee that no lane of a divisor is zero (dialects/dl/scalar.py).
 """
 
@@ -95,16 +95,16 @@ def extremum(name: str) -> Primitive:
     return intrinsic(name, flags=" nsz")
 
 
-def number_extremum(predicate: str) -> Primitive:
-    """Return the extremum of two values where a NaN loses; the first of its two selects is a single instruction on x86.
+def nan_ignoring_extremum(predicate: str) -> Primitive:
+    """Return the extremum of two values that ignores a NaN; the first of its two selects is a single instruction on x86.
 
     llvm.maxnum is not used: for 16-bit floats, to which LLVM narrows it, it is a library call.
     """
 
     def compute(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
         a, b = xs
-        either = e.select_by_comparison(t, predicate, a, b)
-        return e.select(t, e.compute("fcmp uno", t, b, b), a, either)
+        without_nan_check = e.select_by_comparison(t, predicate, a, b)
+        return e.select(t, e.compute("fcmp uno", t, b, b), a, without_nan_check)
 
     return compute
 
@@ -125,7 +125,7 @@ def shift(opcode: str) -> Primitive:
 
     def compute(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
         a, amount = xs
-        if amount in _within(t):
+        if amount in _in_range_amounts(t):
             return e.compute(opcode, t, a, amount)
         last = splat_literal(t, str(bits_of(t) - 1))
         fits = e.compute("icmp ule", t, amount, last)
@@ -136,7 +136,7 @@ def shift(opcode: str) -> Primitive:
 
 
 @cache
-def _within(t: Register) -> frozenset[str]:
+def _in_range_amounts(t: Register) -> frozenset[str]:
     """Return the literals that are smaller than the element's bit width."""
     return frozenset(splat_literal(t, str(amount)) for amount in range(bits_of(t)))
 
@@ -150,7 +150,11 @@ def to_signed(e: LlvmWriter, op: Operation) -> None:
         apply(e, op, CONVERSIONS[op.name])
         return
     rounding = deferrable_rounding(op.operands[0])
-    apply(e, op, _nearest if rounding is not None and _converts_to_nearest(e, rounding) else in_float(_truncated))
+    apply(
+        e,
+        op,
+        _convert_to_nearest if rounding is not None and _converts_to_nearest(e, rounding) else in_float(_convert_truncating),
+    )
 
 
 def round_even(e: LlvmWriter, op: Operation) -> None:
@@ -167,12 +171,12 @@ def _converts_to_nearest(e: LlvmWriter, op: math.RoundEvenOp) -> bool:
     return e.target.architecture == "x86_64" and all(t.kind == "f32" for t in e.layout(op.result.type))
 
 
-def _truncated(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def _convert_truncating(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
     """Convert with truncation, without saturation."""
     return e.cast("fptosi", s, xs[0], t)
 
 
-def _nearest(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def _convert_to_nearest(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
     """Convert with rounding to nearest, in one x86 instruction."""
     function = f"llvm.lrint.{intrinsic_suffix(t)}.{intrinsic_suffix(s)}"
     return e.define(f"call {llvm_type(t)} @{function}({llvm_type(s)} {xs[0]})", xs[0])
@@ -210,7 +214,7 @@ def emit_select(e: LlvmWriter, op: Operation) -> None:
             names.append(a)
         elif test is not None and e.splits_zero_comparison(t, a, b):
             first = test.lhs is op.operands[1]
-            names.append(e.select_by_comparison(t, _predicate(test, _CMPF), *((a, b) if first else (b, a)), second=not first))
+            names.append(e.select_by_comparison(t, _predicate(test, _CMPF), *((a, b) if first else (b, a)), swapped=not first))
         else:
             names.append(e.select(t, mask, a, b, by_lane=by_lane))
     e.bind(result, names)
@@ -249,8 +253,8 @@ def linear_or(opcode: str, symbolic: Callable[[LinearExpression, LinearExpressio
 
 def add_products(e: LlvmWriter, op: Operation) -> None:
     """Emit `vector.fma`; the shorter side of a register tile varies fastest, so that its operands stay in registers."""
-    sides = [e.regs(operand) for operand in op.operands[:2]]
-    longer = max(sides, key=lambda names: len(set(names)))
+    factor_registers = [e.regs(operand) for operand in op.operands[:2]]
+    longer = max(factor_registers, key=lambda names: len(set(names)))
     order = sorted(range(len(longer)), key=lambda k: longer.index(longer[k]))
     apply(e, op, in_float(fused_multiply_add), order)
 
@@ -264,8 +268,8 @@ HANDLERS: Handlers = {
     "arith.negf": _unary(instruction("fneg")),
     "arith.maximumf": _unary(extremum("maximum")),
     "arith.minimumf": _unary(extremum("minimum")),
-    "arith.maxnumf": _unary(number_extremum("ogt")),
-    "arith.minnumf": _unary(number_extremum("olt")),
+    "arith.maxnumf": _unary(nan_ignoring_extremum("ogt")),
+    "arith.minnumf": _unary(nan_ignoring_extremum("olt")),
     "arith.addi": linear_or("add", LinearExpression.plus),
     "arith.subi": linear_or("sub", lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or("mul", LinearExpression.times),

@@ -1,4 +1,4 @@
-"""Recognize float-to-integer conversions whose operand is already clamped, and rounding that the conversion performs anyway."""
+"""Recognize float-to-integer conversions whose operand is already clamped, and rounding that the conversion can perform."""
 
 from __future__ import annotations
 
@@ -46,9 +46,15 @@ def is_rounded_by_conversion(op: math.RoundEvenOp) -> bool:
         selects = [user for user in users if isinstance(user, arith.SelectOp)]
         if not selects:
             return bool(users) and all(isinstance(user, arith.FPToSIOp) and is_clamped_conversion(user) for user in users)
-        (select, *more), tests = selects, [user for user in users if isinstance(user, arith.CmpfOp)]
+        (select, *other_selects), tests = selects, [user for user in users if isinstance(user, arith.CmpfOp)]
         limit = splat_constant(select.rhs)
-        if more or select.lhs is not value or limit is None or not float(limit).is_integer() or len(users) != len(tests) + 1:
+        if (
+            other_selects
+            or select.lhs is not value
+            or limit is None
+            or not float(limit).is_integer()
+            or len(users) != len(tests) + 1
+        ):
             return False
         if any(use.operation is not select for test in tests for use in test.result.uses):
             return False

@@ -51,11 +51,11 @@ class LlvmControlWriter(LlvmWriter):
             enter = self.fresh("enter")
             self.emit(f"br i1 {self.define(f'icmp slt i64 {start}, {end}', start, end)}, label %{enter}, label %{exit}")
             self.start_block(enter)
-        origin = outer.label
+        entry_label = outer.label
         self.emit(f"br label %{head}")
         outer.lines.append(Line(f"{head}:"))
-        self._phis([counter], wide, ([start], origin), ([next_counter], inner.label))
-        self._phis(arguments, types, (initial, origin), (results, inner.label))
+        self._phis([counter], wide, ([start], entry_label), ([next_counter], inner.label))
+        self._phis(arguments, types, (initial, entry_label), (results, inner.label))
         outer.lines += inner.lines
         outer.lines.append(Line(f"  {next_counter} = add nsw i64 {counter}, {step}", next_counter, (counter, step)))
         loop_condition = self.define(f"icmp slt i64 {next_counter}, {end}", next_counter, end)

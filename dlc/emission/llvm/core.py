@@ -123,9 +123,9 @@ class LlvmWriter(KernelEmitter):
     def define_once(self, text: str, *operands: str, insertion_point: InsertionPoint = InsertionPoint.FIXED) -> str:
         """Return the result of an instruction without side effects that an enclosing scope has defined, or define it."""
         for scope in reversed(self.scopes):
-            if (name := scope.known.get(text)) is not None:
+            if (name := scope.cached_names.get(text)) is not None:
                 return name
-        name = self.scopes[-1].known[text] = self.define(text, *operands, insertion_point=insertion_point)
+        name = self.scopes[-1].cached_names[text] = self.define(text, *operands, insertion_point=insertion_point)
         return name
 
     def start_block(self, label: str) -> None:
@@ -151,18 +151,18 @@ class LlvmWriter(KernelEmitter):
         mask = llvm_type(t.with_kind("i1")) if by_lane else "i1"
         return self.define(f"select {mask} {condition}, {llvm_type(t)} {a}, {llvm_type(t)} {b}", condition, a, b)
 
-    def select_by_comparison(self, t: Register, predicate: str, a: str, b: str, *, second: bool = False) -> str:
-        """Emit `a <predicate> b ? a : b`, or with the operands of the select swapped if `second`; usually one instruction."""
+    def select_by_comparison(self, t: Register, predicate: str, a: str, b: str, *, swapped: bool = False) -> str:
+        """Emit `a <predicate> b ? a : b`, or with the operands of the select swapped if `swapped`; usually one instruction."""
 
-        def selected(t: Register, a: str, b: str) -> str:
+        def compare_and_select(t: Register, a: str, b: str) -> str:
             condition = self.compute(f"fcmp {predicate}", t, a, b)
-            return self.select(t, condition, b, a) if second else self.select(t, condition, a, b)
+            return self.select(t, condition, b, a) if swapped else self.select(t, condition, a, b)
 
         if not self.splits_zero_comparison(t, a, b):
-            return selected(t, a, b)
+            return compare_and_select(t, a, b)
         register = t.with_width(self._lanes_per_register(t))
         pairs = zip(self.split_vector(t, a, register.width), self.split_vector(t, b, register.width), strict=True)
-        return self.concat_vectors(register, [selected(register, *operands) for operands in pairs], t.width)[0]
+        return self.concat_vectors(register, [compare_and_select(register, *operands) for operands in pairs], t.width)[0]
 
     def splits_zero_comparison(self, t: Register, a: str, b: str) -> bool:
         """Return whether `select_by_comparison` works register by register.
@@ -180,12 +180,12 @@ class LlvmWriter(KernelEmitter):
         starts = range(0, t.width, width)
         return [x if x.startswith("splat") else self.shuffle_vector(t, x, "poison", range(k, k + width)) for k in starts]
 
-    def concat_vectors(self, t: Register, pieces: Sequence[str], width: int) -> list[str]:
-        """Concatenate consecutive pieces into values of `width` elements."""
+    def concat_vectors(self, t: Register, vectors: Sequence[str], width: int) -> list[str]:
+        """Concatenate consecutive vectors into values of `width` elements."""
         while t.width < width:
-            pairs = zip(pieces[::2], pieces[1::2], strict=True)
-            pieces, t = [self.shuffle_vector(t, x, y, range(2 * t.width)) for x, y in pairs], t.with_width(2 * t.width)
-        return list(pieces)
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors, t = [self.shuffle_vector(t, x, y, range(2 * t.width)) for x, y in pairs], t.with_width(2 * t.width)
+        return list(vectors)
 
     def shuffle_vector(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
         """Emit a shufflevector of two values."""
@@ -212,7 +212,7 @@ class LlvmWriter(KernelEmitter):
             raise UnsupportedError(f"LLVM IR has no element type {element}; cast to one of f16, bf16, f32, f64, i1..i64")
         return kind
 
-    def pieces(self, size: int) -> list[tuple[int, int]]:
+    def row_registers(self, size: int) -> list[tuple[int, int]]:
         return self._widths.split(size)
 
     def hints(self, value: SSAValue, default: str) -> Iterable[str]:
@@ -263,10 +263,10 @@ class LlvmWriter(KernelEmitter):
         return self.advance_pointer(self.define, view.kind, pointer, self._sum(expr.terms, expr.constant))
 
     def offset_pointer(self, kind: str, pointer: str, constant: int) -> str:
-        """Return a pointer `constant` elements further."""
+        """Return `pointer` advanced by `constant` elements."""
         return self.advance_pointer(self.define_once, kind, pointer, str(constant)) if constant else pointer
 
     def advance_pointer(self, define: Callable[..., str], kind: str, pointer: str, count: str) -> str:
-        """Emit a pointer `count` elements further."""
+        """Emit `pointer` advanced by `count` elements."""
         text = f"getelementptr {scalar_type(memory_kind(kind))}, ptr {pointer}, i64 {count}"
         return define(text, pointer, count, insertion_point=InsertionPoint.MOVABLE)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dlc.emission.llvm.alias_scopes import AliasScopes
-from dlc.emission.llvm.dot_products import KernelFacts
+from dlc.emission.llvm.dot_products import KernelAnalysis
 from dlc.emission.llvm.instruction_order import InsertionPoint, Line
 from dlc.emission.llvm.kernel import GridWriter, LlvmKernel, emit_kernel
 from dlc.ir import Operation, func
@@ -36,25 +36,31 @@ def emit_kernel_with_locations(kernel: func.FuncOp, target: Target, lines: Mappi
     unit, file, _, type, _ = common = range(first, first + _NUM_FILE_METADATA_NODES)
     functions: list[str] = []
 
-    def grid(kernel: func.FuncOp, target: Target, facts: KernelFacts, number: int) -> GridWriter:
-        scope = f"!{first + _NUM_FILE_METADATA_NODES + number}"
+    def make_writer(kernel: func.FuncOp, target: Target, analysis: KernelAnalysis, grid_index: int) -> GridWriter:
+        scope = f"!{first + _NUM_FILE_METADATA_NODES + grid_index}"
         functions.append(
-            f'{scope} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{number}", scope: !{file}, file: !{file}, '
+            f'{scope} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{grid_index}", scope: !{file}, file: !{file}, '
             f"line: 1, type: !{type}, unit: !{unit}, spFlags: DISPFlagDefinition | DISPFlagOptimized)\n"
         )
-        return _LocatedGridWriter(kernel, target, facts, number, scope, lines)
+        return _LocatedGridWriter(kernel, target, analysis, grid_index, scope, lines)
 
-    plain = emit_kernel(kernel, target, grid)
-    return replace(plain, text=plain.text + _COMMON.format(*common) + "".join(functions))
+    kernel_text = emit_kernel(kernel, target, make_writer)
+    return replace(kernel_text, text=kernel_text.text + _COMMON.format(*common) + "".join(functions))
 
 
 class _LocatedGridWriter(GridWriter):
     """Emit the function of one grid with debug locations."""
 
     def __init__(
-        self, kernel: func.FuncOp, target: Target, facts: KernelFacts, number: int, scope: str, lines: Mapping[Operation, int]
+        self,
+        kernel: func.FuncOp,
+        target: Target,
+        analysis: KernelAnalysis,
+        grid_index: int,
+        scope: str,
+        lines: Mapping[Operation, int],
     ) -> None:
-        super().__init__(kernel, target, facts, number)
+        super().__init__(kernel, target, analysis, grid_index)
         self.lines, self.line = lines, lines[kernel]
         self.scope, self.debug = scope, f" !dbg {scope}"
 

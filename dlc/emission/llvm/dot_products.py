@@ -46,21 +46,21 @@ class DotProduct:
     a: SSAValue
     b: SSAValue
     c: SSAValue
-    inner: frozenset[Operation]
+    inner_ops: frozenset[Operation]
 
 
 @dataclass(frozen=True)
-class KernelFacts:
-    """Facts about a kernel that its grids share: the widths of its values, and the additions that end a dot product."""
+class KernelAnalysis:
+    """The analysis of a kernel, which its grids share: the widths of its values, and the additions that end a dot product."""
 
     widths: ValueWidths
     products: Mapping[Operation, DotProduct]
 
     @staticmethod
-    def of(kernel: func.FuncOp, target: Target) -> KernelFacts:
+    def of(kernel: func.FuncOp, target: Target) -> KernelAnalysis:
         """Analyze a kernel for a target."""
         products = _products(kernel, target)
-        return KernelFacts(ValueWidths.of(kernel, target, has_dots=bool(products)), products)
+        return KernelAnalysis(ValueWidths.of(kernel, target, has_dots=bool(products)), products)
 
 
 def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, DotProduct]:
@@ -75,7 +75,7 @@ def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, DotProduct
 
 
 def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | None:
-    """Match a dot product of the given kind that ends at `op`."""
+    """Match the dot product `name` that ends at `op`."""
     if isinstance(op, vector.FMAOp):
         return _match_float_product(op, name)
     return _match_integer_product(op, op.lhs, op.rhs, name) or _match_integer_product(op, op.rhs, op.lhs, name)
@@ -83,11 +83,11 @@ def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | N
 
 def _match_integer_product(op: Operation, total: SSAValue, c: SSAValue, name: str) -> DotProduct | None:
     """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`."""
-    dot, inner, terms = PACKED_DOTS[name], list[Operation](), list[SSAValue]()
+    dot, inner_ops, terms = PACKED_DOTS[name], list[Operation](), list[SSAValue]()
     for _ in range(dot.count - 1):
         if not isinstance(total.owner, arith.AddiOp):
             return None
-        inner.append(total.owner)
+        inner_ops.append(total.owner)
         terms.insert(0, total.owner.rhs)
         total = total.owner.lhs
     terms.insert(0, total)
@@ -95,31 +95,31 @@ def _match_integer_product(op: Operation, total: SSAValue, c: SSAValue, name: st
     for term in terms:
         if not isinstance(term.owner, arith.MuliOp):
             return None
-        inner.append(term.owner)
+        inner_ops.append(term.owner)
         factors.append(term.owner.operands)
-    return _match_packed_operands(op, factors, c, inner, name)
+    return _match_packed_operands(op, factors, c, inner_ops, name)
 
 
 def _match_float_product(op: vector.FMAOp, name: str) -> DotProduct | None:
     """Match `a₀ · b₀ + (a₁ · b₁ + c)`."""
-    inner, factors, last = list[Operation](), [op.operands[:2]], op
+    inner_ops, factors, last = list[Operation](), [op.operands[:2]], op
     for _ in range(PACKED_DOTS[name].count - 1):
         if not isinstance(last.acc.owner, vector.FMAOp):
             return None
         last = last.acc.owner
-        inner.append(last)
+        inner_ops.append(last)
         factors.append(last.operands[:2])
-    return _match_packed_operands(op, factors, last.acc, inner, name)
+    return _match_packed_operands(op, factors, last.acc, inner_ops, name)
 
 
 def _match_packed_operands(
-    op: Operation, factors: Sequence[Sequence[SSAValue]], c: SSAValue, inner: list[Operation], name: str
+    op: Operation, factors: Sequence[Sequence[SSAValue]], c: SSAValue, inner_ops: list[Operation], name: str
 ) -> DotProduct | None:
-    """Match factors that are the elements 0, 1, … of two packed words; `inner` are the ops before `op`."""
+    """Match factors that are the elements 0, 1, … of two packed words; `inner_ops` are the ops before `op`."""
     dot, pairs = PACKED_DOTS[name], set[tuple[SSAValue | None, SSAValue | None]]()
     for j, (x, y) in enumerate(factors):
-        pairs.add((_match_packed_operand(x, dot.data, j, inner), _match_packed_operand(y, dot.weights, j, inner)))
-    (a, b), ops = pairs.pop(), frozenset(inner)
+        pairs.add((_match_packed_operand(x, dot.data, j, inner_ops), _match_packed_operand(y, dot.weights, j, inner_ops)))
+    (a, b), ops = pairs.pop(), frozenset(inner_ops)
     if pairs or a is None or b is None:
         return None
     # Intermediate results with other uses must still be computed.
@@ -128,53 +128,53 @@ def _match_packed_operands(
     return DotProduct(name, a, b, c, ops)
 
 
-def _match_packed_operand(element: SSAValue, kind: Attribute, j: int, inner: list[Operation]) -> SSAValue | None:
+def _match_packed_operand(element: SSAValue, kind: Attribute, j: int, inner_ops: list[Operation]) -> SSAValue | None:
     """Return the packed word whose element `j` this is, or None."""
     left_shift, right_shift = unpack_shifts(kind, j)
     if is_float(kind):
         # No shift down is needed: the bits below a bf16 in an f32 are zero.
         if not isinstance(element.owner, arith.BitcastOp):
             return None
-        inner.append(element.owner)
+        inner_ops.append(element.owner)
         return (
-            _match_shift(element.owner.input, arith.ShLIOp, left_shift, inner)
+            _match_shift(element.owner.input, arith.ShLIOp, left_shift, inner_ops)
             if left_shift
-            else _match_mask(element.owner.input, -1 << right_shift, inner)
+            else _match_mask(element.owner.input, -1 << right_shift, inner_ops)
         )
-    word = _match_shift(element, arith.ShRUIOp if is_unsigned(kind) else arith.ShRSIOp, right_shift, inner)
-    return _match_shift(word, arith.ShLIOp, left_shift, inner) if left_shift and word is not None else word
+    word = _match_shift(element, arith.ShRUIOp if is_unsigned(kind) else arith.ShRSIOp, right_shift, inner_ops)
+    return _match_shift(word, arith.ShLIOp, left_shift, inner_ops) if left_shift and word is not None else word
 
 
-def _match_shift(x: SSAValue, shift: type[Operation], by: int, inner: list[Operation]) -> SSAValue | None:
-    """Return the value that `x` shifts by `by` bits, or None."""
-    if not isinstance(x.owner, shift) or splat_constant(x.owner.operands[1]) != by:
+def _match_shift(x: SSAValue, shift: type[Operation], amount: int, inner_ops: list[Operation]) -> SSAValue | None:
+    """Return the value that `x` shifts by `amount` bits, or None."""
+    if not isinstance(x.owner, shift) or splat_constant(x.owner.operands[1]) != amount:
         return None
-    inner.append(x.owner)
+    inner_ops.append(x.owner)
     return x.owner.operands[0]
 
 
-def _match_mask(x: SSAValue, mask: int, inner: list[Operation]) -> SSAValue | None:
+def _match_mask(x: SSAValue, mask: int, inner_ops: list[Operation]) -> SSAValue | None:
     """Return the value that `x` masks with `mask`, or None."""
     if not isinstance(x.owner, arith.AndIOp) or splat_constant(x.owner.rhs) != mask:
         return None
-    inner.append(x.owner)
+    inner_ops.append(x.owner)
     return x.owner.lhs
 
 
 class LlvmDotProductWriter(LlvmWriter):
     """Emit dot products of packed operands."""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, facts: KernelFacts, handlers: Handlers) -> None:
-        super().__init__(kernel, target, facts.widths, handlers)
-        products = facts.products.items()
+    def __init__(self, kernel: func.FuncOp, target: Target, analysis: KernelAnalysis, handlers: Handlers) -> None:
+        super().__init__(kernel, target, analysis.widths, handlers)
+        products = analysis.products.items()
         self.names = {dot: _INTRINSICS[target.architecture, dot] for dot in target.dot_products}
         self.products = {
             op: p for op, p in products if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))
         }
-        self.unwritten = {op for p in self.products.values() for op in p.inner}
+        self.skipped_ops = {op for p in self.products.values() for op in p.inner_ops}
 
     def visit(self, op: Operation) -> None:
-        if op in self.unwritten:
+        if op in self.skipped_ops:
             return
         if (product := self.products.get(op)) is None:
             super().visit(op)
@@ -186,26 +186,28 @@ class LlvmDotProductWriter(LlvmWriter):
     def dot(self, name: str, t: Register, a: str, b: str, c: str) -> str:
         """Emit `dot(a, b) + c`."""
         packed_type, count = llvm_type(t.with_kind("i32")), PACKED_DOTS[name].count * t.width
-        vector_type, split = llvm_type(t), f"<{count} x {_ELEMENT_TYPES[name]}>"
+        vector_type, element_vector_type = llvm_type(t), f"<{count} x {_ELEMENT_TYPES[name]}>"
         a, b = (
-            self.define_once(f"bitcast {packed_type} {x} to {split}", x, insertion_point=InsertionPoint.MOVABLE) for x in (a, b)
+            self.define_once(f"bitcast {packed_type} {x} to {element_vector_type}", x, insertion_point=InsertionPoint.MOVABLE)
+            for x in (a, b)
         )
         function = f"call {vector_type} @llvm.{self.names[name][t.width]}"
         if name != "i16":
-            return self.define(f"{function}({vector_type} {c}, {split} {a}, {split} {b})", c, a, b)
+            return self.define(f"{function}({vector_type} {c}, {element_vector_type} {a}, {element_vector_type} {b})", c, a, b)
         if self.target.architecture == "aarch64":
             return self.compute("add", t, self._added_pairs(function, Register("i16", count), a, b), c)
-        return self.compute("add", t, self.define(f"{function}({split} {a}, {split} {b})", a, b), c)
+        return self.compute("add", t, self.define(f"{function}({element_vector_type} {a}, {element_vector_type} {b})", a, b), c)
 
-    def _added_pairs(self, multiply: str, parts: Register, a: str, b: str) -> str:
+    def _added_pairs(self, multiply: str, register: Register, a: str, b: str) -> str:
         """Multiply each half of the integers and add neighbouring products."""
-        width, split = parts.width // 2, llvm_type(parts)
-        half = llvm_type(parts.with_width(width))
+        width, vector_text = register.width // 2, llvm_type(register)
+        half = llvm_type(register.with_width(width))
         products: list[str] = []
         for start in (0, width):
             lanes = ", ".join(f"i32 {lane}" for lane in range(start, start + width))
             x, y = (
-                self.define_once(f"shufflevector {split} {v}, {split} poison, <{width} x i32> <{lanes}>", v) for v in (a, b)
+                self.define_once(f"shufflevector {vector_text} {v}, {vector_text} poison, <{width} x i32> <{lanes}>", v)
+                for v in (a, b)
             )
             products.append(self.define(f"{multiply}({half} {x}, {half} {y})", x, y))
         vector_type = f"<{width} x i32>"

@@ -16,7 +16,7 @@ class InsertionPoint(Enum):
 
     MOVABLE = "before its first use, or before the next barrier"
     FIXED = "where it was emitted"
-    BARRIER = "where it was emitted, after everything before it: writes and terminators"
+    BARRIER = "where it was emitted, after all earlier instructions: writes and terminators"
 
 
 class Line(NamedTuple):

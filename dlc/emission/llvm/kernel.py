@@ -30,7 +30,7 @@ from dlc.emission.common.registers import Register, element_bytes, memref_type
 from dlc.emission.llvm import arith
 from dlc.emission.llvm.alias_scopes import AliasScopes
 from dlc.emission.llvm.control import LlvmControlWriter
-from dlc.emission.llvm.dot_products import KernelFacts, LlvmDotProductWriter
+from dlc.emission.llvm.dot_products import KernelAnalysis, LlvmDotProductWriter
 from dlc.emission.llvm.instruction_order import schedule_lines
 from dlc.emission.llvm.memory import LlvmMemoryWriter, prefetch
 from dlc.emission.llvm.vectors import LlvmVectorWriter
@@ -48,9 +48,9 @@ HANDLERS: Handlers = {
 
 @dataclass(frozen=True)
 class LlvmKernel:
-    """LLVM IR text that defines `@<name>.<g>(ptr %args, i64 %task)` for each grid g, and the number of tasks of each grid.
+    """LLVM IR text that defines `@<name>.<g>(ptr %args, i64 %task)` for each grid g, and the grid_index of tasks of each grid.
 
-    `sizes`: the number of size arguments that follow the buffers; `bytes`: the size in bytes of each buffer.
+    `sizes`: the grid_index of size arguments that follow the buffers; `bytes`: the size in bytes of each buffer.
     """
 
     text: str
@@ -66,9 +66,9 @@ def emit_kernel(kernel: func.FuncOp, target: Target, grid_writer: GridWriterFact
     """
     texts: list[str] = []
     counts: list[Size] = []
-    facts = KernelFacts.of(kernel, target)
+    analysis = KernelAnalysis.of(kernel, target)
     for ops in split_grids(kernel):
-        grid = (grid_writer or GridWriter)(kernel, target, facts, len(counts))
+        grid = (grid_writer or GridWriter)(kernel, target, analysis, len(counts))
         counts.append(grid.write(ops))
         texts.append(grid.function())
     texts.append(AliasScopes(kernel).text())
@@ -80,13 +80,13 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
 
     debug = ""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, facts: KernelFacts, number: int) -> None:
-        super().__init__(kernel, target, facts, HANDLERS)
-        self.name = _global(f"{self.kernel}.{number}")
+    def __init__(self, kernel: func.FuncOp, target: Target, analysis: KernelAnalysis, grid_index: int) -> None:
+        super().__init__(kernel, target, analysis, HANDLERS)
+        self.name = _global(f"{self.kernel}.{grid_index}")
         self.used: list[int] = []  # indices of used arguments
 
     def write(self, ops: Sequence[Operation]) -> Size:
-        """Emit the ops of the grid and return the number of tasks."""
+        """Emit the ops of the grid and return the grid_index of tasks."""
         if not is_grid(ops[0]):
             for op in ops:
                 self.visit(op)
@@ -99,7 +99,7 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
         return tasks
 
     def _count(self, axis: control.GridAxis, high: SSAValue) -> str:
-        """Emit the number of points of a grid along an axis whose upper bound is dynamic."""
+        """Emit the grid_index of points of a grid along an axis whose upper bound is dynamic."""
         count = self.materialize(self.linear(high).plus(LinearExpression(axis.step - 1 - axis.start)))
         return count if axis.step == 1 else self.compute("udiv", Register("i64"), count, str(axis.step))
 
@@ -147,8 +147,8 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
         return isinstance(self.block.args[argument].type, IndexType)
 
 
-# (kernel, target, facts, grid index) → writer
-GridWriterFactory = Callable[[func.FuncOp, Target, KernelFacts, int], GridWriter]
+# (kernel, target, analysis, grid index) → writer
+GridWriterFactory = Callable[[func.FuncOp, Target, KernelAnalysis, int], GridWriter]
 
 
 def attributes(target: Target) -> str:

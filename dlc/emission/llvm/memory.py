@@ -49,14 +49,14 @@ class LlvmMemoryWriter(LlvmWriter):
 
     # Conditions
 
-    def inside(self, index: LinearExpression, size: int) -> str:
+    def in_bounds(self, index: LinearExpression, size: int) -> str:
         if not index.terms:
             return "1" if 0 <= index.constant < size else "0"
         value = self.materialize(index)
         # One unsigned comparison checks both bounds.
         return self.define_once(f"icmp ult i64 {value}, {size}", value)
 
-    def both(self, a: str, b: str) -> str:
+    def conjunction(self, a: str, b: str) -> str:
         return self.define_once(f"and i1 {a}, {b}", a, b)
 
     def _mask(self, a: TileAccess, t: Register, row: str, start: int) -> str:
@@ -152,10 +152,12 @@ class LlvmMemoryWriter(LlvmWriter):
             value = self.insert(memory, value, element, lane)
         return self._from_memory(t, value)
 
-    def read_lanes(self, a: TileAccess, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+    def read_lanes(
+        self, a: TileAccess, t: Register, offsets: Sequence[int], contiguous_range: tuple[int, int] | None, hint: str
+    ) -> str:
         memory = t.with_kind(memory_kind(t.kind))
-        if piece is not None:
-            first, count = piece
+        if contiguous_range is not None:
+            first, count = contiguous_range
             loaded_type = Register(memory.kind, 1 << (count - 1).bit_length(), count)
             mask = mask_literal(loaded_type) if count < loaded_type.width else ""
             loaded = self._read_row(a, loaded_type, first, mask, literal(loaded_type.kind, 0))

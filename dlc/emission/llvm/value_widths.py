@@ -1,7 +1,7 @@
 """The number of vector elements in one LLVM value.
 
-A value may be wider than a machine register: LLVM's instruction selection splits it into registers, in the order in which
-they would have been emitted. Until then it is one value, and emitting, parsing and optimizing cost a quarter.
+A value may be wider than a machine register: LLVM's instruction selection splits it into registers, in the order in which they
+would have been emitted. Until then it is one value, which reduces the cost of emitting, parsing and optimizing to a quarter.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from functools import cache
 from math import inf, nan
 
 from dlc.emission.common.registers import Register, is_float
-from dlc.emission.llvm.arith import Primitive, extremum, in_float, instruction, intrinsic, number_extremum
+from dlc.emission.llvm.arith import Primitive, extremum, in_float, instruction, intrinsic, nan_ignoring_extremum
 from dlc.emission.llvm.convert import float_to_float
 from dlc.emission.llvm.core import LlvmWriter, bits_of, llvm_type, mask_literal, splat
 from dlc.emission.llvm.instruction_order import InsertionPoint
@@ -22,8 +22,8 @@ def _combiner(kind: str, t: Register) -> tuple[Primitive, float]:
             "mul": (instruction("fmul"), 1.0),
             "maximumf": (extremum("maximum"), -inf),
             "minimumf": (extremum("minimum"), inf),
-            "maxnumf": (number_extremum("ogt"), nan),
-            "minnumf": (number_extremum("olt"), nan),
+            "maxnumf": (nan_ignoring_extremum("ogt"), nan),
+            "minnumf": (nan_ignoring_extremum("olt"), nan),
         }[kind]
         return in_float(primitive), neutral
     bits = bits_of(t)

@@ -55,7 +55,7 @@ class Artifact:
         images: Mapping[str, LoadedKernel] | None = None,
         native: Runtime | None = None,
     ) -> NativeProgram | DynamicNativeProgram:
-        """Return the program, loaded into this process; `images` and `native` replace its own kernels and run-time.
+        """Return the program, loaded into this process; `images` and `native` replace the artifact's kernels and run-time.
 
         Raises DeviceError on a machine that cannot run it.
         """
@@ -64,8 +64,8 @@ class Artifact:
         native = native or self.native()
         if isinstance(self.host, HostProgram):
             return NativeProgram(self.host, images, self.weights, native, num_threads)
-        shapes = {kernel.name: kernel.open for kernel in self.kernels if kernel.open is not None}
-        return DynamicNativeProgram(self.host, images, shapes, self.weights, native, num_threads)
+        signatures = {kernel.name: kernel.signature for kernel in self.kernels if kernel.signature is not None}
+        return DynamicNativeProgram(self.host, images, signatures, self.weights, native, num_threads)
 
     def runner(self, num_threads: int | None = None) -> Run:
         """Return a function that runs the program; on another machine it raises DeviceError when it is called."""
@@ -80,11 +80,11 @@ class Artifact:
         return model
 
     def image(self, weights: Sequence[SectionRef], defaults: Mapping[str, SectionRef]) -> bytes:
-        """Return the program image (program_image.py), which refers to its `weights`, in order, and to `defaults` of inputs."""
+        """Return the program image (program_image.py); it refers to `weights`, in order, and to `defaults` of inputs."""
         return ProgramImage(self.name, self.target, self.host, self.kernels, self.runtime).encode(weights, defaults)
 
     def save(self, path: Path) -> None:
-        """Save a model file of this artifact alone; raises what `container.save` raises."""
+        """Save a model file with only this artifact; raises what `container.save` raises."""
         save(path, self)
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
@@ -95,8 +95,8 @@ class Artifact:
         default_sections = {name: writer.add(as_byte_view(array)) for name, array in defaults.items()}
         # The image, which is the next section, refers to arrays by their distance, independent of where the file is mapped.
         image = self.image(
-            [writer.placed(section) for *_, section in weights],
-            {name: writer.placed(section) for name, section in default_sections.items()},
+            [writer.reference_to(section) for *_, section in weights],
+            {name: writer.reference_to(section) for name, section in default_sections.items()},
         )
         return {
             "name": self.name,
@@ -116,7 +116,7 @@ class Artifact:
         code, kernel_entries = kernels_of(container.section(fields["image"]), common.target)
         kernels = tuple(_kernel_from_json(kernel, code, kernel_entries) for kernel in fields["kernels"])
         infos, arrays = arrays_from_json(fields["weights"], container)
-        host = program_from_json(fields, infos, {k.name for k in kernels if k.open}, {k.name for k in kernels})
+        host = program_from_json(fields, infos, {k.name for k in kernels if k.signature}, {k.name for k in kernels})
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
 
 
@@ -125,8 +125,8 @@ def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
     fields["flops"] = size_to_json(kernel.flops)
     if kernel.results:
         fields["results"] = [dtype.name for dtype in kernel.results]
-    if kernel.open is not None:
-        fields |= {"sizes": kernel.open.sizes, "bytes": list(map(size_to_json, kernel.open.bytes))}
+    if kernel.signature is not None:
+        fields |= {"sizes": kernel.signature.sizes, "bytes": list(map(size_to_json, kernel.signature.bytes))}
     return fields
 
 
@@ -141,7 +141,7 @@ def _kernel_from_json(
         text(fields["name"]),
         code,
         entries,
-        tuple(_tasks(count(n) if sizes is None else size_from_json(n)) for n in fields["tasks"]),
+        tuple(_tasks(count(tasks) if sizes is None else size_from_json(tasks)) for tasks in fields["tasks"]),
         size,
         tuple(map(text, fields["origins"])),
         size_from_json(fields["flops"]),

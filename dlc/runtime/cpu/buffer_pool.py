@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from dlc.arrays import Array, address_of, aligned_empty
 
-# An address, and the array that owns the memory there.
+# An address, and the array that owns the memory at it.
 _Memory: TypeAlias = "tuple[int, NDArray[np.uint8]]"
 
 
 class BufferPool:
     """Allocates arrays for one result of a program, and reuses the memory of an array when it is no longer referenced.
 
-    A training step whose inputs are its previous results alternates between two buffers.
+    For example, a training step whose inputs are its previous results alternates between two buffers.
     """
 
     def __init__(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:

@@ -12,23 +12,21 @@ from numpy.typing import NDArray
 from dlc.arrays import address_of, aligned_empty
 from dlc.runtime.cpu.buffer_pool import BufferPool
 from dlc.runtime.cpu.data_dependent_sizes import CallSizes
-from dlc.runtime.program.host_program import ARENA_SLOT, BufferRef, Printing
+from dlc.runtime.program.host_program import ARENA_SLOT, BufferRef, CallPrinter
 
 
 class Context:
-    """The state of one call at a time: the arena and slots, and the input shapes and data-dependent sizes that they are bound
-    to.
-    """
+    """The state of one call: the arena and slots, and the input shapes and data-dependent sizes that they are bound to."""
 
     def __init__(self, slots: int) -> None:
         self.shapes: list[tuple[int, ...]] | None = None
         self.data_dependent_sizes: CallSizes | None = None
         self.outputs: list[NDArray[Any]] = []
         self.results: Sequence[BufferPool] = ()
-        self.printing = Printing()
+        self.printer = CallPrinter()
         self.arena = aligned_empty((0,), np.uint8)
         self.slots = np.zeros(slots, np.int64)
-        self.location = address_of(self.slots)
+        self.slots_address = address_of(self.slots)
         self.slot_bytes = self.slots.data
 
     def require_arena(self, bytes: int) -> None:
@@ -40,7 +38,7 @@ class Context:
     def address(self, ref: BufferRef) -> int:
         """Return the address that a buffer reference has in this call."""
         slot, offset = ref
-        return c_int64.from_address(self.location + slot * sizeof(c_int64)).value + offset
+        return c_int64.from_address(self.slots_address + slot * sizeof(c_int64)).value + offset
 
     def read(self, ref: BufferRef, count: int) -> bytes:
         """Return `count` bytes at a buffer reference."""

@@ -14,18 +14,22 @@ _ARENA_CAPACITY_WORD = 14  # The index of the field in %Sizing.
 
 
 class DataDependentTable:
-    """The tables of a program: records begin at `start`; data-dependent sizes are initialized to `initial_sizes`."""
+    """The tables of a program: records begin at address `start`; data-dependent sizes are initialized to `initial_sizes`."""
 
-    def __init__(self, sizing: SizeOperations, initial_sizes: Sequence[int], start: int) -> None:
-        fills, self.arena = sizing.regions()
-        fills += sizing.numbers()
+    def __init__(self, sizing: SizeOperations, initial_sizes: Sequence[int], first_record: int) -> None:
+        slot_inits, self.arena = sizing.regions()
+        slot_inits += sizing.numbers()
         sizing.add_bounds_checks()
         # The byte size of each output with data-dependent sizes.
         self.outputs = {k: sizing.bytes(info) for info, k in sizing.data_dependent_outputs()}
-        self.given, self.count, self.start = len(sizing.given), len(sizing.data_dependent_sizes), start
-        set_size_records = [astuple(decision) for decision in sizing.set_size_records()]
-        self.operations, self.fills, self.set_size_records = (
-            np.array(rows, np.int64) for rows in (sizing.code.operations, fills, set_size_records)
+        self.symbol_count, self.data_dependent_count, self.first_record = (
+            len(sizing.input_symbols),
+            len(sizing.data_dependent_sizes),
+            first_record,
+        )
+        set_size_records = [astuple(record) for record in sizing.set_size_records()]
+        self.operations, self.slot_inits, self.set_size_records = (
+            np.array(rows, np.int64) for rows in (sizing.code.operations, slot_inits, set_size_records)
         )
         self.initial_sizes = np.array(initial_sizes, np.int64)
 
@@ -35,18 +39,23 @@ class CallSizes:
 
     def __init__(self, program: DataDependentTable) -> None:
         self._program = program
-        self._sizes = np.zeros(program.given + program.count, np.int64)
+        self._sizes = np.zeros(program.symbol_count + program.data_dependent_count, np.int64)
         self._numbers = np.zeros(len(program.operations), np.int64)
         self._capacities = np.array([(number, 0) for number in program.outputs.values()], np.int64)
         words = [
-            *(address_of(program.operations), len(program.operations), address_of(program.fills), len(program.fills)),
-            *(address_of(program.set_size_records), program.count, program.given, address_of(program.initial_sizes)),
-            *(program.arena, len(program.outputs), program.start),
+            *(address_of(program.operations), len(program.operations), address_of(program.slot_inits), len(program.slot_inits)),
+            *(
+                address_of(program.set_size_records),
+                program.data_dependent_count,
+                program.symbol_count,
+                address_of(program.initial_sizes),
+            ),
+            *(program.arena, len(program.outputs), program.first_record),
             *map(address_of, (self._sizes, self._numbers, self._capacities)),
             0,
         ]
         self._words = np.array(words, np.int64)
-        self.location = address_of(self._words)
+        self.address = address_of(self._words)
 
     @property
     def sizes(self) -> list[int]:
@@ -60,7 +69,7 @@ class CallSizes:
     @property
     def data_dependent_sizes(self) -> list[int]:
         """The data-dependent sizes; one that the program does not support is negative."""
-        return self.sizes[self._program.given :]
+        return self.sizes[self._program.symbol_count :]
 
     def set_capacities(self, arena: int, outputs: Sequence[int]) -> None:
         """Set the capacity in bytes of the arena, and of each output with data-dependent sizes."""

@@ -23,7 +23,7 @@ from dlc.runtime.cpu.dynamic_program import DynamicNativeProgram
 from dlc.runtime.cpu.program import LAUNCHES_PER_SLICE, NativeProgram
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT
 
-# Returns the results for arrays that match the inputs exactly; None for others, and while another thread is calling.
+# Returns the results for arrays that match the inputs exactly; None for other arrays, and while another thread is calling.
 DirectCall: TypeAlias = "Callable[..., list[Array] | None]"
 
 # Creating a direct call takes as long as ten calls, so wait for this many consecutive calls with the same shapes.
@@ -50,12 +50,14 @@ class _MethodDef(ctypes.Structure):
 
 
 class DirectCalls:
-    """The direct calls of one program: `call`, if it exists, is for the shapes of a static program or for frequent shapes."""
+    """The direct calls of one program: `call` is for the shapes of a static program or for frequent shapes; None if missing."""
 
     def __init__(self, run: object) -> None:
         self.call: DirectCall | None = None
         program = getattr(run, "__self__", None)
-        self._open = program if isinstance(program, DynamicNativeProgram) and not program.has_data_dependent_sizes else None
+        self._dynamic_program = (
+            program if isinstance(program, DynamicNativeProgram) and not program.has_data_dependent_sizes else None
+        )
         self._run, self._is_tried = run, False
         # The shapes of the last call through Python, how often they were repeated, and the shapes of `call`.
         self._shapes: list[tuple[int, ...]] = []
@@ -64,8 +66,8 @@ class DirectCalls:
 
     def record(self, arrays: Sequence[Any]) -> None:
         """Record a call through Python, with these arrays in the order of the inputs."""
-        if self._open is not None:
-            self._record_dynamic(self._open, [array.shape for array in arrays], arrays)
+        if self._dynamic_program is not None:
+            self._record_dynamic(self._dynamic_program, [array.shape for array in arrays], arrays)
         elif not self._is_tried:
             self.call, self._is_tried = direct_call(self._run), True
 
@@ -94,13 +96,13 @@ def _build_direct_call(
 ) -> DirectCall:
     """Return a direct call for arrays of these shapes, to which the context is bound."""
     pool = program.runtime.pool_cell(program.num_threads)
-    stopped = np.zeros(1, np.int64)
-    rest = partial(_run_rest, program, stopped, context, pool)
+    stop_record = np.zeros(1, np.int64)
+    resume = partial(_resume, program, stop_record, context, pool)
     allocators: list[Callable[[], Array] | None] = []
-    for recycler in context.results:
-        allocators.append(recycler.empty if recycler.bytes > _MAX_NUMPY_ALLOCATED_BYTES else None)
+    for buffer_pool in context.results:
+        allocators.append(buffer_pool.empty if buffer_pool.bytes > _MAX_NUMPY_ALLOCATED_BYTES else None)
     infos = [*program.inputs, *program.outputs]
-    sizes = [np.array(shape, np.int64) for shape in (*shapes, *(recycler.shape for recycler in context.results))]
+    sizes = [np.array(shape, np.int64) for shape in (*shapes, *(buffer_pool.shape for buffer_pool in context.results))]
     producers = [*[None] * len(program.inputs), *allocators]
     types = np.array([_type_words(*each) for each in zip(infos, sizes, producers, strict=True)], np.int64)
     words = [
@@ -110,26 +112,26 @@ def _build_direct_call(
         address_of(types),
         program.start,
         LAUNCHES_PER_SLICE,
-        context.location,
-        context.location + FIRST_INPUT_SLOT * _WORD_BYTES,
+        context.slots_address,
+        context.slots_address + FIRST_INPUT_SLOT * _WORD_BYTES,
         ctypes.addressof(pool),
-        *map(id, (np.ndarray, Array, None, rest)),
-        address_of(stopped),
+        *map(id, (np.ndarray, Array, None, resume)),
+        address_of(stop_record),
         *_function_addresses(),
     ]
     state = np.array(words, np.int64).view(_State)
-    state.references = program, context, pool, rest, stopped, infos, sizes, producers, types
-    return _built_in(program.runtime.call_from_python, state)
+    state.references = program, context, pool, resume, stop_record, infos, sizes, producers, types
+    return _new_builtin(program.runtime.call_from_python, state)
 
 
-def _type_words(info: TensorInfo, sizes: NDArray[np.int64], make: object) -> tuple[int, int, int, int]:
-    return id(info.dtype), len(sizes), address_of(sizes), 0 if make is None else id(make)
+def _type_words(info: TensorInfo, sizes: NDArray[np.int64], allocator: object) -> tuple[int, int, int, int]:
+    return id(info.dtype), len(sizes), address_of(sizes), 0 if allocator is None else id(allocator)
 
 
-def _run_rest(
-    program: NativeProgram | DynamicNativeProgram, stopped: NDArray[np.int64], context: Context, pool: ctypes.c_int64
+def _resume(
+    program: NativeProgram | DynamicNativeProgram, stop_record: NDArray[np.int64], context: Context, pool: ctypes.c_int64
 ) -> None:
-    program.resume(int(stopped[0]), context, pool.value)
+    program.resume(int(stop_record[0]), context, pool.value)
 
 
 @cache
@@ -159,8 +161,8 @@ def _numpy_api() -> Any:
 def _function_addresses() -> tuple[int, ...]:
     """Return the addresses of the functions of NumPy and Python, in the order of %State."""
     names = ("PyList_New", "PyList_SetItem", "PyObject_CallObject", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
-    pythons = [getattr(ctypes.pythonapi, name) for name in (*names, "Py_DecRef")]
-    return _numpy_api()[_NEW_FROM_DESCR_INDEX] or 0, *[ctypes.cast(f, ctypes.c_void_p).value or 0 for f in pythons]
+    python_functions = [getattr(ctypes.pythonapi, name) for name in (*names, "Py_DecRef")]
+    return _numpy_api()[_NEW_FROM_DESCR_INDEX] or 0, *[ctypes.cast(f, ctypes.c_void_p).value or 0 for f in python_functions]
 
 
 @cache
@@ -169,7 +171,7 @@ def _method_def(function: int) -> _MethodDef:
     return _MethodDef(b"dlc_call", function, _METH_FASTCALL, None)
 
 
-def _built_in(function: int, state: _State) -> DirectCall:
+def _new_builtin(function: int, state: _State) -> DirectCall:
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    make = prototype(("PyCFunction_NewEx", ctypes.pythonapi))
-    return make(ctypes.addressof(_method_def(function)), state, None)
+    new_function = prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+    return new_function(ctypes.addressof(_method_def(function)), state, None)

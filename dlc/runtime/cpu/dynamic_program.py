@@ -1,4 +1,4 @@
-"""Dynamic-shape programs on the CPU: one record table serves all sizes, which are in the slots of each call."""
+"""Dynamic-shape programs on the CPU: one record table for all sizes, which each call stores in its slots."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dlc.runtime.program.dynamic_program import DynamicProgram, SizeBinder, reso
 from dlc.runtime.program.host_program import ARENA_SLOT, FIRST_INPUT_SLOT, DynamicLaunch, KernelSignature, Launch
 from dlc.runtime.sizes.size_function import size_function
 
-# A result is copied if its buffer is larger than twice its size plus this.
+# A result is copied if its buffer is larger than twice the result plus this.
 _MAX_UNUSED_BYTES = 1 << 16
 
 
 class DynamicNativeProgram(TableProgram):
-    """A dynamic-shape program. Sizes are in slots, so that one record table serves all of them.
+    """A dynamic-shape program. Sizes are stored in slots, so that one record table is valid for all sizes.
 
     A context stays bound to the sizes of its last call.
     """
@@ -47,29 +47,33 @@ class DynamicNativeProgram(TableProgram):
             host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)]
         )
         self._size_indices = {symbol: k for k, symbol in enumerate(host.data_dependent_sizes)}
-        self._deciding: DataDependentTable | None = None
+        self._data_dependent_table: DataDependentTable | None = None
         if host.data_dependent_sizes:
-            self._deciding = DataDependentTable(SizeOperations(host, instructions, self._table), host.initial_sizes, self.start)
-        self._data_dependent_outputs = () if self._deciding is None else tuple(self._deciding.outputs)
+            self._data_dependent_table = DataDependentTable(
+                SizeOperations(host, instructions, self._table), host.initial_sizes, self.start
+            )
+        self._data_dependent_outputs = () if self._data_dependent_table is None else tuple(self._data_dependent_table.outputs)
         self._output_shapes = size_function(self._bind_sizes.symbols, [info.shape for info in host.outputs])
         regions = range(host.first_region, host.first_region + len(host.regions))
         self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
 
     def _new_context(self) -> Context:
         context = super()._new_context()
-        if self._deciding is not None:
-            context.data_dependent_sizes = CallSizes(self._deciding)
+        if self._data_dependent_table is not None:
+            context.data_dependent_sizes = CallSizes(self._data_dependent_table)
         return context
 
     def _execute_from(self, record: int, count: int, context: Context, pool: int) -> int:
         if context.data_dependent_sizes is None:
             return super()._execute_from(record, count, context, pool)
-        return self.runtime.execute_deciding(context.data_dependent_sizes.location, record, count, context.location, pool)
+        return self.runtime.execute_data_dependent(
+            context.data_dependent_sizes.address, record, count, context.slots_address, pool
+        )
 
     @property
     def has_data_dependent_sizes(self) -> bool:
-        """Return whether sizes depend on data."""
-        return self._deciding is not None
+        """Return whether any size is data-dependent."""
+        return self._data_dependent_table is not None
 
     def acquire_bound_context(self, inputs: Sequence[NDArray[Any]]) -> Context:
         """Return a context bound to inputs of these shapes, for exclusive use."""
@@ -87,23 +91,23 @@ class DynamicNativeProgram(TableProgram):
     def run_traced(
         self, inputs: Sequence[NDArray[Any]], on_launch: OnLaunch, on_set_size: OnSetSize | None = None
     ) -> list[NDArray[Any]]:
-        # A run that needs a larger arena is restarted; the run after it needs no restart, so each launch is reported once.
+        # A run that needs a larger arena is restarted. The second run needs no restart, so each launch is reported once.
         super().run(inputs)
         return super().run_traced(inputs, on_launch, on_set_size)
 
     def data_dependent_sizes(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
         """Run the program and return its data-dependent sizes; in loops, those of the last iteration."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
 
         def run_all(context: Context, pool: int) -> None:
             self._run_all(context, pool)
-            found.update(zip(self._size_indices, _decided(context), strict=True))
+            sizes.update(zip(self._size_indices, _data_dependent_sizes_of(context), strict=True))
 
         self._call(inputs, run_all)
-        return found
+        return sizes
 
     def _specialize_launch(self, launch: Launch | DynamicLaunch, context: Context) -> Launch:
-        return cast(DynamicLaunch, launch).at(self._sizes(context))
+        return cast(DynamicLaunch, launch).specialize(self._sizes(context))
 
     def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         shapes = [a.shape for a in inputs]
@@ -112,12 +116,12 @@ class DynamicNativeProgram(TableProgram):
 
     def _sizes(self, context: Context) -> Mapping[str, int]:
         assert context.shapes is not None
-        return self._bind_sizes.sizes(context.shapes, _decided(context))
+        return self._bind_sizes.sizes(context.shapes, _data_dependent_sizes_of(context))
 
     def _set_size(self, context: Context, symbol: str, count: int) -> bool:
         index, shapes, arena = self._size_indices[symbol], context.shapes, context.slots[ARENA_SLOT]
         assert shapes is not None
-        previous = _decided(context)
+        previous = _data_dependent_sizes_of(context)
         data_dependent_sizes = [*previous[:index], validate_size(self._host, shapes, previous[:index], symbol, count)]
         if data_dependent_sizes != previous[: index + 1]:
             self._rebind(context, shapes, [*data_dependent_sizes, *self._host.initial_sizes[len(data_dependent_sizes) :]])
@@ -128,8 +132,8 @@ class DynamicNativeProgram(TableProgram):
         """Bind a context to these sizes: compute the slots that depend on them."""
         bound = self._bind_sizes(shapes, data_dependent_sizes)
         sizes, work = len(self._table.sizes), len(self._table.work)
-        tasks, bytes = bound.numbers[sizes : sizes + work], bound.numbers[sizes + work :]
-        words = (*bound.numbers[:sizes], *map(tasks_word, tasks, bytes))
+        tasks, bytes = bound.extra_sizes[sizes : sizes + work], bound.extra_sizes[sizes + work :]
+        words = (*bound.extra_sizes[:sizes], *map(tasks_word, tasks, bytes))
         previous, context.shapes = context.results, None
         context.require_arena(bound.arena_bytes)
         arena = address_of(context.arena)
@@ -147,7 +151,7 @@ class DynamicNativeProgram(TableProgram):
         context.shapes = shapes
 
     def _grow_outputs(self, context: Context) -> None:
-        """Allocate outputs whose size has become known and exceeds their capacity."""
+        """Reallocate outputs whose size has become known and exceeds their capacity."""
         for k in self._data_dependent_outputs:
             if context.outputs[k].nbytes < context.results[k].bytes:
                 context.outputs[k] = context.results[k].empty()
@@ -166,12 +170,12 @@ class DynamicNativeProgram(TableProgram):
         return outputs
 
 
-def _decided(context: Context) -> list[int]:
+def _data_dependent_sizes_of(context: Context) -> list[int]:
     return [] if context.data_dependent_sizes is None else context.data_dependent_sizes.data_dependent_sizes
 
 
 def _byte_pool(result: BufferPool, previous: BufferPool | None) -> BufferPool:
-    """Return the buffer pool of a result with data-dependent sizes: the previous one if its buffers are large enough."""
+    """Return a buffer pool for a result with data-dependent sizes: the previous one if its buffers are large enough."""
     return (
         previous if previous is not None and previous.bytes >= result.bytes else BufferPool((result.bytes,), np.dtype(np.uint8))
     )

@@ -1,4 +1,4 @@
-"""The code of a kernel, as artifacts store it."""
+"""The code of a kernel, as stored in artifacts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KernelObject:
         code: The code; kernels that were compiled together share it. `size` bytes of it are this kernel's functions.
         origins: The model layers that the kernel computes.
         flops: The floating-point operations of its contractions in one run.
-        open: The signature of a kernel that takes sizes, in a dynamic-shape program.
+        signature: The signature of a kernel that takes sizes, in a dynamic-shape program.
         results: The dtypes of its results, which are its last buffers (empty if unknown).
     """
 
@@ -34,35 +34,35 @@ class KernelObject:
     size: int
     origins: tuple[str, ...] = ()
     flops: Size = 0
-    open: KernelSignature | None = None
+    signature: KernelSignature | None = None
     results: tuple[np.dtype[Any], ...] = ()
 
     @staticmethod
-    def of(name: str, object: bytes, tasks: tuple[Size, ...], open: KernelSignature | None = None) -> KernelObject:
+    def of(name: str, object: bytes, tasks: tuple[Size, ...], signature: KernelSignature | None = None) -> KernelObject:
         """Return a kernel whose grid `g` is at the symbol `<name>.<g>` of an object file.
 
         Raises CompileError if a symbol is missing.
         """
-        return KernelObject.within(link_object(object), name, tasks, open)
+        return KernelObject.within(link_object(object), name, tasks, signature)
 
     @staticmethod
-    def within(code: MachineCode, name: str, tasks: tuple[Size, ...], open: KernelSignature | None = None) -> KernelObject:
+    def within(code: MachineCode, name: str, tasks: tuple[Size, ...], signature: KernelSignature | None = None) -> KernelObject:
         """Return a kernel from relocated code, which may contain other kernels; see `of`."""
         grids = [f"{name}.{g}" for g in range(len(tasks))]
         if missing := [grid for grid in grids if grid not in code.entries]:
             raise CompileError(f"kernel {name}: its object does not define the symbols {', '.join(missing)}")
         entries, size = tuple(code.entries[grid] for grid in grids), sum(code.sizes[grid] for grid in grids)
-        return KernelObject(name, code.bytes, entries, tasks, size, open=open)
+        return KernelObject(name, code.bytes, entries, tasks, size, signature=signature)
 
 
 def load_kernels(kernels: Sequence[KernelObject]) -> dict[str, LoadedKernel]:
     """Load kernels into executable memory; return them by name."""
     loaded = {code: LoadedCode(code, {}) for code in {kernel.code for kernel in kernels}}
 
-    def image(kernel: KernelObject) -> LoadedKernel:
+    def load(kernel: KernelObject) -> LoadedKernel:
         code = loaded[kernel.code]
         return LoadedKernel(
-            tuple((code.begin + at, tasks) for at, tasks in zip(kernel.entries, kernel.tasks, strict=True)), code
+            tuple((code.begin + offset, tasks) for offset, tasks in zip(kernel.entries, kernel.tasks, strict=True)), code
         )
 
-    return {kernel.name: image(kernel) for kernel in kernels}
+    return {kernel.name: load(kernel) for kernel in kernels}

@@ -26,13 +26,13 @@ from dlc.runtime.program.host_program import (
     FIRST_INPUT_SLOT,
     I64_BYTES,
     BufferRef,
+    CallPrinter,
     DynamicLaunch,
     Fail,
     HostProgram,
     Instruction,
     Launch,
     PrintArrays,
-    Printing,
     PythonCall,
     SetSize,
     weight_array,
@@ -41,7 +41,7 @@ from dlc.runtime.program.interpreter import decode_i64
 from dlc.runtime.program.python_calls import call_python_op
 from dlc.runtime.python_ops.control import format_failure
 
-# Native code returns to Python after this many launches, so that Python can handle signals. The number grows until a slice
+# Native code returns to Python after this many launches, so that Python can handle signals. The number increases until a slice
 # takes at least this long.
 LAUNCHES_PER_SLICE, _MIN_SLICE_SECONDS = 64, 0.01
 
@@ -84,7 +84,7 @@ class TableProgram(ABC):
         self._write = Struct(f"={len(host.inputs) + len(host.outputs)}q").pack_into
         self._images = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
-        tasks = {name: [tasks for _, tasks in image.grids] for name, image in kernels.items()}
+        tasks = {name: [tasks for _, tasks in kernel.grids] for name, kernel in kernels.items()}
         self._table = assemble_records(instructions, host.slots, tasks)
         self._records = np.empty(len(self._table.words), np.int64)
         self.start = address_of(self._records)
@@ -103,8 +103,7 @@ class TableProgram(ABC):
         """Return the outputs for inputs of the right number, shapes and dtypes.
 
         Kernels need C-contiguous buffers that are aligned to their elements; other inputs are copied. Raises DlcError if the
-        program
-        takes a failing branch.
+        program takes a failing branch.
         """
         return self._call(inputs, self._run_all)
 
@@ -116,7 +115,7 @@ class TableProgram(ABC):
         def run_each(context: Context, pool: int) -> None:
             record = self.start
             while record := self._handle_stop(record, context):
-                record = self._execute(record, 1, context.location, pool)
+                record = self._execute(record, 1, context.slots_address, pool)
                 launch = self._table.ends.get((record - self.start) // 8)
                 if launch is not None:
                     on_launch(self._specialize_launch(launch, context), context.address)
@@ -127,7 +126,7 @@ class TableProgram(ABC):
         return self._call(inputs, run_each)
 
     def share_memory_with(self, other: TableProgram) -> None:
-        """Use the contexts and weights of a program with the same instructions and weights but other kernels."""
+        """Share the contexts and weights of a program that differs only in its kernels."""
         self._weights, self._free = other._weights, other._free
 
     def _run_all(self, context: Context, pool: int) -> None:
@@ -137,7 +136,7 @@ class TableProgram(ABC):
 
     def _execute_from(self, record: int, count: int, context: Context, pool: int) -> int:
         """Run native code from a record on."""
-        return self._execute(record, count, context.location, pool)
+        return self._execute(record, count, context.slots_address, pool)
 
     def resume(self, record: int, context: Context, pool: int) -> None:
         """Continue a call after native code has returned to Python.
@@ -151,7 +150,7 @@ class TableProgram(ABC):
             count = 2 * count if perf_counter() - began < _MIN_SLICE_SECONDS else max(1, count // 2)
 
     def _handle_stop(self, record: int, context: Context) -> int:
-        """Return the record to continue at; a negative code is a stop instruction that is handled first.
+        """Return the record to continue at; handle the stop instruction first if `record` is a negative code.
 
         Raises DlcError if the program has taken a failing branch.
         """
@@ -159,21 +158,21 @@ class TableProgram(ABC):
             return record
         stop, following = self._table.stops[-record - 1]
         match stop:
-            case Fail(message=message, numbers=numbers):
-                raise DlcError(format_failure(message, [decode_i64(context.read(ref, I64_BYTES)) for ref in numbers]))
+            case Fail(message=message, values=values):
+                raise DlcError(format_failure(message, [decode_i64(context.read(ref, I64_BYTES)) for ref in values]))
             case SetSize(symbol=symbol, ref=ref):
                 if self._set_size(context, symbol, decode_i64(context.read(ref, I64_BYTES))):
                     return self._restart(context)
             case PrintArrays():
-                context.printing.show(stop, context.read, self._sizes(context))
+                context.printer.print_once(stop, context.read, self._sizes(context))
             case PythonCall():
                 if not self._call_python(context, stop):
                     return self._restart(context)
         return self.start + 8 * following
 
     def _restart(self, context: Context) -> int:
-        """Return the first record: the arena was reallocated, so the call starts again."""
-        context.printing.begin()
+        """Return the first record, to restart a call after its arena was reallocated."""
+        context.printer.restart()
         return self.start
 
     def _call_python(self, context: Context, compute: PythonCall) -> bool:
@@ -200,7 +199,7 @@ class TableProgram(ABC):
             self._write(
                 context.slot_bytes, FIRST_INPUT_SLOT * sizeof(c_int64), *map(address_of, arrays), *map(address_of, outputs)
             )
-            context.outputs, context.printing = outputs, Printing()
+            context.outputs, context.printer = outputs, CallPrinter()
             execute(context, pool)
             return self._finish(context)
         finally:
@@ -234,7 +233,7 @@ class TableProgram(ABC):
 
     @abstractmethod
     def _sizes(self, context: Context) -> Mapping[str, int]:
-        """Return the sizes of the call by name, as far as they are known."""
+        """Return the sizes of the call that are known so far, by name."""
 
     @abstractmethod
     def _set_size(self, context: Context, symbol: str, count: int) -> bool:
@@ -242,7 +241,7 @@ class TableProgram(ABC):
 
 
 def _prepare_donated(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list[NDArray[Any]]:
-    """Return the inputs with donated arrays copied if they are read-only or share memory with another input."""
+    """Return the inputs; donated arrays are copied if they are read-only or share memory with another input."""
     prepared, end = list(arrays), 0
     spans = sorted((address_of(a), a.nbytes, k) for k, a in enumerate(prepared) if a.nbytes)
     shared: set[int] = set()
@@ -270,8 +269,8 @@ class NativeProgram(TableProgram):
         super().__init__(host, host.instructions, kernels, weights, runtime, num_threads)
         self._arena_bytes = host.arena_bytes
         self._donors = dict(sorted(host.donors.items()))
-        made = [info for k, info in enumerate(host.outputs) if k not in host.donors]
-        self._results = [BufferPool(cast("tuple[int, ...]", info.shape), info.dtype) for info in made]
+        allocated_outputs = [info for k, info in enumerate(host.outputs) if k not in host.donors]
+        self._results = [BufferPool(cast("tuple[int, ...]", info.shape), info.dtype) for info in allocated_outputs]
         self._free.append(self._new_context())
 
     @property

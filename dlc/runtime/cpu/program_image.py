@@ -31,10 +31,19 @@ MAGIC = b"dlcimage"
 FIELDS = (
     *("version", "machine", "bytes", "checksum", "name", "features", "code"),  # Read by dlc.h.
     *("slots", "arena", "inputs", "outputs", "tensors", "dims", "dim_count", "operations", "operation_count"),
-    *("arrays", "weight_count", "fills", "fill_count", "records", "symbol_count", "decisions", "decision_count"),
-    *("record_words", "array_count", "symbols", "failures", "failure_count", "places", "place_count", "text"),
+    *(
+        "arrays",
+        "weight_count",
+        "slot_inits",
+        "slot_init_count",
+        "records",
+        "symbol_count",
+        "size_readbacks",
+        "size_readback_count",
+    ),
+    *("record_words", "array_count", "symbols", "failures", "failure_count", "failure_values", "failure_value_count", "text"),
     *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
-    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "checksum_of"),
+    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "crc32c"),
 )
 HEADER_BYTES = ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
 # In the order of ONNX's TensorProto.DataType, from 1 on; 8 is the string type.
@@ -47,7 +56,7 @@ _DTYPES = (
 _IN_ARENA = -2
 # Errors of calls without Python.
 _NO_PRINTING = "the program contains dlc.debug.print, which needs Python; remove it"
-_NO_COMPUTING = "the program contains {op} ({where}), which needs Python"
+_NO_PYTHON_OPS = "the program contains {op} ({where}), which needs Python"
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ class ProgramImage:
 
 
 def kernels_of(image: memoryview, target: Target) -> tuple[bytes, dict[str, tuple[tuple[int, ...], int]]]:
-    """Return the code of an image's kernels, and by name the offsets of each kernel's grids in it and the kernel's size in
+    """Return the code of an image's kernels, and for each kernel by name the offsets of its grids in the code and its size in
     bytes.
 
     Raises ValueError or IndexError for an invalid image, and for code of another architecture than the target's.
@@ -75,21 +84,21 @@ def kernels_of(image: memoryview, target: Target) -> tuple[bytes, dict[str, tupl
     if fields["machine"] != architecture_of(target).machine:
         raise ValueError(f"code for ELF machine {fields['machine']} in a program for {target.architecture}")
 
-    def rows(where: str, count: str, width: int) -> list[tuple[int, ...]]:
-        start, end = fields[where], fields[where] + 8 * width * fields[count]
+    def read_table(table: str, count: str, width: int) -> list[tuple[int, ...]]:
+        start, end = fields[table], fields[table] + 8 * width * fields[count]
         if not 0 <= start <= end <= len(image):
-            raise ValueError(f"{where} outside of the image")
+            raise ValueError(f"{table} outside of the image")
         return list(struct.iter_unpack(f"<{width}q", image[start:end]))
 
     text = bytes(image[fields["text"] : fields["code"]])
     begin, end = fields["code"] + _aligned(fields["runtime_bytes"]), fields["code"] + fields["code_bytes"]
     code = bytes(image[begin:end])
-    entries = [at - begin for (at,) in rows("entries", "entry_count", 1)]
-    if end > len(image) or not all(0 <= at < len(code) for at in entries):
+    entries = [offset - begin for (offset,) in read_table("entries", "entry_count", 1)]
+    if end > len(image) or not all(0 <= offset < len(code) for offset in entries):
         raise ValueError("a kernel outside of the image")
     return code, {
         text[name : text.index(b"\0", name)].decode(): (tuple(entries[first : first + count]), size)
-        for name, _, size, first, count in rows("kernels", "kernel_count", 5)
+        for name, _, size, first, count in read_table("kernels", "kernel_count", 5)
     }
 
 
@@ -131,30 +140,30 @@ class _ImageWriter:
         self.text = bytearray()
         self.runtime = linked_runtime(program.runtime)
         self.code = bytearray(self.runtime.bytes)
-        offsets = {code: self._append_code(code) for code in dict.fromkeys(kernel.code for kernel in program.kernels)}
-        self.kernels = [(k, [offsets[k.code] + at for at in k.entries]) for k in program.kernels]
-        self.entries = {(k.name, grid): at for k, entries in self.kernels for grid, at in enumerate(entries)}
+        offset_of_code = {code: self._append_code(code) for code in dict.fromkeys(kernel.code for kernel in program.kernels)}
+        self.kernels = [(k, [offset_of_code[k.code] + offset for offset in k.entries]) for k in program.kernels]
+        self.entries = {(k.name, grid): offset for k, entries in self.kernels for grid, offset in enumerate(entries)}
 
     def _assemble(self, kernels: Sequence[KernelObject]) -> RecordTable:
         instructions = self.host.instructions
         if isinstance(self.host, DynamicProgram):
-            instructions = resolve_launches(instructions, {k.name: k.open for k in kernels if k.open is not None})
+            instructions = resolve_launches(instructions, {k.name: k.signature for k in kernels if k.signature is not None})
         self.instructions = instructions
         return assemble_records(instructions, self.host.slots, {k.name: k.tasks for k in kernels})
 
     def _append_code(self, code: bytes) -> int:
         """Append kernel code and return its offset."""
-        at = _aligned(len(self.code))
-        self.code += bytes(at - len(self.code)) + code
-        return at
+        offset = _aligned(len(self.code))
+        self.code += bytes(offset - len(self.code)) + code
+        return offset
 
     def block(self) -> bytes:
         tensors, dims = self._tensors()
-        fills, self.fields["arena"] = self.sizing.regions(self.sizing.data_dependent_outputs())
-        fills += self.sizing.numbers()
+        slot_inits, self.fields["arena"] = self.sizing.regions(self.sizing.data_dependent_outputs())
+        slot_inits += self.sizing.numbers()
         self.sizing.add_bounds_checks()
-        failures, offsets = self._failures()
-        symbols = [(self._text(symbol), *self.sizing.bounds(symbol)) for symbol in self.sizing.given]
+        failures, failure_values = self._failures()
+        symbols = [(self._text(symbol), *self.sizing.bounds(symbol)) for symbol in self.sizing.input_symbols]
         self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.program.name)}
         self.fields["machine"] = architecture_of(self.program.target).machine
         self.fields |= {"features": self._text(" ".join(flags_of(self.program.target)))}
@@ -162,12 +171,14 @@ class _ImageWriter:
         self._table("operations", "operation_count", self.sizes.operations)
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
         self.fields["weight_count"] = len(self.weights)
-        self._table("fills", "fill_count", fills)
-        set_size_records = [(d.code, d.slot, d.offset, d.on) for d in self.sizing.set_size_records()]
-        self._table("decisions", "decision_count", set_size_records)
+        self._table("slot_inits", "slot_init_count", slot_inits)
+        set_size_records = [
+            (readback.code, readback.slot, readback.offset, readback.next_record) for readback in self.sizing.set_size_records()
+        ]
+        self._table("size_readbacks", "size_readback_count", set_size_records)
         self._table("symbols", "symbol_count", symbols)
         self._table("failures", "failure_count", failures)
-        self._table("places", "place_count", offsets)
+        self._table("failure_values", "failure_value_count", failure_values)
         self._table("tensors", None, tensors)
         names = [self._text(kernel.name) for kernel, _ in self.kernels]
         self._records_and_kernels(names)
@@ -180,28 +191,28 @@ class _ImageWriter:
         infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
         in_arena = dict.fromkeys((k for _, k in self.sizing.data_dependent_outputs()), _IN_ARENA)
         infos += [(info, 0, {**donors, **in_arena}.get(k, -1)) for k, info in enumerate(self.host.outputs)]
-        for info, otherwise, over in infos:
-            rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), otherwise, over))
-            dims += map(self.sizes.number, info.shape)
+        for info, default, donor in infos:
+            rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), default, donor))
+            dims += map(self.sizes.operation_of, info.shape)
         self.fields |= {"inputs": len(self.host.inputs), "outputs": len(self.host.outputs)}
         return rows, dims
 
     def _failures(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
         """Return the table of error messages, and the references to the values that are formatted into them."""
-        rows, offsets = list[tuple[int, int, int]](), list[tuple[int, int]]()
+        rows, value_refs = list[tuple[int, int, int]](), list[tuple[int, int]]()
         for stop, _ in self.table.stops:
-            message, numbers = (stop.message, stop.numbers) if isinstance(stop, Fail) else (_python_required_message(stop), ())
-            rows.append((self._text(message), len(offsets), len(numbers)))
-            offsets += numbers
-        return rows, offsets
+            message, values = (stop.message, stop.values) if isinstance(stop, Fail) else (_python_required_message(stop), ())
+            rows.append((self._text(message), len(value_refs), len(values)))
+            value_refs += values
+        return rows, value_refs
 
     def _text(self, text: str) -> int:
-        at = len(self.text)
+        offset = len(self.text)
         self.text += text.replace("\0", "").encode(errors="replace") + b"\0"
-        return at
+        return offset
 
-    def _table(self, where: str, count: str | None, rows: Sequence[Sequence[int]]) -> None:
-        self.fields[where] = HEADER_BYTES + len(self.tables)
+    def _table(self, field: str, count: str | None, rows: Sequence[Sequence[int]]) -> None:
+        self.fields[field] = HEADER_BYTES + len(self.tables)
         if count is not None:
             self.fields[count] = len(rows)
         for row in rows:
@@ -214,36 +225,36 @@ class _ImageWriter:
         text = base + 8 * (words + 5 * len(names) + grids)
         code = _aligned(text + len(self.text))
 
-        def at(task: Task) -> int:
+        def code_address(task: Task) -> int:
             kernel, grid = task
             return code + (self.runtime.entries["dlc_copy"] if kernel is None else self.entries[kernel, grid])
 
-        self._table("records", "record_words", [(word,) for word in self.table.relocate(base, at)])
+        self._table("records", "record_words", [(word,) for word in self.table.relocate(base, code_address)])
         rows, entries = list[tuple[int, ...]](), list[tuple[int]]()
-        for name, (kernel, own) in zip(names, self.kernels, strict=True):
-            rows.append((name, code + min(own, default=0), kernel.size, len(entries), len(own)))
-            entries += [(code + entry,) for entry in own]
+        for name, (kernel, grid_offsets) in zip(names, self.kernels, strict=True):
+            rows.append((name, code + min(grid_offsets, default=0), kernel.size, len(entries), len(grid_offsets)))
+            entries += [(code + entry,) for entry in grid_offsets]
         self._table("kernels", "kernel_count", rows)
         self._table("entries", "entry_count", entries)
         self.fields |= {"text": text, "code": code}
 
     def _written(self) -> bytes:
         code, entries = self.fields["code"], self.runtime.entries
-        for field in ("call", "pool_bytes", "pool_init", "pool_worker", "pool_end"):
+        for field in ("call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "crc32c"):
             self.fields[field] = code + entries[f"dlc_{field}"]
-        self.fields |= {"checksum_of": code + entries["dlc_crc32c"], "runtime_bytes": len(self.runtime.bytes)}
+        self.fields["runtime_bytes"] = len(self.runtime.bytes)
         self.fields["code_bytes"] = len(self.code)
         self.fields |= {"bytes": code + len(self.code), "checksum": 0}
         head = entry_code(self.program.target.architecture, self.fields["call"]) + MAGIC
         body = bytes(self.tables + self.text)
         body += bytes(code - HEADER_BYTES - len(body)) + bytes(self.code)
 
-        def whole() -> bytes:
+        def image_bytes() -> bytes:
             return head + struct.pack(f"<{len(FIELDS)}q", *(self.fields[name] for name in FIELDS)) + body
 
         # The checksum is computed with 0 in its field.
-        self.fields["checksum"] = zlib.crc32(whole())
-        return whole()
+        self.fields["checksum"] = zlib.crc32(image_bytes())
+        return image_bytes()
 
 
 def _aligned(base: int) -> int:
@@ -252,7 +263,7 @@ def _aligned(base: int) -> int:
 
 def _python_required_message(stop: SetSize | PythonInstruction) -> str:
     """Return the error of a call without Python that reaches an instruction for Python."""
-    return _NO_COMPUTING.format(op=stop.op, where=stop.where) if isinstance(stop, PythonCall) else _NO_PRINTING
+    return _NO_PYTHON_OPS.format(op=stop.op, where=stop.where) if isinstance(stop, PythonCall) else _NO_PRINTING
 
 
 def _element(info: TensorInfo) -> tuple[int, int]:

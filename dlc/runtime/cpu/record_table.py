@@ -34,20 +34,20 @@ MIN_PARALLEL_BYTES = 32 << 10
 COPY_TASK_BYTES = 64 << 10
 _STOP, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
 
-# A kernel and the number of one of its grids; no kernel: the memory-copy task.
+# A kernel and the index of one of its grids; None: the memory-copy task.
 Task: TypeAlias = "tuple[str | None, int]"
 
 
 @dataclass
 class RecordTable:
-    """The records, as words.
+    """The records as 64-bit words.
 
     Attributes:
-        tasks: For each launch, by the index of its first word: the task whose relative address the word is to hold.
-        ends: The launch whose last record ends before this word.
+        tasks: By the index of a launch record's first word: the task whose relative address the word will contain.
+        ends: By the index of the word after a launch's last record: the launch.
         sizes: In dynamic-shape programs, the slots that hold sizes.
         work: In dynamic-shape programs, the slots that hold task counts (`tasks_word`), by number of tasks and bytes.
-        stops: Stop code -k refers to entry k - 1: the instruction, and the word at which execution continues after it.
+        stops: Stop code -k refers to entry k - 1: the instruction, and the index of the word at which execution continues.
     """
 
     slots: int
@@ -60,11 +60,11 @@ class RecordTable:
         default_factory=list["tuple[Fail | SetSize | PythonInstruction, int]"]
     )
 
-    def relocate(self, ref: int, task: Callable[[Task], int]) -> list[int]:
+    def relocate(self, base: int, address_of_task: Callable[[Task], int]) -> list[int]:
         """Return the records for a base address; `task` returns the address of a task's code."""
         words = list(self.words)
-        for at, of in self.tasks.items():
-            words[at] = task(of) - (ref + 8 * at)
+        for index, record_task in self.tasks.items():
+            words[index] = address_of_task(record_task) - (base + 8 * index)
         return words
 
 
@@ -111,19 +111,19 @@ class _RecordAssembler:
 
     def launch(self, launch: Launch | DynamicLaunch) -> None:
         if launch.kernel is None:
-            grids: Sequence[Size] = (-(-launch.numbers[0] // COPY_TASK_BYTES),)
+            grids: Sequence[Size] = (-(-launch.size_values[0] // COPY_TASK_BYTES),)
         else:
-            sizes = kernel_sizes(launch.numbers)
+            sizes = kernel_sizes(launch.size_values)
             grids = [substitute(tasks, sizes) for tasks in self.kernels[launch.kernel]]
-        given = (*launch.arguments, *map(self.number, launch.numbers))
-        arguments = [word for argument in given for word in argument]
+        references = (*launch.arguments, *map(self.size_reference, launch.size_values))
+        arguments = [word for argument in references for word in argument]
         for grid, tasks in enumerate(grids):
             self.table.tasks[len(self.table.words)] = (launch.kernel, grid)
-            self.emit(0, *self.tasks(tasks, sum(launch.sizes)), len(given), *arguments)
+            self.emit(0, *self.tasks(tasks, sum(launch.sizes)), len(references), *arguments)
         if grids:
             self.table.ends[len(self.table.words)] = launch
 
-    def number(self, size: Size) -> BufferRef:
+    def size_reference(self, size: Size) -> BufferRef:
         """Return a reference to a size: an immediate or a slot."""
         if isinstance(size, int):
             return NULL_SLOT, size
@@ -132,7 +132,7 @@ class _RecordAssembler:
         return self.table.sizes[size], 0
 
     def tasks(self, tasks: Size, bytes: Size) -> BufferRef:
-        """Return a reference to the task-count word of a launch on so many bytes."""
+        """Return a reference to the task-count word of a launch; `bytes` is the total size of its arguments."""
         if tasks == 1:
             return NULL_SLOT, 1  # One task cannot be parallelized.
         if isinstance(tasks, int) and isinstance(bytes, int):
@@ -146,17 +146,17 @@ class _RecordAssembler:
         self.move([(c.slot, c.first) for c in loop.carried])
         if loop.count == 0:
             return
-        firsts = [self.ref(e.first) for e in loop.elements]
-        self.move([(e.slot, ref) for e, (ref, _) in zip(loop.elements, firsts, strict=True)])
+        firsts = [self.split_reference(e.first) for e in loop.elements]
+        self.move([(e.slot, reference) for e, (reference, _) in zip(loop.elements, firsts, strict=True)])
         for element, (_, remainder) in zip(loop.elements, firsts, strict=True):
             if remainder != 0:
                 self.advance(element.slot, remainder)
-        count, remainder = self.number(loop.count)
+        count_slot, remainder = self.size_reference(loop.count)
         if isinstance(loop.count, int):
-            self.emit(_MOVE, counter, count, remainder)
+            self.emit(_MOVE, counter, count_slot, remainder)
         else:
             # The loop may have no iterations: decrement and test first, starting from count + 1.
-            self.emit(_MOVE, counter, count, 1)
+            self.emit(_MOVE, counter, count_slot, 1)
             self.emit(_JUMP, 0)
         begin = len(self.table.words)
         self.block(loop.body)
@@ -167,15 +167,15 @@ class _RecordAssembler:
             self.table.words[begin - 1] = len(self.table.words) - (begin - 2)
         self.emit(_COUNT, counter, begin - len(self.table.words))
 
-    def ref(self, ref: tuple[int, Size]) -> tuple[BufferRef, Size]:
-        """Split a reference into a static one and a symbolic distance from there."""
-        slot, offset = ref
+    def split_reference(self, reference: tuple[int, Size]) -> tuple[BufferRef, Size]:
+        """Split a reference into a static one and the remaining symbolic distance."""
+        slot, offset = reference
         return ((slot, offset), 0) if isinstance(offset, int) else ((slot, 0), offset)
 
     def advance(self, slot: int, distance: Size) -> None:
         """Add a distance to the address in a slot."""
         if isinstance(distance, Dim):
-            self.emit(_ADD, slot, self.number(distance)[0])
+            self.emit(_ADD, slot, self.size_reference(distance)[0])
         else:
             self.emit(_MOVE, slot, slot, distance)
 
@@ -201,7 +201,7 @@ class _RecordAssembler:
         self.table.words[begin + 3] = len(self.table.words) - begin
         self.block(branch.otherwise)
         if len(self.table.words) in self.table.ends:
-            # Pad with a no-op, so that the jump from the other body does not end at the word that marks this launch's end.
+            # Pad with a no-op, so that the other branch does not jump to the word that marks the end of this launch.
             self.emit(_MOVE, self.scratch(), NULL_SLOT, 0)
         self.table.words[middle + 1] = len(self.table.words) - middle
 
@@ -211,14 +211,14 @@ class _RecordAssembler:
         ready: list[tuple[int, BufferRef]] = []
         for slot, (source, offset) in moves:
             if source in overwritten:
-                waiting = self.scratch()
-                self.emit(_MOVE, waiting, source, offset)
-                source, offset = waiting, 0
+                temporary = self.scratch()
+                self.emit(_MOVE, temporary, source, offset)
+                source, offset = temporary, 0
             overwritten.add(slot)
             if (source, offset) != (slot, 0):
                 ready.append((slot, (source, offset)))
-        for slot, ref in ready:
-            self.emit(_MOVE, slot, *ref)
+        for slot, reference in ready:
+            self.emit(_MOVE, slot, *reference)
 
     def emit(self, *words: int) -> None:
         self.table.words += words

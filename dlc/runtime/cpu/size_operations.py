@@ -1,4 +1,4 @@
-"""Run-time sizes for native code: operations on integers, slots to fill with their results, and data-dependent sizes.
+"""Run-time sizes for native code: integer operations, initialization of slots with their results, and data-dependent sizes.
 
 call.ll and data_dependent_sizes.ll execute these operations.
 """
@@ -18,14 +18,14 @@ from dlc.runtime.sizes.size_code import SizeCode
 
 @dataclass(frozen=True)
 class SetSizeRecord:
-    """The record of a data-dependent size: the stop code, the buffer reference of the value, the word to continue at, the valid
-    range, and another size that it must equal (-1: none). A size that Python computes has no stop record.
+    """A readback of a data-dependent size: stop code, buffer reference of the value, byte offset of the next record,
+    the valid range, and the index of a size that it must equal (-1: none). A size that Python computes has no stop record.
     """
 
     code: int
     slot: int
     offset: int
-    on: int
+    next_record: int
     low: int
     high: int
     same: int
@@ -43,10 +43,10 @@ class SizeOperations:
 
     def __init__(self, host: HostProgram | DynamicProgram, instructions: Sequence[Instruction], table: RecordTable) -> None:
         self.host, self.instructions, self.table = host, instructions, table
-        self.given = symbols_of(host)
+        self.input_symbols = symbols_of(host)
         self.data_dependent_sizes = host.data_dependent_sizes if isinstance(host, DynamicProgram) else ()
-        self.code = SizeCode([*self.given, *self.data_dependent_sizes])
-        for k, (symbol, size) in enumerate(self.given.items()):
+        self.code = SizeCode([*self.input_symbols, *self.data_dependent_sizes])
+        for k, (symbol, size) in enumerate(self.input_symbols.items()):
             low, high = self.bounds(symbol)
             self.code.require_fit(self._difference(size, low), k)
             self.code.require_fit(self._difference(high, size), k)
@@ -61,55 +61,53 @@ class SizeOperations:
         """Return the outputs with data-dependent sizes, and their positions."""
         return [(info, k) for k, info in enumerate(self.host.outputs) if self._order(info.shape)]
 
-    def regions(self, kept: Iterable[tuple[TensorInfo, int]] = ()) -> tuple[list[tuple[int, int, int]], int]:
-        """Return slots to fill with the arena offsets of regions, and of outputs `kept` in the arena, and the number of the
-        arena's end.
-        """
+    def regions(self, outputs: Iterable[tuple[TensorInfo, int]] = ()) -> tuple[list[tuple[int, int, int]], int]:
+        """Return slot inits for the arena offsets of regions and of `outputs` in the arena, and the index of the arena size."""
         if isinstance(self.host, HostProgram):
-            return [], self.code.number(self.host.arena_bytes)
-        parts: list[tuple[int, Sequence[Size]]] = list(enumerate(self.host.regions, self.host.first_region))
+            return [], self.code.operation_of(self.host.arena_bytes)
+        allocations: list[tuple[int, Sequence[Size]]] = list(enumerate(self.host.regions, self.host.first_region))
         first_output = FIRST_INPUT_SLOT + len(self.host.inputs)
-        parts += [(first_output + k, (_bytes(info),)) for info, k in kept]
-        fills: list[tuple[int, int, int]] = []
-        end = self.code.number(0)
+        allocations += [(first_output + k, (_bytes(info),)) for info, k in outputs]
+        slot_inits: list[tuple[int, int, int]] = []
+        end = self.code.operation_of(0)
         # Regions whose sizes are known earlier come first, so that no region moves when a later size becomes known.
-        for slot, members in sorted(parts, key=lambda part: self._order(part[1])):
-            fills.append((slot, end, ARENA_SLOT))
-            size = self.code.largest(map(self.code.number, candidates_for_max(members)))
-            end = self.code.sum(end, self.code.rounded_up(size, ALIGNMENT_BYTES))
-        return fills, end
+        for slot, sizes in sorted(allocations, key=lambda allocation: self._order(allocation[1])):
+            slot_inits.append((slot, end, ARENA_SLOT))
+            size = self.code.max_of(map(self.code.operation_of, candidates_for_max(sizes)))
+            end = self.code.sum(end, self.code.round_up(size, ALIGNMENT_BYTES))
+        return slot_inits, end
 
     def numbers(self) -> list[tuple[int, int, int]]:
-        """Return slots to fill with sizes and task counts."""
-        number = self.code.number
-        sizes = [(slot, number(size), 0) for size, slot in self.table.sizes.items()]
-        work = [(slot, self.code.tasks(*map(number, both)), 0) for both, slot in self.table.work.items()]
+        """Return slot inits for sizes and task counts."""
+        index = self.code.operation_of
+        sizes = [(slot, index(size), 0) for size, slot in self.table.sizes.items()]
+        work = [(slot, self.code.tasks(*map(index, key)), 0) for key, slot in self.table.work.items()]
         return sizes + work
 
     def bytes(self, info: TensorInfo) -> int:
-        """Return the number of an array's byte size."""
-        return self.code.number(_bytes(info))
+        """Return the operation index of an array's size in bytes."""
+        return self.code.operation_of(_bytes(info))
 
     def add_bounds_checks(self) -> None:
-        """Add the checks that cannot be proved from the polynomials."""
-        code, number = self.code, self.code.number
+        """Add run-time checks for bounds that cannot be proved from the polynomials."""
+        code, operation_of = self.code, self.code.operation_of
         if isinstance(self.host, HostProgram):
             return
         for size in dict.fromkeys(size for info in self.host.inputs for size in info.shape if not is_symbol(size)):
-            code.require_fit(number(size), -1)
-        demands = BoundsChecks.of(self.host, self.instructions)
-        for size in demands.counts:
-            code.require_fit(number(size), -1)
-        for members, loops, first, last in demands.parts:
-            runs = code.smallest(map(number, loops or [1]))
-            end = code.largest(map(number, last))
-            code.require(code.smallest(map(number, first)), runs)
-            code.require(code.difference(end, code.largest(map(number, first))), runs)
-            code.require(code.difference(code.largest(map(number, members)), end), runs)
+            code.require_fit(operation_of(size), -1)
+        checks = BoundsChecks.of(self.host, self.instructions)
+        for size in checks.counts:
+            code.require_fit(operation_of(size), -1)
+        for buffer_sizes, loops, starts, ends in checks.groups:
+            min_iterations = code.min_of(map(operation_of, loops or [1]))
+            end = code.max_of(map(operation_of, ends))
+            code.require(code.min_of(map(operation_of, starts)), min_iterations)
+            code.require(code.difference(end, code.max_of(map(operation_of, starts))), min_iterations)
+            code.require(code.difference(code.max_of(map(operation_of, buffer_sizes)), end), min_iterations)
 
     def set_size_records(self) -> list[SetSizeRecord]:
-        """Return how each data-dependent size is handled, in the order in which they become known."""
-        indices = {symbol: k for k, symbol in enumerate((*self.given, *self.data_dependent_sizes))}
+        """Return the readback of each data-dependent size, in the order in which the sizes become known."""
+        indices = {symbol: k for k, symbol in enumerate((*self.input_symbols, *self.data_dependent_sizes))}
         equal: Mapping[str, str] = self.host.equal if isinstance(self.host, DynamicProgram) else {}
         rows = {
             stop.symbol: SetSizeRecord(
@@ -121,16 +119,16 @@ class SizeOperations:
         return [rows.get(symbol, _SET_BY_PYTHON) for symbol in self.data_dependent_sizes]
 
     def _order(self, sizes: Iterable[Size]) -> int:
-        """Return the number of data-dependent sizes that must be known before these sizes are."""
+        """Return the number of data-dependent sizes that must be known before these sizes can be computed."""
         order = {symbol: k for k, symbol in enumerate(self.data_dependent_sizes, 1)}
         return max((order.get(symbol, 0) for size in sizes for symbol in Dim.lift(size).symbols()), default=0)
 
     def _difference(self, a: Size, b: Size) -> int:
-        return self.code.difference(self.code.number(a), self.code.number(b))
+        return self.code.difference(self.code.operation_of(a), self.code.operation_of(b))
 
 
 def symbols_of(host: HostProgram | DynamicProgram) -> dict[str, Size]:
-    """Return the symbols that the shapes of a call's inputs determine, by name in the order of the inputs."""
+    """Return the symbols that are sizes of input axes, by name, in the order of the inputs."""
     return {str(size): size for info in host.inputs for size in info.shape if is_symbol(size)}
 
 

@@ -2,7 +2,7 @@
 
 model.py                  the base class: validates arguments, runs the program, names the results
 io_conversion.py          models with inputs or outputs that are not tensors: strings, lists, None
-variants.py               models that are imported per set of values or shapes that the import depends on
+variants.py               models whose import depends on values or shapes of a call: one variant for each
 specialization_cache.py   a dynamic-shape program and specializations per shape; saved_specializations.py: in a file
 lru_cache.py              the cache behind both
 recompilations.py         counts and logs compilations at run time

@@ -63,8 +63,10 @@ class StructuredModel(Model):
         """Return the inputs of a call by name; omitted optional inputs are None."""
         if len(arguments) == 1 and isinstance(arguments[0], Mapping):
             arguments, named = (), {**cast("Mapping[str, Any]", arguments[0]), **named}
-        rest = [info for info in self.inputs[len(arguments) :] if isinstance(value_type_of(info), OptionalType | AbsentType)]
-        return super()._by_name(arguments, {**dict.fromkeys(info.name for info in rest), **named})
+        optional_inputs = [
+            info for info in self.inputs[len(arguments) :] if isinstance(value_type_of(info), OptionalType | AbsentType)
+        ]
+        return super()._by_name(arguments, {**dict.fromkeys(info.name for info in optional_inputs), **named})
 
 
 class ConvertedModel(StructuredModel):
@@ -74,10 +76,10 @@ class ConvertedModel(StructuredModel):
         super().__init__(io_signature.inputs, io_signature.outputs, self._run, program.name, self)
         self.program, self.io_signature = program, io_signature
         self.num_threads = program.num_threads
-        self._known = {known: k for k, known in enumerate(io_signature.strings)}
+        self._string_indices = {string: k for k, string in enumerate(io_signature.strings)}
 
     def _run(self, values: Sequence[Any]) -> list[Any]:
-        pool = StringPool(self._known)
+        pool = StringPool(self._string_indices)
         flat = [pool.encode(array) if array.dtype == OBJECT_DTYPE else array for array in _arrays_of(values)]
         with pool.in_use():
             results = iter(self.program.run_unchecked(self.program.checked(*flat)))
@@ -105,15 +107,15 @@ def _convert_input(
         case OptionalType():
             return None if value is None else _convert_input(value_type.value, value, name, arrays_found)
         case ListType() | FixedListType() if isinstance(value, list | tuple):
-            parts = cast("Sequence[Any]", value)
-            count = len(value_type.parts) if isinstance(value_type, FixedListType) else len(parts)
-            if len(parts) != count or count > MAX_LIST_LENGTH:
+            elements = cast("Sequence[Any]", value)
+            count = len(value_type.element_types) if isinstance(value_type, FixedListType) else len(elements)
+            if len(elements) != count or count > MAX_LIST_LENGTH:
                 expected = value_type if count <= MAX_LIST_LENGTH else f"{value_type}, of up to {MAX_LIST_LENGTH} elements"
-                raise ShapeError(f"input {name}: expected a {expected}; got {len(parts)} elements")
-            element_types = value_type.parts if isinstance(value_type, FixedListType) else [value_type.element] * count
+                raise ShapeError(f"input {name}: expected a {expected}; got {len(elements)} elements")
+            element_types = value_type.element_types if isinstance(value_type, FixedListType) else [value_type.element] * count
             return [
-                _convert_input(of, part, f"{name}[{k}]", arrays_found, True)
-                for k, (of, part) in enumerate(zip(element_types, parts, strict=True))
+                _convert_input(element_type, element, f"{name}[{k}]", arrays_found, True)
+                for k, (element_type, element) in enumerate(zip(element_types, elements, strict=True))
             ]
         case DictType() if isinstance(value, Mapping):
             return _convert_dict(value_type, cast("Mapping[Any, Any]", value), name, arrays_found)
@@ -135,23 +137,27 @@ def _convert_dict(
 
     Raises DTypeError for keys and values of other types.
     """
-    kinds = [(str,) if part.is_string else _SCALAR_TYPES[part.dtype.kind] for part in (value_type.keys, value_type.values)]
-    for side, kind, elements in zip(("keys", "values"), kinds, (value.keys(), value.values()), strict=True):
-        if wrong := [x for x in elements if not isinstance(x, kind) or isinstance(x, bool)]:
-            raise DTypeError(f"input {name}: expected a {value_type}; got {wrong[0]!r} among its {side}")
+    python_types = [
+        (str,) if side_type.is_string else _SCALAR_TYPES[side_type.dtype.kind]
+        for side_type in (value_type.keys, value_type.values)
+    ]
+    for side, python_type, elements in zip(("keys", "values"), python_types, (value.keys(), value.values()), strict=True):
+        if invalid := [x for x in elements if not isinstance(x, python_type) or isinstance(x, bool)]:
+            raise DTypeError(f"input {name}: expected a {value_type}; got {invalid[0]!r} among its {side}")
     entries = sorted(value.items())
     columns = [
-        np.array([entry[k] for entry in entries], part.dtype) for k, part in enumerate((value_type.keys, value_type.values))
+        np.array([entry[k] for entry in entries], side_type.dtype)
+        for k, side_type in enumerate((value_type.keys, value_type.values))
     ]
     arrays_found += [
-        (TensorInfo(part, of.shape or (), of.dtype), x)
-        for (part, of), x in zip(value_type.parts(name).items(), columns, strict=True)
+        (TensorInfo(side_type, tensor_type.shape or (), tensor_type.dtype), x)
+        for (side_type, tensor_type), x in zip(value_type.vector_types(name).items(), columns, strict=True)
     ]
     return columns
 
 
 def _expected(info: TensorInfo, value_type: TensorValueType, shape: tuple[int, ...], in_list: bool) -> TensorInfo:
-    """Return the expected description of a tensor with this shape."""
+    """Return the expected name, shape and dtype of a tensor that has the actual shape `shape`."""
     if value_type.shape is None:
         return replace(info, shape=shape)
     if not in_list or len(value_type.shape) != len(shape):
@@ -163,8 +169,8 @@ def _expected(info: TensorInfo, value_type: TensorValueType, shape: tuple[int, .
 
 def _described(value: Any) -> str:
     if isinstance(value, list | tuple):
-        parts = cast("Sequence[Any]", value)
-        return f"a {type(parts).__name__} of {len(parts)}"
+        sequence = cast("Sequence[Any]", value)
+        return f"a {type(sequence).__name__} of {len(sequence)}"
     if isinstance(value, np.ndarray):
         array = cast("NDArray[Any]", value)
         return f"an array, {format_type(array.dtype, array.shape)}"
@@ -186,9 +192,11 @@ def _build_output(value_type: ValueType, results: Iterator[Any], pool: StringPoo
         case TensorValueType():
             return pool.decode(next(results)) if value_type.is_string else as_result(next(results))
         case FixedListType():
-            return [_build_output(part, results, pool) for part in value_type.parts]
+            return [_build_output(element_type, results, pool) for element_type in value_type.element_types]
         case DictType():
-            keys, values = (_build_output(part, results, pool).tolist() for part in (value_type.keys, value_type.values))
+            keys, values = (
+                _build_output(element_type, results, pool).tolist() for element_type in (value_type.keys, value_type.values)
+            )
             return dict(zip(keys, values, strict=True))
         case RowDictsType():
             return [dict(zip(value_type.keys, row, strict=True)) for row in np.asarray(next(results)).tolist()]

@@ -1,4 +1,4 @@
-"""An LRU cache of models by what they were compiled for, such as sizes."""
+"""An LRU cache of models by a key, such as the sizes that they were compiled for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LRUCache(Generic[Key]):
         recompilations: Recompilations | None = None,
         describe: Callable[[Key], Mapping[str, str]] = lambda key: {},
     ) -> None:
-        """`recompilations` counts the calls of `make`; `describe` formats a key for it."""
+        """`recompilations` counts the calls of `make`; `describe` formats a key for its messages."""
         self._make = make
         self._recompilations, self._describe = recompilations, describe
         self._entries = dict(entries or {})

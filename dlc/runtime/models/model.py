@@ -29,7 +29,7 @@ class ModelInspector(Protocol):
     """Inspects a model that was compiled in this process; this needs the compiler."""
 
     def page(self, inputs: Mapping[str, Any] | None) -> Any:
-        """Return a report, measured on these inputs; None: not measured."""
+        """Return a report, measured on these inputs if there are any."""
         ...
 
     def profile(self, model: Model, inputs: Sequence[Any]) -> Any:
@@ -59,13 +59,13 @@ class Model:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.name = name
-        # Takes arrays of the right shapes and dtypes, in order, without checking them.
+        # Runs the program on arrays, in order, without checking their shapes and dtypes.
         self.run_unchecked = run
         self.artifact = artifact
-        # The inputs for whose values the model is specialized at run time.
+        # The model is specialized at run time for the values of these inputs.
         self.values = tuple(values)
         self._defaults: Mapping[str, NDArray[Any]] = {}
-        # As requested; None: one per usable processor.
+        # The requested number; None: one thread per usable processor.
         self.num_threads: int | None = None
         # Set for models that were compiled in this process.
         self.inspector: ModelInspector | None = None
@@ -108,8 +108,8 @@ class Model:
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
         """Return the inputs of a call as checked arrays, in order."""
-        by_name = self._by_name(arguments, named)
-        arrays = [by_name[name] for name in self._names]
+        inputs_by_name = self._by_name(arguments, named)
+        arrays = [inputs_by_name[name] for name in self._names]
         if not _ARRAY_TYPES.issuperset(map(type, arrays)):
             arrays = [to_input_array(array, info) for array, info in zip(arrays, self.inputs, strict=True)]
             if not self._takes_device_arrays:
@@ -120,11 +120,10 @@ class Model:
         return arrays
 
     def explore(self, /, *arguments: Any, **named: Any) -> Any:
-        """Return a report of what the model was compiled to, measured on these inputs; notebooks display it, `.save` writes it.
+        """Return a report of the compiled program, measured on these inputs; notebooks display it, and `.save` writes it.
 
         Without inputs the report has no timings. The model is compiled again for it. Raises UnsupportedError for a loaded
-        model, and
-        for one that is not a single program.
+        model, and for one that is not a single program.
         """
         if not arguments and not named and any(info.name not in self.defaults for info in self.inputs):
             return self._inspected().page(None)
@@ -151,10 +150,8 @@ class Model:
         """Write the compiled model to one file, which `dlc.load` reads without compiling anything.
 
         The file of a model that is specialized at run time contains the specializations of the calls so far. Raises
-        UnsupportedError
-        for a model without code (target `reference`), and for one without specializations yet; raises DlcError if the file
-        cannot be
-        written.
+        UnsupportedError for a model without code (target `reference`), and for one without specializations yet; raises DlcError
+        if the file cannot be written.
         """
         save(to_path(path), self)
 
@@ -165,11 +162,11 @@ class Model:
                 f"{self.name}: a model for the target reference has no code to save; compile it for cpu or opencl"
             )
         fields = self.artifact.serialize(writer, {**defaults, **self.defaults})
-        own = [array_to_json(name, array, writer) for name, array in self.defaults.items()]
-        return {**fields, "defaults": own} if own else fields
+        default_arrays = [array_to_json(name, array, writer) for name, array in self.defaults.items()]
+        return {**fields, "defaults": default_arrays} if default_arrays else fields
 
     def check_and_run(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """Return the outputs for inputs in order, which are the results of another program.
+        """Return the outputs for arrays in the order of the inputs, such as the results of another program.
 
         Raises ShapeError or DTypeError for inputs that do not fit.
         """
@@ -178,7 +175,7 @@ class Model:
         return self.run_unchecked(arrays)
 
     def _matches(self, arrays: Sequence[Any]) -> bool:
-        """Return whether arrays certainly match the inputs; False if symbols cannot be solved for."""
+        """Return whether arrays provably match the inputs; False if the symbols cannot be solved for."""
         shapes = [a.shape for a in arrays]
         if [a.dtype for a in arrays] != self._dtypes:
             return False
@@ -217,7 +214,7 @@ class Model:
 
 
 def as_result(result: Any) -> Any:
-    """Return an output in the form that users get."""
+    """Convert an output to the array type that users get."""
     return result if type(result) is Array or not isinstance(result, np.ndarray) else result.view(Array)
 
 

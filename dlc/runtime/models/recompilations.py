@@ -13,7 +13,7 @@ _MAX_SILENT_RECOMPILATIONS = 8
 
 
 class Recompilations:
-    """The compilations of one function or model; `advice` says how to reduce them."""
+    """Counts the compilations of one function or model; `advice` tells users how to reduce them."""
 
     def __init__(self, name: str, advice: str) -> None:
         self.count = 0
@@ -21,15 +21,13 @@ class Recompilations:
         self._last: Mapping[str, str] = {}
 
     def note(self, key: Mapping[str, str], seconds: float) -> None:
-        """Record a compilation for `given`: the sizes, settings or arguments that it was specialized for."""
+        """Record a compilation for `key`: the sizes, settings or arguments that it is specialized for."""
         previous, self._last = self._last, key
         self.count += 1
-        changed = [f"{name}: {previous[name]} → {now}" for name, now in key.items() if previous.get(name, now) != now]
-        what = ", ".join(changed or [f"{name}: {now}" for name, now in key.items()])
+        changed = [f"{name}: {previous[name]} → {value}" for name, value in key.items() if previous.get(name, value) != value]
+        key_text = ", ".join(changed or [f"{name}: {value}" for name, value in key.items()])
         if "recompiles" in Environment.read().log:
-            print(f"dlc: {self._name} compiled in {seconds:.2f} s, compilation {self.count}: {what}", file=sys.stderr)
+            print(f"dlc: {self._name} compiled in {seconds:.2f} s, compilation {self.count}: {key_text}", file=sys.stderr)
         if self.count == _MAX_SILENT_RECOMPILATIONS + 1:
-            text = (
-                f"{self._name} was compiled {self.count} times, now for {what}; {self._advice}; DLC_LOG=recompiles shows each"
-            )
-            warnings.warn(text, stacklevel=2)
+            warning = f"{self._name} was compiled {self.count} times, now for {key_text}; {self._advice}"
+            warnings.warn(f"{warning}; DLC_LOG=recompiles shows each", stacklevel=2)

@@ -31,9 +31,9 @@ ComputeSizes: TypeAlias = "Callable[[Sequence[NDArray[Any]]], Sizes]"
 
 @dataclass(frozen=True)
 class Specialization:
-    """The model that one compilation made for a domain of sizes.
+    """A model that was compiled for a domain of sizes.
 
-    Unless `is_guaranteed`, data-dependent sizes may be outside of it.
+    Unless `is_guaranteed`, data-dependent sizes may be outside of the domain.
     """
 
     model: Model
@@ -42,15 +42,15 @@ class Specialization:
 
     @property
     def covers_all_sizes(self) -> bool:
-        """Return whether it serves every call."""
+        """Return whether it is valid for every call."""
         return self.domain.is_unrestricted and self.is_guaranteed
 
 
 @dataclass(frozen=True)
 class SpecializationCache:
-    """A program as several models: a dynamic-shape specialization, if there is one, and static ones by the sizes of `symbols`.
+    """A program as several models: an optional dynamic-shape specialization, and static ones by the sizes of `symbols`.
 
-    `symbols` are those of the inputs, or data-dependent ones if `decide` computes these.
+    `symbols` are the symbols of the inputs, or the data-dependent sizes, which `compute_sizes` then computes.
     """
 
     name: str
@@ -59,7 +59,7 @@ class SpecializationCache:
     symbols: tuple[str, ...]
     dynamic: Specialization | None
     models: LRUCache[Sizes]
-    decide: ComputeSizes | None = None
+    compute_sizes: ComputeSizes | None = None
     ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -73,12 +73,12 @@ class SpecializationCache:
         if self.dynamic is not None and self._may_cover(sizes):
             with suppress(OutOfDomainError):
                 return self.dynamic.model.check_and_run(arrays)
-        if self.decide is None:
+        if self.compute_sizes is None:
             return self.models[self._key(sizes)].check_and_run(arrays)
         for model in self._recent():
             with suppress(OutOfDomainError):
                 return model.check_and_run(arrays)
-        data_dependent_sizes = self.decide(arrays)
+        data_dependent_sizes = self.compute_sizes(arrays)
         try:
             return self.models[data_dependent_sizes].check_and_run(arrays)
         except OutOfDomainError as error:
@@ -114,18 +114,20 @@ class SpecializationCache:
         return ", ".join(map(str, self.inputs))
 
     @property
-    def holds(self) -> str:
+    def available_sizes(self) -> str:
         """The sizes for which there are specializations, as text."""
         dynamic = [str(self.dynamic.domain)] if self.dynamic is not None else []
-        return "; ".join([*dynamic, *map(self.shown, self.models.entries)])
+        return "; ".join([*dynamic, *map(self.format_key, self.models.entries)])
 
     def conditions(self, key: Sizes) -> Conditions:
         """Return the shapes of the inputs, in calls with these sizes, as conditions."""
         sizes = dict(zip(self.symbols, key, strict=True))
-        own = [info for info in self.inputs if sizes.keys() & {s for size in info.shape for s in Dim.lift(size).symbols()}]
-        shapes = [(info.name, tuple(int(substitute(size, sizes)) for size in info.shape)) for info in own]
+        dynamic_inputs = [
+            info for info in self.inputs if sizes.keys() & {s for size in info.shape for s in Dim.lift(size).symbols()}
+        ]
+        shapes = [(info.name, tuple(int(substitute(size, sizes)) for size in info.shape)) for info in dynamic_inputs]
         return tuple(InputCondition(name, shape, str([*shape])) for name, shape in shapes)
 
-    def shown(self, key: Sizes) -> str:
+    def format_key(self, key: Sizes) -> str:
         """Format sizes as text."""
         return ", ".join(f"{symbol} = {size}" for symbol, size in zip(self.symbols, key, strict=True))

@@ -40,7 +40,7 @@ _MAX_LISTED_VARIANTS = 8
 
 
 class Variants:
-    """The variants of the model `name`; `compile` creates missing ones, without it only those of `made` exist."""
+    """The variants of the model `name`; `compile` creates missing ones. Without it, only `entries` exist."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class Variants:
         self._key_inputs = [info for info in inputs if info.name in values] or call_dependent or list(inputs)
         self._compile = compile
         advice = f"it is specialized for {self.key_text}; set those that do not change when compiling"
-        counted = Recompilations(name, advice) if compile is not None else None
-        self._cache = LRUCache[Key](self._compile_variant, entries, recompilations=counted, describe=self._describe)
+        recompilations = Recompilations(name, advice) if compile is not None else None
+        self._cache = LRUCache[Key](self._compile_variant, entries, recompilations=recompilations, describe=self._describe)
 
     def model(self, *, takes_device_arrays: bool = False) -> Model:
         """Return the model that users call."""
-        more: dict[str, Any] = {"values": self.values, "takes_device_arrays": takes_device_arrays}
-        kind = StructuredModel if any(info.dtype == OBJECT_DTYPE for info in self.inputs) else Model
-        return kind(self.inputs, self.outputs, self.run, self.name, self, **more)
+        options: dict[str, Any] = {"values": self.values, "takes_device_arrays": takes_device_arrays}
+        model_class = StructuredModel if any(info.dtype == OBJECT_DTYPE for info in self.inputs) else Model
+        return model_class(self.inputs, self.outputs, self.run, self.name, self, **options)
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Return the outputs for checked inputs.
@@ -114,8 +114,8 @@ class Variants:
         if not names.issuperset(values):
             raise ValueError(f"not all of {values} are inputs")
         entries: dict[Key, Model] = {}
-        for written, variant in fields["variants"]:
-            key = tuple(map(bytes.fromhex, written)) if values else tuple(map(shapes_from_json, written))
+        for key_fields, variant in fields["variants"]:
+            key = tuple(map(bytes.fromhex, key_fields)) if values else tuple(map(shapes_from_json, key_fields))
             entries[key] = model(variant)
             if not names.issuperset(info.name for info in entries[key].inputs) or len(entries[key].outputs) != len(outputs):
                 raise ValueError("a variant with other inputs or outputs")
@@ -131,7 +131,7 @@ class Variants:
 
     def _compile_variant(self, key: Any) -> Model:
         if self._compile is None:
-            available = [self._shown(known) for known in self._cache.entries]
+            available = [self._shown(key) for key in self._cache.entries]
             more = f" and {len(available) - _MAX_LISTED_VARIANTS} more" if len(available) > _MAX_LISTED_VARIANTS else ""
             raise UnsupportedError(
                 f"{self.name}: no variant for {self._shown(key)}; it is specialized for {self.key_text}, and the file holds "
@@ -146,11 +146,11 @@ class Variants:
         return list(zip(self._key_inputs, key, strict=True))
 
     def _conditions(self, key: Key) -> Conditions:
-        """Return the conditions of the calls that a variant serves: values or shapes of the key inputs."""
+        """Return the conditions under which a call uses a variant: values or shapes of the key inputs."""
         texts = self._describe(key)
         # Static shapes select nothing.
         pairs = [p for p in self._pairs(key) if self.values or p[0].dtype == OBJECT_DTYPE or not is_static(p[0].shape)]
-        return tuple(InputCondition(info.name, part, texts[info.name]) for info, part in pairs)
+        return tuple(InputCondition(info.name, condition, texts[info.name]) for info, condition in pairs)
 
     def _describe(self, key: Any) -> dict[str, str]:
         if self.values:
@@ -171,7 +171,7 @@ def _format_shapes(shapes: ValueShapes) -> str:
     """Format shapes as text: [2, 3], or a nested list for the shapes of a list."""
     if shapes is None:
         return "None"
-    return f"[{', '.join(str(part) if isinstance(part, int) else _format_shapes(part) for part in shapes)}]"
+    return f"[{', '.join(str(inner) if isinstance(inner, int) else _format_shapes(inner) for inner in shapes)}]"
 
 
 def _value(info: TensorInfo, data: bytes) -> NDArray[Any]:

@@ -53,9 +53,9 @@ class DeviceArray(NDArrayOperatorsMixin):
         return self.size * self.dtype.itemsize
 
     def to(self, target: str) -> Array | DeviceArray:
-        """Copy the array to another target, `cpu` or a device; return it as it is if it is there.
+        """Copy the array to another target, `cpu` or a device; return the array itself if it is already there.
 
-        Raises DeviceError for a target without memory of its own.
+        Raises DeviceError for other targets.
         """
         if target == "cpu":
             return self._fetch()
@@ -162,7 +162,7 @@ def allocate_buffer(session: Session, size: int) -> Any:
 
 
 def to_target(array: Any, target: str, preferred: str | None = None) -> Array | DeviceArray:
-    """Copy an array to a target, `cpu` or a device; return it as it is if it is there already."""
+    """Copy an array to a target, `cpu` or a device; return the array itself if it is already there."""
     if isinstance(array, DeviceArray):
         return array.to(target)
     host = np.asarray(array)

@@ -50,45 +50,52 @@ class DeviceArtifact:
     numerics: str = "default"
 
     @cached_property
-    def known(self) -> HostProgram | ProgramSpecializer:
+    def static_or_specializer(self) -> HostProgram | ProgramSpecializer:
         """The static program, or the specializer of a dynamic-shape program. Raises ModelError for an invalid program."""
         if isinstance(self.host, HostProgram):
             return self.host
-        return ProgramSpecializer(self.host, {kernel.name: kernel.shape for kernel in self.kernels}, self.target.alignment)
+        return ProgramSpecializer(self.host, {kernel.name: kernel.signature for kernel in self.kernels}, self.target.alignment)
 
     @property
-    def planned(self) -> HostProgram:
+    def representative_program(self) -> HostProgram:
         """The static program, or the specialization for representative sizes."""
-        return self.known if isinstance(self.known, HostProgram) else self.known.representative()
+        return (
+            self.static_or_specializer
+            if isinstance(self.static_or_specializer, HostProgram)
+            else self.static_or_specializer.representative()
+        )
 
     @cached_property
     def program(self) -> OpenCLProgram | DynamicOpenCLProgram:
         """The program on the device.
 
-        Raises TooLargeError, naming the kernels, if the device cannot hold them, DeviceError if the driver rejects one, and
-        ModelError for arrays without the alignment that kernels expect.
+        Raises TooLargeError with the names of kernels that exceed the resources of the device, DeviceError if the driver
+        rejects one, and ModelError for arrays without the alignment that kernels expect.
         """
-        device, known = self.builder.device, self.known
+        device, program = self.builder.device, self.static_or_specializer
         if self.target.alignment % BUFFER_ALIGNMENT_BYTES:
             raise ModelError(f"{self.name}: its buffers are aligned to {self.target.alignment} bytes only")
-        require_alignment(known.instructions)
-        built, session = build(self.name, self.kernels, self.planned.launches, self.builder), self.builder.session
+        require_alignment(program.instructions)
+        built_program, session = (
+            build(self.name, self.kernels, self.representative_program.launches, self.builder),
+            self.builder.session,
+        )
         with driver_errors(device, ": ", self.name):
-            kernels, weights = built.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
-            if isinstance(known, ProgramSpecializer):
-                return DynamicOpenCLProgram(known, kernels, weights, session)
-            return OpenCLProgram(known, kernels, weights, session)
+            kernels, weights = built_program.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
+            if isinstance(program, ProgramSpecializer):
+                return DynamicOpenCLProgram(program, kernels, weights, session)
+            return OpenCLProgram(program, kernels, weights, session)
 
     def runner(self, num_threads: int | None = None) -> Run:
         """Return a function that runs the program; `num_threads` has no effect on a device.
 
-        Raises DeviceError, naming the kernels and what they need, if the device cannot hold them.
+        Raises DeviceError, naming the kernels and the resources that they need, if these exceed the device's.
         """
         try:
             return self.program.run
         except TooLargeError as error:
             origins = {kernel.name: kernel.origins for kernel in self.kernels}
-            lines = (f"kernel {name} ({', '.join(origins[name])}): {what}" for name, what in error.kernels.items())
+            lines = (f"kernel {name} ({', '.join(origins[name])}): {reason}" for name, reason in error.kernels.items())
             raise DeviceError(
                 "\n  ".join([f"{self.name}: {self.builder.device} cannot run", *lines])
                 + f"\nIt was compiled for {self.target.name} ({self.target.version}): compile it for this device, or choose "
@@ -102,19 +109,19 @@ class DeviceArtifact:
         return model
 
     def save(self, path: Path) -> None:
-        """Save a model file of this artifact alone; raises what `container.save` raises."""
+        """Save a model file with only this artifact; raises what `container.save` raises."""
         save(path, self)
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Write the sections of the artifact and return its fields of the file's header."""
         writer.require(SharedFields(self.target, b"", self.numerics))
-        pieces = {piece: k for k, piece in enumerate(dict.fromkeys(p for kernel in self.kernels for p in kernel.pieces))}
+        chunks = {chunk: k for k, chunk in enumerate(dict.fromkeys(p for kernel in self.kernels for p in kernel.chunks))}
         return {
             "name": self.name,
             "weights": [array_to_json(info.name, self.weights[info.name], writer) for info in self.host.weights],
-            "text": writer.add(memoryview(_SEPARATOR.join(pieces).encode())),
+            "text": writer.add(memoryview(_SEPARATOR.join(chunks).encode())),
             **program_to_json(self.host),
-            "kernels": [_kernel_to_json(kernel, pieces) for kernel in self.kernels],
+            "kernels": [_kernel_to_json(kernel, chunks) for kernel in self.kernels],
         }
 
     @staticmethod
@@ -124,13 +131,13 @@ class DeviceArtifact:
         Raises what Artifact.read raises.
         """
         common = container.common
-        pieces = bytes(container.section(fields["text"])).decode().split(_SEPARATOR)
-        kernels = tuple(_kernel_from_json(kernel, pieces) for kernel in fields["kernels"])
+        chunks = bytes(container.section(fields["text"])).decode().split(_SEPARATOR)
+        kernels = tuple(_kernel_from_json(kernel, chunks) for kernel in fields["kernels"])
         names = {kernel.name for kernel in kernels}
         infos, arrays = arrays_from_json(fields["weights"], container)
         host = program_from_json(fields, infos, names, names)
         if isinstance(host, HostProgram):
-            shapes = {kernel.name: kernel.shape for kernel in kernels}
+            shapes = {kernel.name: kernel.signature for kernel in kernels}
             for launch in host.launches:
                 _require_sizes(launch, shapes)
         return DeviceArtifact(text(fields["name"]), common.target, host, kernels, arrays, builder, common.numerics)
@@ -141,27 +148,27 @@ def _require_sizes(launch: Launch, shapes: Mapping[str, KernelSignature]) -> Non
         raise ValueError(f"a launch of {launch.kernel} on buffers of {launch.sizes} bytes, not those of the kernel")
 
 
-def _kernel_to_json(kernel: OpenCLKernel, pieces: Mapping[str, int]) -> dict[str, Any]:
+def _kernel_to_json(kernel: OpenCLKernel, chunks: Mapping[str, int]) -> dict[str, Any]:
     return {
         "name": kernel.name,
-        "pieces": [pieces[piece] for piece in kernel.pieces],
+        "chunks": [chunks[chunk] for chunk in kernel.chunks],
         "grids": [[size_to_json(grid.groups), grid.items, grid.local_bytes] for grid in kernel.grids],
-        "sizes": kernel.shape.sizes,
-        "bytes": list(map(size_to_json, kernel.shape.bytes)),
-        "computes": kernel.computes,
+        "sizes": kernel.signature.sizes,
+        "bytes": list(map(size_to_json, kernel.signature.bytes)),
+        "required_features": kernel.required_features,
         "origins": kernel.origins,
         "flops": size_to_json(kernel.flops),
         "results": [dtype.name for dtype in kernel.results],
     }
 
 
-def _kernel_from_json(fields: Mapping[str, Any], pieces: list[str]) -> OpenCLKernel:
+def _kernel_from_json(fields: Mapping[str, Any], chunks: list[str]) -> OpenCLKernel:
     return OpenCLKernel(
         text(fields["name"]),
-        tuple(pieces[count(k)] for k in fields["pieces"]),
+        tuple(chunks[count(k)] for k in fields["chunks"]),
         tuple(Grid(size_from_json(groups), count(items), count(local)) for groups, items, local in fields["grids"]),
         KernelSignature(count(fields["sizes"]), tuple(map(size_from_json, fields["bytes"]))),
-        tuple(map(text, fields["computes"])),
+        tuple(map(text, fields["required_features"])),
         tuple(map(text, fields["origins"])),
         size_from_json(fields["flops"]),
         tuple(map(named_dtype, fields["results"])),

@@ -72,15 +72,15 @@ class Builder:
 class BuiltProgram:
     """Kernels built for a device, as programs with the names of their kernels."""
 
-    parts: tuple[tuple[tuple[str, ...], Any], ...]
+    programs: tuple[tuple[tuple[str, ...], Any], ...]
 
     def kernels(self, sources: Sequence[OpenCLKernel]) -> dict[str, tuple[BuiltGrid, ...]]:
         """Return the built grids of each kernel by name."""
-        programs = {name: program for names, program in self.parts for name in names}
-        make = opencl().Kernel
+        programs = {name: program for names, program in self.programs for name in names}
+        new_kernel = opencl().Kernel
         return {
             s.name: tuple(
-                BuiltGrid(partial(make, programs[s.name], f"{s.name}_{g}"), grid.groups, grid.items)
+                BuiltGrid(partial(new_kernel, programs[s.name], f"{s.name}_{g}"), grid.groups, grid.items)
                 for g, grid in enumerate(s.grids)
             )
             for s in sources
@@ -96,11 +96,11 @@ def build(name: str, sources: Sequence[OpenCLKernel], launches: Sequence[Launch]
     if not sources:
         # The program consists of copies only, which need no kernel.
         return BuiltProgram(())
-    if missing_features := {s.name: what for s in sources if (what := s.missing_features(device))}:
+    if missing_features := {s.name: features for s in sources if (features := s.missing_features(device))}:
         raise TooLargeError(missing_features)
     options = compiler_options(device.handle)
-    described = [*sorted(s.text for s in sources), options, device.name, device.platform, device.driver]
-    key = hashlib.blake2b("\0".join(described).encode(), digest_size=16).hexdigest()
+    key_texts = [*sorted(s.text for s in sources), options, device.name, device.platform, device.driver]
+    key = hashlib.blake2b("\0".join(key_texts).encode(), digest_size=16).hexdigest()
     program, _ = builder.cache.fetch(
         KIND,
         key,
@@ -121,59 +121,61 @@ def compiler_options(handle: Any) -> str:
 
 
 def _compile(sources: Sequence[OpenCLKernel], launches: Sequence[Launch], options: str, builder: Builder) -> BuiltProgram:
-    launched = {launch.kernel: launch for launch in launches}
+    launch_of_kernel = {launch.kernel: launch for launch in launches}
 
-    def part(share: Sequence[OpenCLKernel]) -> KernelBatch:
+    def batch_of(batch: Sequence[OpenCLKernel]) -> KernelBatch:
         runs = (
-            FunctionRun(f"{s.name}_{g}", s.name, launch.number(grid.groups), grid.items, launch.sizes, launch.numbers)
-            for s in share
-            for launch in [launched[s.name]]
+            FunctionRun(
+                f"{s.name}_{g}", s.name, launch.evaluate_size(grid.groups), grid.items, launch.sizes, launch.size_values
+            )
+            for s in batch
+            for launch in [launch_of_kernel[s.name]]
             for g, grid in enumerate(s.grids)
         )
-        return KernelBatch(program_text(share), options, tuple(runs))
+        return KernelBatch(program_text(batch), options, tuple(runs))
 
-    shares = _split_evenly(sources, min(builder.processes, -(-len(sources) // _KERNELS_PER_PROCESS)))
+    batches = _split_evenly(sources, min(builder.processes, -(-len(sources) // _KERNELS_PER_PROCESS)))
     try:
-        programs = _build_batches([part(share) for share in shares], builder)
+        programs = _build_batches([batch_of(batch) for batch in batches], builder)
     except TooLargeError:
         raise
     except DeviceError:
         # Build the kernels separately to find out which ones the compiler rejects.
-        problems = {s.name: problem for s in sources if (problem := _build_error(part([s]), builder))}
+        problems = {s.name: problem for s in sources if (problem := _build_error(batch_of([s]), builder))}
         if not problems:
             raise
         raise TooLargeError(problems) from None
-    return BuiltProgram(tuple((tuple(s.name for s in share), p) for share, p in zip(shares, programs, strict=True)))
+    return BuiltProgram(tuple((tuple(s.name for s in batch), p) for batch, p in zip(batches, programs, strict=True)))
 
 
-def _build_batches(parts: Sequence[KernelBatch], builder: Builder) -> list[Any]:
-    if len(parts) > 1 or builder.guarded:
-        return [program_from_binary(binary, builder.session) for binary in build_in_subprocesses(parts, builder.device)]
-    return [build_batch(part, builder.session) for part in parts]
+def _build_batches(batches: Sequence[KernelBatch], builder: Builder) -> list[Any]:
+    if len(batches) > 1 or builder.guarded:
+        return [program_from_binary(binary, builder.session) for binary in build_in_subprocesses(batches, builder.device)]
+    return [build_batch(batch, builder.session) for batch in batches]
 
 
 def _split_evenly(sources: Sequence[OpenCLKernel], count: int) -> list[list[OpenCLKernel]]:
     """Split kernels into `count` batches with about the same amount of source text."""
-    shares: list[list[OpenCLKernel]] = [[] for _ in range(count)]
+    batches: list[list[OpenCLKernel]] = [[] for _ in range(count)]
     lengths = [0] * count
-    for source in sorted(sources, key=lambda s: -len(s.pieces[-1])):
+    for source in sorted(sources, key=lambda s: -len(s.chunks[-1])):
         shortest = lengths.index(min(lengths))
-        shares[shortest].append(source)
-        lengths[shortest] += len(source.pieces[-1])
-    return shares
+        batches[shortest].append(source)
+        lengths[shortest] += len(source.chunks[-1])
+    return batches
 
 
-def _build_error(part: KernelBatch, builder: Builder) -> str:
+def _build_error(batch: KernelBatch, builder: Builder) -> str:
     try:
-        _build_batches([part], builder)
+        _build_batches([batch], builder)
     except DeviceError as error:
         return str(error)
     return ""
 
 
 def _save(program: BuiltProgram, path: Path) -> None:
-    binaries = [program_binary(handle) for _, handle in program.parts]
-    header = json.dumps([[names, len(binary)] for (names, _), binary in zip(program.parts, binaries, strict=True)]).encode()
+    binaries = [program_binary(handle) for _, handle in program.programs]
+    header = json.dumps([[names, len(binary)] for (names, _), binary in zip(program.programs, binaries, strict=True)]).encode()
     data = b"".join([_SIZE.pack(len(header)), header, *binaries])
     path.write_bytes(_digest(data) + data)
 
@@ -187,12 +189,12 @@ def _load(path: Path, session: Session) -> BuiltProgram:
     data = content[_DIGEST_BYTES:]
     if _digest(data) != content[:_DIGEST_BYTES]:
         raise ModelError(f"{path}: damaged")
-    at = _SIZE.size + _SIZE.unpack_from(data)[0]
-    parts: list[tuple[tuple[str, ...], Any]] = []
-    for names, size in json.loads(data[_SIZE.size : at]):
-        parts.append((tuple(names), program_from_binary(data[at : at + size], session)))
-        at += size
-    return BuiltProgram(tuple(parts))
+    offset = _SIZE.size + _SIZE.unpack_from(data)[0]
+    programs: list[tuple[tuple[str, ...], Any]] = []
+    for names, size in json.loads(data[_SIZE.size : offset]):
+        programs.append((tuple(names), program_from_binary(data[offset : offset + size], session)))
+        offset += size
+    return BuiltProgram(tuple(programs))
 
 
 def _digest(data: bytes) -> bytes:

@@ -33,8 +33,7 @@ class Device:
     """A device of a platform, with the target to compile for; `handle` is PyOpenCL's device.
 
     `device_index` has the indices of the platform and the device. `group_items`, `local_bytes` and `buffer_bytes` are the
-    maximum
-    work-group size, local memory per work-group, and buffer size.
+    maximum work-group size, local memory per work-group, and buffer size.
     """
 
     device_index: tuple[int, int]
@@ -80,7 +79,7 @@ def all_devices() -> tuple[Device, ...]:
 
 
 def installation_hint() -> str:
-    """Return how to install an OpenCL device, on a machine without one."""
+    """Return instructions to install an OpenCL device, for a machine without one."""
     if not (silent := _discover()[1]):
         return INSTALL_HINT
     return (
@@ -97,7 +96,7 @@ def _discover() -> tuple[tuple[Device, ...], tuple[str, ...]]:
         platforms = cl.get_platforms()
     except cl.Error:
         return (), ()  # The loader raises an error if there are no platforms.
-    found: list[Device] = []
+    devices: list[Device] = []
     silent: list[str] = []
     for p, platform in enumerate(platforms):
         handles: list[Any] = []  # Some platforms raise an error if they have no devices.
@@ -105,8 +104,8 @@ def _discover() -> tuple[tuple[Device, ...], tuple[str, ...]]:
             handles = platform.get_devices()
         if not handles:
             silent.append(platform.name.strip())
-        found += [_describe(handle, (p, d)) for d, handle in enumerate(handles)]
-    return tuple(found), tuple(silent)
+        devices += [_describe(handle, (p, d)) for d, handle in enumerate(handles)]
+    return tuple(devices), tuple(silent)
 
 
 def _describe(handle: Any, device_index: tuple[int, int]) -> Device:
@@ -145,8 +144,10 @@ def _with_units(target: Target, units: int) -> Target:
 def _with_cooperative_groups(target: Target, items: int) -> Target:
     """Return a profile with as many cooperating work-items as the device supports, rounded down to a power of two."""
     assert target.groups is not None
-    most = 1 << (min(items, _MAX_COOPERATING_ITEMS).bit_length() - 1)
-    return replace(target, groups=replace(target.groups, max_cooperating_items=max(most, target.groups.max_cooperating_items)))
+    max_items = 1 << (min(items, _MAX_COOPERATING_ITEMS).bit_length() - 1)
+    return replace(
+        target, groups=replace(target.groups, max_cooperating_items=max(max_items, target.groups.max_cooperating_items))
+    )
 
 
 def _multiplies_matrices(handle: Any) -> bool:
@@ -183,7 +184,7 @@ def fit_target(target: Target, device: Device) -> Target:
 def select_device(name: str, preferred: str | None = None) -> tuple[Device, Target]:
     """Return the device that a target name selects, and the target to compile for.
 
-    `opencl` is the device at `wanted` ("0:1"), or else the first that passes a smoke test; `opencl:0:1` is device 1 of platform
+    `opencl` is the device `preferred` ("0:1"), or else the first that passes a smoke test; `opencl:0:1` is device 1 of platform
     0. A profile at the end, as in `opencl:small` or `opencl:0:1:small`, is compiled for instead of the device's own. Raises
     DeviceError if there is no such device.
     """
@@ -209,12 +210,12 @@ def target_of(name: str, preferred: str | None = None) -> Target:
 
 
 def _device_at(device_index: tuple[int, int]) -> Device:
-    found = all_devices()
-    for device in found:
+    devices = all_devices()
+    for device in devices:
         if device.device_index == device_index:
             return device
-    here = f"; the devices are {', '.join(map(str, found))}" if found else f", nor any other; {installation_hint()}"
-    raise DeviceError(f"no OpenCL device opencl:{device_index[0]}:{device_index[1]}{here}")
+    hint = f"; the devices are {', '.join(map(str, devices))}" if devices else f", nor any other; {installation_hint()}"
+    raise DeviceError(f"no OpenCL device opencl:{device_index[0]}:{device_index[1]}{hint}")
 
 
 @lru_cache(maxsize=1)
@@ -231,16 +232,16 @@ def _first_working_device() -> Device:
 
 @lru_cache
 def probe_device(device: Device) -> str:
-    """Return why a small kernel does not build or run on the device; empty if it does."""
+    """Build and run a small kernel on the device; return the error message, or an empty string if it works."""
     cl = opencl()
-    got = np.zeros(4, np.int32)
+    result = np.zeros(4, np.int32)
     try:
         session = open_device(device)
         with compiler_errors(device, ": a small kernel fails", platform=device.platform):
             program = cl.Program(session.context, _PROBE).build(cache_dir=False)
-            out = cl.Buffer(session.context, cl.mem_flags.WRITE_ONLY, got.nbytes)
+            out = cl.Buffer(session.context, cl.mem_flags.WRITE_ONLY, result.nbytes)
             cl.Kernel(program, "probe")(session.queue, (4,), None, out)
-            cl.enqueue_copy(session.queue, got, out)
+            cl.enqueue_copy(session.queue, result, out)
     except DeviceError as error:
         return str(error)
-    return "" if got.tolist() == [1, 4, 7, 10] else f"{device}: a small kernel computes {got.tolist()}, not [1, 4, 7, 10]"
+    return "" if result.tolist() == [1, 4, 7, 10] else f"{device}: a small kernel computes {result.tolist()}, not [1, 4, 7, 10]"

@@ -45,11 +45,11 @@ def _loaded() -> Any:
     return cl
 
 
-def set_i64_argument(kernel: Any, index: int, number: int) -> None:
+def set_i64_argument(kernel: Any, index: int, value: int) -> None:
     """Set an argument of a kernel object to an i64."""
     # `set_arg` tries other types of arguments first, which takes nine microseconds.
     set_bytes = getattr(kernel, "_set_arg_buf", None) or kernel.set_arg
-    set_bytes(index, _I64.pack(number))
+    set_bytes(index, _I64.pack(value))
 
 
 def _disable_after_fork() -> None:
@@ -61,21 +61,21 @@ os.register_at_fork(after_in_child=_disable_after_fork)
 
 
 class driver_errors:
-    """Convert driver errors in the block to DeviceError; the message starts with `what`, which is formatted only then.
+    """Convert driver errors in the block to DeviceError; the message starts with `context`, which is formatted only then.
 
     With a `platform`, the message also says if the driver's cache folder is not writable.
     """
 
-    def __init__(self, *what: object, platform: str = "") -> None:
-        self._what, self._platform = what, platform
+    def __init__(self, *context: object, platform: str = "") -> None:
+        self._context, self._platform = context, platform
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         if error is not None and isinstance(error, opencl().Error):
-            said = f"{''.join(map(str, self._what))}: {str(error).strip()}"
-            raise DeviceError(said + _cache_folder_problem(self._platform)) from error
+            message = f"{''.join(map(str, self._context))}: {str(error).strip()}"
+            raise DeviceError(message + _cache_folder_problem(self._platform)) from error
 
 
 def _cache_folder_problem(platform: str) -> str:
@@ -95,8 +95,8 @@ def _cache_folder_problem(platform: str) -> str:
 
 
 @contextmanager
-def compiler_errors(*what: object, platform: str) -> Generator[None]:
+def compiler_errors(*context: object, platform: str) -> Generator[None]:
     """As `driver_errors`, for builds: suppresses PyOpenCL's warning about any compiler output."""
-    with driver_errors(*what, platform=platform), warnings.catch_warnings():
+    with driver_errors(*context, platform=platform), warnings.catch_warnings():
         warnings.simplefilter("ignore", opencl().CompilerWarning)
         yield

@@ -19,30 +19,29 @@ from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import driver_errors
 from dlc.runtime.opencl.program import BuiltGrid, Launcher, OpenCLProgram, Stopwatch
 from dlc.runtime.program.dynamic_program import validate_size
-from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, HostProgram, Launch, Printing
+from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, CallPrinter, HostProgram, Launch
 from dlc.runtime.program.interpreter import BufferOffset, interpret
 from dlc.runtime.program.specialization import ProgramSpecializer
 
 
 class DynamicOpenCLProgram:
-    """A dynamic-shape program with its built kernels on one device; `known` specializes it, `weights` are buffers.
+    """A dynamic-shape program with its built kernels on one device; `specializer` makes it static, `weights` are buffers.
 
     Calls return when their commands are in the queue. It may be called from several threads: calls are serialized, and share
-    one
-    arena.
+    one arena.
     """
 
     def __init__(
         self,
-        known: ProgramSpecializer,
+        specializer: ProgramSpecializer,
         kernels: Mapping[str, Sequence[BuiltGrid]],
         weights: Sequence[Any],
         session: Session,
     ) -> None:
-        self.host = known.program
+        self.host = specializer.program
         self.inputs, self.outputs = self.host.inputs, self.host.outputs
         self.session = session
-        self._known, self._kernels, self._weights = known, kernels, weights
+        self._specializer, self._kernels, self._weights = specializer, kernels, weights
         self._lock = Lock()
         self._bound: tuple[Sequence[tuple[int, ...]], Sequence[int], OpenCLProgram] | None = None
         self._arena, self._arena_bytes = allocate_buffer(session, 0), 0
@@ -58,24 +57,21 @@ class DynamicOpenCLProgram:
         """See OpenCLProgram.profile."""
         self.run(inputs)
         # After the first run, the arena is large enough: no restart distorts the times.
-        watch = Stopwatch()
-        self.run_with(inputs, watch)
-        return watch.times
+        stopwatch = Stopwatch()
+        self.run_with(inputs, stopwatch)
+        return stopwatch.times
 
     def run_with(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher) -> list[DeviceArray]:
         """See OpenCLProgram.run_with; a call whose arena is too small is restarted."""
-        printing = Printing()
+        printer = CallPrinter()
         with self._lock:
             while True:
                 with suppress(_ArenaGrownError):
-                    printing.begin()
-                    return self._run(inputs, launcher, printing)
+                    printer.restart()
+                    return self._run(inputs, launcher, printer)
 
-    def at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> tuple[HostProgram, dict[str, int]]:
-        """Return the static program for inputs of these shapes, and its data-dependent sizes.
-
-        In loops, those of the last iteration.
-        """
+    def static_program(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> tuple[HostProgram, dict[str, int]]:
+        """Return the static program for inputs of these shapes, and the data-dependent sizes (in loops, the last ones)."""
         if self.host.data_dependent_sizes:
             self.run(inputs)
         with self._lock:
@@ -83,13 +79,13 @@ class DynamicOpenCLProgram:
             data_dependent_sizes: Sequence[int] = (
                 self._bound[1] if self.host.data_dependent_sizes and self._bound is not None else []
             )
-            return self._at(shapes, data_dependent_sizes).host, dict(
+            return self._bind(shapes, data_dependent_sizes).host, dict(
                 zip(self.host.data_dependent_sizes, data_dependent_sizes, strict=True)
             )
 
-    def _at(self, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int]) -> OpenCLProgram:
+    def _bind(self, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int]) -> OpenCLProgram:
         if self._bound is None or self._bound[:2] != (shapes, data_dependent_sizes):
-            host = self._known(shapes, data_dependent_sizes)
+            host = self._specializer(shapes, data_dependent_sizes)
             if host.arena_bytes > self._arena_bytes:
                 # Grow geometrically, so that the arena does not grow in every call.
                 self._arena_bytes = max(host.arena_bytes, self._arena_bytes * 3 // 2)
@@ -101,14 +97,14 @@ class DynamicOpenCLProgram:
             )
         return self._bound[2]
 
-    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher, printing: Printing) -> list[DeviceArray]:
+    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher, printer: CallPrinter) -> list[DeviceArray]:
         """Run a call; when a data-dependent size becomes known, continue with the program for it.
 
         Raises _ArenaGrownError if that needs a larger, empty arena: the call has to be restarted.
         """
         shapes, symbols = [a.shape for a in inputs], self.host.data_dependent_sizes
         data_dependent_sizes = self.host.initial_sizes
-        program = self._at(shapes, data_dependent_sizes)
+        program = self._bind(shapes, data_dependent_sizes)
         call = program.begin(inputs)
 
         def launch(launch: Launch, slot_values: list[BufferOffset]) -> None:
@@ -120,9 +116,13 @@ class DynamicOpenCLProgram:
         def set_size(symbol: str, count: int) -> None:
             nonlocal program, data_dependent_sizes
             arena, index = self._arena, symbols.index(symbol)
-            before, later = data_dependent_sizes[:index], self.host.initial_sizes[index + 1 :]
-            data_dependent_sizes = [*before, validate_size(self.host, shapes, before, symbol, count), *later]
-            program = self._at(shapes, data_dependent_sizes)
+            earlier_sizes, initial_later_sizes = data_dependent_sizes[:index], self.host.initial_sizes[index + 1 :]
+            data_dependent_sizes = [
+                *earlier_sizes,
+                validate_size(self.host, shapes, earlier_sizes, symbol, count),
+                *initial_later_sizes,
+            ]
+            program = self._bind(shapes, data_dependent_sizes)
             if self._arena is not arena:
                 raise _ArenaGrownError
             for k, info in enumerate(program.outputs):
@@ -133,7 +133,7 @@ class DynamicOpenCLProgram:
 
         with driver_errors(self.session.device, ": a call"):
             program.patch(call)
-            interpret(lambda: program.host.instructions, call.slot_values, launch, read, program.write, set_size, printing)
+            interpret(lambda: program.host.instructions, call.slot_values, launch, read, program.write, set_size, printer)
             self.session.queue.flush()
         return call.outputs
 

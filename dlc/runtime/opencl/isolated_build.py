@@ -25,7 +25,7 @@ from dlc.runtime.opencl.driver import compiler_errors, driver_errors, opencl, se
 
 @dataclass(frozen=True)
 class FunctionRun:
-    """A test run of a function: `groups` groups of `items` work-items, on arrays of these byte sizes, and on sizes as numbers.
+    """A test run of a function: `groups` groups of `items` work-items on arrays of these byte sizes, and its size arguments.
 
     `kernel` is the kernel that the function belongs to.
     """
@@ -35,7 +35,7 @@ class FunctionRun:
     groups: int
     items: int
     sizes: Sequence[int]
-    numbers: Sequence[int] = ()
+    size_values: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,20 @@ def program_binary(program: Any) -> bytes:
     return bytes(binary)
 
 
-def build_batch(part: KernelBatch, session: Session) -> Any:
+def build_batch(batch: KernelBatch, session: Session) -> Any:
     """Build the program of a batch and run each of its functions once.
 
     Raises TooLargeError for kernels whose work-groups the device cannot run, and DeviceError for build errors.
     """
-    program = program_from_source(part.text, part.options, session)
-    problems = {run.kernel: problem for run in part.runs if run.groups and (problem := _run_once(program, run, session))}
+    program = program_from_source(batch.text, batch.options, session)
+    problems = {run.kernel: problem for run in batch.runs if run.groups and (problem := _run_once(program, run, session))}
     if problems:
         raise TooLargeError(problems)
     return program
 
 
 def _run_once(program: Any, run: FunctionRun, session: Session) -> str:
-    """Return why the device cannot run a function; empty if it can."""
+    """Run a function once; return the reason why the device cannot run it, or an empty string."""
     cl, info = opencl(), opencl().kernel_work_group_info
     device = session.device
     try:
@@ -101,7 +101,7 @@ def _run_once(program: Any, run: FunctionRun, session: Session) -> str:
             for k, buffer in enumerate(zeros):
                 kernel.set_arg(2 * k, buffer)
                 set_i64_argument(kernel, 2 * k + 1, 0)
-            for k, number in enumerate(run.numbers, 2 * len(zeros)):
+            for k, number in enumerate(run.size_values, 2 * len(zeros)):
                 set_i64_argument(kernel, k, number)
             cl.enqueue_nd_range_kernel(session.queue, kernel, (run.groups * run.items,), (run.items,))
             session.queue.finish()
@@ -110,47 +110,45 @@ def _run_once(program: Any, run: FunctionRun, session: Session) -> str:
     return ""
 
 
-def build_in_subprocesses(parts: Sequence[KernelBatch], device: Device) -> list[bytes]:
+def build_in_subprocesses(batches: Sequence[KernelBatch], device: Device) -> list[bytes]:
     """Return the binaries of batches, each built in a process of its own, in parallel.
 
     Raises what `build_batch` raises, and DeviceError if a process dies.
     """
-    with ThreadPool(len(parts)) as threads:
-        answers = list(threads.map(partial(_ask, device), parts))
-    problems = {
-        name: problem for serve_request in answers if isinstance(serve_request, dict) for name, problem in serve_request.items()
-    }
+    with ThreadPool(len(batches)) as threads:
+        responses = list(threads.map(partial(_send_request, device), batches))
+    problems = {name: problem for response in responses if isinstance(response, dict) for name, problem in response.items()}
     if problems:
         raise TooLargeError(problems)
-    return [serve_request for serve_request in answers if isinstance(serve_request, bytes)]
+    return [response for response in responses if isinstance(response, bytes)]
 
 
 # The child uses the parent's module search path, which may differ from the default one.
 _CHILD = "import sys; sys.path[:] = {path!r}; from dlc.runtime.opencl.isolated_build import serve_request; serve_request()"
 
 
-def _ask(device: Device, part: KernelBatch) -> bytes | dict[str, str]:
+def _send_request(device: Device, batch: KernelBatch) -> bytes | dict[str, str]:
     """Build a batch in another process; return its binary, or the kernels that are too large."""
-    job = json.dumps({"place": device.device_index, "part": asdict(part)}).encode()
-    done = subprocess.run([sys.executable, "-c", _CHILD.format(path=sys.path)], input=job, capture_output=True)
-    kind, data = done.stdout[:1], done.stdout[1:]
+    request = json.dumps({"device_index": device.device_index, "batch": asdict(batch)}).encode()
+    process = subprocess.run([sys.executable, "-c", _CHILD.format(path=sys.path)], input=request, capture_output=True)
+    kind, data = process.stdout[:1], process.stdout[1:]
     if kind == b"B":
         return data
     if kind == b"L":
         return dict(json.loads(data))
-    message = data.decode() if kind == b"E" else done.stderr.decode(errors="replace")[-2000:]
-    raise DeviceError(message or f"{device}: the build process ended with status {done.returncode}")
+    message = data.decode() if kind == b"E" else process.stderr.decode(errors="replace")[-2000:]
+    raise DeviceError(message or f"{device}: the build process ended with status {process.returncode}")
 
 
 def serve_request() -> None:
     """Read a request from stdin; write the binary (B), the kernels that are too large (L), or an error (E) to stdout."""
     die_with_parent()
-    job: dict[str, Any] = json.load(sys.stdin)
-    part: dict[str, Any] = job["part"]
+    request: dict[str, Any] = json.load(sys.stdin)
+    batch: dict[str, Any] = request["batch"]
     try:
-        (device,) = (d for d in all_devices() if list(d.device_index) == job["place"])
-        runs = tuple(FunctionRun(**run) for run in part["runs"])
-        kind, data = b"B", program_binary(build_batch(KernelBatch(part["text"], part["options"], runs), open_device(device)))
+        (device,) = (d for d in all_devices() if list(d.device_index) == request["device_index"])
+        runs = tuple(FunctionRun(**run) for run in batch["runs"])
+        kind, data = b"B", program_binary(build_batch(KernelBatch(batch["text"], batch["options"], runs), open_device(device)))
     except TooLargeError as error:
         kind, data = b"L", json.dumps(error.kernels).encode()
     except DeviceError as error:

@@ -1,4 +1,4 @@
-"""OpenCL C kernels, as artifacts store them."""
+"""OpenCL C kernels, as stored in artifacts."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class OpenCLKernel:
     The functions take each array as a buffer and a byte offset, followed by sizes.
 
     Attributes:
-        pieces: The source text in chunks, definitions first; kernels of a program may share chunks.
-        shape: The number of size parameters, and the byte sizes of the arrays.
-        computes: Features that not every device has: f16, f64, `matrix_unit_name` of packed operands.
+        chunks: The source text in chunks, definitions first; kernels of a program may share chunks.
+        signature: The number of size parameters, and the byte sizes of the arrays.
+        required_features: Features that not every device has: f16, f64, `matrix_unit_name` of packed operands.
         origins, flops, results: As of KernelObject.
     """
 
     name: str
-    pieces: tuple[str, ...]
+    chunks: tuple[str, ...]
     grids: tuple[Grid, ...]
-    shape: KernelSignature
-    computes: tuple[str, ...] = ()
+    signature: KernelSignature
+    required_features: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     flops: Size = 0
     results: tuple[np.dtype[Any], ...] = ()
@@ -57,8 +57,16 @@ class OpenCLKernel:
 
     def _missing_features(self, device: Device) -> Iterator[str]:
         target = device.target
-        has = {"f16": target.has_f16, "f64": target.has_f64, **{matrix_unit_name(dot): True for dot in target.dot_products}}
-        yield from (f"the device does not support {kind}" for kind in self.computes if not has.get(kind, False))
+        has_feature = {
+            "f16": target.has_f16,
+            "f64": target.has_f64,
+            **{matrix_unit_name(dot): True for dot in target.dot_products},
+        }
+        yield from (
+            f"the device does not support {feature}"
+            for feature in self.required_features
+            if not has_feature.get(feature, False)
+        )
         if (items := max((grid.items for grid in self.grids), default=0)) > device.group_items:
             yield f"work-groups of {items} items, but the device supports at most {device.group_items}"
         if (local := max((grid.local_bytes for grid in self.grids), default=0)) > device.local_bytes:

@@ -23,7 +23,7 @@ from dlc.errors import DeviceError
 from dlc.runtime.opencl.array import DeviceArray, allocate_buffer, create_buffer, upload
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import driver_errors, opencl, set_i64_argument
-from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, BufferRef, HostProgram, Launch, Printing, weight_array
+from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, BufferRef, CallPrinter, HostProgram, Launch, weight_array
 from dlc.runtime.program.interpreter import BufferOffset, interpret, resolve_ref
 
 # Enqueues a command, given the values of the slots.
@@ -51,9 +51,9 @@ def reject_set_size(symbol: str, count: int) -> None:
 
 @dataclass(frozen=True)
 class BuiltGrid:
-    """One grid of a built kernel: runs `groups` work-groups, in terms of the kernel's sizes, of `items` work-items each.
+    """One grid of a built kernel: `groups` work-groups, in terms of the kernel's sizes, of `items` work-items each.
 
-    `make` creates a kernel object. `objects` are those of a program's launches, by number.
+    `make` creates a kernel object. `objects` caches the kernel objects of a program's launches, by launch index.
     """
 
     make: Callable[[], Any]
@@ -61,18 +61,18 @@ class BuiltGrid:
     items: int
     objects: dict[int, Any] = field(default_factory=dict[int, Any], compare=False)
 
-    def object(self, number: int, launch: Launch) -> Any:
+    def object(self, index: int, launch: Launch) -> Any:
         """Return the kernel object of a launch with its sizes as arguments; it is cached, since creating one is slow."""
-        if number not in self.objects:
-            self.objects[number] = self.make()
-        kernel = self.objects[number]
-        for ref, size in enumerate(launch.numbers, 2 * len(launch.arguments)):
-            set_i64_argument(kernel, ref, size)
+        if index not in self.objects:
+            self.objects[index] = self.make()
+        kernel = self.objects[index]
+        for argument, size in enumerate(launch.size_values, 2 * len(launch.arguments)):
+            set_i64_argument(kernel, argument, size)
         return kernel
 
     def total(self, launch: Launch) -> int:
         """Return the number of work-items of a launch."""
-        groups = self.groups if isinstance(self.groups, int) else launch.number(self.groups)
+        groups = self.groups if isinstance(self.groups, int) else launch.evaluate_size(self.groups)
         return groups * self.items
 
 
@@ -104,8 +104,7 @@ class OpenCLProgram:
     """A static-shape host program with its built kernels on one device; `weights` and `arena` are buffers.
 
     Calls return when their commands are in the queue. It may be called from several threads: calls are serialized, and share
-    one
-    arena.
+    one arena.
     """
 
     def __init__(
@@ -120,10 +119,10 @@ class OpenCLProgram:
         self.session = session
         self.host = host
         self._lock = Lock()
-        # Buffers by slot; the inputs and outputs of a call are None here.
-        calls = len(host.inputs) + len(host.outputs)
+        # Buffers by slot; None for the inputs and outputs, which differ in each call.
+        num_arguments = len(host.inputs) + len(host.outputs)
         arena = arena if arena is not None else allocate_buffer(session, host.arena_bytes)
-        self._buffers: list[Any] = [None, arena, *[None] * calls, *weights]
+        self._buffers: list[Any] = [None, arena, *[None] * num_arguments, *weights]
         # The values of slots before a call.
         slots = [*self._buffers, *[None] * (host.slots - len(self._buffers))]
         self._initial_slots: list[BufferOffset] = [(buffer, 0) for buffer in slots]
@@ -141,9 +140,9 @@ class OpenCLProgram:
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
         """Run launch by launch; return each launch with its seconds, in execution order."""
-        watch = Stopwatch()
-        self.run_with(inputs, watch)
-        return watch.times
+        stopwatch = Stopwatch()
+        self.run_with(inputs, stopwatch)
+        return stopwatch.times
 
     def run_with(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher) -> list[DeviceArray]:
         """Run with a launcher that executes, or observes, launches and reads."""
@@ -151,7 +150,9 @@ class OpenCLProgram:
         launch, read = partial(launcher.launch, self), partial(launcher.read, self)
         with self._lock, driver_errors(self.session.device, ": a call"):
             self.patch(call)
-            interpret(lambda: self.host.instructions, call.slot_values, launch, read, self.write, reject_set_size, Printing())
+            interpret(
+                lambda: self.host.instructions, call.slot_values, launch, read, self.write, reject_set_size, CallPrinter()
+            )
             self.session.queue.flush()
         return call.outputs
 
@@ -199,33 +200,33 @@ class OpenCLProgram:
                 self.session.queue, buffer, np.frombuffer(content, np.uint8), dst_offset=offset, is_blocking=True
             )
 
-    def _commands_of(self, number: int, launch: Launch, kernels: Mapping[str, Sequence[BuiltGrid]]) -> list[Command]:
-        """Return the commands of the launch with this number."""
+    def _commands_of(self, index: int, launch: Launch, kernels: Mapping[str, Sequence[BuiltGrid]]) -> list[Command]:
+        """Return the commands of the launch with this index."""
         if launch.kernel is None:
             return [self._copy(launch)] if launch.sizes[0] else []
         totals = ((grid, grid.total(launch)) for grid in kernels[launch.kernel])
-        return [self._grid(launch, grid.object(number, launch), total, grid.items) for grid, total in totals if total]
+        return [self._grid(launch, grid.object(index, launch), total, grid.items) for grid, total in totals if total]
 
     def _grid(self, launch: Launch, kernel: Any, total: int, items: int) -> Command:
         """Return the command that runs one grid.
 
         Arguments are set once, except buffers of the call and those that slots point to.
         """
-        moving: list[tuple[int, BufferRef]] = []
-        for k, (number, offset) in enumerate(launch.arguments):
-            if number >= len(self._buffers):
-                moving.append((k, (number, offset)))
+        slot_arguments: list[tuple[int, BufferRef]] = []
+        for k, (slot, offset) in enumerate(launch.arguments):
+            if slot >= len(self._buffers):
+                slot_arguments.append((k, (slot, offset)))
                 continue
             set_i64_argument(kernel, 2 * k + 1, offset)
-            if self._buffers[number] is None:
-                self._patches.append((kernel, k, number))
+            if self._buffers[slot] is None:
+                self._patches.append((kernel, k, slot))
             else:
-                kernel.set_arg(2 * k, self._buffers[number])
+                kernel.set_arg(2 * k, self._buffers[slot])
         enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
         all_items, group_items = (total,), (items,)
 
         def run(slot_values: list[BufferOffset]) -> None:
-            for k, (slot, offset) in moving:
+            for k, (slot, offset) in slot_arguments:
                 buffer, start = slot_values[slot]
                 kernel.set_arg(2 * k, buffer)
                 set_i64_argument(kernel, 2 * k + 1, start + offset)
@@ -234,11 +235,11 @@ class OpenCLProgram:
         return run
 
     def _copy(self, launch: Launch) -> Command:
-        (to, source), (size,) = launch.arguments, launch.numbers
+        (target, source), (size,) = launch.arguments, launch.size_values
         copy, queue = opencl().enqueue_copy, self.session.queue
 
         def run(slot_values: list[BufferOffset]) -> None:
-            (into, start), (buffer, offset) = resolve_ref(slot_values, to), resolve_ref(slot_values, source)
-            copy(queue, into, buffer, byte_count=size, src_offset=offset, dst_offset=start)
+            (target_buffer, start), (buffer, offset) = resolve_ref(slot_values, target), resolve_ref(slot_values, source)
+            copy(queue, target_buffer, buffer, byte_count=size, src_offset=offset, dst_offset=start)
 
         return run

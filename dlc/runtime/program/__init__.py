@@ -1,4 +1,4 @@
-"""The host program as plain data: what runs in which order on which buffers, independent of the executor.
+"""The host program as plain data: an ordered list of launches and control flow on buffers, independent of the executor.
 
 host_program.py     its instructions, with static sizes
 dynamic_program.py  dynamic-shape programs; specialization.py: their conversion to static ones for the sizes of a call

@@ -18,26 +18,27 @@ def require_alignment(instructions: Sequence[Instruction]) -> None:
     Slots are analyzed independent of instruction order, by a common divisor of their offsets.
     """
     divisors = defaultdict[int, int](int)  # Common divisors of the offsets in slots; 0 is the start of a buffer.
-    moved = [i for i, _ in walk(instructions) if isinstance(i, Loop | While)]
+    loops = [i for i, _ in walk(instructions) if isinstance(i, Loop | While)]
 
-    def at(ref: tuple[int, Size]) -> int:
+    def alignment_of(ref: tuple[int, Size]) -> int:
         return gcd(divisors[ref[0]], _divisor(ref[1]))
 
-    before = None
-    while before != divisors:
-        before = divisors.copy()
-        for loop in moved:
+    previous = None
+    while previous != divisors:
+        previous = divisors.copy()
+        for loop in loops:
             for c in loop.carried:
-                divisors[c.slot] = gcd(divisors[c.slot], at(c.first), at(c.following))
+                divisors[c.slot] = gcd(divisors[c.slot], alignment_of(c.first), alignment_of(c.following))
             for element in loop.elements if isinstance(loop, Loop) else ():
-                divisors[element.slot] = gcd(at(element.first), _divisor(element.step))
+                divisors[element.slot] = gcd(alignment_of(element.first), _divisor(element.step))
     for launch, _ in walk(instructions):
         if not isinstance(launch, Launch | DynamicLaunch) or launch.kernel is None:
             continue
         for ref, size in zip(launch.arguments, launch.sizes, strict=True):
-            if at(ref) % (expected := required_alignment(size)):
+            if alignment_of(ref) % (expected := required_alignment(size)):
                 raise ModelError(
-                    f"a launch of {launch.kernel}: an array of {size} bytes is aligned to {at(ref)} bytes, expected {expected}"
+                    f"a launch of {launch.kernel}: an array of {size} bytes is aligned to {alignment_of(ref)} bytes, "
+                    f"expected {expected}"
                 )
 
 

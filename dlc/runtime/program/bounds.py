@@ -52,10 +52,10 @@ class ByteRange:
         """Return whether the range is provably inside a buffer that is as large as the largest of `members`."""
         at_least_one: dict[str, Size] = {str(count): count + 1 for count in self.loops if is_symbol(count)}
 
-        def holds(size: Size) -> bool:
+        def is_proved(size: Size) -> bool:
             return is_nonnegative(substitute(size, at_least_one))
 
-        return holds(self.start) and any(holds(member - self.end) for member in members)
+        return is_proved(self.start) and any(is_proved(member - self.end) for member in members)
 
 
 def check_program(host: HostProgram, kernels: Collection[str]) -> None:
@@ -80,14 +80,14 @@ def check_program(host: HostProgram, kernels: Collection[str]) -> None:
 
 
 def _require_launch(launch: Launch, kernels: Collection[str]) -> None:
-    what = f"a launch of {launch.kernel or 'a copy'}"
+    launch_text = f"a launch of {launch.kernel or 'a copy'}"
     if launch.kernel is None:
-        if len(launch.arguments) != 2 or launch.sizes != launch.numbers * 2:
-            raise ModelError(f"{what}: its arguments are no target and source of one size")
+        if len(launch.arguments) != 2 or launch.sizes != launch.size_values * 2:
+            raise ModelError(f"{launch_text}: its arguments are no target and source of one size")
     elif launch.kernel not in kernels:
-        raise ModelError(f"{what}: there is no such kernel")
+        raise ModelError(f"{launch_text}: there is no such kernel")
     if len(launch.arguments) != len(launch.sizes):
-        raise ModelError(f"{what}: {len(launch.arguments)} arguments of {len(launch.sizes)} sizes")
+        raise ModelError(f"{launch_text}: {len(launch.arguments)} arguments of {len(launch.sizes)} sizes")
 
 
 def accessed_ranges(instructions: Sequence[Instruction], buffers: Collection[int], slots: int) -> Collection[ByteRange]:
@@ -139,10 +139,10 @@ _SlotState: TypeAlias = "ChainMap[int, _SlotTargets]"
 
 
 class _BoundsChecker:
-    def __init__(self, most_checks: int) -> None:
+    def __init__(self, max_checks: int) -> None:
         self.ranges: dict[ByteRange, None] = {}
-        self.loops = frozenset[Size]()  # The loops around the present instruction.
-        self.remaining_checks = most_checks
+        self.loops = frozenset[Size]()  # The loops around the current instruction.
+        self.remaining_checks = max_checks
 
     def block(self, instructions: Sequence[Instruction], state: _SlotState) -> None:
         """Process instructions, starting from the slots in `state`, and update `state` to the slots afterwards."""
@@ -168,39 +168,39 @@ class _BoundsChecker:
                     self.arrays((*arguments, *results), state)
                 case SetSize(ref=ref):
                     self.access(ref, I64_BYTES, state)
-                case Fail(numbers=numbers):
-                    for ref in numbers:
+                case Fail(values=refs):
+                    for ref in refs:
                         self.access(ref, I64_BYTES, state)
 
     def loop(self, loop: Loop, state: _SlotState) -> None:
         if loop.count == 0:
             state.update({c.slot: self.targets(c.first, state) for c in loop.carried})
             return
-        outer, runs = self.loops, frozenset[Size](() if isinstance(loop.count, int) else (loop.count,))
+        outer_loops, iteration_counts = self.loops, frozenset[Size](() if isinstance(loop.count, int) else (loop.count,))
         elements: dict[int, _SlotTargets] = {}
         for element in loop.elements:
-            first = frozenset(replace(p, loops=p.loops | runs) for p in self.targets(element.first, state))
+            first = frozenset(replace(p, loops=p.loops | iteration_counts) for p in self.targets(element.first, state))
             elements[element.slot] = first | _shifted(first, element.step * (loop.count - 1))
-        self.loops = outer | runs
+        self.loops = outer_loops | iteration_counts
         self.repeated(loop, state, elements)
-        self.loops = outer
+        self.loops = outer_loops
 
     def repeated(self, loop: Loop | While, state: _SlotState, elements: Mapping[int, _SlotTargets]) -> None:
         """Process a loop body until the targets of carried slots reach a fixed point."""
         state.update({c.slot: targets for c, targets in [(c, self.targets(c.first, state)) for c in loop.carried]})
-        # In each round, targets propagate to one more carried slot.
+        # Each round propagates targets to one more carried slot.
         for _ in range(len(loop.carried) + 2):
-            inside = state.new_child(dict(elements))
-            self.block(loop.body, inside)
+            body_state = state.new_child(dict(elements))
+            self.block(loop.body, body_state)
             if isinstance(loop, While):
-                self.access(loop.again, 1, inside)
-            after = {c.slot: state[c.slot] | self.targets(c.following, inside) for c in loop.carried}
-            if all(state[slot] == targets for slot, targets in after.items()):
+                self.access(loop.again, 1, body_state)
+            next_state = {c.slot: state[c.slot] | self.targets(c.following, body_state) for c in loop.carried}
+            if all(state[slot] == targets for slot, targets in next_state.items()):
                 if isinstance(loop, Loop) and isinstance(loop.count, int) and loop.count > 0:
                     # The loop has at least one iteration: initial targets remain only if they are carried through.
-                    state.update({c.slot: self.targets(c.following, inside) for c in loop.carried})
+                    state.update({c.slot: self.targets(c.following, body_state) for c in loop.carried})
                 return
-            state.update(after)
+            state.update(next_state)
         raise ModelError("the carried slots of a loop do not reach a fixed point")
 
     def arrays(self, arrays: Sequence[HostArray], state: _SlotState) -> None:

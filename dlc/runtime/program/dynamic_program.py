@@ -49,8 +49,7 @@ class DynamicProgram:
     """A dynamic-shape host program.
 
     The slots of weights are followed by those of the arena's regions, each as large as the largest of its sizes in bytes, and
-    by
-    `loop_slots` slots that loops set. `equal` maps data-dependent sizes to the sizes that they must equal.
+    by `loop_slots` slots that loops set. `equal` maps data-dependent sizes to the sizes that they must equal.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -70,16 +69,16 @@ class DynamicProgram:
     @cached_property
     def data_dependent_sizes(self) -> tuple[str, ...]:
         """The data-dependent sizes, in the order in which they become known."""
-        found: list[str] = []
+        sizes: list[str] = []
         for instruction, _ in walk(self.instructions):
             match instruction:
                 case SetSize(symbol=symbol):
-                    found.append(symbol)
+                    sizes.append(symbol)
                 case PythonCall(data_dependent_sizes=data_dependent_sizes):
-                    found += data_dependent_sizes
+                    sizes += data_dependent_sizes
                 case _:
                     pass
-        return tuple(found)
+        return tuple(sizes)
 
     @property
     def initial_sizes(self) -> list[int]:
@@ -97,7 +96,7 @@ class DynamicProgram:
 
     @property
     def buffers(self) -> dict[int, tuple[Size, ...]]:
-        """For each slot of a buffer, the byte sizes of which the buffer is as large as the largest."""
+        """For each slot of a buffer, byte sizes; the buffer is as large as the largest of them."""
         infos = (*self.inputs, *self.outputs, *self.weights)
         return dict(enumerate((*((product(i.shape) * i.dtype.itemsize,) for i in infos), *self.regions), FIRST_INPUT_SLOT))
 
@@ -121,12 +120,12 @@ class DynamicProgram:
 
 @dataclass(frozen=True)
 class BoundSizes:
-    """A program bound to the sizes of a call: output shapes, arena offsets of regions, arena size, requested numbers."""
+    """A program bound to the sizes of a call: output shapes, arena offsets of regions, arena size, extra sizes."""
 
     outputs: tuple[tuple[int, ...], ...]
     starts: tuple[int, ...]
     arena_bytes: int
-    numbers: tuple[int, ...]
+    extra_sizes: tuple[int, ...]
 
 
 # The candidates for a buffer's size, the iteration counts of loops, and the starts and ends of ranges accessed in them.
@@ -137,11 +136,12 @@ RangeGroup: TypeAlias = "tuple[list[Size], list[Size], list[Size], list[Size]]"
 class BoundsChecks:
     """Checks that cannot be proved from the polynomials.
 
-    `counts` must not be negative. The ranges of `parts` must be inside of their buffers unless one of their loops does not run.
+    `counts` must not be negative. The ranges of `groups` must be inside of their buffers unless one of their loops has no
+    iteration.
     """
 
     counts: tuple[Size, ...]
-    parts: tuple[RangeGroup, ...]
+    groups: tuple[RangeGroup, ...]
 
     @staticmethod
     def of(program: DynamicProgram, instructions: Sequence[Instruction]) -> BoundsChecks:
@@ -150,38 +150,38 @@ class BoundsChecks:
         Raises ModelError for instructions that are invalid for all sizes.
         """
         buffers = program.buffers
-        parts = [p for p in accessed_ranges(instructions, buffers, program.slots) if not p.fits(buffers[p.buffer])]
+        unproved = [p for p in accessed_ranges(instructions, buffers, program.slots) if not p.fits(buffers[p.buffer])]
         counts = chain(_counts(instructions), *(info.shape for info in program.outputs), *program.regions)
         return BoundsChecks(
             tuple(candidates_for_max(size for size in counts if not is_nonnegative(size))),
-            tuple((candidates_for_max(buffers[b]), loops, first, last) for b, loops, first, last in _group_ranges(parts)),
+            tuple((candidates_for_max(buffers[b]), loops, first, last) for b, loops, first, last in _group_ranges(unproved)),
         )
 
 
 def validate_size(
-    program: DynamicProgram, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int], symbol: str, number: int
+    program: DynamicProgram, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int], symbol: str, size: int
 ) -> int:
     """Return a data-dependent size after validation, given the input shapes and the previous data-dependent sizes.
 
     Raises ModelError for an impossible size, and OutOfDomainError for one that the program does not support.
     """
-    message = f"the data-dependent size {symbol} of {', '.join(map(str, program.inputs))} is {number}"
-    if not 0 <= number <= MAX_SIZE:
+    message = f"the data-dependent size {symbol} of {', '.join(map(str, program.inputs))} is {size}"
+    if not 0 <= size <= MAX_SIZE:
         raise ModelError(message)
-    range_, same = program.ranges.get(symbol), program.equal.get(symbol)
-    if range_ is not None and number not in range_:
+    range_, equal_size = program.ranges.get(symbol), program.equal.get(symbol)
+    if range_ is not None and size not in range_:
         raise OutOfDomainError(f"{message}; the program is compiled for {range_}")
-    if same is not None:
+    if equal_size is not None:
         expected = {**program.sizes(shapes), **dict(zip(program.data_dependent_sizes, data_dependent_sizes, strict=False))}[
-            same
+            equal_size
         ]
-        if number != expected:
-            raise OutOfDomainError(f"{message}; the program is compiled for {same}, which is {expected}")
-    return number
+        if size != expected:
+            raise OutOfDomainError(f"{message}; the program is compiled for {equal_size}, which is {expected}")
+    return size
 
 
 class SizeBinder:
-    """Binds a program to the sizes of calls; `numbers` are additional sizes that the executor needs.
+    """Binds a program to the sizes of calls; `extra_sizes` are additional sizes that the executor needs.
 
     Raises ModelError for instructions that are invalid for all sizes.
     """
@@ -190,7 +190,7 @@ class SizeBinder:
         self,
         program: DynamicProgram,
         instructions: Sequence[Instruction],
-        numbers: Sequence[Size],
+        extra_sizes: Sequence[Size],
         alignment: int = ALIGNMENT_BYTES,
     ) -> None:
         self.program, self.alignment = program, alignment
@@ -198,20 +198,20 @@ class SizeBinder:
         self.symbols = (*self.inputs.symbols, *program.data_dependent_sizes)
         if len(set(self.symbols)) < len(self.symbols):
             raise ModelError(f"one of the sizes {', '.join(self.symbols)} is defined twice")
-        for symbol, same in program.equal.items():
+        for symbol, equal_size in program.equal.items():
             earlier = self.symbols[: self.symbols.index(symbol)] if symbol in program.data_dependent_sizes else ()
-            if same not in earlier:
-                raise ModelError(f"{symbol} must equal {same}, which is not known before {symbol}")
-        demands = BoundsChecks.of(program, instructions)
-        self._at = size_function(
+            if equal_size not in earlier:
+                raise ModelError(f"{symbol} must equal {equal_size}, which is not known before {symbol}")
+        checks = BoundsChecks.of(program, instructions)
+        self._evaluate = size_function(
             self.symbols,
             (
                 [info.shape for info in program.inputs],
                 [info.shape for info in program.outputs],
                 list(map(candidates_for_max, program.regions)),
-                demands.parts,
-                (0, *demands.counts),
-                tuple(numbers),
+                checks.groups,
+                (0, *checks.counts),
+                tuple(extra_sizes),
             ),
         )
         symbols = self.inputs.symbols
@@ -225,38 +225,40 @@ class SizeBinder:
         """Bind the program to input shapes and data-dependent sizes; ones that are not known yet are 0.
 
         Raises ShapeError for inconsistent input shapes, and for a size outside of its range; raises ModelError if a launch is
-        out of
-        bounds.
+        out of bounds.
         """
         try:
             sizes = (*self.inputs.of(shapes), *data_dependent_sizes)
-            inputs, outputs, regions, parts, counts, numbers = self._at(*sizes)
+            inputs, outputs, regions, groups, counts, extra_sizes = self._evaluate(*sizes)
         except (IndexError, ZeroDivisionError) as error:
             raise ShapeError(f"{self.program.sizes(shapes)}: a size is undefined for these inputs: {error}") from error
         if inputs != tuple(shapes) or not all(sizes[k] in range_ for k, range_ in self._ranges):
             self.program.sizes(shapes)
-        if min(counts) < 0 or not -_MAX_ADDRESS_BYTES < min(numbers, default=0) <= max(numbers, default=0) < _MAX_ADDRESS_BYTES:
-            raise ModelError(f"sizes of {min(counts)}, {numbers} for inputs of {shapes}")
-        for members, loops, first, last in parts:
-            if all(loops) and not 0 <= min(first) <= max(last) <= max(members):
+        if (
+            min(counts) < 0
+            or not -_MAX_ADDRESS_BYTES < min(extra_sizes, default=0) <= max(extra_sizes, default=0) < _MAX_ADDRESS_BYTES
+        ):
+            raise ModelError(f"sizes of {min(counts)}, {extra_sizes} for inputs of {shapes}")
+        for buffer_sizes, loops, starts, ends in groups:
+            if all(loops) and not 0 <= min(starts) <= max(ends) <= max(buffer_sizes):
                 raise ModelError(
-                    f"bytes {min(first)} to {max(last)} of a buffer of {max(members)} bytes, for inputs of {shapes}"
+                    f"bytes {min(starts)} to {max(ends)} of a buffer of {max(buffer_sizes)} bytes, for inputs of {shapes}"
                 )
         starts: list[int] = []
         end = 0
-        for members in regions:
+        for buffer_sizes in regions:
             starts.append(end)
-            end += -(-max(members) // self.alignment) * self.alignment
-        return BoundSizes(outputs, tuple(starts), end, numbers)
+            end += -(-max(buffer_sizes) // self.alignment) * self.alignment
+        return BoundSizes(outputs, tuple(starts), end, extra_sizes)
 
 
 def resolve_launches(instructions: Sequence[Instruction], kernels: Mapping[str, KernelSignature]) -> tuple[Instruction, ...]:
-    """Return instructions whose launches have the byte sizes of their arguments; raises what `DynamicLaunch.of` raises."""
+    """Return instructions whose launches have the byte sizes of their arguments; raises what `DynamicLaunch.resolve` raises."""
 
-    def one(instruction: Instruction) -> Instruction:
+    def resolve(instruction: Instruction) -> Instruction:
         match instruction:
             case DynamicLaunch():
-                return instruction.of(kernels)
+                return instruction.resolve(kernels)
             case Loop(body=body) | While(body=body):
                 return replace(instruction, body=resolve_launches(body, kernels))
             case Branch(then=then, otherwise=otherwise):
@@ -266,7 +268,7 @@ def resolve_launches(instructions: Sequence[Instruction], kernels: Mapping[str, 
             case _:
                 return instruction
 
-    return tuple(map(one, instructions))
+    return tuple(map(resolve, instructions))
 
 
 def _counts(instructions: Sequence[Instruction]) -> Iterator[Size]:
@@ -281,17 +283,17 @@ def _counts(instructions: Sequence[Instruction]) -> Iterator[Size]:
                 pass
 
 
-def _group_ranges(parts: Iterable[ByteRange]) -> Iterator[tuple[int, list[Size], list[Size], list[Size]]]:
+def _group_ranges(ranges: Iterable[ByteRange]) -> Iterator[tuple[int, list[Size], list[Size], list[Size]]]:
     """Group the ranges of a buffer by the loops around them: yield buffer, iteration counts, starts and ends."""
     groups: dict[tuple[int, frozenset[Size]], list[ByteRange]] = {}
-    for part in parts:
-        groups.setdefault((part.buffer, part.loops), []).append(part)
+    for range_ in ranges:
+        groups.setdefault((range_.buffer, range_.loops), []).append(range_)
     for (buffer, loops), group in groups.items():
         yield buffer, list(loops), list(dict.fromkeys(p.start for p in group)), candidates_for_max(p.end for p in group)
 
 
 def candidates_for_max(sizes: Iterable[Size]) -> list[Size]:
     """Return the sizes that may be the largest: symbolic ones once each, and the largest static one."""
-    candidates_for_max = dict.fromkeys(sizes)
-    static = [size for size in candidates_for_max if isinstance(size, int)]
-    return [*(size for size in candidates_for_max if not isinstance(size, int)), *([max(static)] if static else [])]
+    distinct = dict.fromkeys(sizes)
+    static = [size for size in distinct if isinstance(size, int)]
+    return [*(size for size in distinct if not isinstance(size, int)), *([max(static)] if static else [])]

@@ -1,4 +1,4 @@
-"""The host program as plain data: what runs in which order on which buffers, on any device.
+"""The host program as plain data: instructions on buffers, for any device.
 
 A program has slots, each of which holds an address: slot 0 is null (so that an argument can be an immediate), slot 1 is the
 arena, followed by inputs, outputs and weights, and then by loop slots, such as the current element of a sequence. A *buffer
@@ -40,16 +40,16 @@ class Launch:
     kernel: str | None
     arguments: tuple[BufferRef, ...]
     sizes: tuple[int, ...]
-    numbers: tuple[int, ...] = ()
+    size_values: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
         """The total size of all arguments."""
         return sum(self.sizes)
 
-    def number(self, size: Size) -> int:
+    def evaluate_size(self, size: Size) -> int:
         """Return the value of a size expression of the kernel in this launch."""
-        return int(substitute(size, kernel_sizes(self.numbers)))
+        return int(substitute(size, kernel_sizes(self.size_values)))
 
 
 @dataclass(frozen=True)
@@ -69,37 +69,37 @@ class DynamicLaunch:
 
     kernel: str | None
     arguments: tuple[BufferRef, ...]
-    numbers: tuple[Size, ...]
+    size_values: tuple[Size, ...]
     sizes: tuple[Size, ...] = ()
 
-    def of(self, kernels: Mapping[str, KernelSignature]) -> DynamicLaunch:
+    def resolve(self, kernels: Mapping[str, KernelSignature]) -> DynamicLaunch:
         """Resolve this launch with the signatures of `kernels`. Raises ModelError if it does not match."""
         if self.kernel is None:
-            expected, sizes = 1, self.numbers * 2
+            expected, sizes = 1, self.size_values * 2
         elif self.kernel in kernels:
             kernel = kernels[self.kernel]
-            expected, sizes = kernel.sizes, tuple(substitute(size, kernel_sizes(self.numbers)) for size in kernel.bytes)
+            expected, sizes = kernel.sizes, tuple(substitute(size, kernel_sizes(self.size_values)) for size in kernel.bytes)
         else:
             raise ModelError(f"a launch of {self.kernel}: there is no such kernel")
-        got = len(self.numbers), len(self.arguments)
+        got = len(self.size_values), len(self.arguments)
         if got != (expected, len(sizes)):
             raise ModelError(f"a launch of {self.kernel}: expected {expected} sizes and {len(sizes)} arguments, got {got}")
         return replace(self, sizes=sizes)
 
-    def at(self, sizes: Mapping[str, int]) -> Launch:
+    def specialize(self, sizes: Mapping[str, int]) -> Launch:
         """Specialize this launch for the sizes of a call."""
-        known = [[int(substitute(size, sizes)) for size in those] for those in (self.sizes, self.numbers)]
-        return Launch(self.kernel, self.arguments, *map(tuple, known))
+        static = [[int(substitute(size, sizes)) for size in symbolic] for symbolic in (self.sizes, self.size_values)]
+        return Launch(self.kernel, self.arguments, *map(tuple, static))
 
 
-def kernel_sizes(numbers: Sequence[Size]) -> dict[str, Size]:
+def kernel_sizes(size_values: Sequence[Size]) -> dict[str, Size]:
     """Return the values of a kernel's size parameters by name."""
-    return {f"s{k}": number for k, number in enumerate(numbers)}
+    return {f"s{k}": value for k, value in enumerate(size_values)}
 
 
 @dataclass(frozen=True)
 class CarriedSlot:
-    """A slot that a loop carries: its initial value, and its value for the next iteration. All are assigned in parallel."""
+    """A loop-carried slot: its initial value, and its value for the next iteration. All are assigned in parallel."""
 
     slot: int
     first: BufferRef
@@ -127,7 +127,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class While:
-    """Run the body while a byte is not 0: the byte at `begin` before the first iteration, at `again` after each."""
+    """Run the body while a byte is not 0. It is read at `begin` before the first iteration, and at `again` after each one."""
 
     begin: BufferRef
     again: BufferRef
@@ -146,10 +146,10 @@ class Branch:
 
 @dataclass(frozen=True)
 class Fail:
-    """End the call with an error; the i64 values at `numbers` are formatted into the last `{}` fields of the message."""
+    """End the call with an error; the i64 at each reference of `values` is formatted into a `{}` field of the message."""
 
     message: str
-    numbers: tuple[BufferRef, ...] = ()
+    values: tuple[BufferRef, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,13 @@ class HostArray:
     def bytes(self) -> Size:
         return product(self.shape) * self.dtype.itemsize
 
-    def at(self, sizes: Mapping[str, int]) -> HostArray:
+    def specialize(self, sizes: Mapping[str, int]) -> HostArray:
         """Return this array with its shape specialized for the sizes of a call."""
         return replace(self, shape=tuple(substitute(size, sizes) for size in self.shape))
 
     def read(self, read: Read, sizes: Mapping[str, int]) -> NDArray[Any]:
         """Return the elements."""
-        shape = [int(size) for size in self.at(sizes).shape]
+        shape = [int(size) for size in self.specialize(sizes).shape]
         return np.frombuffer(read(self.ref, prod(shape) * self.dtype.itemsize), self.dtype).reshape(shape)
 
 
@@ -193,21 +193,21 @@ class PrintArrays:
         print(format_print(self.pieces, [value.read(read, sizes) for value in self.values]))
 
 
-class Printing:
-    """The output of a call: each array is printed once, although a call may be restarted with a larger arena."""
+class CallPrinter:
+    """Prints the arrays of one call, each once, although a call may be restarted with a larger arena."""
 
     def __init__(self) -> None:
         self._reached = self._printed = 0
 
-    def begin(self) -> None:
-        """Start the call, or restart it."""
+    def restart(self) -> None:
+        """Prepare for the start or a restart of the call."""
         self._reached = 0
 
-    def show(self, what: PrintArrays, read: Read, sizes: Mapping[str, int]) -> None:
+    def print_once(self, instruction: PrintArrays, read: Read, sizes: Mapping[str, int]) -> None:
         """Print arrays unless they were printed before a restart."""
         self._reached += 1
         if self._reached > self._printed:
-            what.run(read, sizes)
+            instruction.run(read, sizes)
             self._printed = self._reached
 
 
@@ -215,7 +215,7 @@ class Printing:
 class PythonCall:
     """An op that is implemented in Python (`python_calls.py`), by its name in `python_ops/`; `where` is its source location.
 
-    `data_dependent_sizes` are the sizes of its results that become known with them.
+    `data_dependent_sizes` are the sizes that the shapes of its results define.
     """
 
     op: str
@@ -253,9 +253,7 @@ class HostProgram:
 
     @property
     def runs(self) -> Counter[str | None]:
-        """The number of runs of each kernel, where known statically: a body with a data-dependent iteration count is counted
-        once.
-        """
+        """The number of runs of each kernel; a body with a dynamic or data-dependent iteration count is counted once."""
         return count_runs(self.instructions)
 
     @property

@@ -14,6 +14,7 @@ from dlc.runtime.program.host_program import (
     I64_BYTES,
     Branch,
     BufferRef,
+    CallPrinter,
     CarriedSlot,
     DynamicLaunch,
     Fail,
@@ -21,7 +22,6 @@ from dlc.runtime.program.host_program import (
     Launch,
     Loop,
     PrintArrays,
-    Printing,
     PythonCall,
     SetSize,
     While,
@@ -40,20 +40,19 @@ def interpret(
     read: Callable[[BufferOffset, int], bytes],
     write: Callable[[BufferOffset, bytes], None],
     set_size: Callable[[str, int], None],
-    printing: Printing,
+    printer: CallPrinter,
 ) -> None:
-    """Run a block on the slots `slot_values`; `read` returns bytes at a buffer offset, `write` stores them.
+    """Run a block on `slot_values`; `read` returns the bytes at a buffer offset, and `write` stores bytes.
 
     `set_size` is called for each data-dependent size; afterwards, `block` returns the instructions for it. Raises DlcError for
-    a
-    failing branch.
+    a failing branch.
     """
 
     def read_at(ref: BufferRef, count: int) -> bytes:
         return read(resolve_ref(slot_values, ref), count)
 
-    def inside(k: int, bodies: Callable[[Any], Sequence[Instruction]]) -> None:
-        interpret(lambda: bodies(block()[k]), slot_values, launch, read, write, set_size, printing)
+    def run_body(k: int, bodies: Callable[[Any], Sequence[Instruction]]) -> None:
+        interpret(lambda: bodies(block()[k]), slot_values, launch, read, write, set_size, printer)
 
     instructions = block()
     for k in range(len(instructions)):
@@ -68,23 +67,23 @@ def interpret(
                 for step in range(int(count)):
                     for element, (buffer, offset) in zip(elements, firsts, strict=True):
                         slot_values[element.slot] = buffer, offset + step * int(element.step)
-                    inside(k, _body)
+                    run_body(k, _body)
                     _assign_slots([(c, c.following) for c in _carried(block()[k])], slot_values)
             case While(begin=begin, carried=carried):
                 condition = resolve_ref(slot_values, begin)
                 _assign_slots([(c, c.first) for c in carried], slot_values)
                 while any(read(condition, 1)):
-                    inside(k, _body)
+                    run_body(k, _body)
                     condition = resolve_ref(slot_values, cast(While, block()[k]).again)
                     _assign_slots([(c, c.following) for c in _carried(block()[k])], slot_values)
             case Branch(condition=ref):
-                inside(k, _then if any(read(resolve_ref(slot_values, ref), 1)) else _otherwise)
-            case Fail(message=message, numbers=numbers):
-                raise DlcError(format_failure(message, [decode_i64(read_at(ref, I64_BYTES)) for ref in numbers]))
+                run_body(k, _then if any(read(resolve_ref(slot_values, ref), 1)) else _otherwise)
+            case Fail(message=message, values=values):
+                raise DlcError(format_failure(message, [decode_i64(read_at(ref, I64_BYTES)) for ref in values]))
             case SetSize(symbol=symbol, ref=ref):
                 set_size(symbol, decode_i64(read_at(ref, I64_BYTES)))
             case PrintArrays():
-                printing.show(instruction, read_at, {})
+                printer.print_once(instruction, read_at, {})
             case PythonCall():
                 results, data_dependent_sizes = call_python_op(instruction, read_at, {})
                 for symbol, size in data_dependent_sizes.items():
@@ -97,20 +96,20 @@ def interpret(
         instructions = block()
 
 
-def _body(of: Loop | While) -> Sequence[Instruction]:
-    return of.body
+def _body(loop: Loop | While) -> Sequence[Instruction]:
+    return loop.body
 
 
-def _then(of: Branch) -> Sequence[Instruction]:
-    return of.then
+def _then(branch: Branch) -> Sequence[Instruction]:
+    return branch.then
 
 
-def _otherwise(of: Branch) -> Sequence[Instruction]:
-    return of.otherwise
+def _otherwise(branch: Branch) -> Sequence[Instruction]:
+    return branch.otherwise
 
 
-def _carried(of: Instruction) -> Sequence[CarriedSlot]:
-    return cast("Loop | While", of).carried
+def _carried(loop: Instruction) -> Sequence[CarriedSlot]:
+    return cast("Loop | While", loop).carried
 
 
 def decode_i64(bytes: bytes) -> int:

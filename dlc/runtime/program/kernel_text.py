@@ -34,9 +34,9 @@ class SourceChunks(Protocol):
     """A kernel's C source in chunks, definitions first; kernels may share chunks."""
 
     @property
-    def pieces(self) -> Sequence[str]: ...
+    def chunks(self) -> Sequence[str]: ...
 
 
 def program_text(kernels: Iterable[SourceChunks]) -> str:
     """Return the source of a program with several kernels; shared chunks occur once."""
-    return "\n".join(dict.fromkeys(piece for kernel in kernels for piece in kernel.pieces))
+    return "\n".join(dict.fromkeys(chunk for kernel in kernels for chunk in kernel.chunks))

@@ -1,4 +1,4 @@
-"""Ops that are implemented in Python (python_ops/); the executor waits for them."""
+"""Calls of ops that are implemented in Python (python_ops/); the executor waits for them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from dlc.runtime.program.host_program import PythonCall, Read
 from dlc.runtime.python_ops.registry import run_python_op
 
 
-def call_python_op(compute: PythonCall, read: Read, sizes: Mapping[str, int]) -> tuple[list[NDArray[Any]], dict[str, int]]:
-    """Return the results of an op and the data-dependent sizes that they define; `sizes` are the sizes known before.
+def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tuple[list[NDArray[Any]], dict[str, int]]:
+    """Return the results of an op and the data-dependent sizes that they define; `sizes` has the sizes of the call so far.
 
     Raises what the op raises, OutOfDomainError if the program does not support a result's shape, and ModelError if the
     instruction, which may come from a file, does not fit the op.
     """
-    where = f"dl.{compute.op} at {compute.where}"
+    where = f"dl.{call.op} at {call.where}"
     try:
-        results = run_python_op(compute.op, [argument.read(read, sizes) for argument in compute.arguments], compute.settings)
+        results = run_python_op(call.op, [argument.read(read, sizes) for argument in call.arguments], call.settings)
     except DlcError as error:
         raise type(error)(f"{where}: {error}") from error
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ModelError(f"{where}: the op does not accept these arguments: {error}") from error
-    if [len(info.shape) for info in compute.results] != [np.ndim(result) for result in results]:
-        made = ", ".join(f"{np.ndim(result)} axes" for result in results)
-        raise ModelError(f"{where}: {len(results)} results of {made}; expected {', '.join(map(str, compute.results))}")
-    arrays = [np.asarray(result, info.dtype, order="C") for info, result in zip(compute.results, results, strict=True)]
+    if [len(info.shape) for info in call.results] != [np.ndim(result) for result in results]:
+        ranks = ", ".join(f"{np.ndim(result)} axes" for result in results)
+        raise ModelError(f"{where}: {len(results)} results of {ranks}; expected {', '.join(map(str, call.results))}")
+    arrays = [np.asarray(result, info.dtype, order="C") for info, result in zip(call.results, results, strict=True)]
     data_dependent_sizes: dict[str, int] = {}
-    for info, array in zip(compute.results, arrays, strict=True):
+    for info, array in zip(call.results, arrays, strict=True):
         pairs = zip(map(str, info.shape), array.shape, strict=True)
-        data_dependent_sizes |= {symbol: size for symbol, size in pairs if symbol in compute.data_dependent_sizes}
-    for info, array in zip(compute.results, arrays, strict=True):
+        data_dependent_sizes |= {symbol: size for symbol, size in pairs if symbol in call.data_dependent_sizes}
+    for info, array in zip(call.results, arrays, strict=True):
         expected = tuple(substitute(size, {**sizes, **data_dependent_sizes}) for size in info.shape)
         if array.shape != expected:
             raise OutOfDomainError(f"{where}: a result of shape {array.shape}, expected {expected}")

@@ -47,14 +47,14 @@ class ProgramSpecializer:
         program = self.program
         data_dependent_sizes = program.initial_sizes if data_dependent_sizes is None else data_dependent_sizes
         bound, sizes = self._bind(shapes, data_dependent_sizes), self._bind.sizes(shapes, data_dependent_sizes)
-        numbers = dict(zip(self._sizes, bound.numbers, strict=True))
+        evaluated = dict(zip(self._sizes, bound.extra_sizes, strict=True))
         return HostProgram(
             _shaped(program.inputs, shapes),
             _shaped(program.outputs, bound.outputs),
             program.weights,
             bound.arena_bytes,
             program.slots - len(program.regions),
-            _InstructionSpecializer(program, bound, numbers, sizes).block(self.instructions),
+            _InstructionSpecializer(program, bound, evaluated, sizes).block(self.instructions),
         )
 
     def representative(self) -> HostProgram:
@@ -75,8 +75,8 @@ def _shaped(infos: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]]) -> t
 def _sizes_in(instructions: Sequence[Instruction]) -> Iterator[Size]:
     for instruction, _ in walk(instructions):
         match instruction:
-            case DynamicLaunch(numbers=numbers, sizes=sizes):
-                yield from (*numbers, *sizes)
+            case DynamicLaunch(size_values=size_values, sizes=sizes):
+                yield from (*size_values, *sizes)
             case Loop(count=count, elements=elements):
                 yield count
                 for element in elements:
@@ -89,26 +89,26 @@ class _InstructionSpecializer:
     """Rewrites instructions: symbolic sizes become integers, regions become offsets in the arena."""
 
     def __init__(
-        self, program: DynamicProgram, bound: BoundSizes, numbers: Mapping[Dim, int], sizes: Mapping[str, int]
+        self, program: DynamicProgram, bound: BoundSizes, evaluated: Mapping[Dim, int], sizes: Mapping[str, int]
     ) -> None:
-        self.first, self.starts, self.numbers, self.sizes = program.first_region, bound.starts, numbers, sizes
+        self.first, self.starts, self.evaluated, self.sizes = program.first_region, bound.starts, evaluated, sizes
 
     def block(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        return tuple(map(self.one, instructions))
+        return tuple(map(self.instruction, instructions))
 
-    def one(self, instruction: Instruction) -> Instruction:
+    def instruction(self, instruction: Instruction) -> Instruction:
         match instruction:
-            case DynamicLaunch(kernel, arguments, numbers, sizes):
-                return Launch(kernel, tuple(map(self.ref, arguments)), self.static_sizes(sizes), self.static_sizes(numbers))
+            case DynamicLaunch(kernel, arguments, size_values, sizes):
+                return Launch(kernel, tuple(map(self.ref, arguments)), self.static_sizes(sizes), self.static_sizes(size_values))
             case Loop(count, carried, elements, body):
-                moved = tuple(map(self.element, elements))
-                return Loop(self.number(count), self.carried(carried), moved, self.block(body))
+                specialized_elements = tuple(map(self.element, elements))
+                return Loop(self.evaluate(count), self.carried(carried), specialized_elements, self.block(body))
             case While(begin, again, carried, body):
                 return While(self.ref(begin), self.ref(again), self.carried(carried), self.block(body))
             case Branch(condition, then, otherwise):
                 return Branch(self.ref(condition), self.block(then), self.block(otherwise))
-            case Fail(message, numbers):
-                return Fail(message, tuple(map(self.ref, numbers)))
+            case Fail(message, values):
+                return Fail(message, tuple(map(self.ref, values)))
             case PrintArrays(pieces, values):
                 return PrintArrays(pieces, self.arrays(values, self.sizes))
             case PythonCall(arguments=arguments, results=results, data_dependent_sizes=data_dependent_sizes):
@@ -121,13 +121,13 @@ class _InstructionSpecializer:
                 return instruction
 
     def arrays(self, arrays: Sequence[HostArray], sizes: Mapping[str, int]) -> tuple[HostArray, ...]:
-        return tuple(replace(array.at(sizes), ref=self.ref(array.ref)) for array in arrays)
+        return tuple(replace(array.specialize(sizes), ref=self.ref(array.ref)) for array in arrays)
 
-    def number(self, size: Size) -> int:
-        return size if isinstance(size, int) else self.numbers[size]
+    def evaluate(self, size: Size) -> int:
+        return size if isinstance(size, int) else self.evaluated[size]
 
     def static_sizes(self, sizes: Sequence[Size]) -> tuple[int, ...]:
-        return tuple(map(self.number, sizes))
+        return tuple(map(self.evaluate, sizes))
 
     def slot(self, slot: int) -> BufferRef:
         """Return the static program's reference for a slot."""
@@ -138,10 +138,10 @@ class _InstructionSpecializer:
 
     def ref(self, ref: tuple[int, Size]) -> BufferRef:
         slot, start = self.slot(ref[0])
-        return slot, start + self.number(ref[1])
+        return slot, start + self.evaluate(ref[1])
 
     def element(self, element: LoopSlot) -> LoopSlot:
-        return LoopSlot(self.slot(element.slot)[0], self.ref(element.first), self.number(element.step))
+        return LoopSlot(self.slot(element.slot)[0], self.ref(element.first), self.evaluate(element.step))
 
     def carried(self, carried: Sequence[CarriedSlot]) -> tuple[CarriedSlot, ...]:
         return tuple(CarriedSlot(self.slot(c.slot)[0], self.ref(c.first), self.ref(c.following)) for c in carried)

@@ -23,7 +23,7 @@ def scan(
 ) -> list[Array]:
     """Return the final states, followed by the stacked outputs of all steps.
 
-    `empty` creates the latter if there are no steps.
+    `empty` creates the stacked outputs if there are no steps.
     """
     current, outputs = list(operands[:states]), list[list[Array]]()
     for step in range(steps)[:: -1 if reverse else 1]:
@@ -35,33 +35,33 @@ def scan(
 
 def while_loop(operands: Sequence[Array], run: RunBody) -> list[Array]:
     """Return the final states of a while loop; operand 0 is the initial condition, and the body yields the next one first."""
-    going, *states = operands
-    while going:
-        going, *states = run(states)
+    condition, *states = operands
+    while condition:
+        condition, *states = run(states)
     return states
 
 
-def format_failure(message: str, numbers: Sequence[int]) -> str:
+def format_failure(message: str, values: Sequence[int]) -> str:
     """Format values into the last `{}` fields of a message; text before them may contain braces."""
-    if not numbers:
+    if not values:
         return message
-    first, *parts = message.rsplit("{}", len(numbers))
-    return first + "".join(f"{number}{part}" for number, part in zip(numbers, parts, strict=True))
+    first, *texts = message.rsplit("{}", len(values))
+    return first + "".join(f"{value}{text}" for value, text in zip(values, texts, strict=True))
 
 
 def format_print(pieces: Sequence[str], arrays: Sequence[Array]) -> str:
-    """Format arrays between pieces of text; the piece before each text is the array's format, as in `f"{x:.3f}"`."""
-    parts = [pieces[0]]
-    for form, text, array in zip(pieces[1::2], pieces[2::2], arrays, strict=True):
-        parts += [_formatted(array, form), text]
-    return "".join(parts)
+    """Format arrays; `pieces` alternates between literal text and the format of the next array, as in `f"{x:.3f}"`."""
+    texts = [pieces[0]]
+    for format_spec, text, array in zip(pieces[1::2], pieces[2::2], arrays, strict=True):
+        texts += [_format_array(array, format_spec), text]
+    return "".join(texts)
 
 
-def _formatted(array: Array, form: str) -> str:
-    if not form:
+def _format_array(array: Array, format_spec: str) -> str:
+    if not format_spec:
         return str(array[()])
     # The extended floats of ml_dtypes do not support format specifications.
-    numbers = array.astype(np.float32) if array.dtype.kind == "V" else array
-    if not numbers.ndim:
-        return format(numbers.item(), form)
-    return np.array2string(numbers, formatter={"all": lambda x: format(cast(Any, x).item(), form)})
+    values = array.astype(np.float32) if array.dtype.kind == "V" else array
+    if not values.ndim:
+        return format(values.item(), format_spec)
+    return np.array2string(values, formatter={"all": lambda x: format(cast(Any, x).item(), format_spec)})

@@ -13,12 +13,12 @@ from dlc.errors import DlcError, UnsupportedError
 
 Array: TypeAlias = "NDArray[Any]"
 
-# The formats that ONNX names. Pillow supports more, some of them by running other programs.
+# The formats of ONNX's ImageDecoder. Pillow supports more, some of them by running other programs.
 _FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def decode_image(data: Array, *, gray: bool = False) -> tuple[Array, ...]:
-    """`dl.decode_image`. Raises UnsupportedError where Pillow is not installed, DlcError for bytes that are no image."""
+    """`dl.decode_image`. Raises UnsupportedError if Pillow is not installed, DlcError for bytes that are not an image."""
     try:
         # Pillow is an optional dependency, and slow to import.
         pillow = import_module("PIL.Image")

@@ -23,26 +23,26 @@ def nonzero(x: Array) -> tuple[Array, ...]:
     return (np.argwhere(x).T.astype(np.int64),)
 
 
-def dynamic_iota(number: Array) -> tuple[Array, ...]:
+def dynamic_iota(size: Array) -> tuple[Array, ...]:
     """`dl.dynamic_iota`."""
-    return (np.arange(int(number), dtype=np.int64),)
+    return (np.arange(int(size), dtype=np.int64),)
 
 
 def unique(x: Array, *, axis: int | None = None, keep_order: bool = False, nan_differs: bool = False) -> tuple[Array, ...]:
     """`dl.unique`."""
     # NumPy compares bf16 by its bits: convert to f32, which is exact.
-    narrow = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
-    wide = x.astype(np.float32) if narrow else x
+    is_half_precision = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+    comparable = x.astype(np.float32) if is_half_precision else x
     # Ranks of elements: equal for equal elements, in the same order, NaN last.
-    ranks = np.unique(wide, return_inverse=True)[1].reshape(x.shape)
+    ranks = np.unique(comparable, return_inverse=True)[1].reshape(x.shape)
     if nan_differs:
         # Make slices with a NaN distinct by appending their position.
-        flat, rows = (np.moveaxis(a, axis, 0) if axis is not None else a.reshape(-1) for a in (wide, ranks))
+        flat, rows = (np.moveaxis(a, axis, 0) if axis is not None else a.reshape(-1) for a in (comparable, ranks))
         positions = [np.where(np.isnan(row).any(), k, -1) for k, row in enumerate(flat)]
-        ranks, along = np.column_stack([rows.reshape(len(rows), -1), np.array(positions, np.int64)]), 0
+        ranks, unique_axis = np.column_stack([rows.reshape(len(rows), -1), np.array(positions, np.int64)]), 0
     else:
-        along = axis
-    _, first, inverse, counts = np.unique(ranks, True, True, True, along)
+        unique_axis = axis
+    _, first, inverse, counts = np.unique(ranks, True, True, True, unique_axis)
     inverse = inverse.reshape(-1)
     if keep_order:
         order = np.argsort(first, kind="stable")
@@ -56,10 +56,10 @@ def non_max_suppression(
 ) -> tuple[Array, ...]:
     """`dl.non_max_suppression`."""
     rows = [
-        (batch, kind, box)
-        for batch, kind in np.ndindex(*scores.shape[:2])
+        (batch, class_index, box)
+        for batch, class_index in np.ndindex(*scores.shape[:2])
         for box in select_boxes(
-            _corners(boxes[batch], center_point), _candidates(scores[batch, kind], threshold), int(max_boxes), iou
+            _corners(boxes[batch], center_point), _candidates(scores[batch, class_index], threshold), int(max_boxes), iou
         )
     ]
     return (np.array(rows, np.int64).reshape(-1, 3),)
@@ -104,7 +104,7 @@ def _candidates(scores: Array, threshold: Array) -> Array:
 
 
 def select_boxes(corners: tuple[Array, Array], remaining: Array, limit: int, iou: Array) -> Iterator[int]:
-    """Yield up to `most` boxes of `left`, best first, without those that overlap a better one (non-maximum suppression)."""
+    """Yield up to `limit` boxes of `remaining`, best first, except those that overlap a better one (non-max suppression)."""
     low, high = corners
     area = np.prod(high - low, axis=1)
     for _ in range(limit):
@@ -112,7 +112,9 @@ def select_boxes(corners: tuple[Array, Array], remaining: Array, limit: int, iou
             return
         best, remaining = remaining[0], remaining[1:]
         yield int(best)
-        common = np.maximum(np.minimum(high[best], high[remaining]) - np.maximum(low[best], low[remaining]), 0).prod(axis=1)
-        union = area[best] + area[remaining] - common
+        intersection = np.maximum(np.minimum(high[best], high[remaining]) - np.maximum(low[best], low[remaining]), 0).prod(
+            axis=1
+        )
+        union = area[best] + area[remaining] - intersection
         # Multiply instead of dividing: the ratio is undefined for empty boxes.
-        remaining = remaining[~((common > iou * union) & (union > 0))]
+        remaining = remaining[~((intersection > iou * union) & (union > 0))]

@@ -58,8 +58,8 @@ def regex_full_match(x: Array, pattern: Array) -> tuple[Array, ...]:
     """`dl.regex_full_match`."""
     pool = current_string_pool()
     expression = re.compile(str(pool.decode(pattern)[()]))
-    found = [expression.fullmatch(text) is not None for text in pool.decode(x).reshape(-1).tolist()]
-    return (np.array(found, bool).reshape(x.shape),)
+    matches = [expression.fullmatch(text) is not None for text in pool.decode(x).reshape(-1).tolist()]
+    return (np.array(matches, bool).reshape(x.shape),)
 
 
 def string_unique(x: Array, *, keep_order: bool = False) -> tuple[Array, ...]:
@@ -78,7 +78,7 @@ def number_to_string(x: Array) -> tuple[Array, ...]:
 
 
 def string_to_number(x: Array, *, to: str) -> tuple[Array, ...]:
-    """`dl.string_to_number`. Raises DTypeError for a text that is no number, or none that the dtype has."""
+    """`dl.string_to_number`. Raises DTypeError for a string that is not a number, or not a value of the dtype."""
     dtype = named_dtype(to)
     values = [_parse_number(text, dtype) for text in current_string_pool().decode(x).reshape(-1).tolist()]
     with np.errstate(over="ignore"):

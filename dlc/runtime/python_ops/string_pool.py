@@ -1,6 +1,6 @@
-"""The string pool of a call: strings by index, first those that the model knows, then new ones.
+"""The string pool of a call: strings by index, first the strings that are constants of the model, then new ones.
 
-known: ("no", "yes")      the call brings "perhaps", which becomes 2; joining "no" and "yes" creates "noyes", which becomes 3
+constants: ("no", "yes")      the input "perhaps" becomes 2; concatenating "no" and "yes" creates "noyes", which becomes 3
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dlc.value_types import OBJECT_DTYPE
 
 
 class StringPool:
-    """The strings of one call by index: `known` ones of the model, followed by new ones."""
+    """The strings of one call by index: `constants` of the model, followed by new ones."""
 
-    def __init__(self, known: Mapping[str, int]) -> None:
-        self._known = known
+    def __init__(self, constants: Mapping[str, int]) -> None:
+        self._constants = constants
         self._new: dict[str, int] = {}
         self._strings: list[str] = []
 
@@ -32,8 +32,8 @@ class StringPool:
 
     def decode(self, indices: Any) -> NDArray[Any]:
         """Return the strings at these indices as an array of Python strings."""
-        if len(self._strings) < len(self._known) + len(self._new):
-            self._strings = [*self._known, *self._new]
+        if len(self._strings) < len(self._constants) + len(self._new):
+            self._strings = [*self._constants, *self._new]
         array: NDArray[Any] = np.asarray(indices)
         strings = np.empty(array.size, OBJECT_DTYPE)
         strings[:] = [self._strings[index] for index in array.reshape(-1).tolist()]
@@ -49,8 +49,8 @@ class StringPool:
             _CURRENT_POOL.reset(token)
 
     def _index_of(self, element: str) -> int:
-        index = self._known.get(element)
-        return self._new.setdefault(element, len(self._known) + len(self._new)) if index is None else index
+        index = self._constants.get(element)
+        return self._new.setdefault(element, len(self._constants) + len(self._new)) if index is None else index
 
 
 def to_string_array(value: Any, where: str) -> NDArray[Any]:

@@ -66,7 +66,7 @@ def crc32c(data: memoryview, start: int = 0) -> int:
 
 
 def _advance(tables: Tables, remainders: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return remainders after the number of zero bytes that the tables are for."""
+    """Return remainders after appending zero bytes; `tables` are for a fixed number of them."""
     halves = remainders.view(np.uint16).reshape(-1, 2)
     return tables[0].take(halves[:, 0]) ^ tables[1].take(halves[:, 1])
 
@@ -82,7 +82,7 @@ def _tables(zeros: int) -> Tables:
 
 
 def _shift_byte(register: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return a register after one byte that was XORed to it."""
+    """Return a register after processing one byte, which was XORed to it."""
     one = np.uint32(1)
     for _ in range(8):
         register = register >> one ^ (register & one) * _POLYNOMIAL

@@ -61,7 +61,7 @@ class SharedFields:
 
 
 class SectionRef(NamedTuple):
-    """A reference to a section: its relative position, size in bytes, and CRC-32C."""
+    """A reference to a section: its relative position, its size in bytes, and its CRC-32C."""
 
     distance: int
     bytes: int
@@ -69,7 +69,7 @@ class SectionRef(NamedTuple):
 
 
 class Saveable(Protocol):
-    """The protocol of everything that can be written to a model file."""
+    """The protocol of objects that can be written to a model file."""
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Add sections for code and weights, and return the header fields; `defaults` are those of its inputs.
@@ -86,8 +86,8 @@ class SectionWriter:
         self._shared_fields: SharedFields | None = None
         self._sections: list[memoryview] = []
         self._checksums: list[int] = []
-        self._placed: list[SectionRef] = []
-        # Candidates for equal sections, by size and checksum.
+        self._references: list[SectionRef] = []
+        # The sections that have a size and checksum.
         self._sections_by_digest: dict[tuple[int, int], list[int]] = {}
         self._starts = [0]
 
@@ -109,38 +109,41 @@ class SectionWriter:
         return self._shared_fields
 
     def add(self, data: memoryview) -> int:
-        """Return the number of the section with this content; add it if it does not exist."""
+        """Return the index of the section with this content; add it if it does not exist."""
         # The checksum includes the padding, so that every byte of the file is verified.
         padding = memoryview(bytes(-len(data) % PAGE_BYTES))
-        own = self._shared.checksum(data, 0)
-        checksum = self._shared.checksum(padding, own)
+        data_checksum = self._shared.checksum(data, 0)
+        checksum = self._shared.checksum(padding, data_checksum)
         candidates = self._sections_by_digest.setdefault((len(data), checksum), [])
-        for number in candidates:
-            if self._sections[number] == data:
-                return number
+        for index in candidates:
+            if self._sections[index] == data:
+                return index
         candidates.append(len(self._sections))
-        self._placed.append(SectionRef(self._starts[-1], len(data), own))
+        self._references.append(SectionRef(self._starts[-1], len(data), data_checksum))
         self._starts.append(self._starts[-1] + len(data) + len(padding))
         self._sections.append(data)
         self._checksums.append(checksum)
         return candidates[-1]
 
-    def placed(self, section: int) -> SectionRef:
+    def reference_to(self, section: int) -> SectionRef:
         """Return a reference to a section, relative to the next new one."""
-        placed = self._placed[section]
-        return placed._replace(distance=placed.distance - self._starts[-1])
+        reference = self._references[section]
+        return reference._replace(distance=reference.distance - self._starts[-1])
 
     def write(self, file: IO[bytes], model: Mapping[str, Any]) -> None:
         """Write the file."""
         starts, common = self._starts, self._shared
-        section_table = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
-        program = self._starts[count(model["image"])] if "image" in model else _no_program(common, model)
+        section_table = [
+            [offset, len(data), checksum]
+            for offset, data, checksum in zip(starts, self._sections, self._checksums, strict=False)
+        ]
+        program = self._starts[count(model["image"])] if "image" in model else _no_program_code(common, model)
         fields = {**_common_to_json(common), "model": model, "sections": section_table}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(PREFIX.size + len(header)) // PAGE_BYTES) * PAGE_BYTES
         file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header), program) + header)
-        for at, data in zip(starts, self._sections, strict=False):
-            file.write(bytes(start + at - file.tell()))
+        for offset, data in zip(starts, self._sections, strict=False):
+            file.write(bytes(start + offset - file.tell()))
             file.write(data)
         file.write(bytes(start + starts[-1] - file.tell()))
 
@@ -164,7 +167,7 @@ def to_bytes(model: Saveable) -> bytes:
 
 @dataclass(frozen=True)
 class Container:
-    """A model file that was read and verified; `model` has the header fields of the model, which are not validated yet."""
+    """A model file with verified checksums; `model` has the header fields of the model, which are not validated yet."""
 
     path: Path
     common: SharedFields
@@ -180,32 +183,34 @@ class Container:
         """
         program, header, data = _read(path, content if content is not None else _mapped(path))
         try:
-            sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
+            sections = tuple(
+                (count(program_offset), count(size), count(checksum)) for program_offset, size, checksum in header["sections"]
+            )
             common = _read_common(path, header, data, sections)
             container = Container(path, common, header["model"], data, sections)
             model = container.model
-            at: int = sections[count(model["image"])][0] if "image" in model else _no_program(common, model)
+            program_offset: int = sections[count(model["image"])][0] if "image" in model else _no_program_code(common, model)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise invalid_header(path, error) from error
-        if program != at:
+        if program != program_offset:
             raise damaged(path, "wrong position of the program")
         container.check()
         return container
 
     def check(self) -> None:
         """Raise ModelError unless all checksums match and there are no other bytes."""
-        for number, (at, size, expected) in enumerate(self.sections):
-            if self.common.checksum(self.data[at : at + size + -size % PAGE_BYTES], 0) != expected:
-                raise damaged(self.path, f"section {number}")
+        for index, (offset, size, expected) in enumerate(self.sections):
+            if self.common.checksum(self.data[offset : offset + size + -size % PAGE_BYTES], 0) != expected:
+                raise damaged(self.path, f"section {index}")
         if sum(size + -size % PAGE_BYTES for _, size, _ in self.sections) != len(self.data):
             raise damaged(self.path, "its size does not match its sections")
 
-    def section(self, number: Any) -> memoryview:
-        """Return the bytes of a section. Raises IndexError or ModelError for an invalid number."""
-        return _slice(self.path, self.data, self.sections, count(number))
+    def section(self, index: Any) -> memoryview:
+        """Return the bytes of a section. Raises IndexError or ModelError for an invalid index."""
+        return _slice(self.path, self.data, self.sections, count(index))
 
 
-def _no_program(common: SharedFields, model: Mapping[str, Any]) -> int:
+def _no_program_code(common: SharedFields, model: Mapping[str, Any]) -> int:
     if not common.runtime:
         return _ON_DEVICE
     return _HAS_STRINGS if "io_signature" in model else _DATA_DEPENDENT
@@ -213,8 +218,8 @@ def _no_program(common: SharedFields, model: Mapping[str, Any]) -> int:
 
 def _common_to_json(common: SharedFields) -> dict[str, Any]:
     target = {name: value for name, value in asdict(common.target).items() if name != "costs"}
-    own = {"runtime_crc32": zlib.crc32(common.runtime)} if common.runtime else {}
-    return {"target": target, "numerics": common.numerics, **own}
+    runtime_fields = {"runtime_crc32": zlib.crc32(common.runtime)} if common.runtime else {}
+    return {"target": target, "numerics": common.numerics, **runtime_fields}
 
 
 def _read_common(
@@ -238,12 +243,12 @@ def _read_common(
     return SharedFields(target, code, text(header["numerics"]))
 
 
-def _read_groups(written: Any) -> WorkGroups | None:
-    return None if written is None else WorkGroups(*(count(written[f.name]) for f in fields_of(WorkGroups)))
+def _read_groups(groups: Any) -> WorkGroups | None:
+    return None if groups is None else WorkGroups(*(count(groups[f.name]) for f in fields_of(WorkGroups)))
 
 
-def damaged(path: Path, what: str) -> ModelError:
-    return ModelError(f"{path}: damaged: {what}; copy or compile the model again")
+def damaged(path: Path, problem: str) -> ModelError:
+    return ModelError(f"{path}: damaged: {problem}; copy or compile the model again")
 
 
 def invalid_header(path: Path, error: Exception) -> ModelError:
@@ -255,11 +260,11 @@ def as_byte_view(array: np.ndarray[Any, Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _slice(path: Path, data: memoryview, sections: tuple[tuple[int, int, int], ...], number: int) -> memoryview:
-    at, size, _ = sections[number]
-    if at + size > len(data):
-        raise damaged(path, f"section {number} is outside of the file")
-    return data[at : at + size]
+def _slice(path: Path, data: memoryview, sections: tuple[tuple[int, int, int], ...], index: int) -> memoryview:
+    offset, size, _ = sections[index]
+    if offset + size > len(data):
+        raise damaged(path, f"section {index} is outside of the file")
+    return data[offset : offset + size]
 
 
 def _mapped(path: Path) -> memoryview:

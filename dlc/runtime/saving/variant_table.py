@@ -1,6 +1,6 @@
-"""Variant tables: programs for different calls in one block, with their conditions, for running models without Python.
+"""Variant tables: several programs in one block, each with conditions on the inputs, for running models without Python.
 
-    code that selects one · "dlcparts" · header · programs · conditions · names, shapes and values
+    code that selects a program · "dlcparts" · header · programs · conditions · names, shapes and values
 
 A variant table is a section of the file of a model with several programs (models/); there the code is empty, since dlc.h
 selects the program. In a shared library of such a model, it is the entry symbol. An entry is a program image
@@ -28,23 +28,23 @@ _CONDITION = struct.Struct("<4q")  # position of the name, 1: value or 0: shape,
 
 
 class InputCondition(NamedTuple):
-    """The condition that an input has these bytes, or this shape; `text` shows the value or shape."""
+    """The condition that an input has these bytes, or this shape; `text` is the value or shape for messages."""
 
     name: str
-    wanted: bytes | tuple[int, ...]
+    expected: bytes | tuple[int, ...]
     text: str
 
     def __str__(self) -> str:
-        return f"{self.name}{' =' if isinstance(self.wanted, bytes) else ':'} {self.text}"
+        return f"{self.name}{' =' if isinstance(self.expected, bytes) else ':'} {self.text}"
 
 
-# All conditions of the calls that a program serves.
+# The conditions under which a call uses a program; all must hold.
 Conditions: TypeAlias = "tuple[InputCondition, ...]"
 
 
 @dataclass(frozen=True)
 class ModelVariant:
-    """One of several models, with the conditions of the calls that it serves."""
+    """One of several models, with the conditions under which a call uses it."""
 
     model: Model
     conditions: Conditions
@@ -52,50 +52,50 @@ class ModelVariant:
 
 @dataclass(frozen=True)
 class SavedProgram:
-    """A program, by its relative position, with the conditions of the calls that it serves."""
+    """A reference to a program, with the conditions under which a call uses it."""
 
     program: SectionRef
     conditions: Conditions
 
 
-def encode_variant_table(parts: Sequence[SavedProgram], code: bytes = bytes(ENTRY_BYTES)) -> bytes:
+def encode_variant_table(programs: Sequence[SavedProgram], code: bytes = bytes(ENTRY_BYTES)) -> bytes:
     """Return the table of these programs; the first one whose conditions hold is selected."""
-    conditions = [condition for part in parts for condition in part.conditions]
-    first = _HEADER.size + _ENTRY.size * len(parts)
+    conditions = [condition for program in programs for condition in program.conditions]
+    first = _HEADER.size + _ENTRY.size * len(programs)
     rows, data, begin = bytearray(), bytearray(), first + _CONDITION.size * len(conditions)
 
-    def placed(content: bytes) -> int:
-        at = begin + len(data)
+    def add_content(content: bytes) -> int:
+        offset = begin + len(data)
         data.extend(content + bytes(-len(content) % 8))
-        return at
+        return offset
 
     count = 0
-    for part in parts:
-        rows += _ENTRY.pack(part.program.distance, part.program.checksum, count, len(part.conditions))
-        count += len(part.conditions)
-    for name, wanted, _ in conditions:
-        where = placed(name.replace("\0", "").encode(errors="replace") + b"\0")
-        is_value = isinstance(wanted, bytes)
-        content = wanted if isinstance(wanted, bytes) else struct.pack(f"<{len(wanted)}q", *wanted)
-        rows += _CONDITION.pack(where, is_value, placed(content), len(wanted))
+    for program in programs:
+        rows += _ENTRY.pack(program.program.distance, program.program.checksum, count, len(program.conditions))
+        count += len(program.conditions)
+    for name, expected, _ in conditions:
+        name_offset = add_content(name.replace("\0", "").encode(errors="replace") + b"\0")
+        is_value = isinstance(expected, bytes)
+        content = expected if isinstance(expected, bytes) else struct.pack(f"<{len(expected)}q", *expected)
+        rows += _CONDITION.pack(name_offset, is_value, add_content(content), len(expected))
 
-    def whole(checksum: int) -> bytes:
+    def encode(checksum: int) -> bytes:
         size = begin + len(data)
-        return _HEADER.pack(code, MAGIC, VERSION, size, checksum, len(parts), first, len(conditions)) + rows + data
+        return _HEADER.pack(code, MAGIC, VERSION, size, checksum, len(programs), first, len(conditions)) + rows + data
 
     # The checksum is computed with 0 in its field.
-    return whole(zlib.crc32(whole(0)))
+    return encode(zlib.crc32(encode(0)))
 
 
-def variant_image_field(writer: SectionWriter, parts: Sequence[tuple[Conditions, Mapping[str, Any]]]) -> dict[str, Any]:
+def variant_image_field(writer: SectionWriter, programs: Sequence[tuple[Conditions, Mapping[str, Any]]]) -> dict[str, Any]:
     """Return the header field with the section that runs without Python: a program for all calls, or a variant table.
 
     Return no field if one of the programs needs Python.
     """
-    if not parts or not all("image" in fields for _, fields in parts):
+    if not programs or not all("image" in fields for _, fields in programs):
         return {}
-    conditions, fields = parts[0]
+    conditions, fields = programs[0]
     if not conditions:
         return {"image": fields["image"]}
-    listed = [SavedProgram(writer.placed(fields["image"]), conditions) for conditions, fields in parts]
-    return {"image": writer.add(memoryview(encode_variant_table(listed)))}
+    saved_programs = [SavedProgram(writer.reference_to(fields["image"]), conditions) for conditions, fields in programs]
+    return {"image": writer.add(memoryview(encode_variant_table(saved_programs)))}

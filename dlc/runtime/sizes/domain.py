@@ -1,4 +1,4 @@
-"""The domain of sizes that one compilation serves."""
+"""The domain of sizes for which a compiled program is valid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dlc.dims import SizeRange
 
 @dataclass(frozen=True)
 class SizeDomain:
-    """Ranges of sizes, and equalities: `equal` maps a symbol to the one that represents it."""
+    """Ranges of sizes, and equalities: `equal` maps a symbol to the symbol that it must equal."""
 
     ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
     equal: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -10,7 +10,7 @@ from dlc.runtime.sizes.size_function import size_function
 
 
 class InputSizes:
-    """The symbols of a program's inputs, in the order of the first axis that has the symbol as its size."""
+    """The symbols of a program's inputs, ordered by the first axis whose size is the symbol."""
 
     def __init__(self, inputs: Sequence[TensorInfo]) -> None:
         axes: dict[str, tuple[int, int]] = {}
@@ -20,8 +20,8 @@ class InputSizes:
                     axes.setdefault(str(size), (k, axis))
         self.symbols = tuple(axes)
         self._axes = tuple(axes.values())
-        solved = all(Dim.lift(size).symbols() <= axes.keys() for info in inputs for size in info.shape)
-        self._shapes = size_function(self.symbols, [info.shape for info in inputs]) if solved else None
+        is_solvable = all(Dim.lift(size).symbols() <= axes.keys() for info in inputs for size in info.shape)
+        self._shapes = size_function(self.symbols, [info.shape for info in inputs]) if is_solvable else None
 
     def of(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return the values of the symbols for these shapes. Raises IndexError for an input with too few axes."""

@@ -2,7 +2,7 @@
 
     size_function(["N"], ((N, 64), N // 2 + 1, N // 2)) is
 
-    def at(s0):
+    def evaluate(s0):
         v0 = s0 // 2
         v1 = v0 + 1
         return ((s0, 64,), v1, v0,)
@@ -22,18 +22,18 @@ from dlc.errors import ModelError
 NestedSizes: TypeAlias = "Size | Sequence[NestedSizes]"
 
 
-def size_function(symbols: Sequence[str], nest: NestedSizes) -> Callable[..., Any]:
-    """Return a function from the values of `symbols`, in order, to the values of `nest`.
+def size_function(symbols: Sequence[str], sizes: NestedSizes) -> Callable[..., Any]:
+    """Return a function from the values of `symbols`, in order, to the values of `sizes`.
 
     The function raises ZeroDivisionError for a division by zero. Raises ModelError for an unknown symbol.
     """
     writer = _FunctionWriter(symbols)
-    result = writer.nest(nest)
-    lines = [f"def at({', '.join(writer.symbols.values())}):", *writer.lines, f" return {result}"]
+    result = writer.nest(sizes)
+    lines = [f"def evaluate({', '.join(writer.symbols.values())}):", *writer.lines, f" return {result}"]
     functions: dict[str, Any] = {}
     # The code consists only of names that this module generates; symbol names do not occur in it.
     exec("\n".join(lines), {"__builtins__": {}}, functions)
-    return functions["at"]
+    return functions["evaluate"]
 
 
 class _FunctionWriter:
@@ -52,29 +52,29 @@ class _FunctionWriter:
     def size(self, size: Size) -> str:
         """Return a variable name or an integer literal."""
         if isinstance(size, int):
-            return _number(size)
-        return self.named(" + ".join(self.term(monomial, factor) for monomial, factor in size.terms.items()))
+            return _literal(size)
+        return self.variable(" + ".join(self.term(monomial, factor) for monomial, factor in size.terms.items()))
 
     def term(self, monomial: Monomial, factor: int) -> str:
-        factors = [_number(factor)] if factor != 1 or not monomial else []
+        factors = [_literal(factor)] if factor != 1 or not monomial else []
         return " * ".join([*factors, *map(self.atom, monomial)])
 
     def atom(self, atom: Atom) -> str:
         if isinstance(atom, tuple):
-            return self.named(f"{self.size(atom[0])} // {self.size(atom[1])}")
+            return self.variable(f"{self.size(atom[0])} // {self.size(atom[1])}")
         if atom not in self.symbols:
             raise ModelError(f"a size depends on {atom}, which is not the size of any input axis")
         return self.symbols[atom]
 
-    def named(self, formula: str) -> str:
-        if formula.isidentifier():
-            return formula
-        if formula not in self.names:
-            self.names[formula] = f"v{len(self.names)}"
-            self.lines.append(f" {self.names[formula]} = {formula}")
-        return self.names[formula]
+    def variable(self, expression: str) -> str:
+        if expression.isidentifier():
+            return expression
+        if expression not in self.names:
+            self.names[expression] = f"v{len(self.names)}"
+            self.lines.append(f" {self.names[expression]} = {expression}")
+        return self.names[expression]
 
 
-def _number(number: int) -> str:
+def _literal(number: int) -> str:
     # Python limits the length of decimal literals, but not of hexadecimal ones.
     return str(number) if -(1 << 63) <= number < 1 << 63 else f"({hex(number)})"

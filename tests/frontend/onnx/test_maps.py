@@ -31,7 +31,7 @@ def ml(kind: str, **attributes: Any) -> Any:
 def test_dict_vectorizer(tmp_path: Path) -> None:
     """One saved program for any number of entries; keys outside of the vocabulary are dropped."""
     compiled = dlc.compile_model(model([ml("DictVectorizer", string_vocabulary=["tea", "milk", "jam"])], TEXT, FLOAT))
-    assert str(compiled.inputs[0]) == "m: dict of text to float32"
+    assert str(compiled.inputs[0]) == "m: dict of string to float32"
     compiled.save(tmp_path / "m.dlc")
     for each in (compiled, dlc.load(tmp_path / "m.dlc")):
         for given in ({"milk": 0.5, "ink": 7, "tea": np.float32(2)}, {}, {"jam": -1.0}):
@@ -69,11 +69,11 @@ def test_a_map_output() -> None:
 
 def test_mistakes() -> None:
     words = dlc.compile_model(model([ml("DictVectorizer", string_vocabulary=["a"])], TEXT, FLOAT), target="reference")
-    with pytest.raises(DTypeError, match=r"input m: expected a dict of text to float32; got 3 among its keys"):
+    with pytest.raises(DTypeError, match=r"input m: expected a dict of string to float32; got 3 among its keys"):
         words(m={3: 1.0})
     with pytest.raises(DTypeError, match=r"got 'x' among its values"):
         words(m={"a": "x"})
-    with pytest.raises(DTypeError, match=r"input m: expected dict of text to float32; got an array"):
+    with pytest.raises(DTypeError, match=r"input m: expected dict of string to float32; got an array"):
         words(np.zeros(3, np.float32))
     sparse = dlc.compile_model(model([ml("CastMap", map_form="SPARSE", max_map=2)], INT64, FLOAT), target="reference")
     with pytest.raises(DlcError, match=r"a key is outside a row of size 2"):

@@ -59,7 +59,7 @@ EXPECTED: dict[str, list[Any]] = {
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_string_operators_around_numeric_ones(target: str, tmp_path: Path) -> None:
     made = compiled(NODES, INPUTS, OUTPUTS, DTYPES, target)
-    assert "unit: text[n]" in repr(made)
+    assert "unit: string[n]" in repr(made)
     for _ in range(2):
         assert {name: value.tolist() for name, value in made(*GIVEN).items()} == EXPECTED
     if target == "cpu":

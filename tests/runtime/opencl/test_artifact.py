@@ -172,7 +172,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "a size beyond its buffer": lambda h: h["model"]["instructions"][0][2].__setitem__(0, 1 << 40),
     "a buffer of another size than the kernel's": lambda h: h["model"]["kernels"][0]["bytes"].__setitem__(0, 4),
     "sizes that no launch gives": lambda h: h["model"]["kernels"][0].__setitem__("sizes", 2),
-    "a piece that is none": lambda h: h["model"]["kernels"][0]["pieces"].append(1000),
+    "a missing source chunk": lambda h: h["model"]["kernels"][0]["chunks"].append(1000),
     "text that is none": lambda h: h["model"].__setitem__("text", 1000),
     "text for a number": lambda h: h["model"]["kernels"][0]["grids"][0].__setitem__(1, "64"),
     "no grids": lambda h: h["model"]["kernels"][0].pop("grids"),

@@ -106,7 +106,7 @@ def test_a_rejected_binary_is_rebuilt(session: Session, tmp_path: Path, monkeypa
 def test_kernels_are_split_over_processes(session: Session, tmp_path: Path) -> None:
     sources = [kernel(f"k{i}") for i in range(9)]
     program = build("m", sources, launches(*(s.name for s in sources)), Builder(session.device, Cache(None), 2))
-    assert sorted(len(names) for names, _ in program.parts) == [4, 5]
+    assert sorted(len(names) for names, _ in program.programs) == [4, 5]
     assert doubled(program, sources[8], session)[7] == 14
 
 

@@ -46,19 +46,19 @@ PROGRAM = DynamicProgram(
 def binder(program: DynamicProgram = PROGRAM, kernels: Mapping[str, KernelSignature] = KERNELS) -> SizeBinder:
     instructions = resolve_launches(program.instructions, kernels)
     launches = [i for i, _ in walk(instructions) if isinstance(i, DynamicLaunch)]
-    return SizeBinder(program, instructions, [size for launch in launches for size in launch.numbers])
+    return SizeBinder(program, instructions, [size for launch in launches for size in launch.size_values])
 
 
 def test_binding_sizes() -> None:
     bind = binder()
     small, large = bind([(2, 4)]), bind([(100, 4)])
-    assert (small.outputs, small.starts, small.arena_bytes, small.numbers) == (((4, 4),), (0, 256), 320, (2, 3, 16))
-    assert (large.outputs, large.starts, large.arena_bytes, large.numbers) == (((102, 4),), (0, 1664), 1728, (100, 101, 16))
+    assert (small.outputs, small.starts, small.arena_bytes, small.extra_sizes) == (((4, 4),), (0, 256), 320, (2, 3, 16))
+    assert (large.outputs, large.starts, large.arena_bytes, large.extra_sizes) == (((102, 4),), (0, 1664), 1728, (100, 101, 16))
 
 
 def test_specializing_a_launch() -> None:
-    launch = cast(DynamicLaunch, PROGRAM.instructions[1]).of(KERNELS).at({"N": 4})
-    assert (launch.arguments, launch.sizes, launch.numbers) == (((5, 0), (3, 0)), (80, 96), (5,))
+    launch = cast(DynamicLaunch, PROGRAM.instructions[1]).resolve(KERNELS).specialize({"N": 4})
+    assert (launch.arguments, launch.sizes, launch.size_values) == (((5, 0), (3, 0)), (80, 96), (5,))
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 5), (1001, 4), (3, 4, 1)])

@@ -61,8 +61,8 @@ def _sections(data: bytes) -> list[_Section]:
     return [_Section(_string(data, strings + h[0]), h[1], h[2], *h[4:9]) for h in headers]
 
 
-def _string(data: bytes, at: int) -> str:
-    return data[at : data.index(b"\0", at)].decode()
+def _string(data: bytes, offset: int) -> str:
+    return data[offset : data.index(b"\0", offset)].decode()
 
 
 def _symbols(data: bytes, sections: list[_Section]) -> list[_Symbol]:

@@ -19,7 +19,7 @@ from dlc.errors import DeviceError
 from dlc.runtime.cpu.code.loader import load_object
 
 STACK_BYTES = 8 << 20  # Kernels allocate their tiles on the stack.
-# If these were blocked, a faulting thread would die without the report of a signal handler.
+# Must not be blocked: a faulting thread would die without the report of a signal handler.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 
 
@@ -29,14 +29,13 @@ class Runtime:
 
     execute: `execute(records, limit, slots, pool)` runs a record table without the GIL. It returns the code of the stop record
         that ended it, which is 0 or negative, or the address of the next record after `limit` launches and loop iterations.
-    execute_deciding: `execute_deciding(sizes, records, limit, slots, pool)` does the same with data-dependent sizes.
-    copy: The address of the memory-copy task.
-    call_from_python: The address of the function behind direct calls (cpu/direct_calls.py).
-    checksum: `checksum(address, bytes, start)` continues the CRC-32C `start`.
+    execute_data_dependent: `execute_data_dependent(sizes, records, limit, slots, pool)` does the same with data-dependent
+    sizes. copy: The address of the memory-copy task. call_from_python: The address of the function behind direct calls
+    (cpu/direct_calls.py). checksum: `checksum(address, bytes, start)` continues the CRC-32C `start`.
     """
 
     execute: Callable[[int, int, int, int], int]
-    execute_deciding: Callable[[int, int, int, int, int], int]
+    execute_data_dependent: Callable[[int, int, int, int, int], int]
     copy: int
     call_from_python: int
     pool_bytes: Callable[[], int]
@@ -72,7 +71,9 @@ def runtime(object: bytes) -> Runtime:
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     return Runtime(
         execute=ctypes.CFUNCTYPE(i64, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
-        execute_deciding=ctypes.CFUNCTYPE(i64, pointer, pointer, i64, pointer, pointer)(code.address("dlc_execute_deciding")),
+        execute_data_dependent=ctypes.CFUNCTYPE(i64, pointer, pointer, i64, pointer, pointer)(
+            code.address("dlc_execute_data_dependent")
+        ),
         copy=code.address("dlc_copy"),
         call_from_python=code.address("dlc_call_from_python"),
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
@@ -83,7 +84,7 @@ def runtime(object: bytes) -> Runtime:
     )
 
 
-# By the address of the worker function and the number of threads. Machine code reads the cells: they must not move.
+# Pools by the address of the worker function and the number of threads. Machine code reads the cells: they must not move.
 _pools: dict[tuple[int, int], ctypes.c_int64] = {}
 _NO_POOL = -1
 _lock = Lock()
@@ -114,7 +115,7 @@ def _start(native: Runtime, threads: int) -> int:
     libc.pthread_attr_setdetachstate(attributes, 1)
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
     # Threads inherit the signal mask: signals such as Ctrl-C must be delivered to Python's threads.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         for k in range(1, threads):
             status = libc.pthread_create(
@@ -124,7 +125,7 @@ def _start(native: Runtime, threads: int) -> int:
                 native.pool_end(pool)
                 raise DeviceError(f"thread {k} of {threads} did not start: {os.strerror(status)}; reduce num_threads")
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
         libc.pthread_attr_destroy(attributes)
     return pool
 

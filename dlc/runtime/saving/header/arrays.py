@@ -20,12 +20,12 @@ def array_to_json(name: str, array: NDArray[Any], writer: SectionWriter) -> list
     return [*info_to_json(TensorInfo(name, array.shape, array.dtype)), writer.add(as_byte_view(array))]
 
 
-def array_from_json(written: Sequence[Any], container: Container) -> tuple[TensorInfo, NDArray[Any]]:
+def array_from_json(fields: Sequence[Any], container: Container) -> tuple[TensorInfo, NDArray[Any]]:
     """Return an array, mapped from the file, with its description.
 
     Raises what Container.section raises, ValueError or TypeError.
     """
-    info, data = info_from_json(written[:3]), container.section(written[3])
+    info, data = info_from_json(fields[:3]), container.section(fields[3])
     if not is_static(info.shape):
         raise ValueError("an array of symbolic size")
     shape = [int(s) for s in info.shape]
@@ -34,7 +34,7 @@ def array_from_json(written: Sequence[Any], container: Container) -> tuple[Tenso
     return info, np.frombuffer(data, info.dtype).reshape(shape)
 
 
-def arrays_from_json(written: Sequence[Any], container: Container) -> tuple[tuple[TensorInfo, ...], dict[str, NDArray[Any]]]:
+def arrays_from_json(entries: Sequence[Any], container: Container) -> tuple[tuple[TensorInfo, ...], dict[str, NDArray[Any]]]:
     """Return the descriptions of arrays, in order, and the arrays by name. Raises what array_from_json raises."""
-    arrays = [array_from_json(one, container) for one in written]
+    arrays = [array_from_json(fields, container) for fields in entries]
     return tuple(info for info, _ in arrays), {info.name: array for info, array in arrays}

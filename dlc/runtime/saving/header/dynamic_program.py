@@ -21,7 +21,7 @@ def dynamic_fields_to_json(host: DynamicProgram) -> dict[str, Any]:
     """Return the fields of a program except inputs, outputs and weights."""
     return {
         "ranges": ranges_to_json(host.ranges),
-        "regions": [list(map(size_to_json, members)) for members in host.regions],
+        "regions": [list(map(size_to_json, sizes)) for sizes in host.regions],
         "instructions": to_json(host.instructions),
         "loop_slots": host.loop_slots,
         "equal": dict(host.equal),
@@ -33,16 +33,16 @@ def dynamic_fields_from_json(written: Mapping[str, Any], kernels: Collection[str
 
     Raises ValueError, TypeError or KeyError for invalid input, and for launches of other kernels.
     """
-    regions = tuple(tuple(map(size_from_json, members)) for members in written["regions"])
+    regions = tuple(tuple(map(size_from_json, sizes)) for sizes in written["regions"])
     if not all(regions):
         raise ValueError("a region of the arena without a size")
     instructions = from_json(written["instructions"], is_dynamic=True)
     for instruction, _ in walk(instructions):
         if isinstance(instruction, DynamicLaunch) and instruction.kernel not in {None, *kernels}:
             raise ValueError(f"a launch of the unknown kernel {instruction.kernel}")
-    loop_slots, moved = count(written["loop_slots"]), len(set(loop_set_slots(instructions)))
-    if loop_slots > moved:
-        raise ValueError(f"{loop_slots} slots that change, of which loops set {moved}")
+    loop_slots, num_set_slots = count(written["loop_slots"]), len(set(loop_set_slots(instructions)))
+    if loop_slots > num_set_slots:
+        raise ValueError(f"{loop_slots} loop slots, of which loops set {num_set_slots}")
     equal = {text(a): text(b) for a, b in dict(written["equal"]).items()}
     return ranges_from_json(written["ranges"]), regions, instructions, loop_slots, equal
 

@@ -33,24 +33,29 @@ _MAX_NESTING_DEPTH = 64
 
 def to_json(instructions: Sequence[Instruction]) -> list[Any]:
     """Serialize instructions: launches as lists, other instructions as objects."""
-    return [_written(instruction) for instruction in instructions]
+    return [_instruction_to_json(instruction) for instruction in instructions]
 
 
-def _written(instruction: Instruction) -> Any:
+def _instruction_to_json(instruction: Instruction) -> Any:
     match instruction:
         case Launch(kernel=kernel, arguments=arguments, sizes=sizes):
             return [kernel, arguments, sizes]
-        case DynamicLaunch(kernel=kernel, arguments=arguments, numbers=numbers):
-            return [kernel, arguments, list(map(size_to_json, numbers))]
+        case DynamicLaunch(kernel=kernel, arguments=arguments, size_values=size_values):
+            return [kernel, arguments, list(map(size_to_json, size_values))]
         case Loop(count=count, carried=carried, elements=elements, body=body):
-            moved = [[e.slot, [e.first[0], size_to_json(e.first[1])], size_to_json(e.step)] for e in elements]
-            return {"loop": size_to_json(count), "carried": _carried(carried), "elements": moved, "body": to_json(body)}
+            element_fields = [[e.slot, [e.first[0], size_to_json(e.first[1])], size_to_json(e.step)] for e in elements]
+            return {
+                "loop": size_to_json(count),
+                "carried": _carried(carried),
+                "elements": element_fields,
+                "body": to_json(body),
+            }
         case While(begin=begin, again=again, carried=carried, body=body):
             return {"while": begin, "again": again, "carried": _carried(carried), "body": to_json(body)}
         case Branch(condition=condition, then=then, otherwise=otherwise):
             return {"if": condition, "then": to_json(then), "else": to_json(otherwise)}
-        case Fail(message=message, numbers=numbers):
-            return {"fail": message, "numbers": numbers}
+        case Fail(message=message, values=values):
+            return {"fail": message, "values": values}
         case SetSize(symbol=symbol, ref=ref):
             return {"set_size": symbol, "at": ref}
         case PrintArrays(pieces=pieces, values=values):
@@ -80,7 +85,7 @@ def _carried(carried: Sequence[CarriedSlot]) -> list[Any]:
 
 
 def from_json(written: Any, is_dynamic: bool = False) -> tuple[Instruction, ...]:
-    """Read instructions; of a dynamic-shape program if `is_dynamic`.
+    """Read the instructions of a static-shape program, or of a dynamic-shape one if `is_dynamic`.
 
     Raises ValueError, TypeError or KeyError for invalid input.
     """
@@ -94,13 +99,13 @@ class _InstructionReader:
     def block(self, written: Any, depth: int) -> tuple[Instruction, ...]:
         if depth > _MAX_NESTING_DEPTH:
             raise ValueError(f"bodies are nested more than {_MAX_NESTING_DEPTH} deep")
-        return tuple(self.instruction(one, depth + 1) for one in written)
+        return tuple(self.instruction(instruction, depth + 1) for instruction in written)
 
     def instruction(self, written: Any, depth: int) -> Instruction:
         if isinstance(written, list):
             return self.launch(*cast("list[Any]", written))
         if "loop" in written:
-            elements = tuple(self.element(*one) for one in written["elements"])
+            elements = tuple(self.element(*element) for element in written["elements"])
             return Loop(self.size(written["loop"]), _read_carried(written), elements, self.block(written["body"], depth))
         if "while" in written:
             begin, again = ref(written["while"]), ref(written["again"])
@@ -111,10 +116,10 @@ class _InstructionReader:
         if "set_size" in written and self.is_dynamic:
             return SetSize(text(written["set_size"]), ref(written["at"]))
         if "print" in written:
-            return self.printed(written)
+            return self.print_arrays(written)
         if "python_call" in written:
-            return self.computed(written)
-        return Fail(text(written["fail"]), _read_numbers(written))
+            return self.python_call(written)
+        return Fail(text(written["fail"]), _read_message_values(written))
 
     def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | DynamicLaunch:
         if kernel is not None:
@@ -122,55 +127,57 @@ class _InstructionReader:
         refs = tuple(map(ref, arguments))
         if self.is_dynamic:
             return DynamicLaunch(kernel, refs, tuple(map(size_from_json, sizes)))
-        numbers = () if kernel is not None else tuple(map(count, sizes[:1]))
-        return Launch(kernel, refs, tuple(map(count, sizes)), numbers)
+        size_values = () if kernel is not None else tuple(map(count, sizes[:1]))
+        return Launch(kernel, refs, tuple(map(count, sizes)), size_values)
 
     def element(self, slot: Any, first: Any, step: Any) -> LoopSlot:
-        own, offset = first
-        return LoopSlot(count(slot), (count(own), self.size(offset)), distance(step) if type(step) is int else self.size(step))
+        first_slot, offset = first
+        return LoopSlot(
+            count(slot), (count(first_slot), self.size(offset)), distance(step) if type(step) is int else self.size(step)
+        )
 
     def size(self, written: Any) -> Size:
         return size_from_json(written) if self.is_dynamic else count(written)
 
-    def printed(self, written: Any) -> PrintArrays:
+    def print_arrays(self, written: Any) -> PrintArrays:
         """Read a PrintArrays; raise ValueError or TypeError unless there is a format for each array."""
-        values = tuple(self.array(*one) for one in written["values"])
+        values = tuple(self.array(*array) for array in written["values"])
         pieces = tuple(map(text, written["print"]))
         if len(pieces) != 2 * len(values) + 1:
             raise ValueError(f"{len(pieces)} pieces of text for {len(values)} arrays")
         return PrintArrays(pieces, values)
 
-    def computed(self, written: Any) -> PythonCall:
+    def python_call(self, written: Any) -> PythonCall:
         """Read a PythonCall; raise ValueError, TypeError or KeyError unless it is a valid call of a known op."""
         op, settings = text(written["python_call"]), dict(written["settings"])
-        arguments, results = (tuple(self.array(*one) for one in written[key]) for key in ("arguments", "results"))
+        arguments, results = (tuple(self.array(*array) for array in written[key]) for key in ("arguments", "results"))
         require_call(op, arguments, settings)
         data_dependent_sizes = tuple(map(text, written["data_dependent_sizes"])) if self.is_dynamic else ()
         return PythonCall(op, settings, text(written["where"]), arguments, results, data_dependent_sizes)
 
-    def array(self, at: Any, shape: Any, dtype: Any) -> HostArray:
-        return HostArray(ref(at), tuple(map(self.size, shape)), named_dtype(dtype))
+    def array(self, reference: Any, shape: Any, dtype: Any) -> HostArray:
+        return HostArray(ref(reference), tuple(map(self.size, shape)), named_dtype(dtype))
 
 
 def _read_carried(written: Any) -> tuple[CarriedSlot, ...]:
     return tuple(CarriedSlot(count(slot), ref(first), ref(following)) for slot, first, following in written["carried"])
 
 
-def _read_numbers(written: Any) -> tuple[BufferRef, ...]:
-    """Read the references to a message's values; raise ValueError unless the message has as many fields."""
-    numbers = tuple(map(ref, written["numbers"]))
-    if written["fail"].count("{}") < len(numbers):
-        raise ValueError(f"{written['fail']!r} does not have {len(numbers)} fields")
-    return numbers
+def _read_message_values(written: Any) -> tuple[BufferRef, ...]:
+    """Read the references to a message's values; raise ValueError if the message has fewer fields."""
+    values = tuple(map(ref, written["values"]))
+    if written["fail"].count("{}") < len(values):
+        raise ValueError(f"{written['fail']!r} does not have {len(values)} fields")
+    return values
 
 
 def require_call(op: str, arguments: Sequence[HostArray], settings: Mapping[str, OpSetting]) -> None:
     """Raise ValueError or TypeError unless `op` is in PYTHON_OPS and accepts these arguments and settings."""
     if op not in PYTHON_OPS:
         raise ValueError(f"{op!r} is not an op that is implemented in Python")
-    known = {name for name, p in signature(PYTHON_OPS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
-    kinds = (int, bool, str, type(None))
-    if not known.issuperset(settings) or not all(type(value) in kinds for value in settings.values()):
+    setting_names = {name for name, p in signature(PYTHON_OPS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
+    setting_types = (int, bool, str, type(None))
+    if not setting_names.issuperset(settings) or not all(type(value) in setting_types for value in settings.values()):
         raise ValueError(f"settings {settings}")
     signature(PYTHON_OPS[op]).bind(*arguments, **settings)
     if "to" in settings:

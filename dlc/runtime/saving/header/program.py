@@ -19,14 +19,14 @@ from dlc.runtime.saving.header.values import count
 def program_to_json(host: HostProgram | DynamicProgram) -> dict[str, Any]:
     """Return all fields of a program except its weights."""
     inputs, outputs = (list(map(info_to_json, infos)) for infos in (host.inputs, host.outputs))
-    own = _static_to_json(host) if isinstance(host, HostProgram) else dynamic_fields_to_json(host)
-    return {"inputs": inputs, "outputs": outputs, **own}
+    program_fields = _static_to_json(host) if isinstance(host, HostProgram) else dynamic_fields_to_json(host)
+    return {"inputs": inputs, "outputs": outputs, **program_fields}
 
 
 def program_from_json(
     written: Mapping[str, Any], weights: tuple[TensorInfo, ...], dynamic_kernels: Collection[str], kernels: Collection[str]
 ) -> HostProgram | DynamicProgram:
-    """Read a program with these weights and kernels; `dynamic_kernels` are those that take sizes.
+    """Read a program with these weights and kernels; `dynamic_kernels` are the kernels that have size parameters.
 
     Raises ModelError, ValueError, TypeError or KeyError for invalid input.
     """

@@ -53,18 +53,18 @@ def shapes_from_json(written: Any) -> ValueShapes:
     """Read ValueShapes, whose tuples are lists in JSON."""
     if written is None:
         return None
-    return tuple(shapes_from_json(part) if isinstance(part, list | None) else count(part) for part in written)
+    return tuple(shapes_from_json(inner) if isinstance(inner, list | None) else count(inner) for inner in written)
 
 
 def _to_json(value_type: ValueType) -> Any:
     match value_type:
         case TensorValueType():
             shape = None if value_type.shape is None else list(map(size_to_json, value_type.shape))
-            return {"dtype": "text" if value_type.is_string else value_type.dtype.name, "shape": shape}
+            return {"dtype": "string" if value_type.is_string else value_type.dtype.name, "shape": shape}
         case ListType():
             return {"list_of": _to_json(value_type.element)}
         case FixedListType():
-            return {"fixed_list": list(map(_to_json, value_type.parts))}
+            return {"fixed_list": list(map(_to_json, value_type.element_types))}
         case OptionalType():
             return {"optional": _to_json(value_type.value)}
         case RowDictsType():
@@ -79,17 +79,17 @@ def _from_json(written: Any) -> ValueType:
     match written:
         case {"dtype": dtype, "shape": shape}:
             sizes = None if shape is None else tuple(map(size_from_json, shape))
-            return TensorValueType(OBJECT_DTYPE if dtype == "text" else named_dtype(dtype), sizes)
+            return TensorValueType(OBJECT_DTYPE if dtype == "string" else named_dtype(dtype), sizes)
         case {"list_of": element}:
             return ListType(_from_json(element))
-        case {"fixed_list": parts}:
-            return FixedListType(tuple(map(_from_json, parts)))
+        case {"fixed_list": element_types}:
+            return FixedListType(tuple(map(_from_json, element_types)))
         case {"optional": value}:
             return OptionalType(_from_json(value))
-        case {"map": [keys, values]} if isinstance(of := _from_json(keys), TensorValueType) and isinstance(
-            to := _from_json(values), TensorValueType
+        case {"map": [keys, values]} if isinstance(key_type := _from_json(keys), TensorValueType) and isinstance(
+            value_type := _from_json(values), TensorValueType
         ):
-            return DictType(of, to)
+            return DictType(key_type, value_type)
         case {"keys": keys} if all(isinstance(key, int | str) for key in keys):
             return RowDictsType(tuple(keys))
         case None:

@@ -7,7 +7,7 @@ from typing import Any
 from dlc.dims import Size, parse
 from dlc.runtime.program.host_program import BufferRef
 
-# Programs need no longer polynomials, and malicious ones could take forever to parse.
+# Real polynomials are shorter; malicious ones could take forever to parse.
 _MAX_SIZE_CHARACTERS = 1000
 
 
