@@ -36,7 +36,7 @@ with optional_imports(__doc__):
     from flint import arb
 
 PAGE = Path(__file__).parents[1] / "docs" / "numerics.accuracy.md"
-HEAD = """# Errors of elementwise functions
+PAGE_HEADER = """# Errors of elementwise functions
 
 The largest error found, in units in the last place, and its arguments; [numerics.md](numerics.md) describes the method, and the
 reasons for large errors.
@@ -63,16 +63,16 @@ NOT_MEASURED = {"polygamma", "zeta"}
 class Function:
     """A function of dlc and its exact counterpart in Arb.
 
-    `max_exponent`: decimal exponent of the largest f64 argument to test. `in_double`: a function that computes f64 results for
-    f32 arguments, if dlc's own formula differs.
+    `max_exponent`: decimal exponent of the largest f64 argument to test. `f64_reference`: a function that computes f64 results
+    for f32 arguments, if dlc's own formula differs.
     """
 
     name: str
-    own: Callable[..., Any]
+    dlc_function: Callable[..., Any]
     exact: Exact
     operands: int = 1
     max_exponent: float = 300
-    in_double: Callable[..., Any] | None = None
+    f64_reference: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Error:
     """The largest error found, in ulp, and its arguments."""
 
     ulps: float
-    at: tuple[float, ...]
+    arguments: tuple[float, ...]
 
 
 def _sigmoid(x: Any) -> Any:
@@ -104,78 +104,78 @@ def _log_add(x: Any, y: Any, base: Any) -> Any:
     return x.max(y) + ((-abs(x - y) * base).exp()).log1p() / base
 
 
-def _one(
-    name: str, exact: Exact | None = None, max_exponent: float = 300, in_double: Callable[..., Any] | None = None
+def _unary(
+    name: str, exact: Exact | None = None, max_exponent: float = 300, f64_reference: Callable[..., Any] | None = None
 ) -> Function:
     """Return a function of one argument that dlc.numpy, dlc.special or dlc.nn and Arb have."""
-    own = next(getattr(m, name) for m in (dnp, special, nn) if hasattr(m, name))
-    return Function(name, own, exact or getattr(arb, name), max_exponent=max_exponent, in_double=in_double)
+    dlc_function = next(getattr(m, name) for m in (dnp, special, nn) if hasattr(m, name))
+    return Function(name, dlc_function, exact or getattr(arb, name), max_exponent=max_exponent, f64_reference=f64_reference)
 
 
-def _two(name: str, exact: Exact, max_exponent: float = 300) -> Function:
+def _binary(name: str, exact: Exact, max_exponent: float = 300) -> Function:
     return Function(name, getattr(dnp, name, None) or getattr(special, name), exact, operands=2, max_exponent=max_exponent)
 
 
 FUNCTIONS = [
-    _one("sqrt"),
-    _one("cbrt", lambda x: x.sgn() * abs(x).root(3)),
-    _one("reciprocal", lambda x: 1 / x),
-    _one("square", lambda x: x * x),
-    _one("exp"),
-    _one("exp2", lambda x: arb(2) ** x),
-    _one("expm1"),
-    _one("log"),
-    _one("log2", lambda x: x.log() / arb.const_log2()),
-    _one("log10", lambda x: x.log() / arb.const_log10()),
-    _one("log1p"),
-    _one("sin"),
-    _one("cos"),
-    _one("tan"),
-    _one("asin"),
-    _one("acos"),
-    _one("atan"),
-    _one("sinh"),
-    _one("cosh"),
-    _one("tanh"),
-    _one("asinh"),
-    _one("acosh"),
-    _one("atanh"),
-    _one("sinc", arb.sinc_pi),
-    _one("sigmoid", _sigmoid),
-    _one("log_expit", lambda x: -_softplus(-x)),
-    _one("logit", lambda x: (x / (1 - x)).log()),
-    _one("entr", lambda x: -x * x.log()),
-    _one("softplus", _softplus),
-    _one("silu", lambda x: x * _sigmoid(x)),
-    _one("gelu", lambda x: x * _normal(x), in_double=lambda x: x * special.ndtr(x)),
-    _one("mish", lambda x: x * _softplus(x).tanh()),
-    _one("erf"),
-    _one("erfc"),
-    _one("erfcx", lambda x: (x * x).exp() * x.erfc(), max_exponent=6),
-    _one("erfinv"),
-    _one("ndtr", _normal),
-    _one("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), max_exponent=4),
-    _one("gammaln", _ln_gamma, max_exponent=15),
-    _one("digamma", max_exponent=15),
-    _one("i0", lambda x: x.bessel_i(0), max_exponent=2.84),
-    _one("i0e", lambda x: x.bessel_i(0) * (-abs(x)).exp(), max_exponent=3),
-    _one("i1", lambda x: x.bessel_i(1), max_exponent=2.84),
-    _one("i1e", lambda x: x.bessel_i(1) * (-abs(x)).exp(), max_exponent=3),
-    _two("divide", lambda x, y: x / y),
-    _two("power", lambda x, y: x**y),
-    _two("atan2", arb.atan2),
-    _two("hypot", lambda x, y: (x * x + y * y).sqrt()),
-    _two("logaddexp", lambda x, y: _log_add(x, y, 1)),
-    _two("logaddexp2", lambda x, y: _log_add(x, y, arb.const_log2())),
+    _unary("sqrt"),
+    _unary("cbrt", lambda x: x.sgn() * abs(x).root(3)),
+    _unary("reciprocal", lambda x: 1 / x),
+    _unary("square", lambda x: x * x),
+    _unary("exp"),
+    _unary("exp2", lambda x: arb(2) ** x),
+    _unary("expm1"),
+    _unary("log"),
+    _unary("log2", lambda x: x.log() / arb.const_log2()),
+    _unary("log10", lambda x: x.log() / arb.const_log10()),
+    _unary("log1p"),
+    _unary("sin"),
+    _unary("cos"),
+    _unary("tan"),
+    _unary("asin"),
+    _unary("acos"),
+    _unary("atan"),
+    _unary("sinh"),
+    _unary("cosh"),
+    _unary("tanh"),
+    _unary("asinh"),
+    _unary("acosh"),
+    _unary("atanh"),
+    _unary("sinc", arb.sinc_pi),
+    _unary("sigmoid", _sigmoid),
+    _unary("log_expit", lambda x: -_softplus(-x)),
+    _unary("logit", lambda x: (x / (1 - x)).log()),
+    _unary("entr", lambda x: -x * x.log()),
+    _unary("softplus", _softplus),
+    _unary("silu", lambda x: x * _sigmoid(x)),
+    _unary("gelu", lambda x: x * _normal(x), f64_reference=lambda x: x * special.ndtr(x)),
+    _unary("mish", lambda x: x * _softplus(x).tanh()),
+    _unary("erf"),
+    _unary("erfc"),
+    _unary("erfcx", lambda x: (x * x).exp() * x.erfc(), max_exponent=6),
+    _unary("erfinv"),
+    _unary("ndtr", _normal),
+    _unary("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), max_exponent=4),
+    _unary("gammaln", _ln_gamma, max_exponent=15),
+    _unary("digamma", max_exponent=15),
+    _unary("i0", lambda x: x.bessel_i(0), max_exponent=2.84),
+    _unary("i0e", lambda x: x.bessel_i(0) * (-abs(x)).exp(), max_exponent=3),
+    _unary("i1", lambda x: x.bessel_i(1), max_exponent=2.84),
+    _unary("i1e", lambda x: x.bessel_i(1) * (-abs(x)).exp(), max_exponent=3),
+    _binary("divide", lambda x, y: x / y),
+    _binary("power", lambda x, y: x**y),
+    _binary("atan2", arb.atan2),
+    _binary("hypot", lambda x, y: (x * x + y * y).sqrt()),
+    _binary("logaddexp", lambda x, y: _log_add(x, y, 1)),
+    _binary("logaddexp2", lambda x, y: _log_add(x, y, arb.const_log2())),
     # NumPy is exact here; Arb lacks these functions.
-    _two("remainder", lambda x, y: arb(np.remainder(float(x), float(y)))),
-    _two("fmod", lambda x, y: arb(np.fmod(float(x), float(y)))),
-    _two("xlogy", lambda x, y: x * y.log()),
-    _two("xlog1py", lambda x, y: x * y.log1p()),
+    _binary("remainder", lambda x, y: arb(np.remainder(float(x), float(y)))),
+    _binary("fmod", lambda x, y: arb(np.fmod(float(x), float(y)))),
+    _binary("xlogy", lambda x, y: x * y.log()),
+    _binary("xlog1py", lambda x, y: x * y.log1p()),
 ]
 
 
-def unlisted() -> list[str]:
+def missing_functions() -> list[str]:
     """Return elementwise functions of dlc that are in none of the lists."""
     listed = {f.name for f in FUNCTIONS} | ROUNDED_ONCE | COMPOSED | NOT_MEASURED
     families = (dnp.elementwise, dnp.complex_numbers, dnp.floats, special, activations)
@@ -184,25 +184,25 @@ def unlisted() -> list[str]:
 
 def strided_f32(step: int) -> Chunks:
     """Yield every `step`-th of all f32 values, in the order of their bits."""
-    for first in range(0, 1 << 32, step * CHUNK):
-        yield (np.arange(first, min(first + step * CHUNK, 1 << 32), step, np.uint64).astype(np.uint32).view(np.float32),)
+    for start in range(0, 1 << 32, step * CHUNK):
+        yield (np.arange(start, min(start + step * CHUNK, 1 << 32), step, np.uint64).astype(np.uint32).view(np.float32),)
 
 
 def random_values(operands: int, count: int, dtype: type, max_exponent: float) -> Chunks:
     """Yield random values: some of any magnitude, some near 1, and for two operands some that are close to each other."""
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     low, high = (-38, min(max_exponent, 38)) if dtype is np.float32 else (-300, max_exponent)
-    for first in range(0, count, CHUNK):
-        size = min(CHUNK, count - first)
-        exponents = draw.uniform(low, high, (operands, size))
-        around = draw.uniform(-3, min(2, max_exponent), (operands, size))
-        exponents = np.where(draw.random(size) < 0.3, exponents, around)
+    for start in range(0, count, CHUNK):
+        size = min(CHUNK, count - start)
+        exponents = rng.uniform(low, high, (operands, size))
+        moderate_exponents = rng.uniform(-3, min(2, max_exponent), (operands, size))
+        exponents = np.where(rng.random(size) < 0.3, exponents, moderate_exponents)
         with np.errstate(over="ignore"):
-            x = (10**exponents * draw.choice([-1, 1], (operands, size), p=[0.25, 0.75])).astype(dtype)
-            singles = x.astype(np.float32).astype(dtype)
-        x = np.where(np.isfinite(singles) & (singles != 0) & (draw.random(size) < 0.5), singles, x)
+            x = (10**exponents * rng.choice([-1, 1], (operands, size), p=[0.25, 0.75])).astype(dtype)
+            f32_values = x.astype(np.float32).astype(dtype)
+        x = np.where(np.isfinite(f32_values) & (f32_values != 0) & (rng.random(size) < 0.5), f32_values, x)
         if operands == 2:
-            x[1] = np.where(draw.random(size) < 0.2, x[0] * draw.uniform(0.5, 2, size).astype(dtype), x[1])
+            x[1] = np.where(rng.random(size) < 0.2, x[0] * rng.uniform(0.5, 2, size).astype(dtype), x[1])
         yield tuple(x)
 
 
@@ -211,7 +211,7 @@ def f32_error(function: Function, targets: Sequence[str]) -> Callable[..., list[
     limit = 2.0**128
 
     def errors(arguments: Sequence[Any], results: Sequence[Any]) -> list[tuple[Any, Any]]:
-        exact = (function.in_double or function.own)(*(a.astype(np.float64) for a in arguments))
+        exact = (function.f64_reference or function.dlc_function)(*(a.astype(np.float64) for a in arguments))
         nearest = dnp.abs(dnp.clip(exact, -3.4e38, 3.4e38)).astype(np.float32)
         # An infinity counts as the next value after the largest finite one.
         unit, exact = (
@@ -222,13 +222,13 @@ def f32_error(function: Function, targets: Sequence[str]) -> Callable[..., list[
         errors_of_targets = []
         for result in results:
             error = dnp.abs(dnp.clip(result.astype(np.float64), -limit, limit) - exact) / unit
-            agreed = dnp.where(dnp.logical_and(undefined, dnp.isnan(result)), 0.0, np.inf)
-            error = dnp.where(dnp.logical_or(undefined, dnp.isnan(result)), agreed, error)
+            undefined_error = dnp.where(dnp.logical_and(undefined, dnp.isnan(result)), 0.0, np.inf)
+            error = dnp.where(dnp.logical_or(undefined, dnp.isnan(result)), undefined_error, error)
             errors_of_targets.append((dnp.max(error), dnp.argmax(error)))
         return errors_of_targets
 
-    compared, own = dlc.jit(errors), [dlc.jit(function.own, target=target) for target in targets]
-    return lambda arguments: compared(arguments, [np.asarray(f(*arguments)) for f in own])
+    compute_errors, compiled = dlc.jit(errors), [dlc.jit(function.dlc_function, target=target) for target in targets]
+    return lambda arguments: compute_errors(arguments, [np.asarray(f(*arguments)) for f in compiled])
 
 
 def exact_by_arb(function: Function, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -260,29 +260,32 @@ def measure_f32(
     function: Function, targets: Sequence[str], chunks: Chunks, report_progress: Callable[[int], None]
 ) -> list[Error]:
     """Return the largest f32 error for each target."""
-    compare, worst = f32_error(function, targets), [Error(0.0, ())] * len(targets)
+    compare, largest_errors = f32_error(function, targets), [Error(0.0, ())] * len(targets)
     for arguments in chunks:
         for t, (ulps, index) in enumerate(compare(arguments)):
-            if ulps > worst[t].ulps:
-                worst[t] = Error(float(ulps), tuple(float(a[int(index)]) for a in arguments))
+            if ulps > largest_errors[t].ulps:
+                largest_errors[t] = Error(float(ulps), tuple(float(a[int(index)]) for a in arguments))
         report_progress(arguments[0].size)
-    return worst
+    return largest_errors
 
 
 def measure_f64(
     function: Function, targets: Sequence[str], chunks: Chunks, report_progress: Callable[[int], None]
 ) -> list[Error]:
     """Return the largest f64 error for each target."""
-    own, worst = [dlc.jit(function.own, target=target) for target in targets], [Error(0.0, ())] * len(targets)
+    compiled, largest_errors = (
+        [dlc.jit(function.dlc_function, target=target) for target in targets],
+        [Error(0.0, ())] * len(targets),
+    )
     for arguments in chunks:
         high, low = exact_by_arb(function, arguments)
-        for t, f in enumerate(own):
+        for t, f in enumerate(compiled):
             errors = f64_error(np.asarray(f(*arguments)), high, low)
             k = int(errors.argmax())
-            if errors[k] > worst[t].ulps:
-                worst[t] = Error(float(errors[k]), tuple(float(a[k]) for a in arguments))
+            if errors[k] > largest_errors[t].ulps:
+                largest_errors[t] = Error(float(errors[k]), tuple(float(a[k]) for a in arguments))
         report_progress(arguments[0].size)
-    return worst
+    return largest_errors
 
 
 def format_error(ulps: float) -> str:
@@ -308,18 +311,18 @@ def main() -> None:
     unknown = [name for name in arguments.functions if name not in names]
     if unknown:
         parser.error(f"unknown functions: {', '.join(unknown)}; expected some of {', '.join(names)}")
-    if missing := unlisted():
-        parser.error(f"add to FUNCTIONS, ROUNDED_ONCE or COMPOSED: {', '.join(missing)}")
+    if unlisted_names := missing_functions():
+        parser.error(f"add to FUNCTIONS, ROUNDED_ONCE or COMPOSED: {', '.join(unlisted_names)}")
     targets, rows = arguments.targets.split(","), []
     functions = [names[name] for name in arguments.functions] or FUNCTIONS
-    heads = ["function", *(h for t in targets for h in (f"{t}, f32", "at", f"{t}, f64", "at"))]
+    header = ["function", *(h for t in targets for h in (f"{t}, f32", "argument", f"{t}, f64", "argument"))]
     with Progress(console=Console(stderr=True)) as progress, np.errstate(all="ignore"):
         for function in functions:
-            singles, pairs = 2**32 // arguments.every, arguments.samples
+            num_values, num_pairs = 2**32 // arguments.every, arguments.samples
             measurements = {
-                "f32": (measure_f32, singles, strided_f32(arguments.every))
+                "f32": (measure_f32, num_values, strided_f32(arguments.every))
                 if function.operands == 1
-                else (measure_f32, pairs, random_values(2, pairs, np.float32, function.max_exponent)),
+                else (measure_f32, num_pairs, random_values(2, num_pairs, np.float32, function.max_exponent)),
                 "f64": (
                     measure_f64,
                     arguments.double,
@@ -332,16 +335,18 @@ def main() -> None:
                 errors.append(measure(function, targets, chunks, lambda n, task=task: progress.advance(task, n)))
                 progress.remove_task(task)
             cells = [
-                (format_error(e.ulps), ", ".join(f"{a:.9g}" for a in e.at)) for pair in zip(*errors, strict=True) for e in pair
+                (format_error(e.ulps), ", ".join(f"{a:.9g}" for a in e.arguments))
+                for pair in zip(*errors, strict=True)
+                for e in pair
             ]
             rows.append([function.name, *(text for cell in cells for text in cell)])
             print(*rows[-1], sep="\t", flush=True)
     if arguments.write:
-        by_name = {row[0]: row for row in read_rows(heads)} | {row[0]: row for row in rows}
-        lines = [heads, ["---"] * len(heads), *(by_name[name] for name in names if name in by_name)]
-        PAGE.write_text(HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines))
+        by_name = {row[0]: row for row in read_rows(header)} | {row[0]: row for row in rows}
+        lines = [header, ["---"] * len(header), *(by_name[name] for name in names if name in by_name)]
+        PAGE.write_text(PAGE_HEADER + "".join(f"| {' | '.join(line)} |\n" for line in lines))
         return
-    table = Table(*heads)
+    table = Table(*header)
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 140).print(table)

@@ -72,10 +72,10 @@ def peak_run() -> tuple[Callable[[], Any], float]:
     return lambda: (code, function(scratch.ctypes.data, steps)), peak_flops(target, steps)
 
 
-def least_seconds(
+def fastest_seconds(
     runs: dict[str, Callable[[], Any]], clock: Callable[[], float], pause: float, rounds: int
 ) -> dict[str, float]:
-    """Return the fastest time of each, interleaved. `pause` lets the threads of one runtime go idle before another runs."""
+    """Return the fastest time of each function, interleaved; `pause` lets the threads of the previous runtime go idle."""
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(rounds):
         for name, run in runs.items():
@@ -114,15 +114,15 @@ def main() -> None:
                 runs = {"dlc": dlc_run(path, inputs, threads)} | {p.name: p.open(path, inputs, threads) for p in peers}
                 if "torch" in names:
                     runs["torch"] = torch_run(inputs, threads, causal)
-                best = least_seconds({**runs, "peak": peak}, clock, pause, options.rounds)
-            work = 4.0 * heads * length * length * width
-            rates = [work / best[n] / 1e9 for n in names]
-            faster = min((best[n] for n in names[1:]), default=float("nan")) / best["dlc"]
+                best = fastest_seconds({**runs, "peak": peak}, clock, pause, options.rounds)
+            flops = 4.0 * heads * length * length * width
+            rates = [flops / best[n] / 1e9 for n in names]
+            speedup = min((best[n] for n in names[1:]), default=float("nan")) / best["dlc"]
             limit = threads * operations / best["peak"] / 1e9
             milliseconds = [f"{best[n] * 1e3:.3g}" for n in names]
             share = f"{100 * rates[0] / limit:.0f} %"
             table.add_row(
-                str(length), "yes" if causal else "", *milliseconds, *(f"{r:.0f}" for r in rates), share, f"{faster:.2f}"
+                str(length), "yes" if causal else "", *milliseconds, *(f"{r:.0f}" for r in rates), share, f"{speedup:.2f}"
             )
             # Print each row at once; the table follows at the end.
             summary = ", ".join(f"{n} {ms} ms" for n, ms in zip(names, milliseconds, strict=True))

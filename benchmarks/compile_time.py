@@ -24,13 +24,13 @@ print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
 """
 
 
-def cost(model: Path) -> tuple[float, float, float]:
+def compilation_cost(model: Path) -> tuple[float, float, float]:
     """Return the total processor time and the system time in seconds, and the peak memory in MB, of one compilation."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-c", _COMPILE, str(model)], capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    system = after.ru_stime - before.ru_stime
-    return after.ru_utime - before.ru_utime + system, system, float(done.stdout)
+    usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.run([sys.executable, "-c", _COMPILE, str(model)], capture_output=True, text=True, check=True)
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    system_seconds = usage_after.ru_stime - usage_before.ru_stime
+    return usage_after.ru_utime - usage_before.ru_utime + system_seconds, system_seconds, float(process.stdout)
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     table = Table("model", "processor s", "of the system", "MB")
     for model in arguments.models:
-        seconds, system, memory = min(cost(model) for _ in range(arguments.repeat))
+        seconds, system, memory = min(compilation_cost(model) for _ in range(arguments.repeat))
         table.add_row(model.stem, f"{seconds:.1f}", f"{system:.1f}", f"{memory:.0f}")
     Console().print(table)
 

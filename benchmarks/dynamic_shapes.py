@@ -1,8 +1,8 @@
 """Benchmark dynamic shapes: python benchmarks/dynamic_shapes.py [--threads N] [MODEL.onnx:SIZE=LOW..HIGH,… …].
 
 First, a decoder whose KV cache grows from 0 to 64 tokens: µs per token (median of rounds interleaved with ONNX Runtime), and
-how much the process grows over the second half of the rounds. Then each MODEL with symbolic dimensions, compiled once and run
-at random sizes, such as `name.onnx:batch=1..4,length=1..128`: the speed relative to ONNX Runtime at each.
+the memory growth of the process over the second half of the rounds. Then each MODEL with symbolic dimensions, such as
+`name.onnx:batch=1..4,length=1..128`, compiled once and run at random sizes: the speed relative to ONNX Runtime at each.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ def runtimes(path: Path, threads: int) -> dict[str, Any]:
 
 def decode(run: Run) -> list[float]:
     """Return the seconds of each token."""
-    past = {f"past.{layer}.{kind}": np.zeros((1, 4, 0, 32), np.float32) for layer in (0, 1) for kind in "kv"}
+    cache = {f"past.{layer}.{kind}": np.zeros((1, 4, 0, 32), np.float32) for layer in (0, 1) for kind in "kv"}
     seconds: list[float] = []
     for n in range(TOKENS):
-        feeds = {"input_ids": np.array([[37 * n % 1000]]), "position_ids": np.array([[n]]), **past}
+        feeds = {"input_ids": np.array([[37 * n % 1000]]), "position_ids": np.array([[n]]), **cache}
         start = perf_counter()
-        got = run(feeds)
+        outputs = run(feeds)
         seconds.append(perf_counter() - start)
-        past = {name: np.asarray(got[name.replace("past", "present")]) for name in past}
+        cache = {name: np.asarray(outputs[name.replace("past", "present")]) for name in cache}
     return seconds
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def growing_cache(threads: int, console: Console) -> None:
+def measure_growing_cache(threads: int, console: Console) -> None:
     runs = runtimes(DECODER, threads)
     rounds: dict[str, list[list[float]]] = {name: [] for name in runs}
     sizes: list[int] = []
@@ -71,7 +71,7 @@ def growing_cache(threads: int, console: Console) -> None:
         for name, run in runs.items():
             decode(run)
             rounds[name].append(decode(run))
-        sizes.append(resident())
+        sizes.append(resident_bytes())
     for name, seconds in rounds.items():
         times = np.median(np.array(seconds), axis=0) * 1e6
         summary = ", ".join(f"{times[n]:.0f} at {n}" for n in (0, 1, 16, 32, 64))
@@ -87,24 +87,26 @@ def model_with_ranges(text: str) -> tuple[Path, dict[str, SizeRange | None]]:
     if not Path(path).is_file():
         raise argparse.ArgumentTypeError(f"{path}: no such file")
     try:
-        return Path(path), dict(parse_size_and_range(one.replace("=", ":")) for one in ranges.split(","))
+        return Path(path), dict(parse_size_and_range(item.replace("=", ":")) for item in ranges.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text}: expected name.onnx:batch=1..4,length=1..128: {error}") from error
 
 
-def random_sizes(path: Path, ranges: Mapping[str, SizeRange | None], threads: int, console: Console) -> None:
-    runs, draw = runtimes(path, threads), Random(0)
+def measure_random_sizes(path: Path, ranges: Mapping[str, SizeRange | None], threads: int, console: Console) -> None:
+    runs, rng = runtimes(path, threads), Random(0)
     symbols = {name for info in runs["dlc"].inputs for size in info.shape if isinstance(size, Dim) for name in size.symbols()}
-    if missing := sorted(symbols - {name for name, sizes in ranges.items() if sizes is not None}):
-        raise SystemExit(f"{path}: give ranges for its symbolic sizes: {path}:" + ",".join(f"{name}=1..8" for name in missing))
+    if symbols_without_range := sorted(symbols - {name for name, sizes in ranges.items() if sizes is not None}):
+        raise SystemExit(
+            f"{path}: give ranges for its symbolic sizes: {path}:" + ",".join(f"{name}=1..8" for name in symbols_without_range)
+        )
     ratios: list[float] = []
     for _ in range(PAIRS):
-        sizes = {name: draw.randint(r.low, r.high or r.low) for name, r in ranges.items() if r is not None}
+        sizes = {name: rng.randint(r.low, r.high or r.low) for name, r in ranges.items() if r is not None}
         feeds = {info.name: _random_input(info, sizes) for info in runs["dlc"].inputs}
         times = measure_interleaved({name: partial(run, feeds) for name, run in runs.items()}, SECONDS, threads)
-        ours, theirs = (latency.median for latency in times.values())
-        ratios.append(theirs / ours)
-        console.print(f"{sizes}: dlc {ours * 1e3:.3f} ms, ONNX Runtime {theirs * 1e3:.3f} ms: {ratios[-1]:.2f}")
+        dlc_seconds, peer_seconds = (latency.median for latency in times.values())
+        ratios.append(peer_seconds / dlc_seconds)
+        console.print(f"{sizes}: dlc {dlc_seconds * 1e3:.3f} ms, ONNX Runtime {peer_seconds * 1e3:.3f} ms: {ratios[-1]:.2f}")
     mean = np.exp(np.mean(np.log(ratios)))
     console.print(
         f"{path}: {mean:.2f} times as fast, {min(ratios):.2f} to {max(ratios):.2f}; slower at {sum(r < 1 for r in ratios)}"
@@ -115,8 +117,8 @@ def _random_input(info: TensorInfo, sizes: Mapping[str, int]) -> np.ndarray:
     shape = [int(substitute(size, sizes)) for size in info.shape]
     if "mask" in info.name:
         return np.ones(shape, info.dtype)
-    draw = np.random.default_rng(0)
-    return (draw.integers(0, 2, shape) if info.dtype.kind in "iu" else draw.standard_normal(shape)).astype(info.dtype)
+    rng = np.random.default_rng(0)
+    return (rng.integers(0, 2, shape) if info.dtype.kind in "iu" else rng.standard_normal(shape)).astype(info.dtype)
 
 
 def main() -> None:
@@ -125,9 +127,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     console = Console(width=160)
-    growing_cache(arguments.threads, console)
+    measure_growing_cache(arguments.threads, console)
     for path, ranges in arguments.models:
-        random_sizes(path, ranges, arguments.threads, console)
+        measure_random_sizes(path, ranges, arguments.threads, console)
 
 
 if __name__ == "__main__":

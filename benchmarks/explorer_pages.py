@@ -1,6 +1,6 @@
 """Test and measure explorer pages in a browser: python benchmarks/explorer_pages.py [MODEL …] [--screenshots FOLDER].
 
-The programs are each MODEL of the tests' skeletons (default: resnet50 and bert_base_128), a function with a scan, one with a
+MODEL is a name of tests/models/skeletons (default: resnet50 and bert_base_128). Further programs are a scan, a function with a
 data-dependent size, and a training step. Prints the processor time of compiling with and without the page, the size of the page
 in MB, and the seconds until Chromium shows it. On each page the first convolution or matrix product is followed to its vector
 loop, by mouse and by keyboard; accessibility is checked in light and dark mode. Exits with status 1 if any check fails, or a
@@ -39,19 +39,19 @@ from tests.models import skeletons  # noqa: E402
 
 REPEATS = 3
 OPTIONS = Options.of(num_threads=1, cache=False)
-# The view of a program's screenshot, if it is not the graph.
+# Views of the screenshots of programs; the default is the graph.
 SCREENSHOT_VIEW = {"bert_base_128": "kernels"}
-Subject = tuple[Program, Sequence[np.ndarray]]
+ProgramAndInputs = tuple[Program, Sequence[np.ndarray]]
 
 
-def network(name: str) -> Subject:
+def network(name: str) -> ProgramAndInputs:
     """Return a full-size model with random weights."""
     proto = skeletons.filled(name)
     imported = import_model(proto)
     return Program(imported.module, imported.weights, name), list(skeletons.inputs(name, proto).values())
 
 
-def recurrence() -> Subject:
+def recurrence() -> ProgramAndInputs:
     """Return a scan of 64 steps over 4 rows of 256 elements."""
 
     def run(w: Any, xs: Any) -> Any:
@@ -62,17 +62,17 @@ def recurrence() -> Subject:
         return lax.scan(step, dnp.zeros((4, 256)), xs)
 
     rng = np.random.default_rng(0)
-    return of_function(run, rng.standard_normal((256, 256), np.float32), rng.standard_normal((64, 4, 256), np.float32))
+    return subject_of(run, rng.standard_normal((256, 256), np.float32), rng.standard_normal((64, 4, 256), np.float32))
 
 
-def data_dependent_rows() -> Subject:
+def data_dependent_rows() -> ProgramAndInputs:
     """Return a dense layer on the rows with a positive sum."""
 
     def select_and_apply(x: Any, w: Any) -> Any:
         return dnp.tanh(x[x.sum(axis=1) > 0] @ w)
 
     rng = np.random.default_rng(0)
-    return of_function(
+    return subject_of(
         select_and_apply, rng.standard_normal((512, 256), np.float32), rng.standard_normal((256, 256), np.float32)
     )
 
@@ -83,14 +83,14 @@ def loss(weights: Any, x: Any, labels: Any) -> Any:
     return nn.softmax_cross_entropy(x @ weights[-1], labels).mean()
 
 
-def example() -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+def example_batch() -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Return the weights of three dense layers, and a batch of inputs with labels."""
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal(pair, np.float32) * np.float32(0.05) for pair in pairwise((784, 512, 512, 10))]
     return weights, rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
 
 
-def training_step() -> Subject:
+def training_step() -> ProgramAndInputs:
     """Return a training step with AdamW for a network of three dense layers."""
     optimizer = optim.adamw(1e-3, weight_decay=0.01)
 
@@ -98,22 +98,22 @@ def training_step() -> Subject:
         value, gradients = dlc.value_and_grad(loss)(weights, x, labels)
         return value, optimizer.update(gradients, state, weights)
 
-    weights, x, labels = example()
-    return of_function(step, weights, optimizer.init(weights), x, labels)
+    weights, x, labels = example_batch()
+    return subject_of(step, weights, optimizer.init(weights), x, labels)
 
 
-def of_function(function: Callable[..., Any], *arguments: Any) -> Subject:
+def subject_of(function: Callable[..., Any], *arguments: Any) -> ProgramAndInputs:
     leaves, _ = flatten((arguments, {}))
     return dlc.jit(function).lower(*arguments).program, [np.asarray(leaf) for leaf in leaves]
 
 
 def processor_seconds() -> float:
     """Return the processor time of this process and of its finished children."""
-    used = [getrusage(usage) for usage in (RUSAGE_SELF, RUSAGE_CHILDREN)]
-    return sum(u.ru_utime + u.ru_stime for u in used)
+    usages = [getrusage(usage) for usage in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usages)
 
 
-def measure(browser: Any, name: str, subject: Subject, file: Path, screenshots: Path | None, is_first: bool) -> bool:
+def measure(browser: Any, name: str, subject: ProgramAndInputs, file: Path, screenshots: Path | None, is_first: bool) -> bool:
     """Print a row for a program and return True if all checks pass.
 
     Writes screenshots of every view for the first program, and one in dark mode for each other program.
@@ -126,22 +126,22 @@ def measure(browser: Any, name: str, subject: Subject, file: Path, screenshots: 
         start = processor_seconds()
         make()
         seconds[k] = min(seconds[k], processor_seconds() - start)
-    size, opened = file.stat().st_size / 1e6, Opened(browser, file)
+    size, page = file.stat().st_size / 1e6, Opened(browser, file)
     checks = {
         "the page doubles the compile time": seconds[1] < 2 * seconds[0],
         "the page is larger than 15 MB": size < 15,
-        "the page opens in more than 2 s": opened.seconds < 2,
-        "the vector loop cannot be reached": any("vector.fma" in line for line in opened.to_vector_loop()),
-        "a kernel cannot be reached by keyboard": opened.by_keys().startswith("kernel "),
-        "the tab order differs from the visual order": all(map(opened.tabs_in_order, VIEWS)),
+        "the page opens in more than 2 s": page.seconds < 2,
+        "the vector loop cannot be reached": any("vector.fma" in line for line in page.to_vector_loop()),
+        "a kernel cannot be reached by keyboard": page.by_keys().startswith("kernel "),
+        "the tab order differs from the visual order": all(map(page.tabs_in_order, VIEWS)),
     }
-    problems = [*(problem for problem, passed in checks.items() if not passed), *opened.audit(), *opened.wrong]
+    problems = [*(problem for problem, passed in checks.items() if not passed), *page.audit(), *page.wrong]
     if screenshots is not None and is_first:
-        opened.screenshots(screenshots)
+        page.screenshots(screenshots)
     elif screenshots is not None:
-        opened.screenshot(SCREENSHOT_VIEW.get(name, "graph"), screenshots / f"explorer-{name.split()[-1]}.png", dark=True)
-    opened.page.close()
-    row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {opened.seconds:.2f} | {'; '.join(problems) or 'passed'}"
+        page.screenshot(SCREENSHOT_VIEW.get(name, "graph"), screenshots / f"explorer-{name.split()[-1]}.png", dark=True)
+    page.page.close()
+    row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {page.seconds:.2f} | {'; '.join(problems) or 'passed'}"
     print(f"| {name} | {row} |", flush=True)
     return not problems
 
@@ -151,12 +151,12 @@ def compare_pages(browser: Any, file: Path, screenshots: Path) -> None:
     subjects = {"gradient": dlc.grad(loss), "loss": loss}
     pages = []
     for name, function in subjects.items():
-        program, inputs = of_function(function, *example())
+        program, inputs = subject_of(function, *example_batch())
         pages.append(replace(explore(program, "cpu", OPTIONS, inputs=inputs), label=name))
     pages[0].against(pages[1]).save(file)
-    opened = Opened(browser, file)
-    opened.screenshot("compare", screenshots / "explorer-compared.png")
-    opened.page.close()
+    page = Opened(browser, file)
+    page.screenshot("compare", screenshots / "explorer-compared.png")
+    page.page.close()
 
 
 def main() -> None:
@@ -171,7 +171,7 @@ def main() -> None:
     print("| program | compile s | with page s | MB | open s | |\n|---|---|---|---|---|---|")
     with chromium() as browser, TemporaryDirectory() as folder:
         # Warm up: import modules and measure the machine's limits, which is shared by all programs.
-        explore(*of_function(lambda x: x + 1, np.ones(4, np.float32))[:1], "cpu", OPTIONS, inputs=[np.ones(4, np.float32)])
+        explore(*subject_of(lambda x: x + 1, np.ones(4, np.float32))[:1], "cpu", OPTIONS, inputs=[np.ones(4, np.float32)])
         passed = [
             measure(browser, name, make(), Path(folder) / "page.html", screenshots, is_first=k == 0)
             for k, (name, make) in enumerate(subjects.items())

@@ -31,16 +31,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.5, help="seconds per transform (default: 0.5)")
     arguments = parser.parse_args()
-    draw, table = np.random.default_rng(0), Table("transform", "shape", "dlc µs", "NumPy µs", "speedup")
+    rng, table = np.random.default_rng(0), Table("transform", "shape", "dlc µs", "NumPy µs", "speedup")
     for name, shape in CASES:
-        real = draw.standard_normal(shape, np.float32)
-        x = real if name == "rfft" else (real + 1j * draw.standard_normal(shape, np.float32)).astype(np.complex64)
-        own, numpys = dlc.jit(num_threads=1)(getattr(dnp.fft, name)), getattr(np.fft, name)
+        real = rng.standard_normal(shape, np.float32)
+        x = real if name == "rfft" else (real + 1j * rng.standard_normal(shape, np.float32)).astype(np.complex64)
+        dlc_function, numpy_function = dlc.jit(num_threads=1)(getattr(dnp.fft, name)), getattr(np.fft, name)
         times = measure_interleaved(
-            {"dlc": lambda own=own, x=x: own(x), "numpy": lambda numpys=numpys, x=x: numpys(x)}, arguments.seconds
+            {
+                "dlc": lambda dlc_function=dlc_function, x=x: dlc_function(x),
+                "numpy": lambda numpy_function=numpy_function, x=x: numpy_function(x),
+            },
+            arguments.seconds,
         )
-        ours, theirs = (1e6 * times[k].fastest for k in ("dlc", "numpy"))
-        table.add_row(name, "×".join(map(str, shape)), f"{ours:.0f}", f"{theirs:.0f}", f"{theirs / ours:.2f}")
+        dlc_us, numpy_us = (1e6 * times[k].fastest for k in ("dlc", "numpy"))
+        table.add_row(name, "×".join(map(str, shape)), f"{dlc_us:.0f}", f"{numpy_us:.0f}", f"{numpy_us / dlc_us:.2f}")
     Console(width=None if sys.stdout.isatty() else 100).print(table)
 
 

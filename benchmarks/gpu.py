@@ -193,15 +193,17 @@ def main() -> None:
         start_time = time.perf_counter()
         model = dlc.from_torch(module, inputs, target=arguments.target, cache=False)
         compile_s = time.perf_counter() - start_time
-        on_device = [dlc.to_device(a.numpy(), arguments.target) for a in inputs]
+        device_inputs = [dlc.to_device(a.numpy(), arguments.target) for a in inputs]
         with torch.no_grad():
             expected = module(*inputs).numpy()
-            peers = dict(measure_torch(module, inputs)) if torch.cuda.is_available() else {}
-        got = np.asarray(next(iter(model(*on_device).values())))
-        own = dict(measure_dlc(model, on_device))
-        times = kernels(model, on_device)
-        cells = [f"{ms:.2f}" if ms is not None else "" for ms in (*map(peers.get, ("eager", "graph")), *own.values())]
-        error = np.abs(got - expected).max() / np.abs(expected).max()
+            torch_times = dict(measure_torch(module, inputs)) if torch.cuda.is_available() else {}
+        outputs = np.asarray(next(iter(model(*device_inputs).values())))
+        dlc_times = dict(measure_dlc(model, device_inputs))
+        times = kernels(model, device_inputs)
+        cells = [
+            f"{ms:.2f}" if ms is not None else "" for ms in (*map(torch_times.get, ("eager", "graph")), *dlc_times.values())
+        ]
+        error = np.abs(outputs - expected).max() / np.abs(expected).max()
         table.add_row(f"{name}:{batch}", *cells, str(sum(map(len, times.values()))), f"{compile_s:.1f}", f"{error:.0e}")
         longest = sorted(times.items(), key=lambda item: -sum(item[1]))[: arguments.kernels]
         for kernel, seconds in longest:

@@ -65,12 +65,12 @@ def measure_dlc(
 ) -> tuple[float, np.ndarray]:
     """Return the time of a function's kernels, and its result."""
     model = dlc.jit(function, target=target).lower(*arrays).compile()
-    on_device = [dlc.to_device(a, target) for a in arrays]
+    device_arrays = [dlc.to_device(a, target) for a in arrays]
     program = model.artifact.program
-    (result,) = program.run(on_device)
+    (result,) = program.run(device_arrays)
 
     def repeat(times: int) -> None:
-        program.run_with(on_device, _Repeated(times))
+        program.run_with(device_arrays, _Repeated(times))
         program.session.queue.finish()
 
     return seconds_per_run(repeat, seconds), np.asarray(result)
@@ -81,11 +81,11 @@ def measure_torch(function: Callable[..., Any], arrays: list[np.ndarray], second
         return None
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    on_device = [torch.tensor(a).cuda() for a in arrays]
+    device_arrays = [torch.tensor(a).cuda() for a in arrays]
 
     def repeat(times: int) -> None:
         for _ in range(times):
-            function(*on_device)
+            function(*device_arrays)
         torch.cuda.synchronize()
 
     with torch.no_grad():
@@ -127,15 +127,19 @@ def main() -> None:
         print("PyTorch on CUDA is not available: measuring dlc only")
     print("| | dlc µs | TFLOP/s | PyTorch µs | TFLOP/s | dlc's relative speed |\n|---|---|---|---|---|---|")
     for shape in arguments.shapes:
-        function, other, arrays, operations = case(shape)
-        own, result = measure_dlc(function, arrays, arguments.target, arguments.seconds)
+        function, torch_function, arrays, operations = case(shape)
+        dlc_seconds, result = measure_dlc(function, arrays, arguments.target, arguments.seconds)
         if not shape.startswith("conv"):
             a, b = arrays
             rows = (a[..., :8].swapaxes(-1, -2) if shape.endswith("a") else a[..., :8, :]).astype(np.float64)
             np.testing.assert_allclose(result[..., :8, :], rows @ b, rtol=1e-3, atol=1e-3 * b.shape[-2] ** 0.5)
-        line = f"| {shape} | {own * 1e6:.1f} | {operations / own / 1e12:.1f}"
-        peer = measure_torch(other, arrays, arguments.seconds)
-        peer_cells = "| | |" if peer is None else f"| {peer * 1e6:.1f} | {operations / peer / 1e12:.1f} | {peer / own:.0%}"
+        line = f"| {shape} | {dlc_seconds * 1e6:.1f} | {operations / dlc_seconds / 1e12:.1f}"
+        torch_seconds = measure_torch(torch_function, arrays, arguments.seconds)
+        peer_cells = (
+            "| | |"
+            if torch_seconds is None
+            else f"| {torch_seconds * 1e6:.1f} | {operations / torch_seconds / 1e12:.1f} | {torch_seconds / dlc_seconds:.0%}"
+        )
         print(f"{line} {peer_cells} |", flush=True)
 
 

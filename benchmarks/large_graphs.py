@@ -102,8 +102,8 @@ def uneven_products(n: int) -> onnx.ModelProto:
     """Matrix products of varying sizes."""
     g, x, width = Graph(), "x", 8
     for _ in range(n):
-        following = int(g.random.integers(4, 40))
-        x, width = g.add("MatMul", x, g.weight(width, following)), following
+        next_width = int(g.random.integers(4, 40))
+        x, width = g.add("MatMul", x, g.weight(width, next_width)), next_width
     return g.model({"x": (4, 8)}, [x])
 
 
@@ -198,12 +198,10 @@ def shapes(n: int) -> onnx.ModelProto:
     g, x = Graph(), "x"
     while len(g.nodes) < n:
         shape = g.add("Shape", x)
-        first = g.add("Constant", value=numpy_helper.from_array(np.array(0)))
-        rows = g.add(
-            "Unsqueeze", g.add("Gather", shape, first), g.add("Constant", value=numpy_helper.from_array(np.array([0])))
-        )
-        rest = g.add("Constant", value=numpy_helper.from_array(np.array([-1, 4])))
-        x = g.add("Relu", g.add("Reshape", x, g.add("Concat", rows, rest, axis=0)))
+        zero = g.add("Constant", value=numpy_helper.from_array(np.array(0)))
+        rows = g.add("Unsqueeze", g.add("Gather", shape, zero), g.add("Constant", value=numpy_helper.from_array(np.array([0]))))
+        inner_sizes = g.add("Constant", value=numpy_helper.from_array(np.array([-1, 4])))
+        x = g.add("Relu", g.add("Reshape", x, g.add("Concat", rows, inner_sizes, axis=0)))
         x = g.add("Mul", g.add("Reshape", x, g.add("Constant", value=numpy_helper.from_array(np.array([4, 8])))), g.weight(8))
     return g.model({"x": (4, 8)}, [x])
 
@@ -299,12 +297,12 @@ def main() -> None:
                 file = (arguments.write or Path(folder)) / f"{kind}_{nodes}.onnx"
                 if not file.exists():
                     onnx.save(KINDS[kind](nodes), file)
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
                 command = [sys.executable, "-c", _COMPILE, str(file), *(["profile"] if arguments.profile else [])]
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-                memory = f"{float(done.stdout):.0f}" if done.returncode == 0 else "failed"
+                process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+                usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                seconds = usage_after.ru_utime - usage_before.ru_utime + usage_after.ru_stime - usage_before.ru_stime
+                memory = f"{float(process.stdout):.0f}" if process.returncode == 0 else "failed"
                 table.add_row(kind, f"{nodes:,}", f"{seconds:.1f}", memory)
                 print(kind, nodes, f"{seconds:.1f}", memory, flush=True)
     Console().print(table)

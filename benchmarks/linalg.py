@@ -53,9 +53,9 @@ def measure(name: str, rows: int, count: int, dtype: str, threads: int) -> str:
         return ""
     start = processor_seconds()
     _ = compiled(*operands)
-    seconds = processor_seconds() - start
-    ours, theirs = fastest_seconds(lambda: compiled(*operands), lambda: reference(*operands))
-    return f"{seconds:.2f} | {ours * 1e3:.3g} | {theirs * 1e3:.3g} | {theirs / ours:.2f} |"
+    compile_seconds = processor_seconds() - start
+    dlc_seconds, numpy_seconds = fastest_seconds(lambda: compiled(*operands), lambda: reference(*operands))
+    return f"{compile_seconds:.2f} | {dlc_seconds * 1e3:.3g} | {numpy_seconds * 1e3:.3g} | {numpy_seconds / dlc_seconds:.2f} |"
 
 
 def processor_seconds() -> float:
@@ -66,11 +66,11 @@ def processor_seconds() -> float:
 def operands_of(name: str, rows: int, count: int, dtype: str) -> list[Any]:
     import numpy as np
 
-    random, leading = np.random.default_rng(0), (count,) if count else ()
-    x = random.standard_normal((*leading, rows, rows))
+    rng, batch_shape = np.random.default_rng(0), (count,) if count else ()
+    x = rng.standard_normal((*batch_shape, rows, rows))
     if name in ("cholesky", "eigh", "eigvalsh"):
         x = x @ x.mT / rows + np.eye(rows)
-    operands = [x, random.standard_normal((*leading, rows, 4))] if name in ("solve", "lstsq") else [x]
+    operands = [x, rng.standard_normal((*batch_shape, rows, 4))] if name in ("solve", "lstsq") else [x]
     return [a.astype(dtype) for a in operands]
 
 

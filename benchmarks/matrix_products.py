@@ -47,13 +47,13 @@ def main() -> None:
     print("| | dlc GFLOP/s | NumPy | speedup (fastest) | speedup (median) |\n|---|---|---|---|---|")
     for size in arguments.sizes:
         m, k, n = map(int, size.split("x")) if "x" in size else (int(size),) * 3
-        ours, theirs = measure(arguments.of, (m, k, n), arguments.dtype, arguments.seconds)
-        rates = [2e-9 * m * k * n / min(times) for times in (ours, theirs)]
-        ratio = median(b / a for a, b in zip(ours, theirs, strict=True))
+        dlc_seconds, numpy_seconds = measure(arguments.of, (m, k, n), arguments.dtype, arguments.seconds)
+        rates = [2e-9 * m * k * n / min(times) for times in (dlc_seconds, numpy_seconds)]
+        ratio = median(b / a for a, b in zip(dlc_seconds, numpy_seconds, strict=True))
         print(f"| {size} | {rates[0]:.1f} | {rates[1]:.1f} | {rates[0] / rates[1]:.2f} | {ratio:.2f} |", flush=True)
 
 
-def measure(of: str, sizes: tuple[int, int, int], dtype: str, seconds: float) -> tuple[list[float], list[float]]:
+def measure(transposes: str, sizes: tuple[int, int, int], dtype: str, seconds: float) -> tuple[list[float], list[float]]:
     """Return the seconds of interleaved calls of dlc and of NumPy."""
     import numpy as np
 
@@ -61,16 +61,16 @@ def measure(of: str, sizes: tuple[int, int, int], dtype: str, seconds: float) ->
 
     m, k, n = sizes
     rng = np.random.default_rng(0)
-    shapes = ((k, m) if of == "tn" else (m, k), (n, k) if of == "nt" else (k, n))
+    shapes = ((k, m) if transposes == "tn" else (m, k), (n, k) if transposes == "nt" else (k, n))
     a, b = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
-    product = PRODUCTS[of]
+    product = PRODUCTS[transposes]
     compiled = dlc.jit(product, num_threads=1)
     np.testing.assert_allclose(compiled(a, b), product(a, b), rtol=1e-3, atol=1e-3 * k**0.5)
     # Repeat small products so that the resolution of the clock does not matter.
     calls = max(1, int(2e7 / (m * k * n)))
     times: tuple[list[float], list[float]] = [], []
-    end = time.monotonic() + seconds
-    while len(times[0]) < 3 or time.monotonic() < end:
+    end_time = time.monotonic() + seconds
+    while len(times[0]) < 3 or time.monotonic() < end_time:
         for function, samples in zip((compiled, product), times, strict=True):
             start = time.thread_time()
             for _ in range(calls):

@@ -91,7 +91,7 @@ def load(name: str) -> tuple[onnx.ModelProto, Arrays]:
 def measure(name: str, target: str, threads: int, precision: str, peers: list[Peer], folder: Path) -> Row:
     """Measure one model with all runtimes: times in seconds, memory in MB, error."""
     model, inputs = load(name)
-    path, saved, arrays = folder / "model.onnx", folder / "model.dlc", folder / "inputs.npz"
+    path, artifact, arrays = folder / "model.onnx", folder / "model.dlc", folder / "inputs.npz"
     onnx.save(model, path)
     np.savez(arrays, allow_pickle=False, **inputs)
     start = time.perf_counter()
@@ -104,52 +104,52 @@ def measure(name: str, target: str, threads: int, precision: str, peers: list[Pe
     compiled = dlc.compile_model(path, target=target, **options)
     row: Row = {"model": Path(name).stem, "compile_s": time.perf_counter() - start}
     if target in CPU_TARGETS:
-        compiled.save(saved)
-        row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, arrays)
+        compiled.save(artifact)
+        row["load_s"], row["memory_mb"] = in_new_process("dlc", artifact, arrays)
     strict = dlc.compile_model(path, target=target, numerics="strict", **options)
-    opened: dict[str, Callable[[], Arrays]] = {}
+    peer_runs: dict[str, Callable[[], Arrays]] = {}
     for peer in peers:
         try:
-            opened[peer.name] = peer.open(path, inputs, threads, precision)
+            peer_runs[peer.name] = peer.open(path, inputs, threads, precision)
         except Exception as problem:  # each runtime has its own exception types
             print(f"{name}: {peer.name} fails: {str(problem).strip().splitlines()[0]}", file=sys.stderr)
-    runs = {"dlc": waiting_call(compiled, inputs), "strict": waiting_call(strict, inputs), **opened}
+    runs = {"dlc": blocking_call(compiled, inputs), "strict": blocking_call(strict, inputs), **peer_runs}
     if target not in CPU_TARGETS:
-        own = dlc.compile_model(path, **options)
-        runs["cpu"] = waiting_call(own, inputs)
+        cpu_model = dlc.compile_model(path, **options)
+        runs["cpu"] = blocking_call(cpu_model, inputs)
     clock = time.process_time if threads == 1 and target in CPU_TARGETS else time.perf_counter
     for runtime, latency in measure_interleaved(runs, SECONDS_PER_MODEL, threads, clock).items():
         row[f"{runtime}_s"] = latency.median
-    for runtime, run in opened.items():
+    for runtime, run in peer_runs.items():
         row[f"{runtime}_memory_mb"] = in_new_process(runtime, path, arrays)[1]
         row.setdefault("error", error(compiled(inputs), run()))
-    peer_seconds = [row[f"{runtime}_s"] for runtime in opened]
+    peer_seconds = [row[f"{runtime}_s"] for runtime in peer_runs]
     if peer_seconds:
         row["speedup"] = min(peer_seconds) / row["dlc_s"]
     return row
 
 
-def waiting_call(model: dlc.Model, inputs: Arrays) -> Callable[[], object]:
+def blocking_call(model: dlc.Model, inputs: Arrays) -> Callable[[], object]:
     """Return a call that waits for its outputs; calls on a device are asynchronous."""
     return lambda: [np.asarray(output) for output in model(inputs).values()]
 
 
-def error(got: Arrays, expected: Arrays) -> float:
+def error(outputs: Arrays, expected: Arrays) -> float:
     """Return the largest difference of any output, relative to the output's largest finite magnitude."""
-    worst = 0.0
-    for name, own in got.items():
-        a, b = np.asarray(own, np.float64), np.asarray(expected[name], np.float64)
+    largest = 0.0
+    for name, output in outputs.items():
+        a, b = np.asarray(output, np.float64), np.asarray(expected[name], np.float64)
         finite = np.isfinite(b)
         scale = np.abs(b[finite]).max(initial=0) or 1.0
-        worst = max(worst, float(np.abs(a[finite] - b[finite]).max(initial=0) / scale))
-    return worst
+        largest = max(largest, float(np.abs(a[finite] - b[finite]).max(initial=0) / scale))
+    return largest
 
 
 def in_new_process(runtime: str, model: Path, inputs: Path) -> tuple[float, float]:
     """Run a model once on one thread in a new process; return the seconds to load and run it, and the peak memory in MB."""
     command = [sys.executable, ROOT / "benchmarks" / "load_and_run.py", runtime, model, inputs]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, megabytes = done.stdout.split()[-2:]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, megabytes = process.stdout.split()[-2:]
     return float(seconds), float(megabytes)
 
 
@@ -163,9 +163,9 @@ def processor() -> str:
 def table(rows: list[Row], peers: list[Peer], title: str) -> Table:
     """Format the measurements as a table."""
     names = [peer.name for peer in peers]
-    timed = [*names, *(["cpu"] if any("cpu_s" in row for row in rows) else [])]
+    timed_runtimes = [*names, *(["cpu"] if any("cpu_s" in row for row in rows) else [])]
     result = Table(
-        "model", "compile s", "dlc ms", "strict ms", *(f"{n} ms" for n in timed), "speedup over the best", title=title
+        "model", "compile s", "dlc ms", "strict ms", *(f"{n} ms" for n in timed_runtimes), "speedup over the best", title=title
     )
     for heading in ("error", "load ms", "dlc MB", *(f"{n} MB" for n in names)):
         result.add_column(heading)
@@ -179,7 +179,7 @@ def table(rows: list[Row], peers: list[Peer], title: str) -> Table:
         result.add_row(
             str(row["model"]),
             cell(row, "compile_s", ".2f"),
-            *(cell(row, f"{n}_s", ".3f", 1e3) for n in ("dlc", "strict", *timed)),
+            *(cell(row, f"{n}_s", ".3f", 1e3) for n in ("dlc", "strict", *timed_runtimes)),
             cell(row, "speedup", ".2f"),
             cell(row, "error", ".0e"),
             cell(row, "load_s", ".0f", 1e3),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-from models import load, model_name, waiting_call
+from models import blocking_call, load, model_name
 
 import dlc
 from dlc.backends.registry import backend_of
@@ -46,7 +46,7 @@ def main() -> None:
                 kind: dlc.compile_model(path, target=options.target, input_shapes=shapes, pipeline=passes)
                 for kind, passes in pipelines.items()
             }
-            latencies = measure_interleaved({kind: waiting_call(m, inputs) for kind, m in compiled.items()}, SECONDS_PER_MODEL)
+            latencies = measure_interleaved({kind: blocking_call(m, inputs) for kind, m in compiled.items()}, SECONDS_PER_MODEL)
         tiles, naive = (latencies[kind].median for kind in ("tiles", "naive"))
         print(f"{name} on {options.target}: {tiles * 1e3:.1f} ms, naive {naive * 1e3:.1f} ms, {naive / tiles:.1f} times")
 

@@ -40,7 +40,7 @@ from dlc.measure.latency import measure_interleaved  # noqa: E402
 PAGE = Path(__file__).parents[1] / "docs" / "numpy.speed.md"
 SIZES = (10**3, 10**5, 10**7)
 
-# Functions that neither compute with nor copy the elements of an array.
+# Functions that do not read the elements of an array.
 EXCLUDED = {
     *dnp.dtypes.__all__, "arange", "asarray", "atleast_1d", "broadcast_shapes", "empty", "empty_like", "eye", "from_dlpack",
     "full", "geomspace", "identity", "indices", "linspace", "logspace", "ndim", "ones", "real", "shape", "size", "tri",
@@ -175,23 +175,23 @@ class Row:
 
 def arrays(size: int) -> dict[str, Any]:
     """Return arrays of about `size` elements: 1-D, rows of 100, a square matrix, 3-D, of several dtypes."""
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
 
     def normal(*shape: int) -> np.ndarray:
-        return draw.standard_normal(shape, np.float32)
+        return rng.standard_normal(shape, np.float32)
 
     x, side, rows = normal(size), int(size**0.5), size // 100
     return {
         "x": x, "y": normal(size), "z": normal(size), "p": np.abs(normal(size)) + np.float32(0.1), "s": np.sort(x),
-        "u": (draw.random(size, np.float32) - np.float32(0.5)) * np.float32(1.9),
+        "u": (rng.random(size, np.float32) - np.float32(0.5)) * np.float32(1.9),
         "f": normal(rows, 100), "g": normal(rows, 100), "r": normal(100), "q": normal(side, side), "v": normal(size // 3, 3),
-        "c": normal(10, rows // 10 or 1, 100), "b": draw.random(size) < 0.5, "t": draw.random((rows, 100)) < 0.999,
-        "i": draw.integers(-1000, 1000, size, np.int32), "k": draw.integers(0, 31, size, np.int32),
-        "j": draw.integers(0, size, size), "o": draw.integers(0, rows, rows),
+        "c": normal(10, rows // 10 or 1, 100), "b": rng.random(size) < 0.5, "t": rng.random((rows, 100)) < 0.999,
+        "i": rng.integers(-1000, 1000, size, np.int32), "k": rng.integers(0, 31, size, np.int32),
+        "j": rng.integers(0, size, size), "o": rng.integers(0, rows, rows),
     }  # fmt: skip
 
 
-def calls() -> Iterator[tuple[str, str]]:
+def list_calls() -> Iterator[tuple[str, str]]:
     """Yield every compiled function with the text of its arguments."""
     for family in dnp.FAMILIES:
         if family is dnp.data_dependent_shapes:
@@ -204,23 +204,23 @@ def calls() -> Iterator[tuple[str, str]]:
             yield from ((name, text) for text in CASES.get(name, (", ".join("xyz"[: len(required)]),)))
 
 
-def pair(name: str, text: str, data: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def dlc_and_numpy_calls(name: str, text: str, data: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return the call by dlc and by NumPy on these arrays."""
     functions = {"at": (update_with_dlc, update_with_numpy), "top_k": (dnp.top_k, top_k)}.get(name)
     if functions is None:
         functions = (getattr(dnp, name), getattr(np, name))
     code = compile(f"call({text})", "<call>", "eval")
-    used = [n for n in code.co_names if n in data]
+    operand_names = [n for n in code.co_names if n in data]
 
     def run(call: Any, module: Any) -> Callable[..., Any]:
         def function(*values: Any) -> Any:
-            return eval(code, {"call": call, "m": module}, dict(zip(used, values, strict=True)))
+            return eval(code, {"call": call, "m": module}, dict(zip(operand_names, values, strict=True)))
 
         return function
 
-    compiled, operands = dlc.jit(num_threads=1)(run(functions[0], dnp)), [data[n] for n in used]
-    by_numpy = run(functions[1], np)
-    return {"dlc": lambda: compiled(*operands), "numpy": lambda: copy_views(by_numpy(*operands))}
+    compiled, operands = dlc.jit(num_threads=1)(run(functions[0], dnp)), [data[n] for n in operand_names]
+    numpy_call = run(functions[1], np)
+    return {"dlc": lambda: compiled(*operands), "numpy": lambda: copy_views(numpy_call(*operands))}
 
 
 def copy_views(result: Any) -> Any:
@@ -233,15 +233,17 @@ def copy_views(result: Any) -> Any:
 def measure(size: int, names: Sequence[str], seconds: float) -> Iterator[Row]:
     data, small = arrays(size), arrays(100)
     with np.errstate(all="ignore"):
-        overhead = measure_interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2, clock=process_time)["dlc"].fastest
-        for name, text in calls():
+        overhead = measure_interleaved({"dlc": dlc_and_numpy_calls("negative", "x", small)["dlc"]}, 0.2, clock=process_time)[
+            "dlc"
+        ].fastest
+        for name, text in list_calls():
             if names and name not in names:
                 continue
             try:
-                times = measure_interleaved(pair(name, text, data), seconds, clock=process_time)
+                times = measure_interleaved(dlc_and_numpy_calls(name, text, data), seconds, clock=process_time)
                 # The clock may be too coarse for the fastest call: repeat.
                 while not all(t.fastest for t in times.values()):
-                    times = measure_interleaved(pair(name, text, data), seconds, clock=process_time)
+                    times = measure_interleaved(dlc_and_numpy_calls(name, text, data), seconds, clock=process_time)
             except Exception as error:
                 print(f"{name}({text}) of {size}: {error}", file=sys.stderr)
                 continue
@@ -279,14 +281,14 @@ def main() -> None:
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows]))
         return
-    heads = ["call", *(h for n in arguments.sizes for h in (f"{n:,} µs", "speedup"))]
+    header = ["call", *(h for n in arguments.sizes for h in (f"{n:,} µs", "speedup"))]
     cells = lines(rows, arguments.sizes)
     if arguments.write:
-        lines_of_page = [heads, ["---"] * len(heads), *([f"`{call}`", *rest] for call, *rest in cells)]
+        lines_of_page = [header, ["---"] * len(header), *([f"`{call}`", *rest] for call, *rest in cells)]
         text = f"A call: {1e6 * median(row.overhead for row in rows):.0f} µs.\n\n"
         PAGE.write_text(text + "".join(f"| {' | '.join(line)} |\n" for line in lines_of_page))
         return
-    table = Table(*heads)
+    table = Table(*header)
     for line in cells:
         table.add_row(*map(escape, line))
     Console(width=None if sys.stdout.isatty() else 140).print(table)

@@ -64,17 +64,19 @@ def main() -> None:
     if not arguments.models:
         return
     images = crops(arguments.folder, arguments.count or 200, seed=2)
-    exact, *quantized = arguments.models
-    expected = logits(exact, images)
-    others = [(f"{exact.name} --precision {p}", exact, logits(exact, images, p)) for p in arguments.precision]
-    others += [(model.name, model, logits(model, images)) for model in quantized]
+    float_model, *quantized = arguments.models
+    expected = logits(float_model, images)
+    results = [
+        (f"{float_model.name} --precision {p}", float_model, logits(float_model, images, p)) for p in arguments.precision
+    ]
+    results += [(model.name, model, logits(model, images)) for model in quantized]
     table = Table("model", "MB", "same top-1", "overlap of top-5", "error")
-    for name, model, got in others:
-        firsts = [np.argsort(-a, axis=1)[:, :5] for a in (expected, got)]
-        overlap = np.mean([len(set(a) & set(b)) / 5 for a, b in zip(*firsts, strict=True)])
-        same = (firsts[0][:, 0] == firsts[1][:, 0]).mean()
-        error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
-        table.add_row(name, f"{model.stat().st_size / 1e6:.2f}", f"{same:.1%}", f"{overlap:.1%}", f"{error:.1%}")
+    for name, model, model_logits in results:
+        top_5 = [np.argsort(-a, axis=1)[:, :5] for a in (expected, model_logits)]
+        overlap = np.mean([len(set(a) & set(b)) / 5 for a, b in zip(*top_5, strict=True)])
+        same_top_1 = (top_5[0][:, 0] == top_5[1][:, 0]).mean()
+        error = np.linalg.norm(model_logits - expected) / np.linalg.norm(expected)
+        table.add_row(name, f"{model.stat().st_size / 1e6:.2f}", f"{same_top_1:.1%}", f"{overlap:.1%}", f"{error:.1%}")
     Console().print(table)
 
 

@@ -78,11 +78,11 @@ def main() -> None:
             results[f"--{option} {value}"] = scores(arguments.models[0], rows, **{option: value})
     results |= {model.name: scores(model, rows) for model in arguments.models[1:]}
     table = Table(f"{len(rows)} files", "correct", "same as float model", "error")
-    for name, got in results.items():
-        first = got.argmax(axis=1)
-        right = np.mean([LABELS[k] == label for k, label in zip(first, labels, strict=True)])
-        error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
-        table.add_row(name, f"{right:.1%}", f"{(first == expected.argmax(axis=1)).mean():.1%}", f"{error:.1%}")
+    for name, model_scores in results.items():
+        predictions = model_scores.argmax(axis=1)
+        accuracy = np.mean([LABELS[k] == label for k, label in zip(predictions, labels, strict=True)])
+        error = np.linalg.norm(model_scores - expected) / np.linalg.norm(expected)
+        table.add_row(name, f"{accuracy:.1%}", f"{(predictions == expected.argmax(axis=1)).mean():.1%}", f"{error:.1%}")
     Console().print(table)
 
 

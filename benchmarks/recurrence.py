@@ -78,7 +78,7 @@ def recurrent(kind: str, steps: int | str, hidden: int, batch: int | str = 1) ->
 def measure(
     model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int, peers: list[Peer]
 ) -> tuple[float, dict[str, float]]:
-    """Return the seconds to compile, and to run with each runtime."""
+    """Return the compile time in seconds, and the latency with each runtime."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         onnx.save(model, path)
@@ -144,9 +144,11 @@ def main() -> None:
             inputs = {"x": np.zeros(width, np.float32), "limit": np.asarray(limit, np.float32)}
             for name, seconds in measure(onnx.parser.parse_model(text), inputs, threads, peers)[1].items():
                 seconds_per_run.setdefault(name, []).append(seconds)
-        count = TRIP_COUNTS[1] - TRIP_COUNTS[0]
-        each = (f"{name} {(long - short) / count * 1e6:.3f}" for name, (short, long) in seconds_per_run.items())
-        console.print(f"An iteration of a loop {label}, µs: {', '.join(each)}")
+        num_iterations = TRIP_COUNTS[1] - TRIP_COUNTS[0]
+        iteration_times = (
+            f"{name} {(long - short) / num_iterations * 1e6:.3f}" for name, (short, long) in seconds_per_run.items()
+        )
+        console.print(f"An iteration of a loop {label}, µs: {', '.join(iteration_times)}")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def hard_swish(x: Any) -> Any:
 
 
 def pad_channels(x: Any, channels: int) -> Any:
-    more = channels - x.shape[-1]
-    return layers.Lambda(lambda v: tf.pad(v, [[0, 0], [0, 0], [0, 0], [0, more]]))(x) if more else x
+    num_added = channels - x.shape[-1]
+    return layers.Lambda(lambda v: tf.pad(v, [[0, 0], [0, 0], [0, 0], [0, num_added]]))(x) if num_added else x
 
 
 def separable(x: Any, channels: int, stride: int, size: int) -> Any:
@@ -111,8 +111,8 @@ def hand_landmarks() -> Any:
     for channels in (32, 64, 128, 192):
         x = prelu(separable(prelu(separable(x, channels, 2, 3)), channels, 1, 3))
     x = layers.GlobalAveragePooling2D()(x)
-    sure = [layers.Dense(1, activation="sigmoid")(x) for _ in range(2)]
-    return tf.keras.Model(inputs, [layers.Dense(63)(x), *sure, layers.Dense(63)(x)])
+    scores = [layers.Dense(1, activation="sigmoid")(x) for _ in range(2)]
+    return tf.keras.Model(inputs, [layers.Dense(63)(x), *scores, layers.Dense(63)(x)])
 
 
 def keyword_spotter() -> Any:
@@ -163,11 +163,11 @@ def litert(file: bytes, x: Any, kernels: Any = OpResolverType.AUTO) -> tuple[Cal
     return interpreter.invoke, [interpreter.get_tensor(output["index"]) for output in interpreter.get_output_details()]
 
 
-def format_difference(some: Sequence[Any], others: Sequence[Any]) -> str:
+def format_difference(left: Sequence[Any], right: Sequence[Any]) -> str:
     """Format the largest difference, for int8 with the share of elements that differ."""
-    differences = [np.abs(np.asarray(a).astype(np.float64) - b) for a, b in zip(some, others, strict=True)]
+    differences = [np.abs(np.asarray(a).astype(np.float64) - b) for a, b in zip(left, right, strict=True)]
     largest = max(d.max() for d in differences)
-    if others[0].dtype != np.int8:
+    if right[0].dtype != np.int8:
         return f"{largest:.0e}"
     return f"{largest:.0f} ({max((d > 0).mean() for d in differences):.0%})"
 
@@ -186,10 +186,10 @@ def time_ratio(first: Callable[[], object], second: Callable[[], object]) -> flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nets", nargs="*", metavar="NET", help="any of: " + ", ".join(net.__name__ for net in NETS))
-    chosen = parser.parse_args().nets
+    selected_nets = parser.parse_args().nets
     tf.keras.utils.set_random_seed(0)
     for net in NETS:
-        if chosen and net.__name__ not in chosen:
+        if selected_nets and net.__name__ not in selected_nets:
             continue
         model = net()
         randomize_batch_norms(model)
@@ -200,10 +200,10 @@ def main() -> None:
             compiled = dlc.compile_model(file, num_threads=1)
             run, expected = litert(file, x)
             _, optimized = litert(file, x, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
-            got = list(compiled(x).values())
+            outputs = list(compiled(x).values())
             ratio = time_ratio(lambda c=compiled, x=x: c(x), run)
             kind = "int8" if integers else "float"
-            differences = f"{format_difference(got, expected)} | {format_difference(expected, optimized)}"
+            differences = f"{format_difference(outputs, expected)} | {format_difference(expected, optimized)}"
             print(f"| {net.__name__} | {kind} | {differences} | {ratio:.2f} |", flush=True)
 
 

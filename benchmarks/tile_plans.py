@@ -53,9 +53,11 @@ def main() -> None:
     for name in arguments.models:
         kernels = measure(name, arguments.target, arguments.turns)
         seconds = sum(k.seconds for k in kernels.values())
-        good = sum(k.seconds for k in kernels.values() if k.slowdown <= MAX_SLOWDOWN)
-        near_best, total = near_best + good, total + seconds
-        console.print(table(f"{name}: within 5 % of the best for {good / seconds:.1%} of {1e3 * seconds:.1f} ms", kernels))
+        good_seconds = sum(k.seconds for k in kernels.values() if k.slowdown <= MAX_SLOWDOWN)
+        near_best, total = near_best + good_seconds, total + seconds
+        console.print(
+            table(f"{name}: within 5 % of the best for {good_seconds / seconds:.1%} of {1e3 * seconds:.1f} ms", kernels)
+        )
     console.print(f"All models: within 5 % of the best for {near_best / total:.1%} of the time.")
 
 

@@ -134,7 +134,7 @@ MEASURED: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
 }
 
 
-def randomize(module: Any) -> Any:
+def prepare_module(module: Any) -> Any:
     """Put a module in evaluation mode, and replace all-zero parameters, which would hide errors, by random ones."""
     for parameter in module.parameters():
         if not parameter.any():
@@ -149,15 +149,15 @@ def match(names: list[str]) -> None:
         torch.manual_seed(0)
         make, arguments = MODELS[name]
         try:
-            module, arguments_of_call = randomize(make()), arguments()
+            module, arguments_of_call = prepare_module(make()), arguments()
             start = time.perf_counter()
             model = dlc.from_torch(module, (), arguments_of_call)
             seconds = time.perf_counter() - start
             with torch.no_grad():
                 leaves = torch.utils._pytree.tree_leaves(module(**arguments_of_call))
             expected = [leaf.numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-            got = [np.asarray(a) for a in model(*(arguments_of_call[i.name] for i in model.inputs)).values()]
-            difference = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(got, expected, strict=True))
+            outputs = [np.asarray(a) for a in model(*(arguments_of_call[i.name] for i in model.inputs)).values()]
+            difference = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(outputs, expected, strict=True))
             num_matching += difference < 1e-4
             print(f"{name:20} difference {difference:.1e}, exported and compiled in {seconds:.1f} s", flush=True)
         except dlc.DlcError as error:
@@ -170,7 +170,7 @@ def measure(names: list[str]) -> None:
     for name in names:
         torch.manual_seed(0)
         make, arguments = MEASURED[name]
-        module, arguments_of_call = randomize(make()), arguments()
+        module, arguments_of_call = prepare_module(make()), arguments()
         runs = {
             "eager": module,
             "dlc": torch.compile(copy.deepcopy(module), backend=backend, options={"num_threads": 1}),
@@ -212,9 +212,9 @@ def train() -> None:
             samples.append(loss.item())
         return np.array(samples)
 
-    ours, theirs = losses(True), losses(False)
-    difference = np.abs(ours - theirs).max()
-    print(f"losses of 100 steps, from {theirs[0]:.3f} to {theirs[-1]:.3f}: largest difference {difference:.1e}")
+    dlc_losses, torch_losses = losses(True), losses(False)
+    difference = np.abs(dlc_losses - torch_losses).max()
+    print(f"losses of 100 steps, from {torch_losses[0]:.3f} to {torch_losses[-1]:.3f}: largest difference {difference:.1e}")
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def milliseconds(runs: Mapping[str, Run], threads: int, seconds: float) -> dict[
     return {name: 1e3 * t for name, t in best.items()}
 
 
-def model(name: str, group: int, threads: int, seconds: float) -> None:
+def measure_model(name: str, group: int, threads: int, seconds: float) -> None:
     proto = skeletons.filled(name)
     inputs, runs = skeletons.inputs(name, proto), dict[str, Run]()
     halves = {precision: {"precision": precision} for precision in ("bf16", "f16")}
@@ -77,7 +77,7 @@ def matmul_n_bits(rows: int, k: int, n: int, bits: int, group: int, level: int) 
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def product(text: str, group: int, threads: int, seconds: float) -> None:
+def measure_product(text: str, group: int, threads: int, seconds: float) -> None:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -111,12 +111,12 @@ def main() -> None:
     if names:
         print("| model | weights | ms | speedup over f32 | largest error | RMS error |\n|---|---|---|---|---|---|")
     for name in names:
-        model(name, arguments.group, arguments.threads, arguments.seconds)
+        measure_model(name, arguments.group, arguments.threads, arguments.seconds)
     if arguments.nbits:
         print("| MxKxN | bits | dlc, level 0, ms | ORT | dlc, level 4, ms | ORT | dlc error, level 4 | ORT error, level 4 |")
         print("|---|---|---|---|---|---|---|---|")
     for text in arguments.nbits:
-        product(text, arguments.group, arguments.threads, arguments.seconds)
+        measure_product(text, arguments.group, arguments.threads, arguments.seconds)
 
 
 if __name__ == "__main__":

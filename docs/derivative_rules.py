@@ -21,9 +21,13 @@ from dlc.passes.autodiff.transpose_rules import TRANSPOSE_RULES
 def _entries(table: str) -> dict[str, ast.expr]:
     """Return the source of each entry of a table of partial derivatives, by op."""
     tree = ast.parse(inspect.getsource(partials))
-    (found,) = (n.value for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == table)
-    assert isinstance(found, ast.Dict)
-    return {ast.unparse(k).removeprefix("dl."): v for k, v in zip(found.keys, found.values, strict=True) if k is not None}
+    (table_literal,) = (n.value for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == table)
+    assert isinstance(table_literal, ast.Dict)
+    return {
+        ast.unparse(k).removeprefix("dl."): v
+        for k, v in zip(table_literal.keys, table_literal.values, strict=True)
+        if k is not None
+    }
 
 
 _PARTIALS = {**_entries("UNARY_PARTIALS"), **_entries("BINARY_PARTIALS")}
@@ -47,17 +51,17 @@ def derivative_rule(op: type[Operation]) -> str | None:
     if op in UNARY_PARTIALS:
         return f"∂r/∂x = {_formula(_PARTIALS[op.__name__])}"
     if op in BINARY_PARTIALS:
-        by = _PARTIALS[op.__name__]
-        assert isinstance(by, ast.Tuple)
-        return ", ".join(f"∂r/∂{name} = {_formula(rule)}" for name, rule in zip("xy", by.elts, strict=True))
-    found: list[str] = []
+        partial_derivatives = _PARTIALS[op.__name__]
+        assert isinstance(partial_derivatives, ast.Tuple)
+        return ", ".join(f"∂r/∂{name} = {_formula(rule)}" for name, rule in zip("xy", partial_derivatives.elts, strict=True))
+    rules: list[str] = []
     for kind, table in (("linear", TRANSPOSE_RULES), ("tangent", JVP_RULES)):
         if op in table:
-            found.append(f"{kind}: {_summary(table[op])}" if table[op].__doc__ else kind)
+            rules.append(f"{kind}: {_summary(table[op])}" if table[op].__doc__ else kind)
     if op in ZERO:
-        found.append("0")
+        rules.append("0")
     if op in NO_DERIVATIVE:
-        found.append(f"none: {NO_DERIVATIVE[op]}")
-    if not found and issubclass(op, Composite):
-        found.append("that of its decomposition")
-    return "; else ".join(found) or None
+        rules.append(f"none: {NO_DERIVATIVE[op]}")
+    if not rules and issubclass(op, Composite):
+        rules.append("that of its decomposition")
+    return "; else ".join(rules) or None

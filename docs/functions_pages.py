@@ -18,20 +18,20 @@ from dlc.random import choices, distributions, keys
 
 
 def numpy_page() -> str:
-    """The text of docs/numpy.md."""
+    """Return the text of docs/numpy.md."""
     sections = _sections({family: "" for family in dnp.FAMILIES} | {linalg: "linalg.", fft: "fft.", special: "special."})
-    shown = {
+    values = {
         "functions": sections,
         "count": str(sections.count("\n- `")),
         "speed": (Path(__file__).parent / "numpy.speed.md").read_text().strip(),
         "absent": "\n".join([*_reasons("", UNSUPPORTED_NAMES), *_reasons("linalg.", UNSUPPORTED_LINALG_NAMES)]),
     }
-    return _filled("numpy.template.md", shown)
+    return _fill_template("numpy.template.md", values)
 
 
 def training_page() -> str:
-    """The text of docs/training.md."""
-    return _filled(
+    """Return the text of docs/training.md."""
+    return _fill_template(
         "training.template.md",
         {
             "random": _sections({keys: "random.", distributions: "random.", choices: "random."}, "###"),
@@ -41,9 +41,9 @@ def training_page() -> str:
     )
 
 
-def _filled(template: str, shown: Mapping[str, str]) -> str:
+def _fill_template(template: str, values: Mapping[str, str]) -> str:
     text = (Path(__file__).parent / template).read_text()
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: shown[m[1]], text)
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: values[m[1]], text)
 
 
 def _sections(modules: Mapping[ModuleType, str], level: str = "##") -> str:
@@ -53,7 +53,9 @@ def _sections(modules: Mapping[ModuleType, str], level: str = "##") -> str:
 def _section(module: ModuleType, prefix: str, level: str) -> str:
     title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
     functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and n in _public(module)}
-    lines = [f"- `{prefix}{n}{_signature(f)}`{_other_names(n, prefix)}: {_first(f)}" for n, f in sorted(functions.items())]
+    lines = [
+        f"- `{prefix}{n}{_signature(f)}`{_aliases_text(n, prefix)}: {_first_paragraph(f)}" for n, f in sorted(functions.items())
+    ]
     if not lines:
         lines = [f"- `{n}`" for n in sorted(module.__all__)]
     heading, _, more = title.rstrip(".").partition(": ")
@@ -62,12 +64,12 @@ def _section(module: ModuleType, prefix: str, level: str) -> str:
 
 
 def _public(module: ModuleType) -> set[str]:
-    own = {n for n, f in vars(module).items() if n[0] != "_" and getattr(f, "__module__", None) == module.__name__}
-    return set(getattr(module, "__all__", own))
+    defined_names = {n for n, f in vars(module).items() if n[0] != "_" and getattr(f, "__module__", None) == module.__name__}
+    return set(getattr(module, "__all__", defined_names))
 
 
 def _signature(function: object) -> str:
-    """Names and defaults: types are in the code."""
+    """Return the parameter names and defaults; annotations are left out."""
     assert callable(function)
     signature = inspect.signature(function)
     plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
@@ -75,13 +77,13 @@ def _signature(function: object) -> str:
     return re.sub(r"<class '(?:numpy\.)?(\w+)'>", r"\1", text).replace(", /", "")
 
 
-def _other_names(name: str, prefix: str) -> str:
+def _aliases_text(name: str, prefix: str) -> str:
     function = getattr(dnp, name, None)
-    others = [] if prefix else [n for n in dnp.__all__ if n != name and getattr(dnp, n) is function]
-    return f" (also {', '.join(f'`{n}`' for n in sorted(others))})" if others else ""
+    aliases = [] if prefix else [n for n in dnp.__all__ if n != name and getattr(dnp, n) is function]
+    return f" (also {', '.join(f'`{n}`' for n in sorted(aliases))})" if aliases else ""
 
 
-def _first(function: object) -> str:
+def _first_paragraph(function: object) -> str:
     return _escaped(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0])
 
 

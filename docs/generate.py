@@ -30,7 +30,7 @@ _INTERFACES = [c for c in vars(interfaces).values() if inspect.isclass(c) and is
 
 
 def markdown(doc: str) -> str:
-    """A docstring as Markdown: indented lines are code, stars and angles outside backquotes are plain characters."""
+    """Convert a docstring to Markdown: indented lines become code blocks; `*` and `<` outside backquotes are escaped."""
     blocks: list[str] = []
     for paragraph in inspect.cleandoc(doc).split("\n\n"):
         for is_code, lines in groupby(paragraph.split("\n"), lambda line: line.startswith((" ", "→"))):
@@ -45,26 +45,28 @@ def _outside_backquotes(text: str) -> str:
     return "`".join(parts)
 
 
-def own_doc(c: type) -> str:
+def docstring_of(c: type) -> str:
     return vars(c).get("__doc__") or ""
 
 
 def shared_constraints(op: type[Operation]) -> type | None:
-    """The base class whose constraints are the op's: the nearest one that numbers some, if the op's own text has none."""
-    if "(C1)" in own_doc(op):
+    """Return the nearest base class with numbered constraints (C1), …; None if the op's own docstring has them."""
+    if "(C1)" in docstring_of(op):
         return None
-    bases = (c for c in op.__mro__ if c.__name__ != op.__name__ and "(C1)" in own_doc(c))
+    bases = (c for c in op.__mro__ if c.__name__ != op.__name__ and "(C1)" in docstring_of(c))
     return next(bases, None)
 
 
 def signature(op: type[IRDLOperation]) -> str:
-    """Operands, properties and results by name; what may be absent in brackets."""
+    """Return the names of the operands, properties and results; optional ones are in brackets."""
     definition = op.get_irdl_definition()
 
-    def names(defs: list[tuple[str, object]]) -> str:
-        kinds = {"VarOperandDef": "…", "VarResultDef": "…"}
-        shown = [f"[{n}]" if type(d).__name__.startswith("Opt") else n + kinds.get(type(d).__name__, "") for n, d in defs]
-        return ", ".join(shown)
+    def names(definitions: list[tuple[str, object]]) -> str:
+        suffixes = {"VarOperandDef": "…", "VarResultDef": "…"}
+        marked_names = [
+            f"[{n}]" if type(d).__name__.startswith("Opt") else n + suffixes.get(type(d).__name__, "") for n, d in definitions
+        ]
+        return ", ".join(marked_names)
 
     operands, properties, results = (
         names(list(d.items()) if isinstance(d, dict) else d)
@@ -76,34 +78,34 @@ def signature(op: type[IRDLOperation]) -> str:
 def op_section(op: type[Operation]) -> str:
     assert issubclass(op, IRDLOperation)
     facts = [f"`{signature(op)}`", *(c.__name__ for c in reversed(_INTERFACES) if issubclass(op, c))][:2]
-    kinds = getattr(op, "KINDS", ())
-    if kinds:
-        facts.append("on " + " or ".join(kinds))
-    if shared := shared_constraints(op):
-        facts.append(f"constraints of *{shared.__name__}*")
+    element_kinds = getattr(op, "KINDS", ())
+    if element_kinds:
+        facts.append("on " + " or ".join(element_kinds))
+    if base := shared_constraints(op):
+        facts.append(f"constraints of *{base.__name__}*")
     rule = derivative_rule(op)
-    parts = [f"### `{op.name}`", " · ".join(facts), markdown(own_doc(op)), *([f"*Derivative:* {rule}."] if rule else [])]
+    parts = [f"### `{op.name}`", " · ".join(facts), markdown(docstring_of(op)), *([f"*Derivative:* {rule}."] if rule else [])]
     return "\n\n".join(parts)
 
 
 def ops_page() -> str:
-    parts = [
+    sections = [
         _GENERATED + "# Ops of the `dl` dialect",
         "The ops of tensor programs. Operands are tensors; `{…}` are properties, `[…]` are optional. Passes use an op's "
         "*interface*. Its *derivative* ([autodiff.md](autodiff.md)) is a formula with "
         "the result r, in which a true condition is 1; or *linear*, so that reverse mode transposes the op; or the tangent "
         "for a tangent dx, in terms of linear ops. Ops without that line have no float operands or results, or are "
         "differentiated through their bodies:",
-        "\n".join(f"- **{c.__name__}**: {markdown(own_doc(c)).splitlines()[0]}" for c in _INTERFACES),
+        "\n".join(f"- **{c.__name__}**: {markdown(docstring_of(c)).splitlines()[0]}" for c in _INTERFACES),
     ]
     for family in dl.FAMILIES:
         ops = dl.op_classes_of(family)
         title = family.__name__.rpartition(".")[2].replace("_", " ")
-        parts += [f"## {title.capitalize()}", markdown(family.__doc__ or "")]
+        sections += [f"## {title.capitalize()}", markdown(family.__doc__ or "")]
         for base in dict.fromkeys(b for b in map(shared_constraints, ops) if b):
-            parts.append(f"*{base.__name__}.* {markdown(own_doc(base))}")
-        parts += map(op_section, ops)
-    return "\n\n".join(parts) + "\n"
+            sections.append(f"*{base.__name__}.* {markdown(docstring_of(base))}")
+        sections += map(op_section, ops)
+    return "\n\n".join(sections) + "\n"
 
 
 def passes_page() -> str:
@@ -111,16 +113,16 @@ def passes_page() -> str:
         "Passes in the order of their stages. `dlc opt FILE -p NAME` runs one; "
         "[architecture.md](architecture.md) lists the stages."
     )
-    parts = [_GENERATED + "# Passes", introduction]
+    sections = [_GENERATED + "# Passes", introduction]
     stage = None
     for name, (stage_name, p) in sorted(PASSES.items(), key=lambda row: _stage_order(row[1][0])):
         if stage_name != stage:
             stage = stage_name
-            parts.append(f"## {stage}")
+            sections.append(f"## {stage}")
         options = [f.name for f in fields(p) if f.name != "name"]
-        parts.append(f"### `{name}`" + (f"\n\nOptions: {', '.join(f'`{o}`' for o in options)}." if options else ""))
-        parts.append(markdown(own_doc(p)))
-    return "\n\n".join(parts) + "\n"
+        sections.append(f"### `{name}`" + (f"\n\nOptions: {', '.join(f'`{o}`' for o in options)}." if options else ""))
+        sections.append(markdown(docstring_of(p)))
+    return "\n\n".join(sections) + "\n"
 
 
 def _stage_order(stage: str) -> int:

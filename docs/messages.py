@@ -27,7 +27,7 @@ def _is_error(name: str) -> bool:
 
 
 def _template(message: ast.expr) -> str:
-    """The text of a literal, an f-string or a concatenation of them; empty for anything else."""
+    """Return the text of a literal, an f-string or a concatenation of them; "" for any other expression."""
     match message:
         case ast.Constant(value=str(text)):
             return text

@@ -32,14 +32,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of linked files, and the explorer page."""
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
     pending = [(uri, text) for uri, text in pages.items()] + [(f"{_REPOSITORY}/x", "](CONTRIBUTING.md)")]
-    seen: set[str] = set()
+    visited: set[str] = set()
     while pending:
         uri, text = pending.pop()
-        for target in _outside(uri, text) - seen:
-            seen.add(target)
+        for target in _linked_files(uri, text) - visited:
+            visited.add(target)
             content = _as_page(target)
-            files.append(File.generated(config, _page_of(target), content=content))
-            pending.append((_page_of(target), content))
+            files.append(File.generated(config, _site_page(target), content=content))
+            pending.append((_site_page(target), content))
     page = dlc.compile_model(MODEL).explore(np.zeros((1, 128, 128, 3), np.float32))
     files.append(File.generated(config, EXPLORED, content=page.html))
     return files
@@ -51,9 +51,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = _LINK.sub(lambda link: _site_link(uri, link[1]), markdown)
     markdown = _NAMED.sub(lambda link: f"[{_title(uri, link[2], files)}]({link[2]}", markdown)
     if uri == "explorer.md":
-        title, _, rest = markdown.partition("\n")
-        shown = f'<iframe src="{EXPLORED}" title="Explorer page of a face detector" loading="lazy"></iframe>'
-        markdown = f"{title}\n\n[The explorer page of BlazeFace, a face detector]({EXPLORED}):\n\n{shown}\n{rest}"
+        title, _, body = markdown.partition("\n")
+        iframe = f'<iframe src="{EXPLORED}" title="Explorer page of a face detector" loading="lazy"></iframe>'
+        markdown = f"{title}\n\n[The explorer page of BlazeFace, a face detector]({EXPLORED}):\n\n{iframe}\n{body}"
     return markdown
 
 
@@ -79,7 +79,7 @@ def _repository_path(uri: str, target: str) -> str:
     return normpath(str(folder / target))
 
 
-def _outside(uri: str, text: str) -> set[str]:
+def _linked_files(uri: str, text: str) -> set[str]:
     """Return the files outside docs/ that a page links to."""
     paths = {_repository_path(uri, target) for target in _LINK.findall(text)}
     return {path for path in paths if not path.startswith("docs/") and (ROOT / path).exists()}
@@ -89,10 +89,10 @@ def _site_link(uri: str, target: str) -> str:
     path = _repository_path(uri, target)
     if path.startswith("docs/"):
         return relpath(path.removeprefix("docs/"), str(PurePosixPath(uri).parent))
-    return relpath(_page_of(path), str(PurePosixPath(uri).parent)) if (ROOT / path).exists() else target
+    return relpath(_site_page(path), str(PurePosixPath(uri).parent)) if (ROOT / path).exists() else target
 
 
-def _page_of(path: str) -> str:
+def _site_page(path: str) -> str:
     """Return the site page of a repository file; Markdown files are pages themselves."""
     return f"{_REPOSITORY}/{path}" if path.endswith(".md") else f"{_REPOSITORY}/{path}.md"
 
@@ -106,8 +106,8 @@ def _as_page(name: str) -> str:
     return f"# {name}\n\n" + "\n\n".join(_listing(file, path.is_dir()) for file in files)
 
 
-def _listing(file: Path, is_part: bool) -> str:
-    heading = f"## {file.name}\n\n" if is_part else ""
+def _listing(file: Path, has_heading: bool) -> str:
+    heading = f"## {file.name}\n\n" if has_heading else ""
     try:
         text = file.read_text()
     except UnicodeDecodeError:

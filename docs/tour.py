@@ -32,24 +32,24 @@ def tour_page() -> str:
     """Return the text of docs/tour.md."""
     image, skip = np.zeros((1, 112, 112, 64), np.float32), np.zeros((1, 56, 56, 64), np.float32)
     program = dlc.jit(block).lower(image, skip).program
-    shown = {
+    values = {
         "source": inspect.getsource(block).rstrip(),
         "target": TARGET,
         **{s: _readable(emit(program, s, TARGET)) for s in ("dl", "fusion", "linalg", "tiling", "loops", "host")},
     }
     # The host program is the same before and after the kernels.
     for stage in ("linalg", "tiling", "loops"):
-        shown[stage] = _kernel(shown[stage])
-    shown["host"] = shown["host"].partition("\n  builtin.module")[0].partition("\n  dl.kernel")[0] + "\n}"
+        values[stage] = _kernel(values[stage])
+    values["host"] = values["host"].partition("\n  builtin.module")[0].partition("\n  dl.kernel")[0] + "\n}"
     llvm = emit(program, "llvm", TARGET)
     kernel = llvm[llvm.index("@conv") :]
-    shown["llvm_lines"] = str(kernel.count("\n"))
-    shown["fmas"] = str(len(re.findall(r"call .*@llvm\.fma", kernel)))
-    shown["vector"] = f"`<{CPU_LEVELS[TARGET].lanes(4)} x float>`"
+    values["llvm_lines"] = str(kernel.count("\n"))
+    values["fmas"] = str(len(re.findall(r"call .*@llvm\.fma", kernel)))
+    values["vector"] = f"`<{CPU_LEVELS[TARGET].lanes(4)} x float>`"
     opencl = emit(program, "opencl", GPU)
-    shown["opencl"] = opencl[opencl.rindex("//", 0, opencl.index("void conv")) :].rstrip()
+    values["opencl"] = opencl[opencl.rindex("//", 0, opencl.index("void conv")) :].rstrip()
     template = (Path(__file__).parent / "tour.template.md").read_text()
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: shown[m[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: values[m[1]], template)
 
 
 def _readable(text: str) -> str:
@@ -58,6 +58,6 @@ def _readable(text: str) -> str:
 
 def _kernel(text: str) -> str:
     """Return the function of the convolution only, without indentation."""
-    found = re.search(r"^( *)func\.func @conv.*?^\1\}", text, re.S | re.M)
-    assert found is not None
-    return re.sub(f"^{found[1]}", "", found[0], flags=re.M)
+    match = re.search(r"^( *)func\.func @conv.*?^\1\}", text, re.S | re.M)
+    assert match is not None
+    return re.sub(f"^{match[1]}", "", match[0], flags=re.M)

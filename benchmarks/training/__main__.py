@@ -75,25 +75,27 @@ def agree(losses: Sequence[float], first: float) -> bool:
 
 
 def main() -> None:
-    compilers = bool(shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++"))
-    names = arguments.names.split(",") if arguments.names else [n for n in RUNTIMES if n != "torch.compile" or compilers]
+    has_compiler = bool(shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++"))
+    names = arguments.names.split(",") if arguments.names else [n for n in RUNTIMES if n != "torch.compile" or has_compiler]
     table = Table("model", *(f"{name} ms" for name in names), *(f"first {name} s" for name in names))
     for model in arguments.models or MODELS:
-        firsts = {name: first for name in names if (first := try_first_step(name, model)) is not None}
-        if not firsts:
+        first_steps = {name: step for name in names if (step := try_first_step(name, model)) is not None}
+        if not first_steps:
             table.add_row(model, *["failed"] * len(names), *["-"] * len(names))
             continue
-        second = {name: run() for name, (_, _, run) in firsts.items()}
-        first = {name: loss for name, (_, loss, _) in firsts.items()}
-        for losses in (first, second):
-            if not agree([*losses.values()], min(first.values())):
+        second_losses = {name: run() for name, (_, _, run) in first_steps.items()}
+        first_losses = {name: loss for name, (_, loss, _) in first_steps.items()}
+        for losses in (first_losses, second_losses):
+            if not agree([*losses.values()], min(first_losses.values())):
                 print(f"{model}: losses differ: {losses}", file=sys.stderr)
-        times = measure_interleaved({name: run for name, (_, _, run) in firsts.items()}, arguments.seconds, arguments.threads)
+        times = measure_interleaved(
+            {name: run for name, (_, _, run) in first_steps.items()}, arguments.seconds, arguments.threads
+        )
         steps = {name: f"{1e3 * t.median:.2f} ({1e3 * t.fastest:.2f})" for name, t in times.items()}
         table.add_row(
             model,
             *(steps.get(name, "failed") for name in names),
-            *(f"{firsts[n][0]:.2f}" if n in firsts else "-" for n in names),
+            *(f"{first_steps[n][0]:.2f}" if n in first_steps else "-" for n in names),
         )
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 

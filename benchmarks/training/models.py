@@ -57,9 +57,9 @@ def cnn(f: Any, p: Any, x: Any) -> Any:
 
 def gpt_parameters(draw: Draw) -> Any:
     def block() -> Any:
-        inside = {"qkv": draw.dense(_WIDTH, 3 * _WIDTH), "out": draw.dense(_WIDTH, _WIDTH)}
-        after = {"up": draw.dense(_WIDTH, 4 * _WIDTH), "down": draw.dense(4 * _WIDTH, _WIDTH)}
-        return {**inside, **after, "attention_norm": draw.norm(_WIDTH), "mlp_norm": draw.norm(_WIDTH)}
+        attention = {"qkv": draw.dense(_WIDTH, 3 * _WIDTH), "out": draw.dense(_WIDTH, _WIDTH)}
+        mlp = {"up": draw.dense(_WIDTH, 4 * _WIDTH), "down": draw.dense(4 * _WIDTH, _WIDTH)}
+        return {**attention, **mlp, "attention_norm": draw.norm(_WIDTH), "mlp_norm": draw.norm(_WIDTH)}
 
     tables = {"tokens": draw.weight(_VOCABULARY, _WIDTH), "positions": draw.weight(_TOKENS, _WIDTH)}
     blocks = [block() for _ in range(_BLOCKS)]
@@ -82,9 +82,9 @@ def gpt(f: Any, p: Any, tokens: Any) -> Any:
 
 def resnet_parameters(draw: Draw) -> Any:
     def block(inputs: int, outputs: int) -> Any:
-        parts = {"first": draw.conv(3, inputs, outputs), "second": draw.conv(3, outputs, outputs)}
+        convolutions = {"first": draw.conv(3, inputs, outputs), "second": draw.conv(3, outputs, outputs)}
         norms = {"norm1": draw.norm(outputs), "norm2": draw.norm(outputs)}
-        return {**parts, **norms, **({"skip": draw.conv(1, inputs, outputs)} if inputs != outputs else {})}
+        return {**convolutions, **norms, **({"skip": draw.conv(1, inputs, outputs)} if inputs != outputs else {})}
 
     stages = [[block(a, b), block(b, b)] for a, b in ((64, 64), (64, 128), (128, 256), (256, 512))]
     return {"stem": draw.conv(3, 3, 64), "norm": draw.norm(64), "stages": stages, "head": draw.dense(512, 10)}

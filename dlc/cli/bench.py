@@ -46,11 +46,11 @@ from dlc.options import Options, thread_count
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model
 
-# The width of the longest bar, in characters; narrower terminals show no bars, so that kernel names have room.
+# Width of the longest bar, and the terminal width below which bars are hidden to leave room for kernel names.
 _BAR_CHARS, _MIN_BAR_TERMINAL_CHARS = 10, 100
 
 
-def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
+def _parse_names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
     return [name.strip() for name in value.split(",")] if value else []
 
 
@@ -80,7 +80,11 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
     help="Write a trace of one run, by thread and kernel, for Perfetto (ui.perfetto.dev) or Chrome.",
 )
 @click.option(
-    "--vs", "others", metavar="RUNTIME,…", callback=_names, help=f"Compare with other installed runtimes: {', '.join(PEERS)}."
+    "--vs",
+    "peer_names",
+    metavar="RUNTIME,…",
+    callback=_parse_names,
+    help=f"Compare with other installed runtimes: {', '.join(PEERS)}.",
 )
 @json_option
 @reports_errors
@@ -99,7 +103,7 @@ def bench_command(
     seconds: float,
     kernels: bool,
     trace: Path | None,
-    others: list[str],
+    peer_names: list[str],
     as_json: bool,
 ) -> None:
     """Measures a model's latency and profiles its kernels.
@@ -107,7 +111,7 @@ def bench_command(
     The first call is not counted. With --vs the runtimes take turns and get the same inputs, number of threads and precision;
     ONNX Runtime always uses the precision of the file.
     """
-    peer_runtimes = installed_peers(others) if others else []
+    peer_runtimes = installed_peers(peer_names) if peer_names else []
     if peer_runtimes and model.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"--vs: other runtimes read ONNX models, got {model}; give the ONNX file")
     options = Options.of(
@@ -134,16 +138,16 @@ def bench_command(
         if progress is not None:
             progress(ProgressEvent("measuring"))
         runs = {
-            "dlc": partial(_run, compiled, arrays),
+            "dlc": partial(_run_and_wait, compiled, arrays),
             **{p.name: p.open(model, arrays, threads, precision) for p in peer_runtimes},
         }
         latencies = measure_interleaved(runs, seconds, threads)
-        measured = None
+        measurement = None
         if (kernels or trace is not None) and isinstance(artifact, CompiledProgram):
-            measured = measure(artifact, compiled.checked(arrays), threads)
+            measurement = measure(artifact, compiled.checked(arrays), threads)
             if trace is not None:
-                write_trace(measured, trace)
-    kernel_measurement = measured if kernels else None
+                write_trace(measurement, trace)
+    kernel_measurement = measurement if kernels else None
     if as_json:
         click.echo(json.dumps(_report(compiled.name, target, threads, latencies, kernel_measurement), indent=1))
         return
@@ -154,7 +158,7 @@ def bench_command(
         out.print(f"Saved as {escape(str(trace))}.")
 
 
-def _run(model: Model, inputs: Mapping[str, NDArray[Any]]) -> None:
+def _run_and_wait(model: Model, inputs: Mapping[str, NDArray[Any]]) -> None:
     for result in model(inputs).values():
         np.asarray(result)  # waits for the device, which computes asynchronously
 
@@ -164,7 +168,7 @@ def _report(
     target: str,
     threads: int,
     latencies: dict[str, Latency],
-    measured: Measurement | None,
+    measurement: Measurement | None,
 ) -> dict[str, object]:
     runtimes = {
         runtime: {
@@ -176,8 +180,8 @@ def _report(
         for runtime, latency in latencies.items()
     }
     report: dict[str, object] = {"model": name, "target": target, "threads": threads, **runtimes.pop("dlc"), "others": runtimes}
-    if measured is not None:
-        report |= {"kernels": [asdict(t) for t in measured.kernels], "limits": asdict(measured.limits)}
+    if measurement is not None:
+        report |= {"kernels": [asdict(t) for t in measurement.kernels], "limits": asdict(measurement.limits)}
     return report
 
 
@@ -185,11 +189,13 @@ def _print_latencies(name: str, target: str, threads: int, latencies: dict[str, 
     table = Table("runtime", "calls", "min ms", "median ms", "90 % ms", "dlc is", title=f"{escape(name)}, {threads} threads")
     for column in table.columns[1:]:
         column.justify = "right"
-    ours = latencies["dlc"].median
+    dlc_median = latencies["dlc"].median
     for runtime, latency in latencies.items():
-        label, faster = (f"dlc, {target}", "") if runtime == "dlc" else (runtime, f"{latency.median / ours:.2f} × as fast")
+        label, relative_speed = (
+            (f"dlc, {target}", "") if runtime == "dlc" else (runtime, f"{latency.median / dlc_median:.2f} × as fast")
+        )
         latency_cells = (f"{value * 1e3:.3f}" for value in (latency.fastest, latency.median, latency.percentile_90))
-        table.add_row(label, str(len(latency.runs)), *latency_cells, faster)
+        table.add_row(label, str(len(latency.runs)), *latency_cells, relative_speed)
     out.print(table)
 
 
@@ -206,7 +212,7 @@ def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
         return max(1, round(_BAR_CHARS * seconds / (max_seconds or 1)))
 
     for t in times:
-        first = t.origins[0] if t.origins else ""
+        first_origin = t.origins[0] if t.origins else ""
         table.add_row(
             escape(t.name),
             str(t.runs),
@@ -216,7 +222,7 @@ def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
             _rate(t.flops, t.seconds),
             _rate(t.bytes, t.seconds),
             _share(t.min_seconds, t.seconds),
-            escape(first) + (f" and {len(t.origins) - 1} more" if len(t.origins) > 1 else ""),
+            escape(first_origin) + (f" and {len(t.origins) - 1} more" if len(t.origins) > 1 else ""),
         )
     table.add_section()
     table.add_row(

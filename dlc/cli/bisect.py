@@ -28,12 +28,12 @@ from dlc.cli.common import (
     target_option,
     tolerance_option,
 )
-from dlc.cli.diff import describe_difference, load_side
+from dlc.cli.diff import describe_difference, load_comparable
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
-from dlc.debug.difference import Side, difference, for_inputs
+from dlc.debug.difference import ComparedProgram, difference, for_inputs
 from dlc.debug.import_check import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.report import Progress
@@ -87,17 +87,17 @@ def bisect_command(
 
     The fault may also be in the import or in the runtime. MODEL is any model that `dlc run` takes, except a compiled one.
     """
-    known_arrays = {name: read_array(file) for name, file in values.items()}
+    constants = {name: read_array(file) for name, file in values.items()}
     with progress_display() as progress:
-        program = import_program(model, shapes, known_arrays, None)
+        program = import_program(model, shapes, constants, None)
         arrays = make_inputs(program.inputs, inputs, seed)
         require_matching_inputs(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
-            _require_correct_import(program, model, arrays, known_arrays, _read_recording(Path(against)), tolerance)
+            _require_correct_import(program, model, arrays, constants, _read_recording(Path(against)), tolerance)
         is_program = Path(against).suffix in (".onnx", TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX, ARTIFACT_SUFFIX, MLIR_SUFFIX)
         if is_program:
-            _require_same_program(program, model, load_side(Path(against), shapes, values), against, arrays, tolerance)
+            _require_same_program(program, model, load_comparable(Path(against), shapes, values), against, arrays, tolerance)
         is_target = not against.endswith(".npz") and not is_program and against != "reference"
         targets = [target, against] if is_target else [target]
         verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
@@ -108,8 +108,8 @@ def bisect_command(
         _print(name, verdict)
     for name, verdict in verdicts.items():
         if verdict.fault is not None:
-            where = f"{name}: " if len(verdicts) > 1 else ""
-            fail(f"{where}{verdict.fault}" + (f"\n{verdict.advice}" if verdict.advice else ""))
+            prefix = f"{name}: " if len(verdicts) > 1 else ""
+            fail(f"{prefix}{verdict.fault}" + (f"\n{verdict.advice}" if verdict.advice else ""))
     out.print(f"{escape(str(model))}: every step from the import to the native results is correct")
 
 
@@ -137,31 +137,31 @@ def _read_recording(path: Path) -> Arrays:
 
 
 def _require_correct_import(
-    program: Program, model: Path, arrays: Arrays, known: Arrays, recorded: Arrays, tolerance: float | None
+    program: Program, model: Path, arrays: Arrays, constants: Arrays, recorded: Arrays, tolerance: float | None
 ) -> None:
     """Exit with a message if the program differs from the recording before any pass."""
-    wrong = [r for r in compare_recorded(program, list(arrays.values()), recorded, tolerance) if not r.agrees]
-    if not wrong:
+    wrong_outputs = [r for r in compare_recorded(program, list(arrays.values()), recorded, tolerance) if not r.agrees]
+    if not wrong_outputs:
         return
-    lines = [f"output {r.name} is off by {r.deviation:.1e} of its largest magnitude" for r in wrong]
+    lines = [f"output {r.name} is off by {r.deviation:.1e} of its largest magnitude" for r in wrong_outputs]
     lines.insert(0, f"{model}: the program differs from the recording before any pass: the import or the recording is wrong")
     if model.suffix == ".onnx":
         try:
-            node = first_wrong_node(model, arrays, tolerance, known)
+            wrong_node = first_wrong_node(model, arrays, tolerance, constants)
         except DlcError as error:
             lines.append(str(error))
         else:
             lines.append(
-                f"node {node.node} ({node.op_type}) is the first that differs from onnx's reference evaluator: "
-                f"{node.tensor} is off by {node.deviation:.1e}"
-                if node is not None
+                f"node {wrong_node.node} ({wrong_node.op_type}) is the first that differs from onnx's reference evaluator: "
+                f"{wrong_node.tensor} is off by {wrong_node.deviation:.1e}"
+                if wrong_node is not None
                 else "every node agrees with onnx's reference evaluator: check the inputs and the recording"
             )
     fail("\n".join(lines))
 
 
 def _require_same_program(
-    program: Program, model: Path, other: Side, against: str, arrays: Arrays, tolerance: float | None
+    program: Program, model: Path, other: ComparedProgram, against: str, arrays: Arrays, tolerance: float | None
 ) -> None:
     """Exit with a message if the program differs from another one before any pass."""
     input_arrays = list(arrays.values())

@@ -31,7 +31,7 @@ from dlc.cli.common import (
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.options import Options
 
-# Number of inputs of a model that the table lists.
+# Maximum number of inputs of a model in the table.
 _MAX_LISTED_INPUTS = 4
 
 
@@ -54,10 +54,10 @@ def cache_command(context: click.Context, as_json: bool) -> None:
     entries = cache.entries()
     if as_json:
         rows = [_row(e) for e in entries]
-        state = {"folder": str(cache.folder) if cache.folder else None, "capacity": cache.capacity, "entries": rows}
-        click.echo(json.dumps(state, indent=2))
+        summary = {"folder": str(cache.folder) if cache.folder else None, "capacity": cache.capacity, "entries": rows}
+        click.echo(json.dumps(summary, indent=2))
         return
-    folder = _folder(cache)
+    folder = _require_folder(cache)
     out.print(
         f"{escape(str(folder))}: {_entry_count_text(len(entries))}, "
         f"{_size_text(sum(e.bytes for e in entries))} of {_size_text(cache.capacity)}"
@@ -72,7 +72,7 @@ def cache_command(context: click.Context, as_json: bool) -> None:
 def clear_command(as_json: bool) -> None:
     """Removes all entries of the cache."""
     cache = Cache.standard()
-    folder = _folder(cache)
+    folder = _require_folder(cache)
     removed, remaining_entries = cache.clear(), cache.entries()
     count, size = len(removed), sum(e.bytes for e in removed)
     if as_json:
@@ -112,27 +112,27 @@ def explain_command(
     """
     options = Options.of(pipeline=pipeline, numerics=numerics, precision=precision, weights=weights, group=group)
     device = backend_of(target, options.device).for_compilation().target
-    _folder(Cache.standard())
+    _require_folder(Cache.standard())
     if (reason := reason_not_cached(device, options, model)) is not None:
         fail(f"{model}: the cache is not used: {reason}")
     explanation = explain(CachedFile.identify(model, shapes, device, options))
     if as_json:
         nearest = _row(explanation.nearest) if explanation.nearest is not None else None
         call_entries = [_row(e) for e in explanation.call_entries]
-        state = {
+        summary = {
             "hit": explanation.hit,
             "key": explanation.key.digest,
             "nearest": nearest,
             "reasons": explanation.reasons,
             "call_entries": call_entries,
         }
-        click.echo(json.dumps(state, indent=2))
+        click.echo(json.dumps(summary, indent=2))
         return
     out.print(escape("hit" if explanation.hit else f"miss: {'; '.join(explanation.reasons)}"))
     if explanation.nearest is not None:
         out.print(
             escape(
-                f"{'entry' if explanation.hit else 'nearest'}: {_line(explanation.nearest)}, "
+                f"{'entry' if explanation.hit else 'nearest'}: {_describe_entry(explanation.nearest)}, "
                 f"of {explanation.nearest.metadata['file']}"
             )
         )
@@ -151,13 +151,13 @@ def _table(entries: Sequence[CacheEntry]) -> Table:
     for entry in entries:
         row = _row(entry)
         name, inputs = row["model"] or f"{entry.kind} {entry.key[:12]}", row["inputs"]
-        omitted_note = [f"and {len(inputs) - _MAX_LISTED_INPUTS} more"] if len(inputs) > _MAX_LISTED_INPUTS else []
-        listed, time_since_use = "\n".join([*inputs[:_MAX_LISTED_INPUTS], *omitted_note]), _age(now - entry.used)
+        omission = [f"and {len(inputs) - _MAX_LISTED_INPUTS} more"] if len(inputs) > _MAX_LISTED_INPUTS else []
+        listed, time_since_use = "\n".join([*inputs[:_MAX_LISTED_INPUTS], *omission]), _age(now - entry.used)
         table.add_row(*map(escape, (name, listed, row["target"], _size_text(entry.bytes), time_since_use, str(entry.hits))))
     return table
 
 
-def _folder(cache: Cache) -> Path:
+def _require_folder(cache: Cache) -> Path:
     if cache.folder is None:
         fail("the cache is off: DLC_CACHE=0 is set, or there is no home folder for it; set DLC_CACHE_DIR to a folder")
     return cache.folder
@@ -170,19 +170,19 @@ def _row(entry: CacheEntry) -> dict[str, Any]:
         "key": entry.key,
         "model": metadata.get("model", ""),
         "inputs": metadata.get("inputs", []),
-        "target": metadata.get("parts", {}).get("target", metadata.get("target", "")),
+        "target": metadata.get("fields", {}).get("target", metadata.get("target", "")),
         "file": metadata.get("file"),
         "bytes": entry.bytes,
-        "made": entry.made,
+        "made": entry.created,
         "used": entry.used,
         "hits": entry.hits,
     }
 
 
-def _line(entry: CacheEntry) -> str:
+def _describe_entry(entry: CacheEntry) -> str:
     row = _row(entry)
     name = f"{entry.kind} {row['model'] or entry.key}"
-    times = f"made {_time(entry.made)}, used {_time(entry.used)}"
+    times = f"created {_time(entry.created)}, used {_time(entry.used)}"
     return (
         f"{name} for {row['target']}: {_size_text(entry.bytes)}, {times}, {entry.hits} {'hit' if entry.hits == 1 else 'hits'}"
     )

@@ -1,4 +1,4 @@
-"""Common parts of the commands: error reporting, progress, options and inputs."""
+"""Shared by all commands: error reporting, progress, options and inputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dlc.value_types import OBJECT_DTYPE
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Without a terminal and without COLUMNS, tables are at most 160 columns wide.
+# Tables are at most 160 columns wide if there is neither a terminal nor COLUMNS.
 # Emoji codes are off, so that names such as `grad:x: float32[4]` are printed unchanged.
 # sys.stdout is None if the process was started without a standard output.
 _is_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
@@ -75,9 +75,9 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            where = _save_traceback(traceback.format_exc())
-            first = ", ".join([str(error).partition("\n")[0], *getattr(error, "__notes__", ())])
-            fail(f"{type(error).__name__}: {first}\nThis is a bug of dlc; {where}")
+            traceback_location = _save_traceback(traceback.format_exc())
+            summary = ", ".join([str(error).partition("\n")[0], *getattr(error, "__notes__", ())])
+            fail(f"{type(error).__name__}: {summary}\nThis is a bug of dlc; {traceback_location}")
 
     return run
 
@@ -177,17 +177,17 @@ precision_option = click.option(
 
 def weights_options(command: Callable[..., T]) -> Callable[..., T]:
     """Add the options `--weights` and `--group` of weight-only quantization."""
-    kinds = click.option(
+    weights_option = click.option(
         "--weights",
         type=click.Choice(WEIGHTS),
         default="float",
         show_default=True,
         help="Weight-only quantization of large MatMul weights: less memory, lower accuracy.",
     )
-    group = click.option(
+    group_option = click.option(
         "--group", type=click.IntRange(8), default=32, show_default=True, help="Weights per scale, with --weights int8 or int4."
     )
-    return kinds(group(command))
+    return weights_option(group_option(command))
 
 
 def json_number(number: float) -> float | None:
@@ -216,21 +216,21 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 def make_inputs(
     infos: tuple[TensorInfo, ...],
-    given: tuple[str, ...],
+    input_options: tuple[str, ...],
     seed: int,
     optional: Collection[str] = (),
-    planned: Mapping[str, int] = MappingProxyType({}),
+    representative_sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the inputs by name: arrays from files, or random arrays (the default) of static shapes.
 
-    `given` holds `NAME=FILE.npy`, `NAME=random`, folders of `NAME.npy` files, and `.npz` files; the elements of a list are
-    named `NAME[0]`, `NAME[1]`, …. `optional` inputs are omitted unless they are given. Symbolic dimensions take their sizes
-    from the arrays, and otherwise from `planned`.
+    `input_options` holds `NAME=FILE.npy`, `NAME=random`, folders of `NAME.npy` files, and `.npz` files; the elements of a list
+    are named `NAME[0]`, `NAME[1]`, …. An input in `optional` is omitted unless an option names it. Symbolic dimensions take
+    their sizes from the arrays, else from `representative_sizes`.
     """
     names = [info.name for info in infos]
     values: dict[str, str] = {}
-    packed: dict[str, NDArray[Any]] = {}
-    for text in given:
+    npz_arrays: dict[str, NDArray[Any]] = {}
+    for text in input_options:
         name, separator, value = text.rpartition("=")
         if Path(text).is_dir():
             element_names = [path.stem for path in Path(text).glob("*[[]*[]].npy") if names_input(path.stem, infos)]
@@ -242,26 +242,29 @@ def make_inputs(
         elif separator and name:
             values[name] = value
         elif Path(text).suffix == ".npz":
-            packed |= read_arrays(Path(text))
+            npz_arrays |= read_arrays(Path(text))
         else:
             expected = "NAME=FILE.npy, NAME=random, FILE.npz or a folder"
             raise click.BadParameter(f"{text!r}: expected {expected}", param_hint="--input")
-    unknown = [name for name in (*values, *packed) if not names_input(name, infos)]
+    unknown = [name for name in (*values, *npz_arrays) if not names_input(name, infos)]
     if unknown:
         raise click.BadParameter(
             f"no input is named {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
         )
     generator = np.random.default_rng(seed)
-    input_infos = [info for info in infos if info.name in values or info.name in packed or info.name not in optional]
-    value_types = {info.name: infer_value_type(info, {*values, *packed}) for info in input_infos}
-    read = packed | {name: read_array(Path(file)) for name, file in values.items() if file != "random"}
-    tensors = [tensor for name, value_type in value_types.items() for tensor in tensor_infos(name, value_type, read)]
+    input_infos = [info for info in infos if info.name in values or info.name in npz_arrays or info.name not in optional]
+    value_types = {info.name: infer_value_type(info, {*values, *npz_arrays}) for info in input_infos}
+    loaded_arrays = npz_arrays | {name: read_array(Path(file)) for name, file in values.items() if file != "random"}
+    tensors = [tensor for name, value_type in value_types.items() for tensor in tensor_infos(name, value_type, loaded_arrays)]
     sizes: dict[str, int] = {}
     for info in tensors:
-        if info.name in read and read[info.name].ndim == len(info.shape):
-            bind_sizes(info.shape, read[info.name].shape, sizes)
-    sizes = {**planned, **sizes}
-    arrays = {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in tensors}
+        if info.name in loaded_arrays and loaded_arrays[info.name].ndim == len(info.shape):
+            bind_sizes(info.shape, loaded_arrays[info.name].shape, sizes)
+    sizes = {**representative_sizes, **sizes}
+    arrays = {
+        info.name: loaded_arrays[info.name] if info.name in loaded_arrays else _random(info, sizes, generator)
+        for info in tensors
+    }
     return {name: assemble_value(name, value_type, arrays) for name, value_type in value_types.items()}
 
 

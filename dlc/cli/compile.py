@@ -159,18 +159,18 @@ def compile_command(
         raise click.UsageError(
             "--print-pipeline, --emit, --check-each-pass and --dump-ir take one program; give one --shape and --value per input"
         )
-    report, known_values = Report(), [{name: read_array(file) for name, file in files.items()} for files in values]
+    report, constants = Report(), [{name: read_array(file) for name, file in files.items()} for files in values]
     with progress_display() as progress:
         if print_pipeline or form is not None:
-            _print_text(import_program(model, shapes[0], known_values[0], transform), target, options, form, output)
+            _print_text(import_program(model, shapes[0], constants[0], transform), target, options, form, output)
             return
 
-        def compiled_for(shape: Shapes, value: Mapping[str, NDArray[Any]]) -> Model:
+        def compile_one(input_shapes: Shapes, input_values: Mapping[str, NDArray[Any]]) -> Model:
             return compile_file(
-                model, target, shape, options, values=value, transform=transform, report=report, progress=progress
+                model, target, input_shapes, options, values=input_values, transform=transform, report=report, progress=progress
             )
 
-        compiled = compile_variants(compiled_for, shapes, known_values)
+        compiled = compile_variants(compile_one, shapes, constants)
         if check_each_pass:
             # The passes are checked on the inputs of this first call.
             compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
@@ -182,9 +182,9 @@ def compile_command(
         return
     print_model(compiled)
     num_programs = count_programs(compiled)
-    later = None if num_programs > 1 else _deferred_compilation(compiled, report)
-    if later is not None:
-        out.print(later)
+    deferral = None if num_programs > 1 else _deferred_compilation(compiled, report)
+    if deferral is not None:
+        out.print(deferral)
     else:
         if num_programs > 1:
             out.print(f"Compiled to {num_programs} programs; the inputs of a call select one.")
@@ -207,7 +207,7 @@ def compile_command(
             out.print(f"It needs a processor of {compiled.artifact.target.name} and does not run on this machine.")
     if check_each_pass:
         out.print("Every pass preserves the results on random inputs.")
-    if dump_ir is not None and later is None:
+    if dump_ir is not None and deferral is None:
         out.print(f"Wrote the IR after every pass to {dump_ir}; start with {dump_ir / 'index.md'}.")
 
 

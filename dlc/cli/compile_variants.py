@@ -31,12 +31,12 @@ def compile_variants(compile: Compile, shapes: Sequence[Shapes], values: Sequenc
     values = [
         constants for k, constants in enumerate(values) if not any(_are_identical(constants, other) for other in values[:k])
     ]
-    by_value = [_shape_variants([compile(shape, constants) for shape in shapes]) for constants in values]
+    models_by_value = [_shape_variants([compile(shape, constants) for shape in shapes]) for constants in values]
     varying_names = [
         name for name, array in values[0].items() if not all(_is_identical(constants[name], array) for constants in values)
     ]
     if not varying_names:
-        return by_value[0]
+        return models_by_value[0]
     selector_infos = [
         [TensorInfo(name, constants[name].shape, constants[name].dtype) for name in varying_names] for constants in values
     ]
@@ -46,21 +46,23 @@ def compile_variants(compile: Compile, shapes: Sequence[Shapes], values: Sequenc
                 f"input '{name}': expected values of one dtype and shape, got {', '.join(map(str, infos))}; compile one model "
                 "for each"
             )
-    inputs = [*selector_infos[0], *_merge_infos([model.inputs for model in by_value])]
+    inputs = [*selector_infos[0], *_merge_infos([model.inputs for model in models_by_value])]
     models: dict[Key, Model] = {
         tuple(constants[name].tobytes() for name in varying_names): model
-        for constants, model in zip(values, by_value, strict=True)
+        for constants, model in zip(values, models_by_value, strict=True)
     }
-    return Variants(by_value[0].name, inputs, _merge_infos([m.outputs for m in by_value]), varying_names, None, models).model()
+    return Variants(
+        models_by_value[0].name, inputs, _merge_infos([m.outputs for m in models_by_value]), varying_names, None, models
+    ).model()
 
 
-def _is_identical(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _is_identical(left: NDArray[Any], right: NDArray[Any]) -> bool:
     """Return whether two arrays are bitwise equal and have the same dtype and shape."""
-    return (one.shape, one.dtype, one.tobytes()) == (other.shape, other.dtype, other.tobytes())
+    return (left.shape, left.dtype, left.tobytes()) == (right.shape, right.dtype, right.tobytes())
 
 
-def _are_identical(ones: Values, others: Values) -> bool:
-    return ones.keys() == others.keys() and all(_is_identical(array, others[name]) for name, array in ones.items())
+def _are_identical(left: Values, right: Values) -> bool:
+    return left.keys() == right.keys() and all(_is_identical(array, right[name]) for name, array in left.items())
 
 
 def count_programs(model: Model) -> int:
@@ -83,13 +85,13 @@ def _shape_variants(models: Sequence[Model]) -> Model:
     model_by_shapes: dict[Key, Model] = {tuple(tuple(map(int, i.shape)) for i in model.inputs): model for model in models}
     if len(model_by_shapes) == 1:
         return models[0]
-    sides = _merge_infos([model.inputs for model in models]), _merge_infos([model.outputs for model in models])
-    return Variants(models[0].name, *sides, (), None, model_by_shapes).model()
+    signature = _merge_infos([model.inputs for model in models]), _merge_infos([model.outputs for model in models])
+    return Variants(models[0].name, *signature, (), None, model_by_shapes).model()
 
 
-def _merge_infos(sides: Sequence[Sequence[TensorInfo]]) -> list[TensorInfo]:
+def _merge_infos(signatures: Sequence[Sequence[TensorInfo]]) -> list[TensorInfo]:
     """Merge the inputs or outputs of all programs; a size that differs becomes a symbolic dimension."""
-    return [_merge_info(infos) for infos in zip(*sides, strict=True)]
+    return [_merge_info(infos) for infos in zip(*signatures, strict=True)]
 
 
 def _merge_info(infos: Sequence[TensorInfo]) -> TensorInfo:
@@ -100,7 +102,7 @@ def _merge_info(infos: Sequence[TensorInfo]) -> TensorInfo:
         return value_info(
             first.name, TensorValueType(first.dtype, None) if first.dtype != OBJECT_DTYPE else value_type_of(first)
         )
-    sizes = [{*of_axis} for of_axis in zip(*(info.shape for info in infos), strict=True)]
+    size_sets = [{*axis_sizes} for axis_sizes in zip(*(info.shape for info in infos), strict=True)]
     stem = identifier(first.name)
-    shape = [size.pop() if len(size) == 1 else Dim.symbol(f"{stem}_{axis}") for axis, size in enumerate(sizes)]
+    shape = [sizes.pop() if len(sizes) == 1 else Dim.symbol(f"{stem}_{axis}") for axis, sizes in enumerate(size_sets)]
     return TensorInfo(first.name, tuple(shape), first.dtype)

@@ -46,8 +46,8 @@ def _install(shell: str) -> None:
         lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
         if line.encode() not in (existing_line.rstrip() for existing_line in lines):
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("ab") as end:
-                end.write((b"\n" if lines and not lines[-1].endswith(b"\n") else b"") + f"{line}\n".encode())
+            with file.open("ab") as startup_file:
+                startup_file.write((b"\n" if lines and not lines[-1].endswith(b"\n") else b"") + f"{line}\n".encode())
     except OSError as error:
         fail(f"{file}: {error.strerror}; add this line yourself: {line}")
     out.print(f"{file} contains the line: {line}", markup=False)

@@ -1,4 +1,4 @@
-"""Options that compile a derivative, a training step, or a model with parameters as inputs, instead of the model itself."""
+"""Options that compile a derivative or training step of a model, or a model whose parameters are inputs."""
 
 from __future__ import annotations
 
@@ -83,11 +83,13 @@ def train_step_from_options(
 
 
 def derived_options(command: Command) -> Command:
-    """Add the options to a command and pass it `transform`: what they select, or None for the model itself."""
+    """Add the options to a command. It gets the selected derivative or training step as `transform`, or None."""
 
     @functools.wraps(command)
-    def run(**given: Any) -> Any:
-        return command(transform=_derived_from_options(**{name: given.pop(name) for name in _DERIVATIVE_OPTIONS}), **given)
+    def run(**parameters: Any) -> Any:
+        return command(
+            transform=_derived_from_options(**{name: parameters.pop(name) for name in _DERIVATIVE_OPTIONS}), **parameters
+        )
 
     options = [
         _names(
@@ -108,26 +110,26 @@ def derived_options(command: Command) -> Command:
             "--donate", is_flag=True, default=None, help="Update the weights and state arrays of the caller in place."
         ),
     ]
-    decorated: Any = run
+    decorated_command: Any = run
     for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+        decorated_command = option(decorated_command)
+    return decorated_command
 
 
 def _derived_from_options(
-    train_step: Optimizer | None, wrt: tuple[str, ...], parameters: tuple[str, ...], **given: Any
+    train_step: Optimizer | None, wrt: tuple[str, ...], parameters: tuple[str, ...], **step_options: Any
 ) -> ModelTransform | None:
-    modes = {mode: given.pop(mode) or None for mode in MODES}
+    modes = {mode: step_options.pop(mode) or None for mode in MODES}
     if train_step is None:
-        if step_flags := [f"--{name.replace('_', '-')}" for name in _STEP_OPTIONS if given[name] is not None]:
+        if step_flags := [f"--{name.replace('_', '-')}" for name in _STEP_OPTIONS if step_options[name] is not None]:
             raise click.UsageError(f"{', '.join(step_flags)}: only valid for a training step; add --train-step")
         try:
             return parse_model_transform(modes["vjp"], modes["jvp"], modes["hvp"], None, wrt or None, parameters or None)
         except DlcError as error:
             raise click.UsageError(str(error)) from error
     if any(modes.values()) or parameters:
-        other = "a derivative" if any(modes.values()) else "--parameters"
-        raise click.UsageError(f"--train-step and {other} exclude each other; compile two models")
-    if given["loss"] is None:
+        conflict = "a derivative" if any(modes.values()) else "--parameters"
+        raise click.UsageError(f"--train-step and {conflict} exclude each other; compile two models")
+    if step_options["loss"] is None:
         raise click.UsageError(f"--train-step: add --loss ({', '.join(LOSSES)})")
-    return train_step_from_options(train_step, wrt=wrt, **given)
+    return train_step_from_options(train_step, wrt=wrt, **step_options)

@@ -30,7 +30,7 @@ from dlc.cli.common import (
 )
 from dlc.cli.run import input_option, seed_option, with_bound_sizes
 from dlc.cli.shape_options import Shapes, shape_option, value_option
-from dlc.debug.difference import ProgramDifference, Side, difference, for_inputs
+from dlc.debug.difference import ComparedProgram, ProgramDifference, difference, for_inputs
 from dlc.dims import is_static
 from dlc.instrument.report import ProgressEvent
 from dlc.model_files import import_program
@@ -39,8 +39,8 @@ from dlc.shape_specs import bind_symbolic_sizes
 
 
 @click.command("diff", epilog=examples("dlc diff ir/stage-dl.mlir ir/stage-loops.mlir --input x=x.npy"))
-@click.argument("one", metavar="A", type=MODEL)
-@click.argument("other", metavar="B", type=MODEL)
+@click.argument("first", metavar="A", type=MODEL)
+@click.argument("second", metavar="B", type=MODEL)
 @input_option
 @shape_option
 @value_option
@@ -49,8 +49,8 @@ from dlc.shape_specs import bind_symbolic_sizes
 @json_option
 @reports_errors
 def diff_command(
-    one: Path,
-    other: Path,
+    first: Path,
+    second: Path,
     inputs: tuple[str, ...],
     shapes: Shapes,
     values: dict[str, Path],
@@ -68,21 +68,25 @@ def diff_command(
     with progress_display() as progress:
         if progress is not None:
             progress(ProgressEvent("evaluating"))
-        sides = [load_side(path, shapes, values) for path in (one, other)]
-        input_infos = sides[0].inputs if one.suffix != ARTIFACT_SUFFIX else with_bound_sizes(one, sides[0].inputs, shapes)
-        comparison = compare_programs(sides[0], sides[1], make_inputs(input_infos, inputs, seed, sides[0].defaults), tolerance)
+        programs = [load_comparable(path, shapes, values) for path in (first, second)]
+        input_infos = (
+            programs[0].inputs if first.suffix != ARTIFACT_SUFFIX else with_bound_sizes(first, programs[0].inputs, shapes)
+        )
+        comparison = compare_programs(
+            programs[0], programs[1], make_inputs(input_infos, inputs, seed, programs[0].defaults), tolerance
+        )
     if as_json:
         outputs = [{**asdict(output), "deviation": json_number(output.deviation)} for output in comparison.outputs]
         click.echo(json.dumps({**asdict(comparison), "outputs": outputs}, indent=1))
     else:
-        _print(one, other, comparison)
+        _print(first, second, comparison)
     if not comparison.agrees:
         if as_json:
             raise click.exceptions.Exit(1)
-        fail(describe_difference(str(other), str(one), comparison))
+        fail(describe_difference(str(second), str(first), comparison))
 
 
-def load_side(path: Path, shapes: Shapes, values: dict[str, Path]) -> Side:
+def load_comparable(path: Path, shapes: Shapes, values: dict[str, Path]) -> ComparedProgram:
     """Load a program to compare from a file."""
     if path.suffix == ARTIFACT_SUFFIX:
         return load(path)
@@ -90,34 +94,40 @@ def load_side(path: Path, shapes: Shapes, values: dict[str, Path]) -> Side:
         return import_program(path, shapes, {name: read_array(file) for name, file in values.items()}, None)
     # --shape sets only the symbolic dimensions that a dumped module still has.
     program = import_program(path, None, None, None)
-    open_ = {info.name for info in program.inputs if not is_static(info.shape)}
-    return program.with_sizes(bind_symbolic_sizes(program.inputs, {name: shapes[name] for name in open_ & shapes.keys()}))
+    dynamic_inputs = {info.name for info in program.inputs if not is_static(info.shape)}
+    return program.with_sizes(
+        bind_symbolic_sizes(program.inputs, {name: shapes[name] for name in dynamic_inputs & shapes.keys()})
+    )
 
 
-def compare_programs(one: Side, other: Side, given: Mapping[str, NDArray[Any]], tolerance: float | None) -> ProgramDifference:
+def compare_programs(
+    first: ComparedProgram, second: ComparedProgram, named_arrays: Mapping[str, NDArray[Any]], tolerance: float | None
+) -> ProgramDifference:
     """Compare the values of two programs on the same inputs, which have the names of the first program's."""
-    arrays = [given[info.name] if info.name in given else one.defaults[info.name] for info in one.inputs]
-    return difference(for_inputs(one, arrays), for_inputs(other, arrays), arrays, tolerance)
+    arrays = [named_arrays[info.name] if info.name in named_arrays else first.defaults[info.name] for info in first.inputs]
+    return difference(for_inputs(first, arrays), for_inputs(second, arrays), arrays, tolerance)
 
 
-def describe_difference(name: str, other: str, found: ProgramDifference) -> str:
+def describe_difference(name: str, other_name: str, comparison: ProgramDifference) -> str:
     """Return a message that describes the difference."""
-    lines = [f"output {o.name} of {name} {_deviation_text(o.deviation, o.tolerance)}" for o in found.outputs if not o.agrees]
-    if found.first is None:
+    lines = [
+        f"output {o.name} of {name} {_deviation_text(o.deviation, o.tolerance)}" for o in comparison.outputs if not o.agrees
+    ]
+    if comparison.first is None:
         return "\n".join([*lines, "there are no intermediate values to compare; compare dumps of both (--dump-ir)"])
-    return "\n".join([*lines, f"the first value that {other} does not compute is the result of", f"  {found.first}"])
+    return "\n".join([*lines, f"the first value that {other_name} does not compute is the result of", f"  {comparison.first}"])
 
 
-def _deviation_text(off: float, allowed: float) -> str:
-    if off == float("inf"):
+def _deviation_text(deviation: float, tolerance: float) -> str:
+    if deviation == float("inf"):
         return "differs in shape, NaN or infinities"
-    return f"is off by {off:.1e} of its largest magnitude; the tolerance is {allowed:.0e}"
+    return f"is off by {deviation:.1e} of its largest magnitude; the tolerance is {tolerance:.0e}"
 
 
-def _print(one: Path, other: Path, found: ProgramDifference) -> None:
-    table = Table("output", "deviation", "allowed", "", title=escape(f"{other.name} compared with {one.name}"))
+def _print(first: Path, second: Path, comparison: ProgramDifference) -> None:
+    table = Table("output", "deviation", "allowed", "", title=escape(f"{second.name} compared with {first.name}"))
     for column in table.columns[1:3]:
         column.justify = "right"
-    for o in found.outputs:
+    for o in comparison.outputs:
         table.add_row(escape(o.name), f"{o.deviation:.1e}", f"{o.tolerance:.0e}", "agrees" if o.agrees else "differs")
     out.print(table)

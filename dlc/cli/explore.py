@@ -142,7 +142,7 @@ def explore_command(
             "--value, derivatives and training steps apply to ONNX models only; in a Python function use constants, dlc.grad "
             "and dlc.optim"
         )
-    known_arrays = {name: read_array(file) for name, file in values.items()}
+    constants = {name: read_array(file) for name, file in values.items()}
     if output is None:
         output = Path(f"{path.stem if (function := custom_target_location(model)) is None else function[1]}.html")
         # The compared page is not overwritten.
@@ -150,12 +150,12 @@ def explore_command(
     if not serve:
         require_writable(output)
     with progress_display() as progress:
-        explored = _PageBuilder(shapes, known_arrays, inputs, seed, options, no_run, progress)
+        builder = _PageBuilder(shapes, constants, inputs, seed, options, no_run, progress)
         if path.suffix == _PAGE_SUFFIX and against is None:
             raise click.UsageError(f"{path} is already a page; open it in a browser, or compare it with another: --against")
-        page = explored.page(model, target, transform)
+        page = builder.page(model, target, transform)
         if against is not None:
-            page = page.against(explored.other(model, target, transform, against))
+            page = page.against(builder.page_to_compare(model, target, transform, against))
     if serve:
         _serve(page.html, port)
         return
@@ -214,7 +214,7 @@ class _PageBuilder:
         arguments = _function_arguments(self.inputs, self.shapes, self.seed)
         return _function_page(*function, arguments, self.shapes, target, self.options, self.no_run)
 
-    def other(self, model: str, target: str, transform: ModelTransform | None, against: str) -> Page:
+    def page_to_compare(self, model: str, target: str, transform: ModelTransform | None, against: str) -> Page:
         """Build the page to compare with; a value that is not a file is a target for which MODEL is compiled again."""
         if custom_target_location(against) is not None or Path(against).is_file():
             return self.page(against, target, None)
@@ -288,15 +288,16 @@ def _function_page(
         lowered = function.lower(*positional, **keyword_arguments)
     except Exception as error:
         is_absent = isinstance(error, AbsentError)
-        if isinstance(error, DTypeError) and (drawn := [k for k in shapes if k in arguments]):
-            advice = f"--shape creates float32 arrays; for other dtypes use a file: --input {drawn[0]}={drawn[0]}.npy"
+        if isinstance(error, DTypeError) and (random_arguments := [k for k in shapes if k in arguments]):
+            file_option = f"--input {random_arguments[0]}={random_arguments[0]}.npy"
+            advice = f"--shape creates float32 arrays; for other dtypes use a file: {file_option}"
             raise DTypeError(f"{error}; {advice}") from error
         if isinstance(error, DlcError) and not is_absent:
             raise
-        line, is_ours = locate_error(error, module)
-        if line is not None and (is_absent or not is_ours):
-            what = str(error) if is_absent else f"{type(error).__name__}: {error}"
-            raise ModelError(f"{file}:{line}: {what}") from error
+        line, is_dlc_fault = locate_error(error, module)
+        if line is not None and (is_absent or not is_dlc_fault):
+            message = str(error) if is_absent else f"{type(error).__name__}: {error}"
+            raise ModelError(f"{file}:{line}: {message}") from error
         if line is not None:
             error.add_note(f"raised at {file}:{line}")
         raise

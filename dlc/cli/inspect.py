@@ -1,4 +1,4 @@
-"""`dlc check` and `dlc targets`: whether dlc supports a model, and which targets this machine runs."""
+"""`dlc check` and `dlc targets`: list what a model needs and dlc lacks, and the targets that this machine runs."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _signature_table(model: Path) -> Table:
     try:
         program = import_program(model, None, None, None)
         inputs, outputs = (program.io_signature or program).inputs, (program.io_signature or program).outputs
-    except SpecializationRequiredError as known:
-        inputs, outputs = known.inputs, known.outputs
+    except SpecializationRequiredError as error:
+        inputs, outputs = error.inputs, error.outputs
     table = Table("", "name", "dtype and shape")
     for kind, infos in (("input", inputs), ("output", outputs)):
         for info in infos:

@@ -52,7 +52,7 @@ def opt_command(
     and the module unless -o writes it.
     """
     context = make_context()
-    stages = custom_stages(parse(spec, _own_target(target)))
+    stages = custom_stages(parse(spec, _custom_target(target)))
     try:
         module = parse_module(context, file.read(), file.name)
         if check:
@@ -72,7 +72,7 @@ def opt_command(
         click.echo(text, nl=False)
 
 
-def _own_target(target: str | None) -> Target | None:
+def _custom_target(target: str | None) -> Target | None:
     if target is None:
         return None
     # Imported here because passes do not need LLVM.

@@ -147,21 +147,21 @@ def quantize_command(
     _print(quantized, output)
 
 
-def _print(made: QuantizationReport, output: Path) -> None:
-    if any(layer.error is not None or layer.kept_in_float for layer in made.layers):
-        table = Table("layer", "op", "weights", "input range", "error if quantized alone", "", title=escape(made.name))
+def _print(report: QuantizationReport, output: Path) -> None:
+    if any(layer.error is not None or layer.kept_in_float for layer in report.layers):
+        table = Table("layer", "op", "weights", "input range", "error if quantized alone", "", title=escape(report.name))
         for column in table.columns[2:5]:
             column.no_wrap, column.justify = True, "right"
-        for layer in made.layers:
-            values = "" if layer.data is None else f"{layer.data.min_value:.4g} to {layer.data.max_value:.4g}"
+        for layer in report.layers:
+            value_range = "" if layer.data is None else f"{layer.data.min_value:.4g} to {layer.data.max_value:.4g}"
             error = "" if layer.error is None else f"{layer.error:.2%}"
             kept_in_float = "kept in float" if layer.kept_in_float else ""
-            table.add_row(escape(layer.name), layer.op, f"{layer.weights:,}", values, error, kept_in_float)
+            table.add_row(escape(layer.name), layer.op, f"{layer.weights:,}", value_range, error, kept_in_float)
         out.print(table)
-    for name, reason in made.skipped_nodes.items():
+    for name, reason in report.skipped_nodes.items():
         out.print(escape(f"not quantized: {name}: {reason}"))
-    sizes = f"{made.bytes_before / 1e6:.2f} → {made.bytes_after / 1e6:.2f} MB"
-    out.print(f"{len(made.layers) - made.kept_in_float} of {len(made.layers)} layers quantized; {sizes}")
-    if made.error is not None:
-        out.print(f"output error: {made.error:.2%} ({decibels(made.error)}) over {made.samples} sets of inputs")
+    sizes = f"{report.bytes_before / 1e6:.2f} → {report.bytes_after / 1e6:.2f} MB"
+    out.print(f"{len(report.layers) - report.kept_in_float} of {len(report.layers)} layers quantized; {sizes}")
+    if report.error is not None:
+        out.print(f"output error: {report.error:.2%} ({decibels(report.error)}) over {report.samples} sets of inputs")
     out.print(f"Saved as {escape(str(output))}.")

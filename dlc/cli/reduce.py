@@ -84,32 +84,32 @@ def reduce_command(
     is any model that `dlc run` takes, except a compiled one.
     """
     if command is not None:
-        outcome, fine = outcome_of_command(command), "the command exits with status 0"
+        outcome, success = outcome_of_command(command), "the command exits with status 0"
     else:
         outcome = outcome_on(target, Options.of(pipeline=pipeline, cache=False), tolerance)
-        fine = "it compiles and agrees with the reference evaluator"
+        success = "it compiles and agrees with the reference evaluator"
     with progress_display() as progress:
         program = import_program(model, shapes, {name: read_array(file) for name, file in values.items()}, None)
         arrays = make_inputs(program.inputs, inputs, seed)
         require_matching_inputs(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
-        case, wrong = reduce(program, list(arrays.values()), outcome, fine=fine, seconds=seconds, progress=progress)
+        case, failure = reduce(program, list(arrays.values()), outcome, success=success, seconds=seconds, progress=progress)
     file = output / "reduced.mlir"
-    save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining)
+    save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining_passes)
     num_ops_before, num_ops_after = len(ops_of(program)), len(ops_of(case.program))
     option_text = f" --target {quote(target)}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
     if command is not None:
-        line = command.replace("{}", quote(str(file)))
+        reproduction = command.replace("{}", quote(str(file)))
     else:
-        line = (
-            f"dlc {'bisect' if wrong == WRONG_RESULTS else 'run'} {quote(str(file))} --input {quote(str(output))}{option_text}"
-        )
+        subcommand = "bisect" if failure == WRONG_RESULTS else "run"
+        reproduction = f"dlc {subcommand} {quote(str(file))} --input {quote(str(output))}{option_text}"
     if as_json:
         click.echo(
             json.dumps(
-                {"ops": num_ops_before, "left": num_ops_after, "wrong": wrong, "file": str(file), "reproduce": line}, indent=2
+                {"ops": num_ops_before, "left": num_ops_after, "wrong": failure, "file": str(file), "reproduce": reproduction},
+                indent=2,
             )
         )
         return
-    out.print(f"Reduced from {num_ops_before} to {num_ops_after} ops: {wrong}", markup=False)
-    out.print(f"To reproduce: {line}", markup=False)
+    out.print(f"Reduced from {num_ops_before} to {num_ops_after} ops: {failure}", markup=False)
+    out.print(f"To reproduce: {reproduction}", markup=False)

@@ -49,7 +49,7 @@ from dlc.runtime.models.model import Model, require_matching_inputs
 from dlc.shape_specs import bind_symbolic_sizes
 from dlc.value_types import OBJECT_DTYPE
 
-# Number of elements of a list that are printed.
+# Maximum number of printed elements of a list.
 _MAX_SHOWN_ELEMENTS = 4
 
 # Parameters of the command that affect compilation.
@@ -226,8 +226,8 @@ def run_command(
     if output is not None and not cases:
         require_writable(output)
     with progress_display() as progress:
-        first_inputs = (str(cases[0]),) if cases else inputs
-        compiled, arrays = load_or_compile(model, shapes, first_inputs, seed, target, options, progress, transform, unchecked)
+        first_case = (str(cases[0]),) if cases else inputs
+        compiled, arrays = load_or_compile(model, shapes, first_case, seed, target, options, progress, transform, unchecked)
         results: dict[str, Any] = _run_each(compiled, cases, seed, output, progress) if cases else compiled(arrays)
     if output is not None:
         if not cases:

@@ -41,14 +41,14 @@ def infer_value_type(info: TensorInfo, names: Collection[str]) -> ValueType:
     Raises DTypeError for a list without any element.
     """
 
-    def of(value_type: ValueType, name: str) -> ValueType:
+    def infer(value_type: ValueType, name: str) -> ValueType:
         match value_type:
             case OptionalType():
-                is_there = any(n == name or n.startswith(f"{name}[") for n in names)
-                return of(value_type.value, name) if is_there else AbsentType()
+                is_provided = any(n == name or n.startswith(f"{name}[") for n in names)
+                return infer(value_type.value, name) if is_provided else AbsentType()
             case ListType():
                 elements = takewhile(lambda n: any(x == n or x.startswith(f"{n}[") for x in names), _element_names(name))
-                element_types = tuple(of(value_type.element, element) for element in elements)
+                element_types = tuple(infer(value_type.element, element) for element in elements)
                 if not element_types:
                     raise DTypeError(
                         f"input {info}: lists have no random values; give the elements: --input {name}[0]=FILE.npy"
@@ -57,7 +57,7 @@ def infer_value_type(info: TensorInfo, names: Collection[str]) -> ValueType:
             case _:
                 return value_type
 
-    return of(value_type_of(info), info.name)
+    return infer(value_type_of(info), info.name)
 
 
 def tensor_infos(name: str, value_type: ValueType, arrays: Mapping[str, NDArray[Any]]) -> Iterator[TensorInfo]:
@@ -73,10 +73,10 @@ def assemble_value(name: str, value_type: ValueType, arrays: Mapping[str, NDArra
         case FixedListType():
             return [
                 assemble_value(element, element_type, arrays)
-                for element, element_type in zip(_element_names(name), value_type.parts, strict=False)
+                for element, element_type in zip(_element_names(name), value_type.element_types, strict=False)
             ]
         case DictType():
-            keys, values = (arrays[leaf_name].tolist() for leaf_name in value_type.parts(name))
+            keys, values = (arrays[leaf_name].tolist() for leaf_name in value_type.vector_types(name))
             return dict(zip(keys, values, strict=True))
         case TensorValueType():
             return arrays[name]

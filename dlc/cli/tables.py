@@ -11,7 +11,7 @@ from dlc.cli.common import out
 from dlc.instrument.report import Report
 from dlc.runtime.models.model import Model
 
-# Number of optional inputs that are listed.
+# Maximum number of listed optional inputs.
 _MAX_LISTED_DEFAULTS = 8
 
 

@@ -141,20 +141,22 @@ def train_command(
     names = ModelNames.of(file)
     array_names = [info.name for info in names.inputs] + [TARGETS[loss]]
     examples = Examples.read(data, array_names)
-    batch = _choose_batch_size(names, batch_size, len(examples))
+    examples_per_step = _choose_batch_size(names, batch_size, len(examples))
     try:
-        rates = learning_rates(schedule, step.rate, epochs * steps_per_epoch(examples, batch), warmup)
+        rates = learning_rates(schedule, step.rate, epochs * steps_per_epoch(examples, examples_per_step), warmup)
     except DlcError as error:
         raise click.UsageError(str(error)) from error
     if loss == "cross_entropy":
         _require_labels(examples, class_count(file, trained_output(names, step)))
-    shapes = {info.name: (batch, *examples.arrays[info.name].shape[1:]) for info in names.inputs}
+    shapes = {info.name: (examples_per_step, *examples.arrays[info.name].shape[1:]) for info in names.inputs}
     options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
     with progress_display() as progress:
         compiled = compile_file(model, target, shapes, options, transform=step, progress=progress)
         examples.require_matching_inputs([info for info in compiled.inputs if info.name not in compiled.defaults])
-        first = _read_state(state, compiled) if state is not None and state.exists() else {}
-    _TrainingRun(file, step, compiled, examples, batch, epochs, output, state, as_json).run(first, rates, seed)
+        initial_state = _read_state(state, compiled) if state is not None and state.exists() else {}
+    _TrainingRun(file, step, compiled, examples, examples_per_step, epochs, output, state, as_json).run(
+        initial_state, rates, seed
+    )
 
 
 def _choose_batch_size(names: ModelNames, requested_size: int | None, num_examples: int) -> int:
@@ -197,7 +199,7 @@ def _read_state(path: Path, step: Model) -> dict[str, NDArray[Any]]:
 
 
 class _TrainingRun:
-    """A running training: the results so far, and the files it writes."""
+    """The state of a training run: the results so far, and the files to write."""
 
     def __init__(
         self,
@@ -218,20 +220,20 @@ class _TrainingRun:
         self.last: StepResult | None = None
         self.losses: list[float] = []
 
-    def run(self, first: Mapping[str, NDArray[Any]], rates: Sequence[float], seed: int) -> None:
+    def run(self, initial_state: Mapping[str, NDArray[Any]], rates: Sequence[float], seed: int) -> None:
         """Run all steps and print the loss of each epoch; save the weights at the end or when stopped."""
         per_epoch = steps_per_epoch(self.examples, self.batch)
         with _sigterm_as_interrupt(), _bar(self.epochs * per_epoch) as progress:
             bar = progress.add_task("", total=self.epochs * per_epoch)
-            of_epoch: list[float] = []
+            epoch_losses: list[float] = []
             try:
-                for done in train(self.compiled, self.examples, self.batch, self.epochs, first, rates, seed):
-                    self.last = done
-                    of_epoch.append(done.loss)
-                    progress.update(bar, advance=1, description=f"epoch {done.epoch}, loss {done.loss:.4g}")
-                    if done.step == per_epoch:
-                        self._finish_epoch(of_epoch)
-                        of_epoch = []
+                for result in train(self.compiled, self.examples, self.batch, self.epochs, initial_state, rates, seed):
+                    self.last = result
+                    epoch_losses.append(result.loss)
+                    progress.update(bar, advance=1, description=f"epoch {result.epoch}, loss {result.loss:.4g}")
+                    if result.step == per_epoch:
+                        self._finish_epoch(epoch_losses)
+                        epoch_losses = []
             except KeyboardInterrupt:
                 self._stop()
         if self.as_json:
@@ -251,8 +253,8 @@ class _TrainingRun:
             err.print("stopped before the first step; nothing was written")
         else:
             self.save()
-            where = f"after step {self.last.step} of epoch {self.last.epoch}"
-            err.print(f"stopped {where}; saved as {escape(str(self.output))}")
+            position = f"after step {self.last.step} of epoch {self.last.epoch}"
+            err.print(f"stopped {position}; saved as {escape(str(self.output))}")
         raise click.exceptions.Exit(130)
 
     def save(self) -> None:

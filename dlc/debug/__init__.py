@@ -1,6 +1,6 @@
 """Debugging tools.
 
-- `bisect.py` finds the step that makes results wrong, `reduce.py` the smallest program that shows it
+- `bisect.py` finds the step that makes results wrong; `reduce.py` finds a minimal program that fails in the same way
 - `difference.py` compares two programs; `launches.py` traces compiled ones
 - `nan_origin.py` finds the origin of a NaN, `residuals.py` lists the residuals of a derivative
 - `bounds_check.py` checks buffer accesses, `printing.py` prints values at run time

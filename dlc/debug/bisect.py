@@ -1,4 +1,4 @@
-"""Find the cause of wrong results of a program: its import, a pass, a kernel's code, or the program that runs the kernels."""
+"""Find the cause of wrong results: the import, a pass, the native code of a kernel, or the host program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dlc.options import Options
 
 @dataclass(frozen=True)
 class Verdict:
-    """The steps that were checked, and the faulty one, if any; `advice` gives more details about it."""
+    """The checked steps, and the fault if there is one; `advice` tells where to look for its cause."""
 
     checks: list[Check]
     fault: Fault | None = None
@@ -47,12 +47,12 @@ def bisect(
     checks: list[Check] = []
     options = options or Options()
     backend = backend_of(target, options.device).for_local_device()
-    c = Compilation(program, backend, options, progress=progress)
+    compilation = Compilation(program, backend, options, progress=progress)
     try:
         check(
-            c,
+            compilation,
             arrays,
-            lambda part: compile(part.program, backend, part.options).run_unchecked,
+            lambda segment: compile(segment.program, backend, segment.options).run_unchecked,
             every_kernel_pass=False,
             tolerance=tolerance,
             folder=folder,
@@ -65,7 +65,7 @@ def bisect(
 
 @dataclass(frozen=True)
 class RecordedOutput:
-    """The deviation of an output of the imported program from a recorded one."""
+    """The deviation of one output of the imported program from its recording."""
 
     name: str
     deviation: float
@@ -89,7 +89,11 @@ def compare_recorded(
         raise ModelError(
             f"no recorded array is an output: recorded {', '.join(recorded) or 'nothing'}; outputs {', '.join(results)}"
         )
-    allowed = tolerance if tolerance is not None else tolerance_of(trace.arrays)
-    if any(deviation(a, recorded[name]) > allowed for name, a in results.items() if name in recorded):
-        allowed = max(allowed, rounding_tolerance(program.module, program.weights, arrays, trace.results))
-    return [RecordedOutput(name, deviation(a, recorded[name]), allowed) for name, a in results.items() if name in recorded]
+    max_deviation = tolerance if tolerance is not None else tolerance_of(trace.arrays)
+    if any(deviation(array, recorded[name]) > max_deviation for name, array in results.items() if name in recorded):
+        max_deviation = max(max_deviation, rounding_tolerance(program.module, program.weights, arrays, trace.results))
+    return [
+        RecordedOutput(name, deviation(array, recorded[name]), max_deviation)
+        for name, array in results.items()
+        if name in recorded
+    ]

@@ -1,8 +1,8 @@
 """Compare two programs on the same inputs: models, edited modules of a dump, compiled models; find where they diverge.
 
-    found = difference(program, edited, inputs)
-    found.outputs[0].agrees                    comparison of each output
-    found.first                                the first value that only the second program has, and the op that computes it
+    comparison = difference(program, edited, inputs)
+    comparison.outputs[0].agrees               whether an output is equal within the tolerance
+    comparison.first                           the first value that only the second program computes, and its op
 
 Both are evaluated op by op, and equal values are computed once. If kernels are functions already, the first one with different
 results is run again in both programs, and the ops of its body are compared in order. Compiled programs run launch by launch,
@@ -48,7 +48,7 @@ from dlc.runtime.models.model import Model, require_matching_inputs
 
 # Values of up to this many bytes are recorded per kernel for comparison.
 _MAX_CAPTURED_BYTES = 1 << 29
-Side = Program | Model
+ComparedProgram = Program | Model
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class FirstDifference:
     kernel: str | None = None
 
     def __str__(self) -> str:
-        place = f"\n  in kernel @{self.kernel}" if self.kernel is not None else ""
-        made_by = f"kernel @{self.kernel}, as a whole" if self.text is None else self.text + place
-        return made_by + (f"\n  from {', '.join(self.origins)}" if self.origins else "")
+        kernel_text = f"\n  in kernel @{self.kernel}" if self.kernel is not None else ""
+        producer = f"kernel @{self.kernel}, as a whole" if self.text is None else self.text + kernel_text
+        return producer + (f"\n  from {', '.join(self.origins)}" if self.origins else "")
 
 
 @dataclass(frozen=True)
@@ -93,50 +93,60 @@ class ProgramDifference:
         return all(output.agrees for output in self.outputs)
 
 
-def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float | None = None) -> ProgramDifference:
+def difference(
+    first: ComparedProgram, second: ComparedProgram, arrays: Sequence[Array], tolerance: float | None = None
+) -> ProgramDifference:
     """Compare two programs on the same inputs; `tolerance` is relative to the largest magnitude, None chooses it by dtype.
 
     Raises ShapeError if they have different outputs; a different data-dependent size is reported as a difference.
     """
     evaluator = Evaluator(arrays)
-    output_shapes = [[info.shape for info in side.outputs] for side in (one, other)]
-    if not (isinstance(one, Program) and isinstance(other, Program)):
-        one, other = map(_decompose_selections, (one, other))
-    one, other = (_bind_data_dependent_sizes(side, evaluator) if isinstance(side, Program) else side for side in (one, other))
+    output_shapes = [[info.shape for info in program.outputs] for program in (first, second)]
+    if not (isinstance(first, Program) and isinstance(second, Program)):
+        first, second = map(_decompose_selections, (first, second))
+    first, second = (
+        _bind_data_dependent_sizes(program, evaluator) if isinstance(program, Program) else program
+        for program in (first, second)
+    )
     results, traces = list[Sequence[Array]](), list[EvaluationTrace | LaunchTrace | None]()
-    for side in (one, other):
-        trace = _trace_values(side, evaluator)
-        results.append(trace.results if trace is not None else _results(side, arrays))
+    for program in (first, second):
+        trace = _trace(program, evaluator)
+        results.append(trace.results if trace is not None else _run(program, arrays))
         traces.append(trace)
-    shapes = [[a.shape for a in arrays_of_side] for arrays_of_side in results]
+    shapes = [[a.shape for a in program_results] for program_results in results]
     if not _may_be_equal(*output_shapes):
-        raise ShapeError(f"{one.name} and {other.name} have different outputs: {shapes[0]} and {shapes[1]}")
-    before, after = traces
+        raise ShapeError(f"{first.name} and {second.name} have different outputs: {shapes[0]} and {shapes[1]}")
+    first_trace, second_trace = traces
     computed_arrays = [a for trace in traces if trace is not None for a in trace.arrays]
-    allowed = tolerance if tolerance is not None else tolerance_of([*computed_arrays, *results[0], *results[1]])
-    largest = largest_deviation(results[1], results[0])[1]
-    if tolerance is None and isinstance(one, Program) and isinstance(before, EvaluationTrace) and allowed < largest < inf:
-        allowed = max(allowed, rounding_tolerance(one.module, one.weights, arrays, results[0]))
-    names = [info.name for info in one.outputs]
-    outputs = [OutputDifference(name, deviation(b, a), allowed) for name, a, b in zip(names, *results, strict=True)]
-    wrong = [k for k, output in enumerate(outputs) if not output.agrees]
-    if not wrong or before is None or after is None:
+    max_deviation = tolerance if tolerance is not None else tolerance_of([*computed_arrays, *results[0], *results[1]])
+    max_found = largest_deviation(results[1], results[0])[1]
+    if (
+        tolerance is None
+        and isinstance(first, Program)
+        and isinstance(first_trace, EvaluationTrace)
+        and max_deviation < max_found < inf
+    ):
+        max_deviation = max(max_deviation, rounding_tolerance(first.module, first.weights, arrays, results[0]))
+    names = [info.name for info in first.outputs]
+    outputs = [OutputDifference(name, deviation(b, a), max_deviation) for name, a, b in zip(names, *results, strict=True)]
+    wrong_outputs = [k for k, output in enumerate(outputs) if not output.agrees]
+    if not wrong_outputs or first_trace is None or second_trace is None:
         return ProgramDifference(tuple(outputs))
-    return ProgramDifference(tuple(outputs), _first_difference(one, other, before, after, wrong, arrays))
+    return ProgramDifference(tuple(outputs), _first_difference(first, second, first_trace, second_trace, wrong_outputs, arrays))
 
 
-def _may_be_equal(one: Sequence[Sequence[Size]], other: Sequence[Sequence[Size]]) -> bool:
+def _may_be_equal(first: Sequence[Sequence[Size]], second: Sequence[Sequence[Size]]) -> bool:
     """Return whether outputs of these shapes may have equal sizes."""
-    return [*map(len, one)] == [*map(len, other)] and all(
-        a == b or not is_static((a, b)) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)
+    return [*map(len, first)] == [*map(len, second)] and all(
+        a == b or not is_static((a, b)) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True)
     )
 
 
-def _decompose_selections(side: Side) -> Side:
+def _decompose_selections(program: ComparedProgram) -> ComparedProgram:
     """Decompose selections of a program into counts, as the compiler does, so that both programs compute the same values."""
-    if isinstance(side, Program) and any(isinstance(op, SelectionOp) for op in side.module.walk()):
-        return replace(side, module=decompose_selections(expand_for_evaluation(side.module)))
-    return side
+    if isinstance(program, Program) and any(isinstance(op, SelectionOp) for op in program.module.walk()):
+        return replace(program, module=decompose_selections(expand_for_evaluation(program.module)))
+    return program
 
 
 def _bind_data_dependent_sizes(program: Program, evaluator: Evaluator) -> Program:
@@ -145,8 +155,8 @@ def _bind_data_dependent_sizes(program: Program, evaluator: Evaluator) -> Progra
         module = program.module.clone()
         block = entry_of(module).body.block
         op, *later_ops = [*block.ops][index:]
-        for later in reversed(later_ops):
-            block.erase_op(later)
+        for later_op in reversed(later_ops):
+            block.erase_op(later_op)
         if isinstance(op, BindSizeOp):
             op.detach()
         values = [op.count] if isinstance(op, BindSizeOp) else op.results
@@ -180,126 +190,134 @@ def _is_static(value: SSAValue) -> bool:
     return is_static(shape_of(cast(Tensor, value.type)))
 
 
-def _trace_values(side: Side, evaluator: Evaluator) -> EvaluationTrace | LaunchTrace | None:
+def _trace(program: ComparedProgram, evaluator: Evaluator) -> EvaluationTrace | LaunchTrace | None:
     """Return the values that a program computes for the evaluator's inputs, or None if they cannot be observed."""
-    if isinstance(side, Program):
-        has_values = not any(map(_is_dynamic, side.module.walk())) and not outputs_of(entry_of(side.module))
-        return evaluator.trace(side.module, side.weights) if has_values else None
+    if isinstance(program, Program):
+        has_values = not any(map(_is_dynamic, program.module.walk())) and not outputs_of(entry_of(program.module))
+        return evaluator.trace(program.module, program.weights) if has_values else None
     return (
-        trace_launches(side.artifact, evaluator.inputs, _MAX_CAPTURED_BYTES)
-        if isinstance(side.artifact, CompiledProgram)
+        trace_launches(program.artifact, evaluator.inputs, _MAX_CAPTURED_BYTES)
+        if isinstance(program.artifact, CompiledProgram)
         else None
     )
 
 
-def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
+def _run(program: ComparedProgram, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return the outputs of a program."""
-    if isinstance(side, Program):
-        return evaluate_outputs(side, arrays)
-    return [np.asarray(result) for result in side.run_unchecked(arrays)]
+    if isinstance(program, Program):
+        return evaluate_outputs(program, arrays)
+    return [np.asarray(result) for result in program.run_unchecked(arrays)]
 
 
 def _first_difference(
-    one: Side,
-    other: Side,
-    before: EvaluationTrace | LaunchTrace,
-    after: EvaluationTrace | LaunchTrace,
-    wrong: Sequence[int],
+    first: ComparedProgram,
+    second: ComparedProgram,
+    first_trace: EvaluationTrace | LaunchTrace,
+    second_trace: EvaluationTrace | LaunchTrace,
+    wrong_outputs: Sequence[int],
     arrays: Sequence[Array],
 ) -> FirstDifference | None:
     """Find the first difference between two traces."""
-    if isinstance(after, LaunchTrace):
-        run = after.first_mismatch(Counterparts(before.computed, arrays), wrong)
+    if isinstance(second_trace, LaunchTrace):
+        run = second_trace.first_mismatch(Counterparts(first_trace.arrays_with_origins, arrays), wrong_outputs)
         return None if run is None else FirstDifference(None, run.origins, run.kernel)
-    if isinstance(before, LaunchTrace):
-        run = before.first_mismatch(Counterparts(after.computed, arrays), wrong)
-        return None if run is None else _op_producing_kernel_result(run.kernel, run.origins, after)
-    assert isinstance(one, Program) and isinstance(other, Program)
-    return _first_op(one.module, other.module, before, after, wrong, arrays)
+    if isinstance(first_trace, LaunchTrace):
+        run = first_trace.first_mismatch(Counterparts(second_trace.arrays_with_origins, arrays), wrong_outputs)
+        return None if run is None else _op_producing_kernel_result(run.kernel, run.origins, second_trace)
+    assert isinstance(first, Program) and isinstance(second, Program)
+    return _first_op(first.module, second.module, first_trace, second_trace, wrong_outputs, arrays)
 
 
 def _first_op(
-    one: ModuleOp,
-    other: ModuleOp,
-    before: EvaluationTrace,
-    after: EvaluationTrace,
-    wrong: Sequence[int],
+    first: ModuleOp,
+    second: ModuleOp,
+    first_trace: EvaluationTrace,
+    second_trace: EvaluationTrace,
+    wrong_outputs: Sequence[int],
     arrays: Sequence[Array],
 ) -> FirstDifference | None:
-    """Find the first op of `other` whose value has no counterpart in `one`."""
-    if before.runs and not after.runs:
-        return _op_of_kernel_difference(before, after, arrays)
-    step = locate_fault(before, after, wrong)
-    counterparts = Counterparts(before.computed, arrays)
-    producers = after.producers
+    """Find the first op of `second` whose value has no counterpart in `first`."""
+    if first_trace.runs and not second_trace.runs:
+        return _op_of_kernel_difference(first_trace, second_trace, arrays)
+    step = locate_fault(first_trace, second_trace, wrong_outputs)
+    counterparts = Counterparts(first_trace.arrays_with_origins, arrays)
+    producers = second_trace.producers
 
-    def is_known(value: Operand) -> bool:
-        maker = producers.get(value.number)
-        return value.constant or counterparts.has(value.array, maker.origins if maker is not None else ())
+    def has_counterpart(value: Operand) -> bool:
+        producer = producers.get(value.value_id)
+        return value.constant or counterparts.has(value.array, producer.origins if producer is not None else ())
 
     # If its operands differ already, the cause is a kernel that is a function, whose ops are not traced.
-    if step is not None and all(map(is_known, step.operands)):
+    if step is not None and all(map(has_counterpart, step.operands)):
         return FirstDifference(_line(step.op), step.origins, step.kernel)
-    run = _first_run(other, after, counterparts, wrong)
+    run = _first_run(second, second_trace, counterparts, wrong_outputs)
     if run is not None:
-        return _locate_in_kernel(one, other, run)
+        return _locate_in_kernel(first, second, run)
     return None if step is None else FirstDifference(_line(step.op), step.origins, step.kernel)
 
 
-def _first_run(module: ModuleOp, trace: EvaluationTrace, known: Counterparts, wrong: Sequence[int]) -> KernelRun | None:
-    """Find the first kernel run whose results without counterparts affect one of the `wrong` outputs."""
+def _first_run(
+    module: ModuleOp, trace: EvaluationTrace, counterparts: Counterparts, wrong_outputs: Sequence[int]
+) -> KernelRun | None:
+    """Find the first kernel run whose results without counterparts affect one of `wrong_outputs`."""
     block = entry_of(module).body.block
     return_op = block.last_op
     assert return_op is not None
-    pending, visited, reached = [return_op.operands[k] for k in wrong], set[SSAValue](), set[Operation]()
+    pending, visited, reached = [return_op.operands[k] for k in wrong_outputs], set[SSAValue](), set[Operation]()
     while pending:
         value = pending.pop()
         op = cast(Operation, value.owner)
-        if value in visited or value not in trace.values or known.has(trace.values[value], origins(op.location)):
+        if value in visited or value not in trace.values or counterparts.has(trace.values[value], origins(op.location)):
             continue
         visited.add(value)
         reached.add(op)
         pending += op.operands
     if any(isinstance(op, Control) for op in reached):
-        return next((run for run in trace.runs if not known.has_all(run.outputs, run.origins)), None)
-    first = next((op for op in block.ops if op in reached and isinstance(op, DispatchOp)), None)
-    return None if first is None else next(run for run in trace.runs if run.outputs[0] is trace.values[first.results[0]])
+        return next((run for run in trace.runs if not counterparts.has_all(run.outputs, run.origins)), None)
+    first_dispatch = next((op for op in block.ops if op in reached and isinstance(op, DispatchOp)), None)
+    return (
+        None
+        if first_dispatch is None
+        else next(run for run in trace.runs if run.outputs[0] is trace.values[first_dispatch.results[0]])
+    )
 
 
 def _op_of_kernel_difference(
-    before: EvaluationTrace, after: EvaluationTrace, arrays: Sequence[Array]
+    first_trace: EvaluationTrace, second_trace: EvaluationTrace, arrays: Sequence[Array]
 ) -> FirstDifference | None:
-    """Find the op that computes the results of the first kernel of `before` that `after` lacks.
+    """Find the op that computes the results of the first kernel of `first_trace` that `second_trace` lacks.
 
     The values inside a kernel that is a function are not traced, so their absence proves nothing.
     """
-    counterparts = Counterparts(after.computed, arrays)
-    run = next((run for run in before.runs if not counterparts.has_all(run.outputs, run.origins)), None)
-    return None if run is None else _op_producing_kernel_result(run.kernel, run.origins, after)
+    counterparts = Counterparts(second_trace.arrays_with_origins, arrays)
+    run = next((run for run in first_trace.runs if not counterparts.has_all(run.outputs, run.origins)), None)
+    return None if run is None else _op_producing_kernel_result(run.kernel, run.origins, second_trace)
 
 
-def _op_producing_kernel_result(kernel: str, kernel_origins: Sequence[str], after: EvaluationTrace) -> FirstDifference | None:
+def _op_producing_kernel_result(kernel: str, kernel_origins: Sequence[str], trace: EvaluationTrace) -> FirstDifference | None:
     """Return the op that computes the result of a kernel of the first program: the last op with the same origins."""
-    run = next((run for run in after.runs if run.kernel == kernel), None)
-    if run is not None and all(step.kernel is None for step in after.steps):
+    run = next((run for run in trace.runs if run.kernel == kernel), None)
+    if run is not None and all(step.kernel is None for step in trace.steps):
         return FirstDifference(None, run.origins, kernel)
-    steps = [step for step in after.steps if step.origins and set(step.origins) <= set(kernel_origins)]
+    steps = [step for step in trace.steps if step.origins and set(step.origins) <= set(kernel_origins)]
     return FirstDifference(_line(steps[-1].op), steps[-1].origins, kernel) if steps else None
 
 
-def _locate_in_kernel(one: ModuleOp, other: ModuleOp, run: KernelRun) -> FirstDifference:
+def _locate_in_kernel(first: ModuleOp, second: ModuleOp, run: KernelRun) -> FirstDifference:
     """Find the op of a kernel with the first different value; the whole kernel if the first program has no such kernel."""
-    own_kernels, other_kernels = ([k for k in kernels_of(module) if k.sym_name.data == run.kernel] for module in (one, other))
-    op: Operation = other_kernels[0]
-    if not own_kernels:
+    first_kernels, second_kernels = (
+        [k for k in kernels_of(module) if k.sym_name.data == run.kernel] for module in (first, second)
+    )
+    op: Operation = second_kernels[0]
+    if not first_kernels:
         return FirstDifference(None, run.origins, run.kernel)
-    pairs = zip(_KernelValues(one, run).found, _KernelValues(other, run).found, strict=False)
+    pairs = zip(_KernelValues(first, run).values, _KernelValues(second, run).values, strict=False)
     different_ops = (
         (a, b) for (a, x), (b, y) in pairs if a.name != b.name or largest_deviation(y, x)[1] > tolerance_of([*x, *y])
     )
     a, b = next(different_ops, (op, op))
     # If the sequences of ops differ, report the first op that differs in the text.
-    changed_ops = (y for x, y in zip(own_kernels[0].walk(), op.walk(), strict=False) if x.name != y.name)
+    changed_ops = (y for x, y in zip(first_kernels[0].walk(), op.walk(), strict=False) if x.name != y.name)
     op = b if a.name == b.name else next(changed_ops, b)
     return FirstDifference(_line(op), run.origins, run.kernel)
 
@@ -308,7 +326,7 @@ class _KernelValues:
     """The values of a kernel's ops in order: their results, or the buffers that they write."""
 
     def __init__(self, module: ModuleOp, run: KernelRun) -> None:
-        self.found: list[tuple[Operation, list[Array]]] = []
+        self.values: list[tuple[Operation, list[Array]]] = []
         self._remaining_bytes = _MAX_CAPTURED_BYTES
         call(module, run.kernel, run.inputs, run.sizes, [a.shape for a in run.outputs], self._record)
 
@@ -321,7 +339,7 @@ class _KernelValues:
         copies: list[Array] = [np.array(cast(Any, v)) for v in arrays if isinstance(v, np.ndarray | np.generic)]
         self._remaining_bytes -= sum(a.nbytes for a in copies)
         if self._remaining_bytes >= 0:
-            self.found.append((op, copies))
+            self.values.append((op, copies))
 
 
 def _line(op: Operation) -> str:
@@ -331,12 +349,12 @@ def _line(op: Operation) -> str:
     return text.splitlines()[lines[op]].strip()
 
 
-def for_inputs(side: Side, arrays: Sequence[Array]) -> Side:
+def for_inputs(program: ComparedProgram, arrays: Sequence[Array]) -> ComparedProgram:
     """Specialize a program for inputs of these shapes.
 
     Raises UnsupportedError if it takes a different number of inputs, and ShapeError or DTypeError if they do not fit.
     """
-    if len(side.inputs) != len(arrays):
-        raise UnsupportedError(f"{side.name} takes {len(side.inputs)} inputs, the other program {len(arrays)}")
-    require_matching_inputs(side.name, side.inputs, arrays)
-    return side.for_inputs(list(arrays)) if isinstance(side, Program) else side
+    if len(program.inputs) != len(arrays):
+        raise UnsupportedError(f"{program.name} takes {len(program.inputs)} inputs, the other program {len(arrays)}")
+    require_matching_inputs(program.name, program.inputs, arrays)
+    return program.for_inputs(list(arrays)) if isinstance(program, Program) else program

@@ -20,7 +20,7 @@ from dlc.instrument.compare import deviation, tolerance_of
 
 @dataclass(frozen=True)
 class WrongNode:
-    """The first node with a tensor that differs from ONNX's."""
+    """A node of an ONNX model whose `tensor` differs from the result of ONNX's evaluator."""
 
     node: str
     op_type: str
@@ -29,16 +29,16 @@ class WrongNode:
 
 
 def first_wrong_node(
-    path: Path, feeds: Mapping[str, Array], tolerance: float | None = None, values: Mapping[str, Array] | None = None
+    path: Path, feeds: Mapping[str, Array], tolerance: float | None = None, constants: Mapping[str, Array] | None = None
 ) -> WrongNode | None:
-    """Find the first node for which dlc and ONNX differ, or None. `values` are inputs that become constants.
+    """Return the first node for which dlc and ONNX differ, or None. `constants` are inputs that become constants.
 
     Raises DlcError if ONNX's evaluator cannot run the model.
     """
     model = onnx.load(path)
     try:
         reference_values = cast(
-            "dict[str, Any]", ReferenceEvaluator(model).run(None, {**feeds, **(values or {})}, intermediate=True)
+            "dict[str, Any]", ReferenceEvaluator(model).run(None, {**feeds, **(constants or {})}, intermediate=True)
         )
     except Exception as error:
         raise DlcError(f"ONNX's reference evaluator cannot run {path}: {error}") from error
@@ -46,11 +46,11 @@ def first_wrong_node(
         name: node for node in model.graph.node for name in node.output if isinstance(reference_values.get(name), np.ndarray)
     }
     shapes = {name: array.shape for name, array in feeds.items()}
-    imported = import_model(path, shapes, input_values=values, extra_outputs=list(producers))
+    imported = import_model(path, shapes, input_values=constants, extra_outputs=list(producers))
     trace = Evaluator([feeds[info.name] for info in imported.inputs]).trace(imported.module, imported.weights)
-    allowed = tolerance if tolerance is not None else tolerance_of(trace.arrays)
+    max_deviation = tolerance if tolerance is not None else tolerance_of(trace.arrays)
     for (name, node), array in zip(producers.items(), trace.results[-len(producers) :], strict=True):
-        difference = deviation(array, reference_values[name])
-        if difference > allowed:
-            return WrongNode(node.name or name, node.op_type, name, difference)
+        node_deviation = deviation(array, reference_values[name])
+        if node_deviation > max_deviation:
+            return WrongNode(node.name or name, node.op_type, name, node_deviation)
     return None

@@ -36,7 +36,7 @@ class KernelExecution:
     kernel: str
     origins: tuple[str, ...]
     outputs: tuple[Array, ...]
-    read: _Runs
+    producers: _Runs
 
 
 @dataclass
@@ -48,30 +48,30 @@ class LaunchTrace:
     producers: list[_Runs] = field(default_factory=list[_Runs])
 
     @property
-    def computed(self) -> list[ArrayWithOrigins]:
+    def arrays_with_origins(self) -> list[ArrayWithOrigins]:
         """All outputs of kernels, with their origins."""
         return [(run.origins, array) for run in self.runs for array in run.outputs]
 
     @property
     def arrays(self) -> list[Array]:
         """All outputs of kernels."""
-        return [array for _, array in self.computed]
+        return [array for _, array in self.arrays_with_origins]
 
-    def first_mismatch(self, known: Counterparts, wrong: Iterable[int]) -> KernelExecution | None:
-        """Return the earliest execution whose outputs have no counterpart and affect one of the `wrong` results."""
-        reached: set[int] = set()
-        pending = [launch_index for k in wrong for launch_index in self.producers[k]]
+    def first_mismatch(self, counterparts: Counterparts, wrong_results: Iterable[int]) -> KernelExecution | None:
+        """Return the earliest execution whose outputs have no counterpart and affect one of `wrong_results`."""
+        mismatches: set[int] = set()
+        pending = [launch_index for k in wrong_results for launch_index in self.producers[k]]
         while pending:
             launch_index = pending.pop()
             run = self.runs[launch_index]
-            if launch_index not in reached and not known.has_all(run.outputs, run.origins):
-                reached.add(launch_index)
-                pending += self.runs[launch_index].read
-        return self.runs[min(reached)] if reached else None
+            if launch_index not in mismatches and not counterparts.has_all(run.outputs, run.origins):
+                mismatches.add(launch_index)
+                pending += self.runs[launch_index].producers
+        return self.runs[min(mismatches)] if mismatches else None
 
 
 def trace_launches(artifact: CompiledProgram, inputs: Sequence[Array], max_bytes: int) -> LaunchTrace | None:
-    """Run a compiled program and trace its launches; None if kernel results are not described or exceed `max_bytes`."""
+    """Run a compiled program and trace its launches; None without descriptions of kernel results, or above `max_bytes`."""
     if not all(kernel.results for kernel in artifact.kernels):
         return None
     recorder = _LaunchRecorder(artifact, max_bytes)
@@ -83,9 +83,9 @@ def trace_launches(artifact: CompiledProgram, inputs: Sequence[Array], max_bytes
         else _record_on_cpu(artifact, arrays, recorder)
     )
     for array, span in execution:
-        recorder.found.results.append(array)
-        recorder.found.producers.append(recorder.memory.producers(span))
-    return recorder.found if recorder.kept <= max_bytes else None
+        recorder.trace.results.append(array)
+        recorder.trace.producers.append(recorder.memory.producers(span))
+    return recorder.trace if recorder.recorded_bytes <= max_bytes else None
 
 
 def _record_on_cpu(artifact: Artifact, inputs: Sequence[Array], recorder: _LaunchRecorder) -> list[tuple[Array, ByteSpan]]:
@@ -143,7 +143,7 @@ class _LaunchRecorder:
     """Record the launches of a call."""
 
     def __init__(self, artifact: CompiledProgram, max_bytes: int) -> None:
-        self.found, self.memory, self.kept = LaunchTrace(), _MemoryProvenance(), 0
+        self.trace, self.memory, self.recorded_bytes = LaunchTrace(), _MemoryProvenance(), 0
         self._kernels = {kernel.name: kernel for kernel in artifact.kernels}
         self._max_bytes, self._control_producers = max_bytes, _NONE
 
@@ -157,15 +157,15 @@ class _LaunchRecorder:
             self.memory.write(spans[0], self.memory.producers(spans[1]))
             return
         kernel = self._kernels[launch.kernel]
-        first = len(spans) - len(kernel.results)
-        self.kept += sum(size for _, size in spans[first:])
+        num_inputs = len(spans) - len(kernel.results)
+        self.recorded_bytes += sum(size for _, size in spans[num_inputs:])
         # Sizes of later launches depend on the values that were read.
-        run = self._control_producers.union(*map(self.memory.producers, spans[:first]))
-        contents = [np.frombuffer(content(first + k), dtype) for k, dtype in enumerate(kernel.results)]
-        for span in spans[first:]:
-            self.memory.write(span, frozenset([len(self.found.runs)]))
-        outputs = tuple(contents) if self.kept <= self._max_bytes else ()
-        self.found.runs.append(KernelExecution(kernel.name, kernel.origins, outputs, run))
+        producers = self._control_producers.union(*map(self.memory.producers, spans[:num_inputs]))
+        contents = [np.frombuffer(content(num_inputs + k), dtype) for k, dtype in enumerate(kernel.results)]
+        for span in spans[num_inputs:]:
+            self.memory.write(span, frozenset([len(self.trace.runs)]))
+        outputs = tuple(contents) if self.recorded_bytes <= self._max_bytes else ()
+        self.trace.runs.append(KernelExecution(kernel.name, kernel.origins, outputs, producers))
 
 
 class _MemoryProvenance:
@@ -177,11 +177,21 @@ class _MemoryProvenance:
     def write(self, span: ByteSpan, producers: _Runs) -> None:
         start, end = span[0], sum(span)
         remaining: list[tuple[int, int, _Runs]] = []
-        for first, last, before in self._written:
+        for old_start, old_end, earlier_producers in self._written:
             # Keep the parts of the old span before and after the new one.
-            remaining += [(a, b, before) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
+            remaining += [
+                (a, b, earlier_producers)
+                for a, b in ((old_start, min(old_end, start)), (max(old_start, end), old_end))
+                if a < b
+            ]
         self._written = [*remaining, (start, end, producers)]
 
     def producers(self, span: ByteSpan) -> _Runs:
         start, end = span[0], sum(span)
-        return _NONE.union(*(producers for first, last, producers in self._written if first < end and start < last))
+        return _NONE.union(
+            *(
+                producers
+                for written_start, written_end, producers in self._written
+                if written_start < end and start < written_end
+            )
+        )

@@ -12,7 +12,7 @@ from dlc.compiler import Program
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dialects.dl.programs.control import Control, captured
+from dlc.dialects.dl.programs.control import Control, captured_values
 from dlc.dialects.entry import entry_of
 from dlc.instrument.capture import EvaluationTrace, Evaluator, OpEvaluation
 from dlc.instrument.provenance import origins
@@ -28,24 +28,28 @@ _DERIVATIVE = "∂ "
 class FirstNan:
     """The origin of a NaN in a result; `str` of it is a message.
 
-    `op` is for example `dl.log`; or `argument` or `weight` if its value contains NaN already. `place` is the user's line,
-    `model.py:12`, or the ONNX node, or the name of the argument or weight; `in_derivative`: the op belongs to the derivative of
-    that line. `count` of `size` elements are NaN; `why` describes the operands of the first one.
+    `op` is the name of the op, such as `dl.log`; or `argument` or `weight`, if the NaN is in one of these. `location` is the
+    user's line, such as `model.py:12`, the ONNX node, or the name of the argument or weight. `in_derivative` marks an op of the
+    derivative of that line. `count` of `size` elements are NaN; `operands` describes the operands of the first NaN.
     """
 
     op: str
-    place: str
+    location: str
     in_derivative: bool
     count: int
     size: int
-    why: str = ""
+    operands: str = ""
 
     def __str__(self) -> str:
         elements = f"{self.count} of {self.size} elements" if self.size > 1 else "its value"
         if self.op in ("argument", "weight"):
-            return f"{self.op} {self.place} holds NaN: {elements}"
-        where = (f" in the derivative of {self.place}" if self.in_derivative else f" at {self.place}") if self.place else ""
-        return f"{self.op}{where} produces the first NaN: {elements}" + (f"; {self.why}" if self.why else "")
+            return f"{self.op} {self.location} holds NaN: {elements}"
+        location_text = (
+            (f" in the derivative of {self.location}" if self.in_derivative else f" at {self.location}")
+            if self.location
+            else ""
+        )
+        return f"{self.op}{location_text} produces the first NaN: {elements}" + (f"; {self.operands}" if self.operands else "")
 
 
 def first_nan(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> FirstNan | None:
@@ -85,7 +89,7 @@ class _NanSearch:
 
     def has_nan(self, value: SSAValue) -> bool:
         """Return whether a value contains NaN."""
-        return value in self.values and _nans(self.values[value]) > 0
+        return value in self.values and _count_nans(self.values[value]) > 0
 
     def origin_of(self, values: Iterable[SSAValue]) -> FirstNan | None:
         """Return the origin of the NaN in these values: the op that was evaluated first."""
@@ -99,7 +103,7 @@ class _NanSearch:
             if value in self.arguments:
                 origins_found.append((-1, _nan_in_constant("argument", self.arguments[value], self.values[value])))
             elif isinstance(value.owner, WeightOp):
-                origins_found.append((-1, _nan_in_constant("weight", _place(value.owner)[0], self.values[value])))
+                origins_found.append((-1, _nan_in_constant("weight", _locate(value.owner)[0], self.values[value])))
             elif isinstance(value.owner, Operation):
                 evaluation = self._first_evaluation(value.owner)
                 if evaluation is not None:
@@ -114,33 +118,33 @@ class _NanSearch:
 
     def _sources(self, op: Operation) -> list[SSAValue]:
         """Return the operands that propagate NaN to an op: without their NaN, the result has fewer."""
-        outside = [v for region in op.regions for v in captured(region.block)] if isinstance(op, Control) else []
-        suspects = [v for v in (*op.operands, *outside) if self.has_nan(v)]
+        captures = [v for region in op.regions for v in captured_values(region.block)] if isinstance(op, Control) else []
+        nan_operands = [v for v in (*op.operands, *captures) if self.has_nan(v)]
         if not isinstance(op, DlOp) or len(op.operands) == 1:
-            return suspects
-        count = sum(map(_nans, (self.values[r] for r in op.results)))
-        return [v for v in suspects if self._nans_without(op, v) < count] or suspects
+            return nan_operands
+        count = sum(map(_count_nans, (self.values[r] for r in op.results)))
+        return [v for v in nan_operands if self._count_nans_without(op, v) < count] or nan_operands
 
-    def _nans_without(self, op: DlOp, value: SSAValue) -> int:
+    def _count_nans_without(self, op: DlOp, value: SSAValue) -> int:
         """Return the number of NaN in the results of an op if the NaN of one operand are replaced."""
         operands = [np.nan_to_num(self.values[v]) if v is value else self.values[v] for v in op.operands]
         with np.errstate(all="ignore"):
-            return sum(map(_nans, op.evaluate(*operands)))
+            return sum(map(_count_nans, op.evaluate(*operands)))
 
 
 def _any_nan(values: Iterable[Any]) -> bool:
-    return any(_nans(value.array) > 0 for value in values)
+    return any(_count_nans(value.array) > 0 for value in values)
 
 
-def _nans(array: Array) -> int:
+def _count_nans(array: Array) -> int:
     return 0 if array.dtype.kind in "biu" else int(np.isnan(array).sum())
 
 
-def _nan_in_constant(what: str, name: str, array: Array) -> FirstNan:
-    return FirstNan(what, name, False, _nans(array), array.size)
+def _nan_in_constant(kind: str, name: str, array: Array) -> FirstNan:
+    return FirstNan(kind, name, False, _count_nans(array), array.size)
 
 
-def _place(op: Operation) -> tuple[str, bool]:
+def _locate(op: Operation) -> tuple[str, bool]:
     """Return the location of an op, and whether it belongs to a derivative."""
     names = origins(op.location)
     name = names[0] if names else ""
@@ -148,25 +152,25 @@ def _place(op: Operation) -> tuple[str, bool]:
 
 
 def _nan_in_evaluation(step: OpEvaluation) -> FirstNan:
-    place, in_derivative = _place(step.op)
-    result = next(v.array for v in step.results if _nans(v.array))
+    location, in_derivative = _locate(step.op)
+    result = next(v.array for v in step.results if _count_nans(v.array))
     operands = [v.array for v in step.operands]
-    explanation = _elements(result, operands) if isinstance(step.op, Elementwise) else _ranges(operands)
-    return FirstNan(step.op.name, place, in_derivative, _nans(result), result.size, explanation)
+    description = _describe_elements(result, operands) if isinstance(step.op, Elementwise) else _describe_ranges(operands)
+    return FirstNan(step.op.name, location, in_derivative, _count_nans(result), result.size, description)
 
 
-def _elements(result: Array, operands: Sequence[Array]) -> str:
+def _describe_elements(result: Array, operands: Sequence[Array]) -> str:
     """Describe the operands' elements at the position of the first NaN."""
     index = tuple(int(i) for i in np.argwhere(np.isnan(result))[0])
     elements = [np.broadcast_to(a, result.shape)[index] for a in operands]
     return "of " + " and ".join(f"{float(n):g}" for n in elements) + (f" at {list(index)}" if index else "")
 
 
-def _ranges(operands: Sequence[Array]) -> str:
+def _describe_ranges(operands: Sequence[Array]) -> str:
     """Describe the operands and their ranges of values."""
-    return "of " + " and ".join(_range(a) for a in operands) if operands else ""
+    return "of " + " and ".join(_describe_range(a) for a in operands) if operands else ""
 
 
-def _range(array: Array) -> str:
+def _describe_range(array: Array) -> str:
     kind = f"{array.dtype}{list(array.shape)}"
     return f"{kind} from {array.min():g} to {array.max():g}" if array.size else kind

@@ -20,7 +20,7 @@ from dlc.instrument.compare import largest_deviation, tolerance_of
 from dlc.instrument.reproducer import save_program
 from dlc.options import Options
 
-# Describes the failure of a program on inputs; equal failures have equal descriptions; empty if the program is correct.
+# Runs a program and describes its failure; "" if it is correct. Failures of one kind have the same description.
 Outcome = Callable[[Program, Sequence[Array]], str]
 
 WRONG_RESULTS = "wrong results"
@@ -31,12 +31,12 @@ def outcome_on(target: str | Backend, options: Options, tolerance: float | None 
 
     def run(program: Program, arrays: Sequence[Array]) -> str:
         try:
-            got = compile(program, target, options).run_unchecked(arrays)
+            results = compile(program, target, options).run_unchecked(arrays)
             expected = evaluate_outputs(program, arrays)
         except DlcError as error:
-            return _signature(error)
-        allowed = tolerance if tolerance is not None else tolerance_of([*arrays, *expected])
-        return WRONG_RESULTS if largest_deviation(got, expected)[1] > allowed else ""
+            return _stable_message(error)
+        max_deviation = tolerance if tolerance is not None else tolerance_of([*arrays, *expected])
+        return WRONG_RESULTS if largest_deviation(results, expected)[1] > max_deviation else ""
 
     return lambda program, arrays: in_child(lambda: run(program, arrays), seconds)
 
@@ -50,10 +50,12 @@ def outcome_of_command(command: str, seconds: float = 60) -> Outcome:
     def run(program: Program, arrays: Sequence[Array]) -> str:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "reduced.mlir"
-            save_program(file, program.module, arrays, program.weights, program.remaining)
+            save_program(file, program.module, arrays, program.weights, program.remaining_passes)
             try:
-                line = command.replace("{}", quote(str(file)))
-                exit_status = subprocess.run(line, shell=True, capture_output=True, check=False, timeout=seconds).returncode
+                shell_command = command.replace("{}", quote(str(file)))
+                exit_status = subprocess.run(
+                    shell_command, shell=True, capture_output=True, check=False, timeout=seconds
+                ).returncode
             except subprocess.TimeoutExpired:
                 exit_status = 1
         return "the command fails" if exit_status else ""
@@ -61,25 +63,25 @@ def outcome_of_command(command: str, seconds: float = 60) -> Outcome:
     return run
 
 
-def _signature(error: Exception) -> str:
+def _stable_message(error: Exception) -> str:
     """Return an error message without details that differ between programs: numbers, types, names and paths."""
-    first = str(error).partition("\n")[0]
-    words = re.sub(r"[@%/'\"][\w./-]*['\"]?|\d+|tensor<[^>]*>", "", first)
-    return f"{type(error).__name__}: {words[:60]}"
+    first_line = str(error).partition("\n")[0]
+    stable_text = re.sub(r"[@%/'\"][\w./-]*['\"]?|\d+|tensor<[^>]*>", "", first_line)
+    return f"{type(error).__name__}: {stable_text[:60]}"
 
 
 def in_child(run: Callable[[], str], seconds: float) -> str:
     """Return the result of `run` in a forked process, or how the process ended."""
     context = multiprocessing.get_context("fork")
-    results, sink = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory() as scratch:
-        child = context.Process(target=_child, args=(run, sink, scratch))
+    receiver, sender = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory() as temporary_folder:
+        child = context.Process(target=_run_and_send, args=(run, sender, temporary_folder))
         child.start()
-        sink.close()
+        sender.close()
         try:
-            if not results.poll(seconds):
+            if not receiver.poll(seconds):
                 return f"no result within {seconds:.0f} s"
-            return results.recv()
+            return receiver.recv()
         except EOFError:
             child.join()
             return f"the process ends with status {child.exitcode}"
@@ -88,10 +90,10 @@ def in_child(run: Callable[[], str], seconds: float) -> str:
             child.join()
 
 
-def _child(run: Callable[[], str], sink: Connection, scratch: str) -> None:
+def _run_and_send(run: Callable[[], str], sender: Connection, temporary_folder: str) -> None:
     # Discard the crash reports of the program.
-    tempfile.tempdir = scratch
+    tempfile.tempdir = temporary_folder
     try:
-        sink.send(run())
+        sender.send(run())
     except Exception as error:
-        sink.send(_signature(error))
+        sender.send(_stable_message(error))

@@ -27,7 +27,7 @@ def print(text: str, /, *args: Any, **kwargs: Any) -> None:
 
     Raises DlcError if `text` is not a string, has a format that arrays do not support, or names a missing argument.
     """
-    texts, arrays = _parsed(text, args, kwargs)
+    texts, arrays = _parse_format(text, args, kwargs)
     trace = current_trace()
     if trace is None or trace.is_eager:
         values = [np.asarray(x.array if isinstance(x, Tracer) else x) for x in arrays]
@@ -36,12 +36,12 @@ def print(text: str, /, *args: Any, **kwargs: Any) -> None:
     trace.insert(dl.PrintOp(texts, [trace.value(x).value for x in arrays]))
 
 
-def _parsed(text: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], list[Any]]:
-    """Return the text between the arrays, alternating with the array formats, and the arrays."""
+def _parse_format(text: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], list[Any]]:
+    """Split a format string into texts and array formats, which alternate, and return them with the arrays."""
     if not isinstance(text, str):
-        got = type(text).__name__
+        type_name = type(text).__name__
         raise with_user_line(
-            DlcError(f"dlc.debug.print: expected a string with a field for each array, such as 'x = {{}}', got {got}")
+            DlcError(f"dlc.debug.print: expected a string with a field for each array, such as 'x = {{}}', got {type_name}")
         )
     formatter, texts, arrays, automatic_fields, field = Formatter(), [""], list[Any](), 0, None
     try:

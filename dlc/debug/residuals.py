@@ -9,7 +9,7 @@ from typing import Any
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.programs.control import captured
+from dlc.dialects.dl.programs.control import captured_values
 from dlc.dialects.entry import entry_of
 from dlc.dims import Size, product
 from dlc.instrument.provenance import origins
@@ -22,18 +22,18 @@ from dlc.passes.transformations.expand_transformations import expand_for_evaluat
 class Residual:
     """A value that is stored for the backward pass; `str` of it is a line.
 
-    `op` computed it, for example `dl.tanh`; `argument` is an argument, which takes no additional memory. `place` is the line,
-    `model.py:12`, or the name of the argument. `bytes` is its size.
+    `op` is the op that computed it, such as `dl.tanh`, or `argument`, which takes no additional memory. `location` is the line,
+    such as `model.py:12`, or the name of the argument.
     """
 
     op: str
-    place: str
+    location: str
     dtype: str
     shape: tuple[Size, ...]
     bytes: Size
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}], {self.bytes} bytes: {self.op} {self.place}"
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}], {self.bytes} bytes: {self.op} {self.location}"
 
 
 def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Residual]:
@@ -50,18 +50,20 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     traced = fun if isinstance(fun, JitFunction) else jit(fun)
     program = traced.lower(*args, **kwargs).program
     main = entry_of(expand_for_evaluation(program.module))
-    names: dict[SSAValue, str] = {argument: info.name for argument, info in zip(main.args, program.inputs, strict=True)}
+    argument_names: dict[SSAValue, str] = {
+        argument: info.name for argument, info in zip(main.args, program.inputs, strict=True)
+    }
     forward, residuals = list[SSAValue](main.args), set[SSAValue]()
     backward = set[SSAValue]()
     for op in main.body.block.ops:
-        used_values = [*op.operands, *(v for region in op.regions for v in captured(region.block))]
+        used_values = [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
         # A recomputed op has the location of the forward pass but depends on a cotangent.
         if _is_derivative_op(op) or not backward.isdisjoint(used_values):
             backward.update(op.results)
             residuals.update(v for v in used_values if v not in backward)
         else:
             forward += op.results
-    return [_residual(v, names) for v in forward if v in residuals and not isinstance(v.owner, ConstantOp | WeightOp)]
+    return [_residual(v, argument_names) for v in forward if v in residuals and not isinstance(v.owner, ConstantOp | WeightOp)]
 
 
 def _is_derivative_op(op: Operation) -> bool:
@@ -70,10 +72,10 @@ def _is_derivative_op(op: Operation) -> bool:
     return bool(names) and all(name.startswith("∂") for name in names)
 
 
-def _residual(value: SSAValue, names: dict[SSAValue, str]) -> Residual:
+def _residual(value: SSAValue, argument_names: dict[SSAValue, str]) -> Residual:
     dtype, shape = numpy_dtype(element_type_of(value)), shape_of(value)
-    if value in names:
-        source = ("argument", names[value])
+    if value in argument_names:
+        source = ("argument", argument_names[value])
     else:
         assert isinstance(value.owner, Operation)
         source = value.owner.name, ", ".join(origins(value.owner.location))

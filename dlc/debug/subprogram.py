@@ -1,4 +1,4 @@
-"""Extract parts of a program as programs: some of its ops, with their operands as inputs; or all of it, with smaller sizes."""
+"""Derive smaller programs from a program: some of its ops, with their operands as inputs, or all ops with smaller sizes."""
 
 from __future__ import annotations
 
@@ -49,29 +49,32 @@ def extract_subprogram(case: ProgramCase, selected: Sequence[Operation], values:
 
     Operands from other ops become inputs; results that are used only by other ops become outputs.
     """
-    members, used_values = set(selected), list(dict.fromkeys(v for op in selected for v in op.operands))
+    selected_set, used_values = set(selected), list(dict.fromkeys(v for op in selected for v in op.operands))
     constants = [v for v in used_values if isinstance(v.owner, WeightOp | ConstantOp)]
-    inputs = [v for v in used_values if v not in constants and v.owner not in members]
-    outputs = [r for op in selected for r in op.results if members.isdisjoint(use.operation for use in r.uses)]
+    inputs = [v for v in used_values if v not in constants and v.owner not in selected_set]
+    outputs = [r for op in selected for r in op.results if selected_set.isdisjoint(use.operation for use in r.uses)]
     block = Block(arg_types=[v.type for v in inputs])
     env: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
     for value in constants:
         block.add_op(cast(Operation, value.owner).clone(env))
     for op in selected:
         block.add_op(op.clone(env))
-    run = {op.symbol for op in selected if isinstance(op, DispatchOp)}
+    kernel_names = {op.symbol for op in selected if isinstance(op, DispatchOp)}
     module = case.program.module
-    kernels = [k.clone() for k in module.ops if isinstance(k, KernelOp) and k.symbol in run]
-    kernels += [k.clone() for k in kernels_of(module) if k.sym_name.data in run]
+    kernels = [k.clone() for k in module.ops if isinstance(k, KernelOp) and k.symbol in kernel_names]
+    kernels += [k.clone() for k in kernels_of(module) if k.sym_name.data in kernel_names]
     program = replace(case.program, module=ModuleOp([_main(block, [env[v] for v in outputs]), *kernels]))
     values_by_input = dict(zip(entry_of(module).args, case.arrays, strict=True)) | dict(values)
-    return ProgramCase(_with_own_weights(program), tuple(values_by_input[v] for v in inputs))
+    return ProgramCase(_drop_unused_weights(program), tuple(values_by_input[v] for v in inputs))
 
 
-def resize_program(case: ProgramCase, old: int, new: int) -> ProgramCase | None:
-    """Return the program with axes of size `new` instead of `old`; None if an op rejects it, or the program has kernels."""
+def resize_program(case: ProgramCase, old_size: int, new_size: int) -> ProgramCase | None:
+    """Return the program with axes of `new_size` instead of `old_size`.
+
+    Return None if an op rejects it, or the program has kernels.
+    """
     main = entry_of(case.program.module)
-    block = Block(arg_types=[_resized_type(a.type, old, new) for a in main.args])
+    block = Block(arg_types=[_resized_type(a.type, old_size, new_size) for a in main.args])
     env: dict[SSAValue, SSAValue] = dict(zip(main.args, block.args, strict=True))
     weights = WeightStore()
     return_values: list[SSAValue] = []
@@ -84,19 +87,19 @@ def resize_program(case: ProgramCase, old: int, new: int) -> ProgramCase | None:
             properties = dict(op.properties)
             if isinstance(op, WeightOp):
                 array = case.program.weights[op.symbol.string_value()]
-                name = weights.add(_resized_array(array, old, new), hint=op.symbol.string_value())
-                properties |= {"symbol": SymbolRefAttr(name), "type": _resized_type(op.type, old, new)}
-            properties |= {k: _resized_list(v, old, new) for k, v in properties.items() if k in _SIZE_ATTRIBUTES}
-            other = type(op).create(operands=[env[v] for v in op.operands], properties=properties)
-            other.location = op.location
+                weight_name = weights.add(_resized_array(array, old_size, new_size), hint=op.symbol.string_value())
+                properties |= {"symbol": SymbolRefAttr(weight_name), "type": _resized_type(op.type, old_size, new_size)}
+            properties |= {k: _resized_list(v, old_size, new_size) for k, v in properties.items() if k in _SIZE_ATTRIBUTES}
+            resized_op = type(op).create(operands=[env[v] for v in op.operands], properties=properties)
+            resized_op.location = op.location
             try:
-                other.set_result_types(other.infer())
+                resized_op.set_result_types(resized_op.infer())
             except (ShapeError, DTypeError):
                 return None
-            block.add_op(other)
-            env.update(zip(op.results, other.results, strict=True))
+            block.add_op(resized_op)
+            env.update(zip(op.results, resized_op.results, strict=True))
     program = replace(case.program, module=ModuleOp([_main(block, return_values)]), weights=weights)
-    return ProgramCase(program, tuple(_resized_array(a, old, new) for a in case.arrays))
+    return ProgramCase(program, tuple(_resized_array(a, old_size, new_size) for a in case.arrays))
 
 
 def sizes_of(case: ProgramCase) -> list[int]:
@@ -110,21 +113,21 @@ def _main(block: Block, results: Sequence[SSAValue]) -> func.FuncOp:
     return entry_function(block, [f"x{k}" for k in range(len(block.args))], results, [f"y{k}" for k in range(len(results))])
 
 
-def _with_own_weights(program: Program) -> Program:
+def _drop_unused_weights(program: Program) -> Program:
     names = {op.symbol.string_value() for op in program.module.walk() if isinstance(op, WeightOp)}
     return replace(program, weights=program.weights.subset(names))
 
 
-def _resized_type(t: Attribute, old: int, new: int) -> Tensor:
-    tensor = tensor_of(t)
-    return tensor_type((new if n == old else n for n in shape_of(tensor)), element_type_of(tensor))
+def _resized_type(type_: Attribute, old_size: int, new_size: int) -> Tensor:
+    tensor = tensor_of(type_)
+    return tensor_type((new_size if n == old_size else n for n in shape_of(tensor)), element_type_of(tensor))
 
 
-def _resized_array(array: Array, old: int, new: int) -> Array:
-    return array[tuple(slice(new if n == old else n) for n in array.shape)]
+def _resized_array(array: Array, old_size: int, new_size: int) -> Array:
+    return array[tuple(slice(new_size if n == old_size else n) for n in array.shape)]
 
 
-def _resized_list(value: Attribute, old: int, new: int) -> Attribute:
+def _resized_list(value: Attribute, old_size: int, new_size: int) -> Attribute:
     if not isinstance(value, DenseArrayBase):
         return value
-    return attribute(tuple(new if n == old else n for n in ints(cast(Attribute, value))))
+    return attribute(tuple(new_size if n == old_size else n for n in ints(cast(Attribute, value))))

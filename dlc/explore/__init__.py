@@ -6,9 +6,10 @@
 
 `data.py` defines everything that a page shows, as plain values. `collector.py` compiles and runs the program, and
 `recorded_compilation.py` turns the recording into these values with `graph.py` (ops in kernels), `layout.py` (positions of the
-boxes), `measurements.py` (times), `memory.py` (buffers over time), `advice.py` (possible improvements) and `sources.py` (the
-user's source). `kernel_matching.py` pairs the kernels of two pages, and `json_summary.py` is the content without IR.
-`encode.py` compresses the data, and `page.py` renders the template in `assets/`, whose scripts draw it in the browser.
+boxes), `measurements.py` (times), `memory.py` (buffers over time), `advice.py` (possible improvements) and
+`source_listings.py` (the user's source). `kernel_matching.py` pairs the kernels of two pages, and `json_summary.py` is the
+content without IR. `encode.py` compresses the data. `page.py` renders the template in `assets/`, whose scripts draw the page
+in the browser.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Advice for slow kernels: what the user can change, depending on what bounds the kernel and how it was compiled."""
+"""Advice for slow kernels: changes that the user can make, by the bound of the kernel and the options it was compiled with."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def contraction_dtypes(module: ModuleOp) -> dict[str, set[str]]:
 def advice(
     kernel: KernelSummary,
     kernels: Sequence[KernelSummary],
-    products: set[str],
+    product_dtypes: set[str],
     memory: MemoryUsage,
-    measured: RunMeasurements,
+    measurements: RunMeasurements,
     settings: CompileSettings,
 ) -> Iterator[str]:
     """Yield advice on a measured kernel as sentences; nothing for a kernel with a small share of the time.
 
-    `products` are the dtypes that its contractions multiply.
+    `product_dtypes` are the operand dtypes of its contractions.
     """
     if not kernel.seconds or kernel.seconds < _MIN_TIME_SHARE * sum(k.seconds or 0 for k in kernels):
         return
     flops, bytes, limit = kernel.flops or 0, kernel.bytes or 0, kernel.limit_seconds or 0
-    seconds, options, reached = kernel.seconds / kernel.runs, settings.options, limit / kernel.seconds
-    tasks, floats = sum(kernel.tasks), "float32" in products
+    seconds, options, limit_share = kernel.seconds / kernel.runs, settings.options, limit / kernel.seconds
+    tasks, has_float32 = sum(kernel.tasks), "float32" in product_dtypes
     if seconds < _LAUNCH_BOUND_SECONDS:
         yield "a run takes hardly longer than its launch overhead: a larger batch gives it more work"
         return
@@ -67,26 +67,26 @@ def advice(
             f"it has {tasks} task{'s' * (tasks > 1)} for {settings.threads} threads: use a larger batch, or run several models "
             "concurrently with fewer threads each (num_threads)"
         )
-    if products and options.numerics == "strict":
+    if product_dtypes and options.numerics == "strict":
         yield "numerics strict disables algebraic rewrites and some kernel fusion: the default is faster"
-    if flops / measured.flops >= 0.999 * limit:
-        yield from _arithmetic_advice(floats, reached, settings)
+    if flops / measurements.flops >= 0.999 * limit:
+        yield from _arithmetic_advice(has_float32, limit_share, settings)
         return
     weights = sum(w.bytes for w in memory.weights if kernel.name in w.kernels)
-    if 2 * weights * kernel.runs > bytes and products:
+    if 2 * weights * kernel.runs > bytes and product_dtypes:
         yield "most of the bytes it reads are weights: a larger batch reads them once for all rows"
-        if floats and options.weights == "float":
+        if has_float32 and options.weights == "float":
             yield "weight-only quantization (weights int8, int4) reads a quarter or an eighth of the bytes"
-    elif reached >= _NEAR_LIMIT_SHARE:
+    elif limit_share >= _NEAR_LIMIT_SHARE:
         yield "it is memory bound: smaller dtypes (float16) read and write fewer bytes"
 
 
-def _arithmetic_advice(floats: bool, reached: float, settings: CompileSettings) -> Iterator[str]:
-    """Yield advice on a compute-bound kernel; `reached` is its share of the compute limit."""
+def _arithmetic_advice(has_float32: bool, limit_share: float, settings: CompileSettings) -> Iterator[str]:
+    """Yield advice on a compute-bound kernel; `limit_share` is its share of the compute limit."""
     options, target = settings.options, settings.target
-    if reached < _NEAR_LIMIT_SHARE and target.groups is None and not options.tune:
+    if limit_share < _NEAR_LIMIT_SHARE and target.groups is None and not options.tune:
         yield "it is below its limit: for a model in a file, autotune with tune=10 (--tune 10), which measures other tile plans"
-    if floats and options.precision == "f32":
+    if has_float32 and options.precision == "f32":
         if "bf16" in target.dot_products:
             yield "mixed precision (precision bf16) uses the bf16 instructions of this target"
         yield "int8 contractions are faster than float32: quantize the ONNX model with dlc quantize"

@@ -1,4 +1,4 @@
-"""Compiles a program with a recorder, runs it a few times, and collects everything that a page shows."""
+"""Compile a program with a recorder, run it a few times, and collect the content of a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlc.instrument.report import Progress, ProgressEvent
 from dlc.options import Options
 from dlc.runtime.program.dynamic_program import OutOfDomainError
 
-# The inputs of a run: arrays, or a function that creates them for the program that one compilation covers.
+# The inputs of a run: arrays, or a function that creates them for the part of the program that is compiled.
 Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"
 
 
@@ -34,8 +34,8 @@ def collect(
 ) -> Exploration:
     """Compile `program` and return its exploration, with times if there are `inputs`; `source` is the user's source.
 
-    Symbolic dimensions have the sizes of `inputs`, or the sizes used for tile planning. If the compiled program does not cover
-    the sizes of `inputs`, or data-dependent sizes that follow from them, the program is specialized for these sizes.
+    Symbolic dimensions have the sizes of `inputs`, or the sizes used for tile planning. The program is specialized for the
+    sizes of `inputs`, or for the data-dependent sizes that follow from them, if the compiled program does not cover these.
 
     Raises UnsupportedError for a program that is specialized at run time if there are no `inputs`, and any compilation error.
     """
@@ -46,17 +46,17 @@ def collect(
             f"{program.name}: it is specialized at run time: {compilation.report.specialization_reason}; "
             "give the input shapes, or inputs if sizes are data-dependent, to explore one specialization"
         )
-    served_program = (
+    program_in_domain = (
         restrict_to_domain(program, compilation.specialization.domain) if compilation.specialization is not None else program
     )
-    arrays = inputs(served_program) if callable(inputs) else inputs
+    arrays = inputs(program_in_domain) if callable(inputs) else inputs
     if arrays is not None and not _covers(compilation, program.sizes_of(arrays)):
         return collect(_with_static_sizes(program, arrays), target, options, inputs=arrays, source=source, progress=progress)
     if arrays is not None and progress is not None:
         progress(ProgressEvent("measuring"))
     try:
         return compilation.exploration(
-            arrays, served_program.representative_sizes if arrays is None else program.sizes_of(arrays), source
+            arrays, program_in_domain.representative_sizes if arrays is None else program.sizes_of(arrays), source
         )
     except OutOfDomainError:
         assert arrays is not None, "a data-dependent size is outside the compiled range"
@@ -66,7 +66,9 @@ def collect(
 
 def _with_static_sizes(program: Program, arrays: Sequence[NDArray[Any]]) -> Program:
     """Specialize the program for the sizes of its inputs, or if these are static, for the data-dependent sizes."""
-    return program.known(program.sizes_of(arrays) or evaluate_data_dependent_sizes(program.module, arrays, program.weights))
+    return program.specialize(
+        program.sizes_of(arrays) or evaluate_data_dependent_sizes(program.module, arrays, program.weights)
+    )
 
 
 def _covers(compilation: RecordedCompilation, sizes: Mapping[str, int]) -> bool:

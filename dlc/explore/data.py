@@ -10,10 +10,10 @@ from dlc.measure.timeline import TaskSpan
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """A text of the program between source and machine code: the pass that produced it, its stage and its time."""
+    """A text of the program between source and machine code: its stage, and the pass that produced it with its time."""
 
     stage: str
-    made_by: str
+    producer: str
     seconds: float
     change: str
     listing: Listing
@@ -42,7 +42,7 @@ class Box:
     """A node of the graph: a launch with its op groups, a view, a loop, a data-dependent size, an input or an output.
 
     `launch` is the index of the launch in the program's text. `parent` is the enclosing loop or branch; coordinates are
-    relative to it. `reason` says why the kernel does not include the op `before`.
+    relative to it. `reason` says why the kernel does not include `next_op`.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Box:
     groups: tuple[OpGroup, ...] = ()
     results: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
-    before: str = ""
+    next_op: str = ""
     reason: str = ""
     x: float = 0
     y: float = 0
@@ -62,13 +62,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """A value that flows between two boxes, with its type and polyline; for a distant source (`far`) only the end is drawn."""
+    """A value that flows between two boxes, with its type and polyline; if it `is_stub`, only its end is drawn."""
 
     source: int
     target: int
     type: str
     points: tuple[tuple[float, float], ...] = ()
-    far: bool = False
+    is_stub: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class ArenaBuffer:
     origins: tuple[str, ...]
     offset: int
     bytes: int
-    first: int
-    last: int
+    first_launch: int
+    last_launch: int
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class MemoryUsage:
 
 @dataclass(frozen=True)
 class RunMeasurements:
-    """The times of a few runs, and the timeline of the fastest; `rows` names its threads or the device.
+    """The times of a few runs, and the timeline of the fastest; `row_labels` names its threads or the device.
 
     `runs` are the seconds of each run; they vary if the machine does other work. `flops`, `cache` and `memory` are the measured
     limits of the machine or device: operations per second and bytes per second.
@@ -147,7 +147,7 @@ class RunMeasurements:
 
     runs: tuple[float, ...]
     spans: tuple[TaskSpan, ...]
-    rows: tuple[str, ...]
+    row_labels: tuple[str, ...]
     flops: float
     cache: float
     memory: float
@@ -170,13 +170,16 @@ class Exploration:
     passes: tuple[tuple[str, str, float], ...]
     memory: MemoryUsage
     sizes: dict[str, int] = field(default_factory=dict[str, int])
-    measured: RunMeasurements | None = None
+    measurements: RunMeasurements | None = None
 
 
 @dataclass(frozen=True)
 class KernelPair:
-    """Matching kernels of two explorations ("" for none), and the first stage at which their texts differ."""
+    """A pair of matching kernels of two explorations; "" for a missing one.
 
-    one: str
-    other: str
-    differs: str
+    `different_from` is the first stage at which their texts differ, "" if they are equal.
+    """
+
+    first: str
+    second: str
+    different_from: str

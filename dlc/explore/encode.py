@@ -16,9 +16,9 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 from dlc.explore.data import Exploration, KernelPair
 from dlc.instrument.compilation_record import Listing
 
-# A medium level: most pages are read once, so that compression time matters as much as size.
+# A medium level: a page is mostly read once, so compression time matters as much as size.
 _GZIP_LEVEL = 5
-# Larger pages are rejected.
+# A larger page is rejected, since it may be a decompression bomb.
 _MAX_UNPACKED_BYTES = 1 << 30
 
 
@@ -29,7 +29,7 @@ def encode_pages(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs
 
 
 def to_plain_data(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs: Sequence[KernelPair] = ()) -> dict[str, Any]:
-    """Return one program, or two and their kernel pairs, as JSON values.
+    """Return one program, or two programs and their kernel pairs, as JSON values.
 
     A listing becomes its index in `texts`, the index of each line's set of origins in `sets`, and its lines; a set holds
     indices into `names`. All pages share these tables. `labels` are the names of the pages.
@@ -59,24 +59,24 @@ class _Decoder:
         self.texts: list[str] = data["texts"]
         self.sets = [tuple(data["names"][k] for k in names) for names in data["sets"]]
 
-    def value(self, hint: Any, plain: Any) -> Any:
-        if hint is Listing:
-            return self.listing(plain)
-        if is_dataclass(hint):
-            types = get_type_hints(hint)
-            return cast("type[Any]", hint)(**{f.name: self.value(types[f.name], plain[f.name]) for f in fields(hint)})
-        inner = get_args(hint)
-        if get_origin(hint) is tuple:
-            hints = repeat(inner[0]) if inner[-1] is Ellipsis else inner
-            return tuple(self.value(h, p) for h, p in zip(hints, plain, strict=False))
-        if get_origin(hint) is UnionType:
-            return None if plain is None else self.value(inner[0], plain)
-        return plain
+    def value(self, type_hint: Any, data: Any) -> Any:
+        if type_hint is Listing:
+            return self.listing(data)
+        if is_dataclass(type_hint):
+            types = get_type_hints(type_hint)
+            return cast("type[Any]", type_hint)(**{f.name: self.value(types[f.name], data[f.name]) for f in fields(type_hint)})
+        type_arguments = get_args(type_hint)
+        if get_origin(type_hint) is tuple:
+            item_hints = repeat(type_arguments[0]) if type_arguments[-1] is Ellipsis else type_arguments
+            return tuple(self.value(h, p) for h, p in zip(item_hints, data, strict=False))
+        if get_origin(type_hint) is UnionType:
+            return None if data is None else self.value(type_arguments[0], data)
+        return data
 
-    def listing(self, plain: Mapping[str, Any]) -> Listing:
-        text: int = plain["text"]
-        sets: list[int] = plain["sets"]
-        lines: list[int] = plain["lines"]
+    def listing(self, data: Mapping[str, Any]) -> Listing:
+        text: int = data["text"]
+        sets: list[int] = data["sets"]
+        lines: list[int] = data["lines"]
         return Listing(self.texts[text], tuple(self.sets[k] for k in sets), tuple(lines))
 
 
@@ -87,7 +87,7 @@ class _Encoder:
         self.texts: dict[str, int] = {}
         self.sets: dict[tuple[int, ...], int] = {}
         self.names: dict[str, int] = {}
-        self.known: dict[tuple[str, ...], int] = {}
+        self.indices: dict[tuple[str, ...], int] = {}
 
     def plain(self, value: Any) -> Any:
         if value is None or isinstance(value, str | int | float):
@@ -106,7 +106,7 @@ class _Encoder:
         return {"text": text, "sets": sets, "lines": list(listing.lines)}
 
     def set_of(self, names: tuple[str, ...]) -> int:
-        if (index := self.known.get(names)) is None:
+        if (index := self.indices.get(names)) is None:
             key = tuple(self.names.setdefault(name, len(self.names)) for name in names)
-            index = self.known[names] = self.sets.setdefault(key, len(self.sets))
+            index = self.indices[names] = self.sets.setdefault(key, len(self.sets))
         return index

@@ -42,7 +42,8 @@ class _GraphBuilder:
         self.boxes: list[Box] = []
         self.edges: dict[tuple[int, int], Edge] = {}
         self.box_of: dict[SSAValue, int] = {}
-        self.constant: dict[SSAValue, tuple[str, ...]] = {}
+        # Names of the weights that each compile-time constant is computed from.
+        self.weight_names: dict[SSAValue, tuple[str, ...]] = {}
         # The boxes that compute data-dependent sizes, by symbol.
         self.size_boxes: dict[str, int] = {}
         self.launches = 0
@@ -50,10 +51,10 @@ class _GraphBuilder:
     def build(self, inputs: Sequence[str], outputs: Sequence[str]) -> ModelGraph:
         for name, argument in zip(inputs, self.main.args, strict=True):
             self.box_of[argument] = self.add(Box("input", name, results=(format_type(argument.type),)))
-        self.block(self.main.body.block, None)
-        last = self.main.body.block.last_op
-        assert isinstance(last, func.ReturnOp)
-        for name, value in zip(outputs, last.operands, strict=True):
+        self.add_block(self.main.body.block, None)
+        return_op = self.main.body.block.last_op
+        assert isinstance(return_op, func.ReturnOp)
+        for name, value in zip(outputs, return_op.operands, strict=True):
             self.connect([value], self.add(Box("output", name, results=(format_type(value.type),))))
         return layout_graph(self.boxes, list(self.edges.values()))
 
@@ -61,20 +62,20 @@ class _GraphBuilder:
         self.boxes.append(box)
         return len(self.boxes) - 1
 
-    def block(self, block: Block, parent: int | None) -> None:
+    def add_block(self, block: Block, parent: int | None) -> None:
         for op in block.ops:
             if isinstance(op, WeightOp):
-                self.constant[op.result] = (op.symbol.string_value(),)
+                self.weight_names[op.result] = (op.symbol.string_value(),)
             elif isinstance(op, ConstantOp):
-                self.constant[op.result] = ()
+                self.weight_names[op.result] = ()
             elif isinstance(op, DispatchOp):
-                self.connect_op(op, self.run(op, parent))
+                self.connect_op(op, self.add_launch(op, parent))
             elif isinstance(op, Control):
                 box = self.connect_op(op, self.add(Box("loop", _loop_name(op), parent)))
                 for region in op.regions:
                     for argument in region.block.args:
                         self.box_of[argument] = box
-                    self.block(region.block, box)
+                    self.add_block(region.block, box)
             elif isinstance(op, BindSizeOp):
                 group = OpGroup(("size",), origins(op.location), 0)
                 self.size_boxes[op.symbol] = self.connect_op(op, self.add(Box("size", op.symbol, parent, groups=(group,))))
@@ -84,9 +85,9 @@ class _GraphBuilder:
                     op, self.add(Box("host", op.function_name, parent, groups=(group,), results=_results(op)))
                 )
                 self.size_boxes |= {str(size): box for size in op.data_dependent_sizes}
-            elif isinstance(op, DlOp) and op.operands and all(v in self.constant for v in op.operands):
-                names = tuple(dict.fromkeys(name for v in op.operands for name in self.constant[v]))
-                self.constant.update(dict.fromkeys(op.results, names))
+            elif isinstance(op, DlOp) and op.operands and all(v in self.weight_names for v in op.operands):
+                names = tuple(dict.fromkeys(name for v in op.operands for name in self.weight_names[v]))
+                self.weight_names.update(dict.fromkeys(op.results, names))
             elif self.is_hidden_view(op):
                 self.box_of[op.results[0]] = self.box_of[op.operands[0]]
             elif not isinstance(op, YieldOp | FailOp | func.ReturnOp):
@@ -98,28 +99,29 @@ class _GraphBuilder:
         """Return whether an op is a view that the compiler inserted: its neighbours in the graph have all of its origins."""
         if len(op.operands) != 1 or len(op.results) != 1 or op.operands[0] not in self.box_of:
             return False
-        names = set(origins(op.location))
-        readers = {name for use in op.results[0].uses for name in origins(use.operation.location)}
-        source = self.boxes[self.box_of[op.operands[0]]]
-        return names <= readers | {name for group in source.groups for name in group.origins}
+        op_origins = set(origins(op.location))
+        consumer_origins = {name for use in op.results[0].uses for name in origins(use.operation.location)}
+        producer_box = self.boxes[self.box_of[op.operands[0]]]
+        return op_origins <= consumer_origins | {name for group in producer_box.groups for name in group.origins}
 
     def connect_op(self, op: Operation, box: int) -> int:
         """Add edges to the box of an op, and return the box.
 
-        The edges are from the op's operands, and from the boxes that compute data-dependent sizes which only its results have.
+        The edges start at the op's operands. A data-dependent size of a result that no operand has adds an edge from the box
+        that computes the size.
         """
         self.box_of.update(dict.fromkeys(op.results, box))
         self.connect(op.operands, box)
         for symbol in sorted(_symbols(op.results) - _symbols(op.operands)):
             if symbol in self.size_boxes:
-                self.edge(self.size_boxes[symbol], box, symbol)
+                self.add_edge(self.size_boxes[symbol], box, symbol)
         return box
 
-    def run(self, op: DispatchOp, parent: int | None) -> int:
+    def add_launch(self, op: DispatchOp, parent: int | None) -> int:
         launch_origins = origins(op.location)
-        weights = tuple(dict.fromkeys(name for v in op.operands for name in self.constant.get(v, ())))
-        stops = self.fusion_stops.get((unnumbered_name(op.symbol), launch_origins), deque([("", "")]))
-        stopping_op, reason = stops.popleft() if len(stops) > 1 else stops[0]
+        weights = tuple(dict.fromkeys(name for v in op.operands for name in self.weight_names.get(v, ())))
+        stops_of_kernel = self.fusion_stops.get((unnumbered_name(op.symbol), launch_origins), deque([("", "")]))
+        stopping_op, reason = stops_of_kernel.popleft() if len(stops_of_kernel) > 1 else stops_of_kernel[0]
         groups = tuple(_op_groups(self.kernels.get(op.symbol, ()), launch_origins))
         box = Box("kernel", op.symbol, parent, self.launches, groups, _results(op), weights, stopping_op, reason)
         self.launches += 1
@@ -129,13 +131,15 @@ class _GraphBuilder:
         """Add edges from values to a box; an edge that crosses loops connects the boxes of the loops."""
         for value in values:
             if value in self.box_of:
-                self.edge(self.box_of[value], target, format_type(value.type))
+                self.add_edge(self.box_of[value], target, format_type(value.type))
 
-    def edge(self, source: int, target: int, type: str) -> None:
-        outer = [*self.ancestors(source)], [*self.ancestors(target)]
-        pair = next(((a, b) for a in outer[0] for b in outer[1] if self.boxes[a].parent == self.boxes[b].parent), None)
-        if pair is not None and pair[0] != pair[1]:
-            self.edges.setdefault(pair, Edge(*pair, type))
+    def add_edge(self, source: int, target: int, type: str) -> None:
+        ancestors = [*self.ancestors(source)], [*self.ancestors(target)]
+        siblings = next(
+            ((a, b) for a in ancestors[0] for b in ancestors[1] if self.boxes[a].parent == self.boxes[b].parent), None
+        )
+        if siblings is not None and siblings[0] != siblings[1]:
+            self.edges.setdefault(siblings, Edge(*siblings, type))
 
     def ancestors(self, box: int) -> Iterator[int]:
         """Yield a box and its enclosing boxes."""
@@ -174,9 +178,9 @@ def _compute_ops(kernel: KernelOp) -> Iterator[tuple[str, tuple[str, ...], int]]
 def _op_groups(ops: Sequence[tuple[str, tuple[str, ...], int]], launch_origins: Sequence[str]) -> Iterator[OpGroup]:
     """Yield the ops of a kernel in a launch, grouping consecutive ops of one origin."""
 
-    def source(op: tuple[str, tuple[str, ...], int]) -> tuple[str, ...]:
+    def origins_of(op: tuple[str, tuple[str, ...], int]) -> tuple[str, ...]:
         return tuple(launch_origins[int(n[1:])] if n.startswith("#") and int(n[1:]) < len(launch_origins) else n for n in op[1])
 
-    for names, members in groupby(ops, source):
-        kinds, _, flops = zip(*members, strict=True)
-        yield OpGroup(kinds, names, sum(flops))
+    for names, members in groupby(ops, origins_of):
+        op_names, _, flops = zip(*members, strict=True)
+        yield OpGroup(op_names, names, sum(flops))

@@ -34,18 +34,18 @@ def summary_of(program: Exploration) -> dict[str, Any]:
 
 
 def _kernel(kernel: KernelSummary, unit: Unit) -> dict[str, Any]:
-    changed_by = [{"stage": step.stage, "pass": step.made_by, "change": step.change} for step in unit.steps[1:]]
+    changed_by = [{"stage": step.stage, "pass": step.producer, "change": step.change} for step in unit.steps[1:]]
     return {**asdict(kernel), "changed_by": changed_by}
 
 
 def _run(box: Box) -> dict[str, Any]:
-    fusion_stop = {"before": box.before, "reason": box.reason} if box.reason else None
+    fusion_stop = {"next_op": box.next_op, "reason": box.reason} if box.reason else None
     groups = [asdict(group) for group in box.groups]
     return {
         "kernel": box.name,
         "launch": box.launch,
         "groups": groups,
-        "gives": box.results,
+        "results": box.results,
         "weights": box.weights,
-        "ended": fusion_stop,
+        "fusion_stop": fusion_stop,
     }

@@ -26,29 +26,29 @@ _MAX_EDGE_LAYERS, _STUB_HEIGHT_PX = 32, 14.0
 
 def layout_graph(boxes: Sequence[Box], edges: Sequence[Edge]) -> ModelGraph:
     """Return the graph with coordinates for all boxes and edges; boxes with a parent are laid out inside it."""
-    placed_boxes, drawn_edges = list(boxes), list(edges)
+    laid_out_boxes, laid_out_edges = list(boxes), list(edges)
     children: dict[int | None, list[int]] = defaultdict(list)
     for k, box in enumerate(boxes):
         children[box.parent].append(k)
 
-    def arrange(parent: int | None) -> tuple[float, float]:
+    def lay_out_children(parent: int | None) -> tuple[float, float]:
         members = children[parent]
-        sizes = {k: _size(boxes[k], arrange(k) if k in children else None) for k in members}
+        sizes = {k: _size(boxes[k], lay_out_children(k) if k in children else None) for k in members}
         edge_indices = [k for k, e in enumerate(edges) if e.source in sizes and e.target in sizes]
         layers = _LayeredLayout(sizes, [(edges[k].source, edges[k].target) for k in edge_indices])
         for k, (x, y) in layers.box_positions().items():
-            placed_boxes[k] = replace(placed_boxes[k], x=x, y=y, width=sizes[k][0], height=sizes[k][1])
+            laid_out_boxes[k] = replace(laid_out_boxes[k], x=x, y=y, width=sizes[k][0], height=sizes[k][1])
         for k, points, path in zip(edge_indices, layers.lines(), layers.paths, strict=True):
-            drawn_edges[k] = replace(drawn_edges[k], points=points, far=len(path) == 1)
+            laid_out_edges[k] = replace(laid_out_edges[k], points=points, is_stub=len(path) == 1)
         return layers.width, layers.height
 
-    width, height = arrange(None)
-    return ModelGraph(tuple(placed_boxes), tuple(drawn_edges), width, height)
+    width, height = lay_out_children(None)
+    return ModelGraph(tuple(laid_out_boxes), tuple(laid_out_edges), width, height)
 
 
-def _size(box: Box, inner: tuple[float, float] | None) -> tuple[float, float]:
-    if inner is not None:
-        return inner[0] + 2 * _LOOP_MARGIN_PX, inner[1] + TITLE_HEIGHT_PX + _LOOP_MARGIN_PX
+def _size(box: Box, content_size: tuple[float, float] | None) -> tuple[float, float]:
+    if content_size is not None:
+        return content_size[0] + 2 * _LOOP_MARGIN_PX, content_size[1] + TITLE_HEIGHT_PX + _LOOP_MARGIN_PX
     if box.kind == "kernel":
         return BOX_WIDTH_PX, TITLE_HEIGHT_PX + LINE_HEIGHT_PX * max(1, len(box.groups)) + 8
     return BOX_WIDTH_PX * 0.8, _PLAIN_BOX_HEIGHT_PX
@@ -72,13 +72,13 @@ class _LayeredLayout:
         names = list(sizes)
         index_of = {name: k for k, name in enumerate(names)}
         self.names = names
-        self.all = [_Vertex(*sizes[name]) for name in names]
-        ends = [(index_of[a], index_of[b]) for a, b in edges]
-        depth = _longest_path_layers(len(names), ends)
+        self.vertices = [_Vertex(*sizes[name]) for name in names]
+        end_indices = [(index_of[a], index_of[b]) for a, b in edges]
+        depth = _longest_path_layers(len(names), end_indices)
         self.layers: list[list[int]] = [[] for _ in range(max(depth, default=0) + 1)]
         for k, d in enumerate(depth):
             self.layers[d].append(k)
-        self.paths = [self._path(a, b, depth) for a, b in ends]
+        self.paths = [self._path(a, b, depth) for a, b in end_indices]
         self._order_layers()
         self._assign_x()
         self._assign_y()
@@ -89,13 +89,13 @@ class _LayeredLayout:
             return [b]
         path = [a]
         for d in range(depth[a] + 1, depth[b]):
-            self.all.append(_Vertex(_EDGE_WIDTH_PX, 0))
-            self.layers[d].append(len(self.all) - 1)
-            path.append(len(self.all) - 1)
+            self.vertices.append(_Vertex(_EDGE_WIDTH_PX, 0))
+            self.layers[d].append(len(self.vertices) - 1)
+            path.append(len(self.vertices) - 1)
         path.append(b)
         for upper, lower in pairwise(path):
-            self.all[upper].below.append(lower)
-            self.all[lower].above.append(upper)
+            self.vertices[upper].below.append(lower)
+            self.vertices[lower].above.append(upper)
         return path
 
     def _order_layers(self) -> None:
@@ -113,38 +113,40 @@ class _LayeredLayout:
         for layer in self.layers:
             self._place_layer(layer, [0.0] * len(layer))
         for _ in range(_MAX_SWEEPS):
-            old_positions = [p.x for p in self.all]
+            old_positions = [p.x for p in self.vertices]
             for down in (True, False):
                 for layer in self.layers if down else reversed(self.layers):
-                    targets = [_mean([self.all[n].x for n in self._neighbours(k, down)], self.all[k].x) for k in layer]
+                    targets = [
+                        _mean([self.vertices[n].x for n in self._neighbours(k, down)], self.vertices[k].x) for k in layer
+                    ]
                     self._place_layer(layer, targets)
-            if [p.x for p in self.all] == old_positions:
+            if [p.x for p in self.vertices] == old_positions:
                 break
-        left_edge = min((p.x - p.width / 2 for p in self.all), default=0.0)
-        for p in self.all:
+        left_edge = min((p.x - p.width / 2 for p in self.vertices), default=0.0)
+        for p in self.vertices:
             p.x -= left_edge
-        self.width = max((p.x + p.width / 2 for p in self.all), default=0.0)
+        self.width = max((p.x + p.width / 2 for p in self.vertices), default=0.0)
 
     def _neighbours(self, k: int, down: bool) -> list[int]:
-        return self.all[k].above if down else self.all[k].below
+        return self.vertices[k].above if down else self.vertices[k].below
 
-    def _place_layer(self, layer: Sequence[int], wanted: Sequence[float]) -> None:
+    def _place_layer(self, layer: Sequence[int], targets: Sequence[float]) -> None:
         """Set the x coordinates nearest to the targets that keep the order and the gaps, by pooling adjacent violators."""
         offsets, end = list[float](), 0.0
         for k, left_neighbour in zip(layer, [None, *layer], strict=False):
             if left_neighbour is not None:
-                end += (self.all[left_neighbour].width + self.all[k].width) / 2 + _GAP_X_PX
+                end += (self.vertices[left_neighbour].width + self.vertices[k].width) / 2 + _GAP_X_PX
             offsets.append(end)
         pools: list[tuple[float, int]] = []
-        for want, offset in zip(wanted, offsets, strict=True):
-            total, count = want - offset, 1
+        for target, offset in zip(targets, offsets, strict=True):
+            total, count = target - offset, 1
             while pools and pools[-1][0] / pools[-1][1] > total / count:
                 earlier = pools.pop()
                 total, count = total + earlier[0], count + earlier[1]
             pools.append((total, count))
         starts = [total / count for total, count in pools for _ in range(count)]
         for k, start, offset in zip(layer, starts, offsets, strict=True):
-            self.all[k].x = start + offset
+            self.vertices[k].x = start + offset
 
     def _assign_y(self) -> None:
         """Set the top and bottom of each vertex."""
@@ -153,23 +155,23 @@ class _LayeredLayout:
         self.bottom_of: dict[int, float] = {}
         top = 0.0
         for layer in self.layers:
-            height = max((self.all[k].height for k in layer), default=0.0)
+            height = max((self.vertices[k].height for k in layer), default=0.0)
             for k in layer:
                 self.top_of[k] = top
-                self.bottom_of[k] = top + (self.all[k].height or height)
+                self.bottom_of[k] = top + (self.vertices[k].height or height)
             top += height + _GAP_Y_PX
         self.height = max(0.0, top - _GAP_Y_PX)
 
     def box_positions(self) -> dict[int, tuple[float, float]]:
         """Return the upper left corner of each box."""
-        return {name: (self.all[k].x - self.all[k].width / 2, self.top_of[k]) for k, name in enumerate(self.names)}
+        return {name: (self.vertices[k].x - self.vertices[k].width / 2, self.top_of[k]) for k, name in enumerate(self.names)}
 
     def lines(self) -> list[tuple[tuple[float, float], ...]]:
         """Return the polyline of each edge, from the bottom of its source to the top of its target."""
 
         def corners(path: list[int]) -> Iterator[tuple[float, float]]:
             for i, k in enumerate(path):
-                x = round(self.all[k].x, 1)
+                x = round(self.vertices[k].x, 1)
                 if len(path) == 1:
                     yield x, round(self.top_of[k] - _STUB_HEIGHT_PX, 1)
                 if i > 0 or len(path) == 1:
@@ -196,11 +198,9 @@ def _longest_path_layers(count: int, edges: Sequence[tuple[int, int]]) -> list[i
             if not num_unvisited[b]:
                 ready.append(b)
     # A vertex without inputs is placed directly above its first reader.
-    read_nodes = {b for _, b in edges}
-    return [
-        d if k in read_nodes or not successors[k] else min(depth[b] for b in successors[k]) - 1 for k, d in enumerate(depth)
-    ]
+    targets = {b for _, b in edges}
+    return [d if k in targets or not successors[k] else min(depth[b] for b in successors[k]) - 1 for k, d in enumerate(depth)]
 
 
-def _mean(numbers: Sequence[float], otherwise: float) -> float:
-    return sum(numbers) / len(numbers) if numbers else otherwise
+def _mean(numbers: Sequence[float], default: float) -> float:
+    return sum(numbers) / len(numbers) if numbers else default

@@ -32,21 +32,21 @@ class KernelTimes:
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """The measurements of a program; `data_dependent_sizes` are the data-dependent sizes of the run."""
+    """The measurements of a program; `data_dependent_sizes` are the sizes that the run computed."""
 
-    measured: RunMeasurements
+    measurements: RunMeasurements
     kernels: Mapping[str, KernelTimes]
     data_dependent_sizes: Mapping[str, int]
 
 
-def measure_program(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> ProgramRun | None:
+def measure_program(artifact: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> ProgramRun | None:
     """Run a program for about `seconds`, at least a few times, and return its measurements.
 
     Return None if it has no native kernels, or if its target does not run on this machine.
     """
-    if not isinstance(made, CompiledProgram) or (isinstance(made, Artifact) and not host_supports(made.target)):
+    if not isinstance(artifact, CompiledProgram) or (isinstance(artifact, Artifact) and not host_supports(artifact.target)):
         return None
-    measurement = measure(made, inputs, threads, seconds=seconds)
+    measurement = measure(artifact, inputs, threads, seconds=seconds)
     limits = measurement.limits
     return ProgramRun(
         RunMeasurements(
@@ -58,15 +58,15 @@ def measure_program(made: object, inputs: Sequence[NDArray[Any]], threads: int, 
             limits.memory,
         ),
         {t.name: KernelTimes(t.runs, t.seconds, t.bytes, t.flops, t.min_seconds) for t in measurement.kernels},
-        _decided(made, inputs, threads),
+        _data_dependent_sizes(artifact, inputs, threads),
     )
 
 
-def _decided(made: CompiledProgram, inputs: Sequence[NDArray[Any]], threads: int) -> Mapping[str, int]:
+def _data_dependent_sizes(artifact: CompiledProgram, inputs: Sequence[NDArray[Any]], threads: int) -> Mapping[str, int]:
     """Return the data-dependent sizes of a call."""
-    if not isinstance(made.host, DynamicProgram) or not made.host.data_dependent_sizes:
+    if not isinstance(artifact.host, DynamicProgram) or not artifact.host.data_dependent_sizes:
         return {}
-    program = made.program if isinstance(made, DeviceArtifact) else made.program(threads)
+    program = artifact.program if isinstance(artifact, DeviceArtifact) else artifact.program(threads)
     if isinstance(program, DynamicOpenCLProgram):
-        return program.at(inputs)[1]
+        return program.static_program(inputs)[1]
     return program.data_dependent_sizes(inputs) if isinstance(program, DynamicNativeProgram) else {}

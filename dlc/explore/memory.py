@@ -22,37 +22,39 @@ from dlc.runtime.program.host_program import HostProgram
 
 def memory_usage(module: ModuleOp, host: HostProgram | DynamicProgram, sizes: Mapping[str, int]) -> MemoryUsage:
     """Return the memory of a program whose module has passed the last stage; `sizes` are the input sizes of the call."""
-    steps, ranges = OpOrder(entry_of(module).body.block), {name: SizeRange(size, size) for name, size in sizes.items()}
-    starts = _region_offsets(host, ranges) if isinstance(host, DynamicProgram) else []
-    launches = [op for op in steps.span if isinstance(op, LaunchOp)]
-    launch_positions = [steps.span[op][0] for op in launches]
+    order, ranges = OpOrder(entry_of(module).body.block), {name: SizeRange(size, size) for name, size in sizes.items()}
+    region_offsets = _region_offsets(host, ranges) if isinstance(host, DynamicProgram) else []
+    launches = [op for op in order.span if isinstance(op, LaunchOp)]
+    launch_positions = [order.span[op][0] for op in launches]
     buffers: list[ArenaBuffer] = []
-    for op in steps.span:
+    for op in order.span:
         if isinstance(op, ArenaOp | BufferOp):
-            alive = steps.lifetime(op, op.result, ranges)
-            first, last = bisect_left(launch_positions, alive.first), bisect_right(launch_positions, alive.last) - 1
+            lifetime = order.lifetime(op, op.result, ranges)
+            first, last = bisect_left(launch_positions, lifetime.first), bisect_right(launch_positions, lifetime.last) - 1
             name = op.result.name_hint or next(iter(origins(op.location)), "")
-            offset = op.offset.value.data if isinstance(op, ArenaOp) else starts[op.region.value.data]
+            offset = op.offset.value.data if isinstance(op, ArenaOp) else region_offsets[op.region.value.data]
             buffers.append(
                 ArenaBuffer(
                     name,
                     format_type(op.result.type, sizes_of(op.result)),
                     origins(op.location),
                     offset,
-                    alive.bytes,
+                    lifetime.bytes,
                     first,
                     last,
                 )
             )
-    readers: dict[str, dict[str, None]] = {}
-    for op in steps.span:
+    kernels_by_weight: dict[str, dict[str, None]] = {}
+    for op in order.span:
         if isinstance(op, WeightOp):
             users = (use.operation for use in op.result.uses)
             kernel_names = (user.symbol for user in users if isinstance(user, LaunchOp))
-            readers.setdefault(op.symbol.string_value(), {}).update(dict.fromkeys(kernel_names))
-    weights = [WeightUsage(i.name, info_text(i), _bytes([i], ranges), tuple(readers.get(i.name, ()))) for i in host.weights]
+            kernels_by_weight.setdefault(op.symbol.string_value(), {}).update(dict.fromkeys(kernel_names))
+    weights = [
+        WeightUsage(i.name, info_text(i), _bytes([i], ranges), tuple(kernels_by_weight.get(i.name, ()))) for i in host.weights
+    ]
     return MemoryUsage(
-        host.arena_bytes if isinstance(host, HostProgram) else starts[-1],
+        host.arena_bytes if isinstance(host, HostProgram) else region_offsets[-1],
         tuple(op.symbol for op in launches),
         tuple(buffers),
         tuple(sorted(weights, key=lambda w: -w.bytes)),

@@ -66,7 +66,7 @@ class Page:
         """Return the content without IR as JSON values: of one program, or of two by label."""
         if self.other_program is None:
             return summary_of(self.program)
-        return {label: summary_of(side) for label, side in self._labelled_programs()}
+        return {label: summary_of(program) for label, program in self._labelled_programs()}
 
     def against(self, other: Page) -> Page:
         """Return a comparison of this page with another: another target, an earlier version, a derivative and its function.
@@ -103,14 +103,14 @@ class Page:
         """Return the program, or both programs, with their labels."""
         if self.other_program is None:
             return [(self.label, self.program)]
-        one, other = self.program, self.other_program
+        first, second = self.program, self.other_program
         # For a device, its index is enough.
-        targets = one.target.partition(" (")[0], other.target.partition(" (")[0]
-        distinct_names = (one.name, other.name) if one.name != other.name else targets
+        targets = first.target.partition(" (")[0], second.target.partition(" (")[0]
+        distinct_names = (first.name, second.name) if first.name != second.name else targets
         labels = [self.label or distinct_names[0], self.other_label or distinct_names[1]]
         if labels[0] == labels[1]:
             labels = ["first", "second"]
-        return [*zip(labels, (one, other), strict=True)]
+        return [*zip(labels, (first, second), strict=True)]
 
     def __repr__(self) -> str:
         return f"<dlc page, {len(self.html) / 1e6:.1f} MB; write it with .save('page.html')>"

@@ -13,7 +13,7 @@ from dlc.frontend.onnx.graph import ModelFile, label, load
 from dlc.frontend.tflite import operator_lines
 from dlc.instrument.compilation_record import Listing
 
-# Lines of a file with at most this distance are shown with the lines between them.
+# Lines at most this far apart are shown with the lines between them.
 _MAX_GAP_LINES = 12
 # Longer attribute values are truncated.
 _MAX_ATTRIBUTE_CHARS = 60
@@ -29,11 +29,11 @@ def _nodes(graph: GraphProto, indent: str) -> Iterator[tuple[str, str]]:
     for node in graph.node:
         results, operands = (", ".join(names) for names in (node.output, node.input))
         settings = ", ".join(f"{a.name} = {_value(a)}" for a in node.attribute if a.type != AttributeProto.GRAPH)
-        kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        yield f"{indent}{results} = {kind}({operands})" + (f" {{{settings}}}" if settings else ""), label(node)
-        for name, inner in _graphs(node):
+        op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        yield f"{indent}{results} = {op_type}({operands})" + (f" {{{settings}}}" if settings else ""), label(node)
+        for name, subgraph in _graphs(node):
             yield f"{indent}  {name}:", label(node)
-            yield from _nodes(inner, indent + "    ")
+            yield from _nodes(subgraph, indent + "    ")
 
 
 def _graphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.backends.cpu import limits as of_processor
+from dlc.backends.cpu import limits as cpu_limits
 from dlc.backends.limits import Limits
-from dlc.backends.opencl import limits as of_device
+from dlc.backends.opencl import limits as opencl_limits
 from dlc.dims import substitute
 from dlc.measure.device_run import DeviceRun
 from dlc.measure.timeline import TaskSpan, TimedRun, TimelineRecorder, thread_names
@@ -30,7 +30,7 @@ from dlc.runtime.program.host_program import BufferRef, DynamicLaunch, HostProgr
 class KernelTime:
     """The launches of one kernel in one call of a model: total seconds, floating-point operations and bytes.
 
-    `min_seconds` is the minimum according to the limits of the machine; the kernel `copy` is a memory copy.
+    `min_seconds` is the least time that the limits of the machine allow; the kernel `copy` is a memory copy.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Measurement:
         for k, launch in enumerate(self.runs[0].launches):
             name = launch.kernel or "copy"
             kernel, earlier_times = kernels.get(name), times.get(name)
-            flops = int(substitute(kernel.flops, kernel_sizes(launch.numbers))) if kernel else 0
+            flops = int(substitute(kernel.flops, kernel_sizes(launch.size_values))) if kernel else 0
             times[name] = KernelTime(
                 name,
                 kernel.origins if kernel else (),
@@ -81,7 +81,7 @@ class Measurement:
     def timeline(self) -> tuple[TaskSpan, ...]:
         """The spans of the fastest run."""
         run = min(self.runs, key=lambda run: run.seconds)
-        return tuple(run.spans(launch_numbers(self.host, run.launches)))
+        return tuple(run.spans(launch_indices(self.host, run.launches)))
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -91,14 +91,14 @@ class Measurement:
         return thread_names(self.timeline)
 
 
-def launch_numbers(host: HostProgram | DynamicProgram, launches: Sequence[Launch]) -> list[int]:
-    """Return the index of each launch in the program's text; equal launches are assigned in turn; -1 for a copy."""
-    kernels = [i for i, _ in walk(host.instructions) if isinstance(i, Launch | DynamicLaunch) and i.kernel is not None]
+def launch_indices(host: HostProgram | DynamicProgram, launches: Sequence[Launch]) -> list[int]:
+    """Return the index of each launch in the program's text, or -1 for a copy; equal launches cycle through their indices."""
+    kernel_launches = [i for i, _ in walk(host.instructions) if isinstance(i, Launch | DynamicLaunch) and i.kernel is not None]
     indices_by_launch = defaultdict[tuple[str | None, tuple[BufferRef, ...]], list[int]](list)
-    for k, launch in enumerate(kernels):
+    for k, launch in enumerate(kernel_launches):
         indices_by_launch[launch.kernel, launch.arguments].append(k)
-    turns = {key: cycle(indices) for key, indices in indices_by_launch.items()}
-    return [next(turns[launch.kernel, launch.arguments]) if launch.kernel is not None else -1 for launch in launches]
+    cycles_by_launch = {key: cycle(indices) for key, indices in indices_by_launch.items()}
+    return [next(cycles_by_launch[launch.kernel, launch.arguments]) if launch.kernel is not None else -1 for launch in launches]
 
 
 def measure(
@@ -106,20 +106,20 @@ def measure(
 ) -> Measurement:
     """Run a compiled model up to `rounds` times, for about `seconds`, after a warm-up run.
 
-    If the warm-up run takes longer than `seconds`, it is the only one. On a device the time of a launch includes waiting for
-    its completion.
+    If the warm-up run takes longer than `seconds`, it is the only run. On a device the time of a launch ends at its
+    completion.
     """
     host = artifact.host
     if isinstance(artifact, DeviceArtifact):
         program = artifact.program
-        limits, run = of_device.measured_limits(program.session), lambda: DeviceRun(program.profile(inputs))
-        host = program.at(inputs)[0] if isinstance(program, DynamicOpenCLProgram) else program.host
+        limits, run = opencl_limits.measured_limits(program.session), lambda: DeviceRun(program.profile(inputs))
+        host = program.static_program(inputs)[0] if isinstance(program, DynamicOpenCLProgram) else program.host
     else:
-        limits, run = of_processor.measured_limits(artifact.target, threads), TimelineRecorder(artifact, inputs, threads).run
+        limits, run = cpu_limits.measured_limits(artifact.target, threads), TimelineRecorder(artifact, inputs, threads).run
     first = run()
     if first.seconds > seconds:
         return Measurement(artifact, host, threads, limits, [first])
-    runs, began = list[TimedRun | DeviceRun](), perf_counter()
-    while not runs or (len(runs) < rounds and perf_counter() < began + seconds):
+    runs, start = list[TimedRun | DeviceRun](), perf_counter()
+    while not runs or (len(runs) < rounds and perf_counter() < start + seconds):
         runs.append(run())
     return Measurement(artifact, host, threads, limits, runs)

@@ -1,8 +1,7 @@
-"""Record a run of a compiled model as a timeline: which thread executed which launch of a kernel, and when.
+"""Record a run of a compiled model as a timeline: the thread, start and duration of all launches.
 
-The model runs as usual, but each grid of a kernel, and memory copies, are called through code that records the thread and the
-clock before and after each task. This takes about 50 ns per task. Time between tasks, spent waiting or in the host program,
-appears as gaps.
+The model runs as usual, but kernels and memory copies are called through code that records the thread and the clock before and
+after each task, in about 50 ns. Waiting and the host program appear as gaps.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ from dlc.target import Target
 
 # The record of a task: grid, task index, thread, start and end in nanoseconds.
 _WORDS_PER_TASK = 5
-# Runs with more tasks than this are not recorded, for lack of memory.
+# Maximum tasks of a recorded run, limited by memory.
 _MAX_RECORDED_TASKS = 50_000_000
-# A placeholder in the code that is replaced in each copy by: the address that it calls, its grid index, and the record buffer.
+# In each copy of the code this is replaced by the address that it calls, the index of its grid, and the address of the state.
 _TARGET_PLACEHOLDER = b"dlc.measure placeholder."
 
 
 @dataclass(frozen=True)
 class TaskSpan:
-    """The execution of one launch by one thread: start (from the start of the run) and duration in seconds, and task count.
+    """The execution of one launch by one thread: start in the run and duration, in seconds, and number of tasks.
 
     `launch` is the index of the launch in the program's text (-1: a copy); thread 0 is the caller's.
     """
@@ -70,11 +69,11 @@ def thread_names(spans: Sequence[TaskSpan]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """A run with these launches: its tasks by start time; those of launch `k` begin at index `first[k]`."""
+    """A run: its launches, and its tasks by start time; those of launch `k` begin at index `first_tasks[k]`."""
 
     launches: Sequence[Launch]
     tasks: NDArray[np.int64]
-    first: Sequence[int]
+    first_tasks: Sequence[int]
 
     @property
     def seconds(self) -> float:
@@ -84,7 +83,7 @@ class TimedRun:
     @cached_property
     def launch_seconds(self) -> list[float]:
         """The duration of each launch in seconds."""
-        first = np.array(self.first)
+        first = np.array(self.first_tasks)
         ran = first[:-1] < first[1:]
         begin, seconds = first[:-1][ran], np.zeros(len(self.launches))
         seconds[ran] = (np.maximum.reduceat(self.tasks[: first[-1], 4], begin) - self.tasks[begin, 3]) / 1e9
@@ -94,7 +93,7 @@ class TimedRun:
     def task_seconds(self) -> list[NDArray[np.float64]]:
         """The durations of the tasks of each launch, by start time, in seconds; gaps between tasks are excluded.
 
-        The time of reading the clock is subtracted; it is estimated as the smallest gap between two tasks of a thread.
+        The time to read the clock, estimated by the smallest gap between two tasks of a thread, is subtracted.
         """
         _, _, thread, begin, end = self.tasks[np.argsort(self.tasks[:, 2], kind="stable")].T
         gaps = (begin[1:] - end[:-1])[thread[1:] == thread[:-1]]
@@ -103,13 +102,13 @@ class TimedRun:
             np.maximum(launch_tasks[:, 4] - launch_tasks[:, 3] - clock, 0) / 1e9 for launch_tasks in self._tasks_by_launch()
         ]
 
-    def spans(self, numbers: Sequence[int]) -> Iterator[TaskSpan]:
-        """Yield the execution of each launch by each thread; `numbers` are the indices of launches in the program's text."""
+    def spans(self, launch_indices: Sequence[int]) -> Iterator[TaskSpan]:
+        """Yield the execution of each launch by each thread; `launch_indices` are their indices in the program's text."""
         threads = {_this_thread(): 0}
         for thread in self.tasks[:, 2].tolist():
             threads.setdefault(thread, len(threads))
         begin = self.tasks[0, 3] if len(self.tasks) else 0
-        for launch, launch_index, launch_tasks in zip(self.launches, numbers, self._tasks_by_launch(), strict=True):
+        for launch, launch_index, launch_tasks in zip(self.launches, launch_indices, self._tasks_by_launch(), strict=True):
             for thread, row in threads.items():
                 thread_tasks = launch_tasks[launch_tasks[:, 2] == thread]
                 if len(thread_tasks):
@@ -121,14 +120,14 @@ class TimedRun:
 
     def _tasks_by_launch(self) -> Iterator[NDArray[np.int64]]:
         """Yield the tasks of each launch."""
-        return (self.tasks[a:b] for a, b in pairwise(self.first))
+        return (self.tasks[a:b] for a, b in pairwise(self.first_tasks))
 
 
 class TimelineRecorder:
-    """Record runs of a compiled model. A model whose launches depend on data is run once to determine them.
+    """Record runs of a compiled model. If its launches depend on data, a first run determines them.
 
-    If `memory_of` is given, a recorder of the same model with other kernels, it uses the same memory: the cache sets that
-    buffers share depend on their addresses, and may matter more than the code.
+    `memory_of` is a recorder of the same model with other kernels, whose memory is reused: buffer addresses, which determine
+    cache set conflicts, may affect the time more than the code.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class TimelineRecorder:
         self._kernels: list[str | None] = [None, *(name for name, _ in grids)]
         addresses = [native.copy, *(address for _, address in grids)]
         self._code = _traced_task_code(addresses, address_of(self._state), artifact.target)
-        wrappers = iter([self._code.address(f"watched.{k}") for k in range(len(self._kernels))])
+        wrappers = iter([self._code.address(f"traced_task.{k}") for k in range(len(self._kernels))])
         native = replace(native, copy=next(wrappers))
         wrapped_images = {
             name: LoadedKernel(tuple((next(wrappers), tasks) for _, tasks in image.grids), image.code)
@@ -167,10 +166,10 @@ class TimelineRecorder:
         self._state[0] = 0
         self._program.run(self._inputs)
         tasks = self._records[np.argsort(self._records[:, 3], kind="stable")]
-        return TimedRun(self.launches, tasks, list(self._first(tasks)))
+        return TimedRun(self.launches, tasks, list(self._first_tasks(tasks)))
 
-    def _first(self, tasks: NDArray[np.int64]) -> Iterator[int]:
-        """Yield the index of the first task of each launch: launches do not overlap, and no launch runs a task twice."""
+    def _first_tasks(self, tasks: NDArray[np.int64]) -> Iterator[int]:
+        """Yield the index of the first task of each launch, and the end; launches do not overlap or repeat tasks."""
         grids, task_numbers, position = tasks[:, 0].tolist(), tasks[:, 1].tolist(), 0
         for launch in self.launches:
             yield position
@@ -205,8 +204,8 @@ def _static_launches(instructions: Sequence[Instruction]) -> list[Launch] | None
 def _task_count(launch: Launch, kernels: Mapping[str, KernelObject]) -> int:
     """Return the number of tasks of a launch."""
     if launch.kernel is None:
-        return -(-launch.numbers[0] // COPY_TASK_BYTES)
-    return sum(launch.number(tasks) for tasks in kernels[launch.kernel].tasks)
+        return -(-launch.size_values[0] // COPY_TASK_BYTES)
+    return sum(launch.evaluate_size(tasks) for tasks in kernels[launch.kernel].tasks)
 
 
 def _this_thread() -> int:
@@ -214,14 +213,14 @@ def _this_thread() -> int:
 
 
 def _traced_task_code(addresses: Sequence[int], state: int, target: Target) -> LoadedCode:
-    """Return code that wraps each address: `watched.0`, `watched.1`, …
+    """Return code with a wrapper for each address: `traced_task.0`, `traced_task.1`, …
 
-    The code is copied and patched: compiling each wrapper would take LLVM a hundred times as long.
+    Wrappers are patched copies of one function; compiling each of them would take a hundred times as long.
     """
     code, wrappers = _tracer_object(target), bytearray()
     entries: dict[str, int] = {}
     for k, address in enumerate(addresses):
-        entries[f"watched.{k}"] = len(wrappers) + code.entries["watched"]
+        entries[f"traced_task.{k}"] = len(wrappers) + code.entries["traced_task"]
         wrappers += code.bytes.replace(_TARGET_PLACEHOLDER, struct.pack("<3Q", address, k, state))
         wrappers += bytes(-len(wrappers) % CODE_ALIGNMENT)
     return LoadedCode(bytes(wrappers), entries)
@@ -229,12 +228,12 @@ def _traced_task_code(addresses: Sequence[int], state: int, target: Target) -> L
 
 @cache
 def _tracer_object(target: Target) -> MachineCode:
-    """Return the code of `watched` with placeholders for its target."""
+    """Return the code of `traced_task` with placeholders for its target."""
     libc = ctypes.CDLL(None)
     clock, thread = (ctypes.cast(libc[name], ctypes.c_void_p).value for name in ("clock_gettime", "pthread_self"))
     placeholder = ", ".join(f"i64 {word}" for word in struct.unpack("<3Q", _TARGET_PLACEHOLDER))
     text = f"""
-@said = private constant [3 x i64] [{placeholder}]
+@placeholder = private constant [3 x i64] [{placeholder}]
 
 define private i64 @now() noinline {{
   %time = alloca [2 x i64]
@@ -247,28 +246,28 @@ define private i64 @now() noinline {{
   ret i64 %now
 }}
 
-define void @watched(ptr %arguments, i64 %task) {{
+define void @traced_task(ptr %arguments, i64 %task) {{
   ; Volatile, so that LLVM does not fold the placeholder.
-  %real = load volatile ptr, ptr @said
-  %said.grid = getelementptr i64, ptr @said, i64 1
-  %grid = load volatile i64, ptr %said.grid
-  %said.state = getelementptr i64, ptr @said, i64 2
-  %state = load volatile ptr, ptr %said.state
+  %target = load volatile ptr, ptr @placeholder
+  %placeholder.grid = getelementptr i64, ptr @placeholder, i64 1
+  %grid = load volatile i64, ptr %placeholder.grid
+  %placeholder.state = getelementptr i64, ptr @placeholder, i64 2
+  %state = load volatile ptr, ptr %placeholder.state
   %start = call i64 @now()
-  call void %real(ptr %arguments, i64 %task)
+  call void %target(ptr %arguments, i64 %task)
   %end = call i64 @now()
   %k = atomicrmw add ptr %state, i64 1 monotonic
-  %room.at = getelementptr i64, ptr %state, i64 1
-  %room = load i64, ptr %room.at
-  %fits = icmp slt i64 %k, %room
-  br i1 %fits, label %note, label %done
+  %capacity.at = getelementptr i64, ptr %state, i64 1
+  %capacity = load i64, ptr %capacity.at
+  %fits = icmp slt i64 %k, %capacity
+  br i1 %fits, label %record, label %done
 
-note:
+record:
   %thread = call i64 inttoptr (i64 {thread} to ptr)()
-  %notes.at = getelementptr i64, ptr %state, i64 2
-  %notes = load ptr, ptr %notes.at
+  %records.at = getelementptr i64, ptr %state, i64 2
+  %records = load ptr, ptr %records.at
   %first = mul i64 %k, {_WORDS_PER_TASK}
-  %grid.at = getelementptr i64, ptr %notes, i64 %first
+  %grid.at = getelementptr i64, ptr %records, i64 %first
   %task.at = getelementptr i64, ptr %grid.at, i64 1
   %thread.at = getelementptr i64, ptr %grid.at, i64 2
   %start.at = getelementptr i64, ptr %grid.at, i64 3

@@ -148,7 +148,7 @@ def test_symbolic_dimensions_default_to_planned_sizes(tmp_path: Path) -> None:
     for more, n in (([], 4), (["--shape", "x=n:16..64,8"], 32)):
         assert run(model, "-o", page, "--target", SHORT, *more).exit_code == 0
         shown = Page.read(page).program
-        assert shown.sizes == {"n": n} and shown.measured is not None
+        assert shown.sizes == {"n": n} and shown.measurements is not None
 
 
 def test_default_sizes_are_in_the_compiled_range(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_default_sizes_are_in_the_compiled_range(tmp_path: Path) -> None:
     model.write_bytes(windows().SerializeToString())
     assert run(model, "-o", page, "--target", SHORT).exit_code == 0
     shown = Page.read(page).program
-    assert shown.sizes["n"] >= 9 and shown.measured is not None
+    assert shown.sizes["n"] >= 9 and shown.measurements is not None
     assert any("%s0" in step.listing.text for step in shown.units[1].steps)  # the kernel is that of all sizes
 
 

@@ -39,7 +39,7 @@ def test_op_line_and_operands() -> None:
     found = dlc.debug.first_nan(logarithms, np.array([3.0, 1.0, 4.0]))
     assert found is not None
     assert (found.op, found.in_derivative, found.count, found.size) == ("dl.log", False, 1, 3)
-    assert found.place == line_of(logarithms, "dnp.log")
+    assert found.location == line_of(logarithms, "dnp.log")
     assert str(found).endswith("produces the first NaN: 1 of 3 elements; of -1 at [1]")
 
 
@@ -79,7 +79,7 @@ def test_in_a_loop() -> None:
         return dlc.lax.scan(step, x, np.arange(4.0))[1]
 
     found = dlc.debug.first_nan(shrinking, np.float64(2.0))
-    assert found is not None and found.place == line_of(shrinking, "dnp.sqrt") and found.why == "of -1"
+    assert found is not None and found.location == line_of(shrinking, "dnp.sqrt") and found.operands == "of -1"
 
 
 @pytest.fixture

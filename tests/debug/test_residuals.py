@@ -25,8 +25,8 @@ def test_results_are_residuals_rather_than_operands() -> None:
     found = saved_residuals(dlc.grad(loss), W, X)
     assert [(r.op, r.shape) for r in found] == [("argument", (3, 4)), ("dl.tanh", (3, 5)), ("dl.mul", (3, 5))]
     tanh = found[1]
-    assert (tanh.dtype, tanh.bytes) == ("float32", 60) and "test_residuals.py:" in tanh.place
-    assert str(tanh) == f"float32[3, 5], 60 bytes: dl.tanh {tanh.place}"
+    assert (tanh.dtype, tanh.bytes) == ("float32", 60) and "test_residuals.py:" in tanh.location
+    assert str(tanh) == f"float32[3, 5], 60 bytes: dl.tanh {tanh.location}"
 
 
 def test_arguments_of_recomputed_ops_are_residuals() -> None:

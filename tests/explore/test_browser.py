@@ -176,7 +176,7 @@ def test_memory_names_the_largest_buffer(page: Any, opened: Opened) -> None:
 
 def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
     seconds = ((mnist(), (0.03, 0.01, 0.02)), (changed(), (0.01,)))
-    old, new = (replace(page, measured=replace(page.measured, runs=runs)) for page, runs in seconds)
+    old, new = (replace(page, measurements=replace(page.measurements, runs=runs)) for page, runs in seconds)
     Page(new, label="new").against(Page(old, label="old")).save(tmp_path / "both.html")
     opened = Opened(browser, tmp_path / "both.html")
     page, wrong = opened.page, opened.wrong

@@ -22,7 +22,7 @@ def test_equal_kernels_match() -> None:
 
 
 def test_pairs_name_the_first_different_stage() -> None:
-    pairs = {pair.one or pair.other: pair for pair in match_kernels(changed(), mnist())}
+    pairs = {pair.first or pair.second: pair for pair in match_kernels(changed(), mnist())}
     assert pairs.pop("first") == KernelPair("first", "conv_add_relu", "tiling")
     assert pairs.pop("softmax") == KernelPair("", "softmax", "")
     assert set(pairs.values()) == {KernelPair(name, name, "") for name in pairs} and len(pairs) == len(mnist().kernels) - 2
@@ -33,13 +33,13 @@ def test_derivative_kernels_match_by_origin() -> None:
     units = [replace(u, name=f"d_{u.name}") if k else u for k, u in enumerate(mnist().units)]
     named = [replace(k, name=f"d_{k.name}") for k in of_derivative]
     pairs = match_kernels(replace(mnist(), kernels=tuple(named), units=tuple(units)), mnist())
-    assert [(pair.one, pair.other) for pair in pairs] == [(f"d_{k.name}", k.name) for k in mnist().kernels]
+    assert [(pair.first, pair.second) for pair in pairs] == [(f"d_{k.name}", k.name) for k in mnist().kernels]
 
 
 def test_unrelated_kernels_do_not_match() -> None:
     pairs = match_kernels(explored(), mnist())
-    assert [p.one for p in pairs if p.one] == [k.name for k in explored().kernels]
-    assert [p.other for p in pairs if not p.one] == [k.name for k in mnist().kernels]
+    assert [p.first for p in pairs if p.first] == [k.name for k in explored().kernels]
+    assert [p.second for p in pairs if not p.first] == [k.name for k in mnist().kernels]
 
 
 @pytest.mark.parametrize("exploration", [mnist, explored])

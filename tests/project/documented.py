@@ -1,7 +1,7 @@
-"""The code blocks and commands of the documentation, and the folder in which tests run them.
+"""Find the code blocks and commands of the documentation, and prepare the folder in which tests run them.
 
-A command is a line of a block, or code in a paragraph that names a file. `UNDONE` lists what is not run as written, with the
-reason; blocks that quote other files are compared with these (`QUOTED`).
+A command is a line of a block, or inline code that names a file. `NOT_RUN` lists the exceptions with their reasons. Blocks that
+quote other files are compared with these files (`QUOTED`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tests.frontend.tflite.recorded_models import recorded
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-WRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not p.name.endswith(".template.md")]
+HANDWRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not p.name.endswith(".template.md")]
 
-_ENVIRONMENT = "sets up an environment: .ci/run does that, by the README"
-# Pages whose blocks of Python are parts of files that tests run: lines of these.
+_ENVIRONMENT = "sets up an environment, as .ci/run does"
+# Pages whose Python blocks quote lines of files, and these files. Tests run the files instead.
 QUOTED = {
     "tour.md": ["docs/tour.py"],
     "extending.md": [
@@ -38,25 +38,25 @@ QUOTED = {
         "examples/c_target.py",
     ],
 }
-# Commands, and pages by their blocks of Python, that are not run as they stand.
-UNDONE = {
+# Commands that tests do not run, and pages whose Python blocks they do not run, with the reasons.
+NOT_RUN = {
     "python3 -m venv .venv": _ENVIRONMENT,
     ".venv/bin/pip install -e .": _ENVIRONMENT,
     ". .venv/bin/activate": _ENVIRONMENT,
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/python examples/identify_file.py "
     "examples/identify_file.py LICENSE": f"{_ENVIRONMENT}, and tests/project/test_examples.py runs the example",
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest -q -n 2": _ENVIRONMENT,
-    "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs that compiler: tests/deploy uses it where it is",
-    "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes in a simulator; the tests have a small one of it",
-    "onnx.md": "makes all of onnx's own tests, ten seconds long: tests/test_onnx_backend.py makes and runs some",
+    "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs a cross compiler; tests/deploy uses it if it is installed",
+    "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes; a test runs a smaller model in the simulator",
+    "onnx.md": "creates all tests of the onnx package, which takes ten seconds; tests/test_onnx_backend.py runs some of them",
 }
-# Commands that need packages which are no dependencies: they are run where these are.
+# Optional packages that commands need; without them a command is skipped.
 PACKAGES = {
     "dlc bench model.onnx --vs onnxruntime,openvino": ("onnxruntime", "openvino"),
     "compile-model m.pt2": ("torch",),
 }
-# A correct program cannot be reduced, and an edited one differs.
-TOLD = {
+# Commands that fail by design, and a part of their message.
+EXPECTED_ERRORS = {
     "dlc reduce model.onnx": "there is nothing to reduce",
     "dlc reduce wrong/before.mlir --input wrong": "there is nothing to reduce",
     "dlc bisect model.onnx --against ir/edited.mlir": "the programs differ before any pass",
@@ -70,31 +70,31 @@ _COMMAND = re.compile(r"(?:\w+=\S+ )?(?:dlc|compile-model|python3?|eval|\.|\.ven
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A block of a language, or a command in it."""
+class Snippet:
+    """A code block, or a command in one, whose `language` is `command`."""
 
     language: str
     text: str
 
     @property
     def missing(self) -> str | None:
-        """Return a requirement that this machine does not meet; empty if there is none."""
+        """The requirement that this machine does not meet, or None."""
         needs_device = self.language == "command" and "opencl" in self.text and "--target opencl:" not in self.text
-        absent = [name for name in PACKAGES.get(self.text, ()) if find_spec(name) is None]
+        missing = [name for name in PACKAGES.get(self.text, ()) if find_spec(name) is None]
         if target := re.match(r"dlc (?:bench|run) .*--target (cpu:\w+)", self.text):
-            absent += host_lacks(resolve(target[1]))
-        return f"no {', '.join(absent)}" if absent else "no OpenCL device" if needs_device and not all_devices() else None
+            missing += host_lacks(resolve(target[1]))
+        return f"no {', '.join(missing)}" if missing else "no OpenCL device" if needs_device and not all_devices() else None
 
 
-def pieces(page: Path) -> Iterator[Piece]:
+def snippets(page: Path) -> Iterator[Snippet]:
     """Return the code blocks and commands of a page, in order."""
-    for found in re.finditer(f"{_FENCE}|{_INLINE}", page.read_text(), re.S | re.M):
-        if (inline := found["inline"]) is not None:
-            yield Piece("command", inline)
-        elif found["language"] in ("", "sh"):
-            yield from (Piece("command", c) for line in found["block"].splitlines() for c in _commands(line))
+    for match in re.finditer(f"{_FENCE}|{_INLINE}", page.read_text(), re.S | re.M):
+        if (inline := match["inline"]) is not None:
+            yield Snippet("command", inline)
+        elif match["language"] in ("", "sh"):
+            yield from (Snippet("command", c) for line in match["block"].splitlines() for c in _commands(line))
         else:
-            yield Piece(found["language"], found["block"])
+            yield Snippet(match["language"], match["block"])
 
 
 def _commands(line: str) -> Iterator[str]:
@@ -109,14 +109,14 @@ def prepare(page: Path, folder: Path) -> None:
     for name in ("tests", "examples"):
         (folder / name).symlink_to(ROOT / name)
     x = np.random.default_rng(0).standard_normal((4, 32), np.float32)
-    for place in (".", "cases/a", "cases/b", "samples", "data"):
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        np.save(folder / place / "x.npy", x)
+    for subfolder in (".", "cases/a", "cases/b", "samples", "data"):
+        (folder / subfolder).mkdir(parents=True, exist_ok=True)
+        np.save(folder / subfolder / "x.npy", x)
     np.savez(folder / "examples.npz", x=np.tile(x, (16, 1)), targets=np.zeros((64, 3)), labels=np.zeros(64, np.int64))
     for name in ("model", "m", "old", "new", "resnet50"):
-        onnx.save(_network(_RESULTS.get(page.name, ["logits"]), _ROWS.get(page.name, 4)), folder / f"{name}.onnx")
-    if (more := _MORE.get(page.name)) is not None:
-        more(page, folder)
+        onnx.save(_network(_OUTPUTS.get(page.name, ["logits"]), _BATCH_SIZES.get(page.name, 4)), folder / f"{name}.onnx")
+    if (prepare_page := _PREPARATIONS.get(page.name)) is not None:
+        prepare_page(page, folder)
 
 
 def dlc(*arguments: str) -> Result:
@@ -124,7 +124,7 @@ def dlc(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments, catch_exceptions=False)
 
 
-def typed(command: str) -> list[str]:
+def arguments_of(command: str) -> list[str]:
     """Return the arguments of a command as tests run it: the first alternative, and one repetition instead of many.
 
     Shell substitutions are replaced by fixed values.
@@ -134,19 +134,19 @@ def typed(command: str) -> list[str]:
     return shlex.split(found[1] if (found := re.fullmatch(r'eval "\$\((.*)\)"', command)) else command)
 
 
-# What the small network gives, where it is not its logits alone.
-_RESULTS = {"debugging.md": ["loss"], "explorer.md": ["logits", "loss"]}
+# Outputs of the small network for pages that need others than its logits.
+_OUTPUTS = {"debugging.md": ["loss"], "explorer.md": ["logits", "loss"]}
 
 
-# Where a batch has other sizes than the rows that there are.
-_ROWS = {"autodiff.md": "batch", "deploy.md": "batch", "onnx.md": "batch"}
+# Batch dimensions of the small network for pages that need a symbolic one.
+_BATCH_SIZES = {"autodiff.md": "batch", "deploy.md": "batch", "onnx.md": "batch"}
 
 
-def _network(results: Sequence[str], rows: int | str) -> onnx.ModelProto:
-    """Scales rows, and has two dense layers; what is not asked for can be."""
+def _network(outputs: Sequence[str], batch: int | str) -> onnx.ModelProto:
+    """Build a network that scales rows and has two dense layers, with the selected outputs."""
     rng = np.random.default_rng(0)
     weights = {"w": (32,), "layer4.weight": (32, 8), "fc.weight": (8, 3)}
-    shapes = {"y": [rows, 32], "logits": [rows, 3], "loss": []}
+    shapes = {"y": [batch, 32], "logits": [batch, 3], "loss": []}
     nodes = [
         helper.make_node("Mul", ["x", "w"], ["y"], "scaled"),
         helper.make_node("MatMul", ["y", "layer4.weight"], ["z"], "first"),
@@ -157,8 +157,8 @@ def _network(results: Sequence[str], rows: int | str) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 32])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in results],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 32])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in outputs],
         [numpy_helper.from_array(rng.standard_normal(s, np.float32), n) for n, s in weights.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
@@ -190,12 +190,12 @@ _STABLEHLO = """module @m {
 
 
 def _first_block(page: Path, folder: Path) -> None:
-    """The function that the page is about is in a file."""
-    (folder / "net.py").write_text(next(p.text for p in pieces(page) if p.language == "python"))
+    """Write the first Python block of the page, which defines its function, to net.py."""
+    (folder / "net.py").write_text(next(snippet.text for snippet in snippets(page) if snippet.language == "python"))
 
 
 def _dump(page: Path, folder: Path) -> None:
-    """A dump of the network, one of its modules with a mistake, what was computed by it, and a command that finds it bad."""
+    """Write a dump of the network, an edited module of it, expected outputs, and a command that always fails."""
     dlc("compile", "model.onnx", "--dump-ir", "ir", "-o", "model.dlc")
     text = (folder / "ir" / "stage-linalg.mlir").read_text()
     (folder / "ir" / "edited.mlir").write_text(text.replace("arith.maximumf", "arith.minimumf"))
@@ -213,7 +213,7 @@ def _functions(page: Path, folder: Path) -> None:
 
 
 def _exported(page: Path, folder: Path) -> None:
-    """A module of PyTorch, where there is one."""
+    """Write an exported PyTorch module if PyTorch is installed."""
     if find_spec("torch") is not None:
         import torch
 
@@ -221,12 +221,12 @@ def _exported(page: Path, folder: Path) -> None:
 
 
 def _tflite(page: Path, folder: Path) -> None:
-    net = recorded()["dynamic_shapes_float"]
-    (folder / "m.tflite").write_bytes(net.file)
-    np.save(folder / "x.npy", net.inputs[0])
+    network = recorded()["dynamic_shapes_float"]
+    (folder / "m.tflite").write_bytes(network.file)
+    np.save(folder / "x.npy", network.inputs[0])
 
 
-_MORE = {
+_PREPARATIONS = {
     "faq.md": _first_block,
     "debugging.md": _dump,
     "explorer.md": _functions,

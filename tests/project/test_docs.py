@@ -16,40 +16,50 @@ from dlc.backends.limits import Limits
 from dlc.runtime.opencl.devices import all_devices
 from tests.fuzz.__main__ import main as fuzz
 from tests.project import documented
-from tests.project.documented import QUOTED, ROOT, TOLD, UNDONE, WRITTEN, Piece, pieces, prepare, typed
+from tests.project.documented import (
+    EXPECTED_ERRORS,
+    HANDWRITTEN,
+    NOT_RUN,
+    QUOTED,
+    ROOT,
+    Snippet,
+    arguments_of,
+    prepare,
+    snippets,
+)
 
-NEEDS = {"jax.md": "jax", "pytorch.md": "torch"}
+REQUIRED_PACKAGES = {"jax.md": "jax", "pytorch.md": "torch"}
 
 
 def python_of(page: Path) -> list[str]:
-    return [piece.text for piece in pieces(page) if piece.language == "python"]
+    return [snippet.text for snippet in snippets(page) if snippet.language == "python"]
 
 
 def commands_of(page: Path) -> list[str]:
-    return [p.text for p in pieces(page) if p.language == "command" and p.text not in UNDONE and p.missing is None]
+    return [p.text for p in snippets(page) if p.language == "command" and p.text not in NOT_RUN and p.missing is None]
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in WRITTEN if python_of(p) and p.name not in (*QUOTED, *UNDONE)], ids=lambda p: p.name
+    "page", [p for p in HANDWRITTEN if python_of(p) and p.name not in (*QUOTED, *NOT_RUN)], ids=lambda p: p.name
 )
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.name in NEEDS:
-        pytest.importorskip(NEEDS[page.name])
+    if page.name in REQUIRED_PACKAGES:
+        pytest.importorskip(REQUIRED_PACKAGES[page.name])
     if page.name == "opencl.md" and not all_devices():
         pytest.skip("no OpenCL device")
     # Input files are in the repository, output files are not.
     monkeypatch.chdir(tmp_path)
     prepare(page, tmp_path)
-    # The blocks of a page go on from one another.
+    # Later blocks use the names of earlier ones.
     names = {"__name__": "__main__"}
     for number, block in enumerate(python_of(page)):
-        # From a file, since traced functions are read from their source.
+        # From a file, because tracing reads the source of functions.
         file = tmp_path / f"block{number}.py"
         file.write_text(block)
         exec(compile(block, str(file), "exec"), names)
 
 
-@pytest.mark.parametrize("page", [p for p in WRITTEN if p.name in QUOTED], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [p for p in HANDWRITTEN if p.name in QUOTED], ids=lambda p: p.name)
 def test_python_blocks_that_quote(page: Path) -> None:
     """Each line occurs in a file that tests run, except elisions ("…") and trailing remarks."""
     lines = {line.strip() for file in QUOTED[page.name] for line in (ROOT / file).read_text().splitlines()}
@@ -57,7 +67,7 @@ def test_python_blocks_that_quote(page: Path) -> None:
     assert quoted and [line for line in quoted if line and "…" not in line and line not in lines] == []
 
 
-@pytest.mark.parametrize("page", [p for p in WRITTEN if commands_of(p)], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [p for p in HANDWRITTEN if commands_of(p)], ids=lambda p: p.name)
 def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the commands of a page in order, on small files with the names that they use."""
     monkeypatch.chdir(tmp_path)
@@ -67,13 +77,13 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(limits, "measured_limits", lambda target, threads=1: Limits(1e11, 5e10, 1e10))
-    # Servers would run until Ctrl-C; the fuzzers choose their own options.
+    # A server would run until Ctrl-C.
     monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", lambda self: None)
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setenv("DLC_WORKERS", "2")
     prepare(page, tmp_path)
     for command in commands_of(page):
-        program, *arguments = typed(command)
+        program, *arguments = arguments_of(command)
         if arguments[:2] == ["-m", "tests.fuzz"]:
             monkeypatch.setattr(sys, "argv", arguments[1:])
             assert fuzz() == 0, command
@@ -82,30 +92,30 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             monkeypatch.setenv(*program.split("=", 1))
             program, *arguments = arguments
         result = documented.dlc(*(["compile", *arguments] if program == "compile-model" else arguments))
-        told = TOLD.get(command)
-        assert result.exit_code == (told is not None), f"{command}: {result.stderr}"
-        assert told is None or told in " ".join(result.stderr.split())
+        expected_error = EXPECTED_ERRORS.get(command)
+        assert result.exit_code == (expected_error is not None), f"{command}: {result.stderr}"
+        assert expected_error is None or expected_error in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("command", UNDONE)
+@pytest.mark.parametrize("command", NOT_RUN)
 def test_exceptions_have_a_reason(command: str) -> None:
     """Each exception has a reason and still occurs on a page."""
-    assert any(command in (page.name, *(piece.text for piece in pieces(page))) for page in WRITTEN)
-    pytest.skip(UNDONE[command])
+    assert any(command in (page.name, *(snippet.text for snippet in snippets(page))) for page in HANDWRITTEN)
+    pytest.skip(NOT_RUN[command])
 
 
-@pytest.mark.parametrize("piece", [p for page in WRITTEN for p in pieces(page) if p.missing], ids=lambda p: p.text)
-def test_requirements_of_skipped_commands(piece: Piece) -> None:
-    pytest.skip(piece.missing or "")
+@pytest.mark.parametrize("snippet", [p for page in HANDWRITTEN for p in snippets(page) if p.missing], ids=lambda p: p.text)
+def test_requirements_of_skipped_commands(snippet: Snippet) -> None:
+    pytest.skip(snippet.missing or "")
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", HANDWRITTEN, ids=lambda p: p.name)
 def test_links_resolve(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", HANDWRITTEN, ids=lambda p: p.name)
 def test_named_files_exist(page: Path) -> None:
     """Files are named by a unique part of their path, such as `fusion/groups.py`."""
     for name in re.findall(r"`(\w[\w./]*/\w+\.(?:py|ll|h))`", page.read_text()):

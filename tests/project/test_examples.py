@@ -47,10 +47,10 @@ def test_identify_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_k_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    draw = np.random.default_rng(1)
-    middles = np.array([[0, 0, 0], [9, 0, 1], [0, 8, 2], [7, 7, 7]])
-    points = np.repeat(middles, [40, 30, 20, 10], axis=0) + draw.normal(0, 0.5, (100, 3))
-    np.save(tmp_path / "points.npy", draw.permutation(points))
+    rng = np.random.default_rng(1)
+    centers = np.array([[0, 0, 0], [9, 0, 1], [0, 8, 2], [7, 7, 7]])
+    points = np.repeat(centers, [40, 30, 20, 10], axis=0) + rng.normal(0, 0.5, (100, 3))
+    np.save(tmp_path / "points.npy", rng.permutation(points))
     run("k_means.py", str(tmp_path / "points.npy"), "4", monkeypatch=monkeypatch)
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("100 points") and "mean squared distance 0.59" in first
@@ -66,7 +66,7 @@ def test_find_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     header, size, _, pixels = (tmp_path / "edges.pgm").read_bytes().split(b"\n", 3)
     assert (header, size) == (b"P5", b"80 60")
     edges = np.frombuffer(pixels, np.uint8).reshape(60, 80)
-    # White along the border of the rectangle, nothing anywhere else.
+    # Only the border of the rectangle is white.
     assert edges[30, [29, 30]].max() > 200 and edges[[39, 40], 45].max() > 200
     assert edges[:17].max() == edges[43:].max() == edges[:, :27].max() == edges[:, 63:].max() == edges[23:37, 33:57].max() == 0
 
@@ -105,11 +105,11 @@ def test_neural_ode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("name", ["find_edges.py", "identify_file.py", "k_means.py", "c_target.py"])
-def test_a_file_that_is_not_there_is_said(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_file_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = str(tmp_path / "missing")
-    more = [str(tmp_path / "out")] * (name == "find_edges.py")
+    output_arguments = [str(tmp_path / "out")] * (name == "find_edges.py")
     with pytest.raises(SystemExit, match=re.escape(missing)):
-        run(name, missing, *more, monkeypatch=monkeypatch)
+        run(name, missing, *output_arguments, monkeypatch=monkeypatch)
 
 
 def test_torch_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,8 +117,8 @@ def test_torch_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     if "dlc" not in torch._dynamo.list_backends():
         pytest.skip("this dlc is not installed where torch is")
     run("torch_module.py", "--steps", "60", "-o", str(tmp_path / "spirals.dlc"), monkeypatch=monkeypatch)
-    share = re.search(r"([\d.]+)% of 1000 points", capsys.readouterr().out)
-    assert share is not None and float(share[1]) > 70
+    accuracy = re.search(r"([\d.]+)% of 1000 points", capsys.readouterr().out)
+    assert accuracy is not None and float(accuracy[1]) > 70
 
 
 def photographs() -> list[tuple[np.ndarray, np.ndarray]]:

@@ -38,14 +38,14 @@ RETIRED = {
 }
 # A docstring's first line is a statement, not a noun clause.
 _CLAUSE_WORDS = {"What", "Where", "Whether", "Which", "Who", "How", "Why", "That", "So"}
-# Class names that may be defined in several modules, since each module has its own kind of the same concept.
+# Class names that may be defined in several modules.
 _SHARED_CLASS_NAMES: set[str] = set()
 
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    return tuple(ROOT / name for name in listed if Path(name).suffix in _TEXT_SUFFIXES and name != _THIS_FILE)
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return tuple(ROOT / name for name in names if Path(name).suffix in _TEXT_SUFFIXES and name != _THIS_FILE)
 
 
 def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
@@ -57,13 +57,13 @@ def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
 @pytest.mark.parametrize("pattern", RETIRED)
 def test_retired_words_are_absent(pattern: str) -> None:
     expression = re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE)
-    found = [
+    matches = [
         f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]}"
         for path in tracked_files()
         for text in [path.read_text()]
         for match in expression.finditer(text)
     ]
-    assert not found, f"use: {RETIRED[pattern] or 'the new name'}"
+    assert not matches, f"use: {RETIRED[pattern] or 'the new name'}"
 
 
 def test_docstrings_begin_with_a_statement() -> None:
@@ -80,16 +80,16 @@ def test_docstrings_begin_with_a_statement() -> None:
 
 def test_class_names_mean_one_thing() -> None:
     """A public class name is defined in one module of dlc, and a private one in at most two."""
-    defined: dict[str, list[str]] = defaultdict(list)
+    definitions: dict[str, list[str]] = defaultdict(list)
     for name, module in modules("dlc"):
         for node in ast.walk(module):
             if isinstance(node, ast.ClassDef):
-                defined[node.name].append(name)
-    limit = {name: 2 if name.startswith("_") or name.endswith("Op") else 1 for name in defined}
-    assert not {n: files for n, files in defined.items() if len(files) > limit[n] and n not in _SHARED_CLASS_NAMES}
+                definitions[node.name].append(name)
+    limit = {name: 2 if name.startswith("_") or name.endswith("Op") else 1 for name in definitions}
+    assert not {n: files for n, files in definitions.items() if len(files) > limit[n] and n not in _SHARED_CLASS_NAMES}
 
 
-# What a numeric constant counts or is measured in, or what kind of number it is.
+# Words in the name of a numeric constant that state a unit, a counted object or a kind of number.
 _UNITS = [
     "ACCUMULATORS",
     "ADDRESS",
@@ -210,7 +210,7 @@ _UNITS = [
     "STATES",
     "KEYS",
 ]
-# Numbers that are values of a code or format, or mathematical constants.
+# Values of an encoding or format, and mathematical constants.
 _CODES = {
     *("DYNAMIC", "NOT_BATCHED", "NO_POOL", "IN_ARENA", "EQUAL", "ULT", "F16_INF", "PAGE_BIT", "VERSION"),
     *("GLOBAL_FUNCTION", "ALLOCATED", "UNDEFINED", "FUNCTION", "METH_FASTCALL", "PR_SET_PDEATHSIG"),
@@ -237,7 +237,7 @@ def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.Name, ast.expr]]:
 
 
 def _is_numeric(value: ast.expr) -> bool:
-    """Literals, and arithmetic on literals."""
+    """Return whether an expression consists of numeric literals and arithmetic."""
     match value:
         case ast.Constant(value=number):
             return isinstance(number, int | float) and not isinstance(number, bool)

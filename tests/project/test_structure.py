@@ -22,20 +22,20 @@ def module_name(path: Path) -> str:
 def imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """Return the modules that a file imports, and whether only for type checking."""
     tree = ast.parse(path.read_text())
-    found: list[tuple[str, bool]] = []
+    imported_names: list[tuple[str, bool]] = []
 
     def visit(node: ast.AST, typing: bool) -> None:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             typing = True
         if isinstance(node, ast.Import):
-            found.extend((alias.name, typing) for alias in node.names)
+            imported_names.extend((alias.name, typing) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.extend((f"{node.module}.{alias.name}", typing) for alias in node.names)
+            imported_names.extend((f"{node.module}.{alias.name}", typing) for alias in node.names)
         for child in ast.iter_child_nodes(node):
             visit(child, typing)
 
     visit(tree, False)
-    return tuple(found)
+    return tuple(imported_names)
 
 
 def within(name: str, unit: str) -> bool:
@@ -45,15 +45,15 @@ def within(name: str, unit: str) -> bool:
 @cache
 def tree() -> dict[str, str]:
     """Return the folders and files of dlc/ that the page shows, with their headings."""
-    shown: dict[str, str] = {}
+    headings: dict[str, str] = {}
     for heading, block in re.findall(r"^(\w[^\n]*)\n\n```\ndlc/\n(.*?)```", PAGE, re.S | re.M):
         parents: list[str] = []
         for line in block.splitlines():
             name = line.split()[0]
             depth = (len(line) - len(line.lstrip())) // 2
             parents[depth - 1 :] = [name]
-            shown["".join(parents)] = heading
-    return shown
+            headings["".join(parents)] = heading
+    return headings
 
 
 # Modules that any module may import; they import only each other.
@@ -70,7 +70,7 @@ ALLOWED = {
 
 
 def runs_models(module: str) -> bool:
-    """Return whether a module, or a module inside of it, belongs to the runtime."""
+    """Return whether `dlc.load` may import a module: a part of the runtime or its dependencies, or a package around one."""
     return any(within(module, unit) or within(unit, module) for unit in {"runtime", *ALLOWED["runtime"], *LEAVES})
 
 
@@ -79,7 +79,7 @@ def test_imports_point_one_way() -> None:
     for path in FILES:
         name = module_name(path)
         unit = name.partition(".")[0]
-        assert unit in ALLOWED, f"dlc/{unit} is new: say in docs/architecture.md what it is, and what it may import"
+        assert unit in ALLOWED, f"dlc/{unit} is new: add it to the tree and the import table of docs/architecture.md"
         allowed = {*ALLOWED[unit], *LEAVES, unit} - ({""} if unit else set())
         for imported, typing in imports(path):
             target = imported.removeprefix("dlc").removeprefix(".")

@@ -28,15 +28,15 @@ addEventListener("keydown", (event) => {
 });
 
 function draw() {
-  const { view: name, at } = currentView();
-  DATA = PAGES[at.page ?? 0] ?? PAGES[0];
+  const { view: name, params } = currentView();
+  DATA = PAGES[params.page ?? 0] ?? PAGES[0];
   document.querySelectorAll("#pages button").forEach((b, k) => b.setAttribute("aria-pressed", String(!COMPARISON_VIEWS.includes(name) && PAGES[k] === DATA)));
   [...tabs.children].forEach((tab) => {
     const selected = tab.id === `tab-${name}`;
     tab.setAttribute("aria-selected", String(selected));
     tab.setAttribute("tabindex", selected ? 0 : -1);
   });
-  const { nodes, ready } = VIEWS[name][1](at);
+  const { nodes, ready } = VIEWS[name][1](params);
   main.setAttribute("aria-labelledby", `tab-${name}`);
   main.removeAttribute("aria-busy");
   main.replaceChildren(...nodes);

@@ -1,6 +1,6 @@
 // Syntax highlighting, and the links between lines of different texts.
 
-const WORDS = {
+const TOKEN_PATTERNS = {
   mlir: /(?<com>\/\/.*)|(?<str>"(?:[^"\\]|\\.)*")|(?<val>%[\w$.#-]+)|(?<sym>@"[^"]*"|@[\w$.]+|\^\w+)|(?<type>!\w[\w.]*|\b(?:tensor|memref|vector)(?=<)|\b(?:index|[fi]\d+|bf16|ui\d+)\b)|(?<op>\b[a-z_]+\.[a-z_][\w.]*|\bto\b|\bstep\b|\bins\b|\bouts\b|\biter_args\b|\battributes\b)|(?<num>-?\b\d[\w.+-]*)/g,
   llvm: /(?<com>;.*)|(?<str>"[^"]*")|(?<val>%[\w$.]+)|(?<sym>@[\w$.]+|^\w+:)|(?<type><\d+ x \w+>|\b(?:ptr|float|double|half|i\d+|void)\b)|(?<op>\b(?:define|internal|phi|br|label|add|sub|mul|udiv|urem|fadd|fsub|fmul|fdiv|fcmp|icmp|select|load|store|call|tail|ret|getelementptr|insertelement|extractelement|shufflevector|bitcast|zext|sext|trunc|or|and|xor|shl|lshr|ashr|alloca)\b)|(?<num>-?\b\d[\w.]*|0x[0-9A-F]+)/g,
   asm: /(?<com>#.*)|(?<sym>^[.\w$"]+:|\.L\w+)|(?<op>^\t[a-z]\w*)|(?<val>%[a-z]+\d*[a-z]?)|(?<num>\$?-?\b\d[\w]*)/g,
@@ -16,19 +16,19 @@ function language(step) {
 
 const linesOf = (step) => (step.all ??= TABLES.texts[step.listing.text].replace(/\n$/, "").split("\n"));
 
-/** A line as HTML; `changed` is its range of changed characters. */
-function highlighted(line, kind, changed) {
+/** A line as HTML; `diffRange` is its range of changed characters. */
+function highlighted(line, kind, diffRange) {
   let html = "", end = 0;
-  const plain = (text, at) => {
-    if (!changed || at + text.length <= changed[0] || at >= changed[1]) return escaped(text);
-    const [from, to] = [Math.max(0, changed[0] - at), Math.min(text.length, changed[1] - at)];
-    return `${escaped(text.slice(0, from))}<em>${escaped(text.slice(from, to))}</em>${escaped(text.slice(to))}`;
+  const plain = (text, offset) => {
+    if (!diffRange || offset + text.length <= diffRange[0] || offset >= diffRange[1]) return escaped(text);
+    const [start, stop] = [Math.max(0, diffRange[0] - offset), Math.min(text.length, diffRange[1] - offset)];
+    return `${escaped(text.slice(0, start))}<em>${escaped(text.slice(start, stop))}</em>${escaped(text.slice(stop))}`;
   };
-  for (const found of line.matchAll(WORDS[kind])) {
-    const [name] = Object.entries(found.groups).find(([, value]) => value !== undefined);
-    const value = name === "val" ? ` data-v="${escaped(found[0])}"` : "";
-    html += `${plain(line.slice(end, found.index), end)}<span class="t-${name}"${value}>${plain(found[0], found.index)}</span>`;
-    end = found.index + found[0].length;
+  for (const match of line.matchAll(TOKEN_PATTERNS[kind])) {
+    const [name] = Object.entries(match.groups).find(([, value]) => value !== undefined);
+    const value = name === "val" ? ` data-v="${escaped(match[0])}"` : "";
+    html += `${plain(line.slice(end, match.index), end)}<span class="t-${name}"${value}>${plain(match[0], match.index)}</span>`;
+    end = match.index + match[0].length;
   }
   return html + plain(line.slice(end), end);
 }
@@ -45,13 +45,13 @@ function numberOf(step, line) {
 /** The lines of `other` that share an origin with line `line` of `step`; both are steps of one unit or of the program. */
 function related(step, line, other) {
   if (other === step) return [line];
-  const loops = step.listing.lines.length ? step.listing.lines[line] : step.isLoops ? line : -1;
-  const all = linesOf(other);
-  if (loops >= 0 && step.unit === other.unit && (other.listing.lines.length || other.isLoops)) {
-    if (other.isLoops) return [loops];
-    return all.flatMap((_, k) => (other.listing.lines[k] === loops ? [k] : []));
+  const loopLine = step.listing.lines.length ? step.listing.lines[line] : step.isLoops ? line : -1;
+  const otherLines = linesOf(other);
+  if (loopLine >= 0 && step.unit === other.unit && (other.listing.lines.length || other.isLoops)) {
+    if (other.isLoops) return [loopLine];
+    return otherLines.flatMap((_, k) => (other.listing.lines[k] === loopLine ? [k] : []));
   }
-  const wanted = new Set(originsOf(step, line));
-  if (!wanted.size) return [];
-  return all.flatMap((_, k) => (originsOf(other, k).some((name) => wanted.has(name)) ? [k] : []));
+  const lineOrigins = new Set(originsOf(step, line));
+  if (!lineOrigins.size) return [];
+  return otherLines.flatMap((_, k) => (originsOf(other, k).some((name) => lineOrigins.has(name)) ? [k] : []));
 }
