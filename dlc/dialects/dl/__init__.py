@@ -1,6 +1,6 @@
 """The `dl` dialect: pure functions on tensors, of which models consist.
 
-The modules of this folder are shared by all ops: `base.py` and `interfaces.py` (what an op is, and the interfaces that passes
+The modules of this folder are shared by all ops: `base.py` and `interfaces.py` (op base classes and the interfaces that passes
 query), `dtypes.py`, `scalar.py` (scalar code inside kernels), `creation.py` (constants), `build.py` (an op builder). They
 import nothing from the subfolders, which hold the families of ops, one file each:
 

@@ -212,7 +212,7 @@ class ScatterLike(DlOp, ABC):
 class LibraryKernel(DlOp, ABC):
     """An op that is implemented by hand-written loops, because each iteration depends on the results of earlier ones.
 
-    It is a kernel on its own: nothing is fused into it, its operands are whole tensors and all its results are stored. The
+    It is a kernel on its own: nothing is fused into it, it reads its operands from memory and stores all results. The
     loops are in `dlc/passes/library_kernels`; leading axes that all operands share are independent problems.
     """
 
@@ -222,7 +222,7 @@ class RowwiseKernel(LibraryKernel, ABC):
 
 
 class Composite(DlOp, ABC):
-    """An op that is defined by simpler ops; it is kept whole where one kernel for all of it is faster."""
+    """An op that is defined by simpler ops; it is not decomposed where a single kernel is faster."""
 
     @abstractmethod
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:

@@ -67,7 +67,7 @@ class RandomBitsOp(GatherLike):
     """Counter-based random bits: element `i` of a batch entry, row-major, is the counter `first + i` encrypted with its key.
 
     `result[b…, s…]` has the batch axes of `key[b…, 2]`, whose last axis holds the high and the low word, and of `first[b…]`;
-    The axes of `shape` follow. The counter is encrypted by threefry2x32, which gives two 32-bit words: `ui64` is
+    the axes of `shape` follow. The counter is encrypted by threefry2x32, which gives two 32-bit words: `ui64` is
     both, high word first; narrower types are the lowest bits of their exclusive or. The bits are part of the format: they are
     the same on every target, in every version and with any number of threads, and equal those of JAX for the same key.
     (C1) `key` is ui32 with a last axis of size 2; (C2) `first` is ui64 and has the other axes of `key`; (C3) `to` is ui8,

@@ -212,8 +212,8 @@ class ReduceLogSumOp(FloatReduction):
 class ReduceLogSumExpOp(FloatReduction):
     """`y = log(Σ exp(x))` over `axes`, without overflow.
 
-    (C1) `axes` are distinct axes of `x`, which has a float type. +inf if one occurs; -inf if all elements are, or there are
-    none; NaN stays NaN.
+    (C1) `axes` are distinct axes of `x`, which has a float type. An element of +inf gives +inf; only elements of -inf, or none,
+    give -inf; NaN stays NaN.
     """
 
     name = "dl.reduce_log_sum_exp"
