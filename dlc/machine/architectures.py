@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 class Architecture:
     """A processor architecture.
 
-    `name` is that of `uname -m`, `triple` LLVM's target triple for Linux, `abi` its calling convention if there are several.
-    `machine` is its number in ELF files and `flags` their ABI flags. Pages have up to `page_bytes`. `spellings` are Linux's
-    names of features that differ from LLVM's.
+    `name` is the output of `uname -m`, `triple` LLVM's target triple for Linux, and `abi` the calling convention if there are
+    several. ELF files have the machine number `machine` and the ABI flags `flags`. Pages have up to `page_bytes`. `spellings`
+    maps LLVM's names of features to Linux's, where they differ.
     """
 
     name: str

@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def usable_cpus(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the processors in this thread's affinity mask, limited by the quota of its cgroup (version 1 or 2); at least 1.
+    """Return the number of processors in this thread's affinity mask, limited by its cgroup quota (version 1 or 2).
 
-    `proc` lists the cgroups of the process, `mount` is where they are mounted.
+    The result is at least 1. The file `proc` lists the cgroups of the process; they are mounted at `mount`.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # Round down: if spinning threads exceed the quota, all threads are throttled for the rest of the period.
@@ -31,7 +31,7 @@ def _quotas(proc: Path, mount: Path) -> Iterator[float]:
             roots = (mount / "cpu", mount / controllers)
         else:
             continue
-        # In a container the path is often that of the host, with the group mounted at the root: check every ancestor.
+        # In a container, the path is often that on the host, but the group is mounted at the root: check every ancestor.
         group = Path(path.lstrip("/"))
         for root in roots:
             for folder in (group, *group.parents):
@@ -39,6 +39,7 @@ def _quotas(proc: Path, mount: Path) -> Iterator[float]:
 
 
 def _quota(folder: Path) -> Iterator[float]:
+    """Yield the CPU limit that a cgroup's folder sets, in processors, if any."""
     for read in (_version_2, _version_1):
         try:
             quota, period = read(folder)

@@ -16,11 +16,11 @@ _default_threshold = gc.get_threshold()
 
 @contextmanager
 def infrequent_collection() -> Generator[None]:
-    """Raise the garbage collector's threshold for the whole process until all threads in this context have left it.
+    """Raise the garbage collector's threshold of the process until no thread is in this context.
 
-    IR contains cycles and lives until the end of its stage. The collector would traverse it repeatedly, together with all other
-    objects of the process, which takes a tenth of the compile time. The objects that remain at the end are rarely garbage,
-    since IR is dismantled explicitly: they are moved to the oldest generation without being traversed.
+    During a stage the collector would repeatedly traverse the IR and all other objects of the process, which takes a tenth of
+    the compile time. Objects that remain at the end are rarely garbage, since IR is dismantled explicitly: they are moved to
+    the oldest generation without a traversal.
     """
     global _active_count, _default_threshold
     with _lock:

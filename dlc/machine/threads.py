@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class ThreadPool(ThreadPoolExecutor):
-    """A pool of at most this many threads, started on demand; raises DeviceError if the system refuses a thread."""
+    """A pool of threads that start on demand; raises DeviceError if the system cannot start a thread."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         try:

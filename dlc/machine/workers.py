@@ -1,6 +1,6 @@
 """Distribute work over forked processes, which run in parallel despite the global interpreter lock.
 
-A child inherits the parent's memory, so items are not sent to it; only results are sent back, pickled, through a pipe.
+A child process inherits the parent's memory, so only results are sent, pickled, through a pipe.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dlc.errors import DeviceError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# From Linux's <sys/prctl.h>: the signal that a process gets when the thread that created it ends.
+# From Linux's <sys/prctl.h>: set the signal that a process receives when the thread that started it ends.
 _PR_SET_PDEATHSIG = 1
 _TICKET_FORMAT = struct.Struct("<i")
-# A pipe holds at least four times as many: 64 KB.
+# A quarter of the capacity of a pipe, 64 KB, in tickets of four bytes.
 _MAX_TICKETS = 4096
 _FEWER_WORKERS_HINT = "set DLC_WORKERS to a smaller number, 1 to use no worker processes"
 
@@ -37,9 +37,9 @@ def forked_map(
 ) -> list[R]:
     """Return `[function(i) for i in items]`, computed in up to `processes` processes, including this one.
 
-    Items are taken in order. `on_start` is called with the index of each item that this process starts; all items before it
-    have been started by then. `while_waiting` is called once the other processes have been started. Results must be picklable.
-    An exception of `function` in any process is raised here; a child that dies, or that the system refuses, raises DeviceError.
+    Items are started in order. `on_start(index)` is called for each item that this process starts, after all previous items
+    have been started. `while_waiting` is called after the other processes have been started. Results must be picklable.
+    Exceptions of `function` in any process are raised here. Raises DeviceError if a child dies or cannot be started.
     """
     processes = min(processes, len(items))
     if processes <= 1:
@@ -49,7 +49,7 @@ def forked_map(
             on_start(k)
             mapped.append(function(item))
         return mapped
-    # Each free process takes the next ticket from one pipe; reads of four bytes are atomic.
+    # Each free process reads the next ticket from a shared pipe; reads of four bytes are atomic.
     tickets, counter = os.pipe()
     items_per_ticket = -(-len(items) // _MAX_TICKETS)
     for k in range(0, len(items), items_per_ticket):
@@ -60,9 +60,9 @@ def forked_map(
         while len(children) < processes - 1:
             children.append(_fork(function, items, tickets, items_per_ticket))
         while_waiting()
-        done = dict(_take(function, items, tickets, items_per_ticket, on_start))
+        result_by_index = dict(_run_tickets(function, items, tickets, items_per_ticket, on_start))
         for _, results in children:
-            done |= _collect(results)
+            result_by_index |= _collect(results)
     except BaseException:
         for child, _ in children:
             os.kill(child, signal.SIGKILL)
@@ -72,7 +72,7 @@ def forked_map(
         for child, results in children:
             os.close(results)
             os.waitpid(child, 0)
-    return [done[k] for k in range(len(items))]
+    return [result_by_index[k] for k in range(len(items))]
 
 
 def die_with_parent() -> None:
@@ -80,21 +80,21 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _take(
+def _run_tickets(
     function: Callable[[T], R],
     items: Sequence[T],
     tickets: int,
     items_per_ticket: int,
     on_start: Callable[[int], None] = lambda number: None,
 ) -> list[tuple[int, R]]:
-    """Compute the items that this process takes, a range per ticket; return (index, result) pairs."""
-    done: list[tuple[int, R]] = []
+    """Compute the items of the tickets that this process reads; return (index, result) pairs."""
+    indexed_results: list[tuple[int, R]] = []
     while ticket := os.read(tickets, _TICKET_FORMAT.size):
         first = int(_TICKET_FORMAT.unpack(ticket)[0])
         for k in range(first, min(first + items_per_ticket, len(items))):
             on_start(k)
-            done.append((k, function(items[k])))
-    return done
+            indexed_results.append((k, function(items[k])))
+    return indexed_results
 
 
 def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, items_per_ticket: int) -> tuple[int, int]:
@@ -117,14 +117,14 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, items_pe
     if child:
         os.close(sink)
         return child, results
-    # A worker must never return into the parent's program, nor outlive it: it has copies of the parent's locks.
+    # A worker must neither continue the parent's program nor outlive it, since it has copies of the parent's locks.
     try:
         die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         # Never collect inherited garbage: its finalizers may wait for locks that other threads of the parent held.
         gc.freeze()
         try:
-            answer = pickle.dumps((True, _take(function, items, tickets, items_per_ticket)))
+            answer = pickle.dumps((True, _run_tickets(function, items, tickets, items_per_ticket)))
         except BaseException as error:
             answer = pickle.dumps((False, error))
         with os.fdopen(sink, "wb") as stream:

@@ -27,8 +27,9 @@ class DeviceRun:
     def seconds(self) -> float:
         return sum(self.launch_seconds)
 
-    def spans(self, numbers: Sequence[int]) -> Iterator[TaskSpan]:
+    def spans(self, launch_indices: Sequence[int]) -> Iterator[TaskSpan]:
+        """Yield the launches as spans; `launch_indices` are their indices in the program's text."""
         begin = 0.0
-        for (launch, seconds), launch_index in zip(self.times, numbers, strict=True):
+        for (launch, seconds), launch_index in zip(self.times, launch_indices, strict=True):
             yield TaskSpan(launch_index, launch.kernel or "copy", begin, seconds)
             begin += seconds

@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 Run = Callable[[], object]
 Clock = Callable[[], float]
 
-# A turn has at least this duration or number of runs, so that the data of a short program is cached after the first run.
+# Minimum duration of a turn, or its maximum number of runs. In a long turn, the data of a short program is in cache.
 _MIN_TURN_SECONDS, _MAX_RUNS_PER_TURN = 1e-3, 50
 # With several threads, a turn is a block of runs after a pause that exceeds the spin time of every runtime: the spinning
 # threads of one runtime would slow down another.

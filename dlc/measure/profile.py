@@ -28,9 +28,9 @@ _MAX_PRINTED_ORIGINS = 3
 class Profile:
     """The profile of a call: `seconds` is the median of a few runs; kernels are sorted by descending time.
 
-    `weight_bytes` is the memory of the weights, `arena_bytes` that of intermediate buffers (None: it depends on the sizes of a
-    call). `phases` are the seconds of each compilation phase, if this process compiled the model. `compilations` is, for a
-    jitted function, the number of combinations of structure, shapes, dtypes and static arguments that it has been compiled for.
+    `weight_bytes` is the memory of the weights, `arena_bytes` that of intermediate buffers (None if the sizes are dynamic).
+    `phases` are the seconds per compilation phase, if this process compiled the model. `compilations` is the number of times
+    that a jitted function has been compiled, for different structures, shapes, dtypes or static arguments.
     """
 
     name: str

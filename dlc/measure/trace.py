@@ -10,7 +10,7 @@ from dlc.measure.kernel_times import Measurement
 
 
 def write_trace(measurement: Measurement, path: Path) -> None:
-    """Write the fastest run with one row per thread: the launches executed by it, with their layers."""
+    """Write the fastest run, one row of launches per thread, with the layers that a launch computes."""
     kernels = {k.name: k for k in measurement.artifact.kernels}
     spans = measurement.timeline
     events: list[dict[str, object]] = [

@@ -15,7 +15,7 @@ from dlc.target import Target, resolve
 class Stage:
     """A level of the IR: the passes that lower to it, and the ops that are legal afterwards.
 
-    `host` and `kernels` name dialects or single ops that are legal outside and inside kernels; None means that any op is legal.
+    `host` and `kernels` are the names of dialects or ops that are legal outside and inside kernels; None allows any op.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Stage:
 
 
 def kernels_of(module: ModuleOp) -> Iterator[func.FuncOp]:
-    """Yield the kernel functions (from the `linalg` stage on), nested modules included: those with the `kernel` attribute."""
+    """Yield the functions with the `kernel` attribute (from the `linalg` stage on), also those of nested modules."""
     for op in module.ops:
         if isinstance(op, func.FuncOp) and "kernel" in op.attributes:
             yield op
@@ -58,20 +58,20 @@ class ReportingPass(ModulePass, ABC):
 
 @dataclass(frozen=True)
 class TargetPass(ModulePass, ABC):
-    """A pass that depends on the target, which its textual form names: `tile-kernels{target="cpu:avx2"}`."""
+    """A pass with a target, which is part of its textual form: `tile-kernels{target="cpu:avx2"}`."""
 
     target: Target = field(default_factory=lambda: resolve("cpu"))
 
     @classmethod
-    def of(cls, spec: ArgSpec, named: Callable[[str], Target]) -> Self:
-        """Build a pass from its textual form; `named` resolves the name of the target.
+    def of(cls, spec: ArgSpec, find_target: Callable[[str], Target]) -> Self:
+        """Build a pass from its textual form; `find_target` resolves the name of the target.
 
         Raises ValueError for an unknown option.
         """
         options = {key: value for key, value in spec.parameters.items() if key != "target"}
         result = cls.from_spec(ArgSpec(spec.name, options))
         name = spec.parameters.get("target")
-        return result if name is None else replace(result, target=named(str(name[0])))
+        return result if name is None else replace(result, target=find_target(str(name[0])))
 
     def spec(self, *, include_default: bool = False) -> ArgSpec:
         options = super().spec(include_default=include_default).parameters

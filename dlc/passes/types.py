@@ -1,4 +1,4 @@
-"""Types and attributes of the later stages; common ones are memoized."""
+"""Types and attributes of standard dialects; common ones are memoized."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def memref_type(
     offset: Size | None = 0,
     space: Attribute = PRIVATE,
 ) -> MemRef:
-    """Return a memref type; `strides=None` means row-major, `offset=None` an offset that is known only at run time.
+    """Return a memref type; `strides=None` means row-major, `offset=None` a dynamic offset.
 
-    Symbolic sizes are `?` in the type; `dialects/sizes.py` derives their values from where the memref comes from.
+    Symbolic sizes are `?` in the type; `dialects/sizes.py` derives them from the op that defines the memref.
     """
     static_shape = tuple(s if isinstance(s, int) else DYNAMIC_INDEX for s in shape)
     if strides is None or (strides == row_major(shape) and offset == 0):
@@ -62,11 +62,11 @@ def memref_type(
 
 
 def reshaped_strides(shape: Sequence[Size], strides: Sequence[Size], new: Sequence[Size]) -> tuple[Size, ...] | None:
-    """Return the strides that view a strided array with the shape `new`, elements in order; None if only a copy can.
+    """Return the strides of a view of a strided array with the shape `new`; None if a view cannot have this shape.
 
-    Both shapes have the same number of elements, which is not 0.
+    Both shapes must have the same, nonzero number of elements.
     """
-    # Runs of dimensions with a uniform stride, the innermost last; dimensions of size 1 belong to any run.
+    # Merged dimensions (size, stride) that are contiguous in each other, the innermost last, without sizes of 1.
     runs: list[tuple[Size, Size]] = []
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
@@ -79,13 +79,13 @@ def reshaped_strides(shape: Sequence[Size], strides: Sequence[Size], new: Sequen
     for size in reversed(new):
         if size != 1 and runs and runs[-1][0] == 1:
             runs.pop()
-        count, stride = runs[-1] if runs else (1, 1)
-        rest = dims.quotient(count, size)
-        if rest is None:
+        run_size, stride = runs[-1] if runs else (1, 1)
+        remaining_size = dims.quotient(run_size, size)
+        if remaining_size is None:
             return None
         result.append(stride)
         if runs:
-            runs[-1] = rest, stride * size
+            runs[-1] = remaining_size, stride * size
     return tuple(reversed(result))
 
 
@@ -101,7 +101,7 @@ def map_attribute(map_: AffineMap) -> AffineMapAttr:
 
 @lru_cache(maxsize=256)
 def iterator_types(reductions: tuple[bool, ...]) -> ArrayAttr[IteratorTypeAttr]:
-    """Return the iterator types, given which iterators are reductions."""
+    """Return the iterator types; `reductions` tells for each iterator whether it is a reduction."""
     return ArrayAttr([IteratorTypeAttr.reduction() if r else IteratorTypeAttr.parallel() for r in reductions])
 
 

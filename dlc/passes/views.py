@@ -1,4 +1,4 @@
-"""Aliasing in the host program: reshapes, contiguous slices and operands of a concatenation that are views."""
+"""Views in the host program: reshapes, contiguous slices, and operands of concatenations that alias another value."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ALIASING_OPS = (ReshapeOp, ViewAsI32Op, AddDependencyOp)
 def is_view(op: Operation | None, alignment: int) -> bool:
     """Return whether an op's result is a view into its operand's buffer, aligned to `alignment` bytes.
 
-    A slice with static sizes is a view if it is contiguous: it takes all of every axis after the first axis of which it
-    takes more than one element. Its operand must be a buffer of the program: not the caller's (which may be anywhere),
-    not a movement that its reader fuses, and not the final state of a loop that may be an element of a sequence, where
-    elements are adjacent. A slice that the program returns is copied in any case, so any contiguous slice will do.
+    A static slice is a view if it is contiguous: full along all axes after the first one along which it has more than one
+    element. Its operand must be an aligned buffer of the program. Arguments may have any address, movements that the
+    reader fuses have no buffer, and the final state of a loop may be an element of a sequence, at any offset. A slice that
+    the program returns need not be aligned, since it is copied anyway.
     """
     if isinstance(op, ALIASING_OPS):
         return True
@@ -44,7 +44,7 @@ def is_view(op: Operation | None, alignment: int) -> bool:
 
 
 def is_last_state(value: SSAValue) -> bool:
-    """Return whether a value is a loop's final state, which is stored wherever the last iteration wrote it."""
+    """Return whether a value is the final state of a loop, which is in the buffer that the last iteration wrote."""
     loop = value.owner
     return isinstance(loop, LoopLikeOp) and (not isinstance(loop, ScanOp) or value in loop.results[: loop.state_count])
 
@@ -55,13 +55,13 @@ def _is_contiguous(op: SliceOp) -> bool:
         return False
     pairs = zip(shape_of(op.x), shape_of(op.result), strict=True)
     remaining = list(dropwhile(lambda pair: pair[1] == 1, pairs))
-    return all(size == taken for size, taken in remaining[1:])
+    return all(size == slice_size for size, slice_size in remaining[1:])
 
 
 def is_contiguous_concat(op: ConcatOp, alignment: int) -> bool:
-    """Return whether each operand would be one contiguous range of the result, aligned to `alignment` bytes."""
+    """Return whether each operand is a contiguous range of the result, aligned to `alignment` bytes."""
     shape = shape_of(op.result)
-    if not is_static(shape) or any(size != 1 for size in shape[: op.joined_axis]):
+    if not is_static(shape) or any(size != 1 for size in shape[: op.concat_axis]):
         return False
     return not any(offset * _element_bytes(op.result) % alignment for _, offset in concat_operand_offsets(op))
 
@@ -75,7 +75,7 @@ def concat_operand_offsets(op: ConcatOp) -> Iterator[tuple[SSAValue, int]]:
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Return whether a value, perhaps reshaped, is read only by the program's return.
+    """Return whether only the program's return reads a value, directly or through reshapes.
 
     The return of a program segment does not count.
     """

@@ -260,7 +260,7 @@ def test_rows_are_outermost_if_weights_and_results_are_cached(
     m, n = nest.shared
     known = replace(nest, extents={**nest.extents, n: columns})
     assert choose_tiles(known, CPU_LEVELS[target]).order == ((m, n) if rows_first else (n, m))
-    other = choose_tiles(known, CPU_LEVELS[target], Variant(other_order=True))
+    other = choose_tiles(known, CPU_LEVELS[target], Variant(swaps_loop_order=True))
     assert other.order == ((n, m) if rows_first else (m, n))
 
 
@@ -456,7 +456,7 @@ def test_a_single_large_tile_if_keys_and_values_fit_l2(rows: int, near: int, hei
     sums, target = match_attention(nest), CPU_LEVELS["cpu:avx512"]
     assert sums is not None
     target = replace(target, costs=replace(target.costs, block_elements=near))
-    assert AttentionChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).height() == height
+    assert AttentionChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).task_rows() == height
 
 
 def test_key_blocks_are_whole_panels() -> None:
@@ -589,6 +589,6 @@ def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, in
     nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key_dim, width), sizes, strict=True)))
     at = CPU_LEVELS[target]
     chooser = TransposedAttentionChooser(nest, at, sums, row, 8, at.lanes(4))
-    assert chooser.height() == height
+    assert chooser.task_rows() == height
     swept = next(s for s in chooser.fused_loops() if s.first <= sums.first < s.end)
     assert swept.steps == ((sums.key_dim, tile[0]), (row, tile[1]))
