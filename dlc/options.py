@@ -100,10 +100,10 @@ def _cache_folder(environment: Mapping[str, str]) -> Path | None:
 
 def _byte_count(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, "")
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    if text and not (number.isdecimal() and unit in _SIZE_UNIT_SHIFTS):
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if text and not (digits.isdecimal() and unit in _SIZE_UNIT_SHIFTS):
         raise UnsupportedError(f"{name}={text}: expected a number of bytes, such as 500M or 4G")
-    return int(number) << _SIZE_UNIT_SHIFTS[unit] if text else default
+    return int(digits) << _SIZE_UNIT_SHIFTS[unit] if text else default
 
 
 def _is_count(value: object) -> bool:

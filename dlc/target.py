@@ -18,7 +18,7 @@ from dlc.options import Environment
 class WorkGroups:
     """Work-groups of a device: at most `items` work-items run together and share `local_bytes` of local memory.
 
-    A device has `units` compute units, each of which runs a few groups concurrently. If there are too few groups to occupy the
+    A device has `units` compute units, and each unit runs a few groups concurrently. If there are too few groups to occupy the
     units, groups of cooperating items may have up to `max_cooperating_items`, so that more loads are in flight.
     """
 

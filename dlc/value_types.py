@@ -152,7 +152,10 @@ def specialize_value_type(value_type: ValueType, shapes: ValueShapes, where: str
         case ListType() if shapes is not None and all(isinstance(s, tuple | None) for s in shapes):
             element_shapes = cast("tuple[ValueShapes, ...]", shapes)
             return FixedListType(
-                tuple(specialize_value_type(value_type.element, part, f"{where}[{k}]") for k, part in enumerate(element_shapes))
+                tuple(
+                    specialize_value_type(value_type.element, element_shape, f"{where}[{k}]")
+                    for k, element_shape in enumerate(element_shapes)
+                )
             )
         case DictType() if shapes is not None and len(shapes) == 2 and all(isinstance(s, tuple) for s in shapes):
             vectors = map(
@@ -180,8 +183,8 @@ def flatten_value_type(name: str, value_type: ValueType) -> Iterator[tuple[str, 
         case TensorValueType():
             yield name, value_type
         case FixedListType():
-            for k, part in enumerate(value_type.element_types):
-                yield from flatten_value_type(f"{name}[{k}]", part)
+            for k, element_type in enumerate(value_type.element_types):
+                yield from flatten_value_type(f"{name}[{k}]", element_type)
         case DictType():
             yield from value_type.vector_types(name).items()
         case _:

@@ -85,10 +85,10 @@ class Lowering:
 
     def run(self, stages: tuple[Stage, ...]) -> None:
         """Run stages on the whole module."""
-        before = len(self._manager.records)
+        num_records = len(self._manager.records)
         self._manager.run(self.module, stages, self._rebuild)
         self._applied_steps += [partial(p.apply, self.context) for stage in stages for p in stage.passes]
-        for record in self._manager.records[before:]:
+        for record in self._manager.records[num_records:]:
             self._report.passes.append(record)
             self._report.add(record.stage, record.seconds)
 

@@ -424,9 +424,9 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         if (!dlc__is_text(image, t->name) || t->element_bytes < 1 || t->element_bytes > 64) return 0;
         if (t->dims < 0 || t->rank < 0 || t->rank > image->dim_count || t->dims > image->dim_count - t->rank) return 0;
         if (t->over < DLC__IN_CALL_MEMORY || t->over >= image->inputs || (t->over == DLC__IN_CALL_MEMORY && i < image->inputs)) return 0;
-        int found = !t->otherwise;
-        for (int64_t k = image->weight_count; k < image->array_count; k++) found |= arrays[k].distance == t->otherwise;
-        if (!found) return 0;
+        int has_default_array = !t->otherwise;
+        for (int64_t k = image->weight_count; k < image->array_count; k++) has_default_array |= arrays[k].distance == t->otherwise;
+        if (!has_default_array) return 0;
     }
     const dlc__slot_init *slot_inits = (const dlc__slot_init *)dlc__at(image, image->slot_inits);
     for (int64_t i = 0; i < image->slot_init_count; i++)
@@ -512,36 +512,36 @@ static int dlc__missing_feature(const char *features, char *lacking, size_t byte
     return 0;
 }
 
-/* Returns the number of processors that the cgroup limit at `folder` allows, or `most` if there is no limit. */
-static long dlc__quota(const char *folder, long most)
+/* Returns the number of processors that the cgroup limit at `folder` allows, at most `max_cpus`. */
+static long dlc__quota(const char *folder, long max_cpus)
 {
     static const char *const names[][2] = {{"cpu.max", NULL}, {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
     for (int v = 0; v < 2; v++) {
         long long values[2] = {0, 0};
-        int known = 0;
+        int num_read = 0;
         for (int k = 0; k < 2 && names[v][k]; k++) {
             char path[1100];
             snprintf(path, sizeof path, "%s/%s", folder, names[v][k]);
             FILE *file = fopen(path, "re");
             if (!file) break;
-            known += v ? fscanf(file, "%lld", &values[k]) : fscanf(file, "%lld %lld", &values[0], &values[1]);
+            num_read += v ? fscanf(file, "%lld", &values[k]) : fscanf(file, "%lld %lld", &values[0], &values[1]);
             fclose(file);
         }
-        if (known == 2 && values[0] > 0 && values[1] > 0) {
+        if (num_read == 2 && values[0] > 0 && values[1] > 0) {
             long allowed = (long)(values[0] / values[1]);
-            return allowed < 1 ? 1 : allowed < most ? allowed : most;
+            return allowed < 1 ? 1 : allowed < max_cpus ? allowed : max_cpus;
         }
     }
-    return most;
+    return max_cpus;
 }
 
 /* Returns the number of processors in the thread's affinity mask within the quota of its cgroups; at least 1. */
 static long dlc__usable_cpus(void)
 {
     unsigned char mask[1024];
-    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), most = 0;
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), max_cpus = 0;
     for (long i = 0; i < bytes; i++)
-        for (int bit = 0; bit < 8; bit++) most += mask[i] >> bit & 1;
+        for (int bit = 0; bit < 8; bit++) max_cpus += mask[i] >> bit & 1;
     char line[768], folder[1024];
     FILE *file = fopen("/proc/self/cgroup", "re");
     while (file && fgets(line, sizeof line, file)) {
@@ -555,14 +555,14 @@ static long dlc__usable_cpus(void)
         /* In a container the path is often that of the host, with the group mounted at the root: check every ancestor. */
         for (;;) {
             snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", version_2 ? "" : "/cpu", strcmp(path, "/") ? path : "");
-            most = dlc__quota(folder, most);
+            max_cpus = dlc__quota(folder, max_cpus);
             char *slash = strrchr(path, '/');
             if (!slash) break;
             *slash = 0;
         }
     }
     if (file) fclose(file);
-    return most < 1 ? 1 : most;
+    return max_cpus < 1 ? 1 : max_cpus;
 }
 
 /* Thread pools: threads run a copy of the code, so that it outlives individual models, until their last model is closed. */

@@ -190,20 +190,20 @@ class Checker:
 
     def _check_ops(self, step: CheckedStep, module: ModuleOp, weights: WeightStore) -> float:
         """Compare the outputs with those of the program before the step."""
-        before = self.trace
-        after = self._evaluate(step, module, lambda: self._evaluator.trace(module, weights))
-        deviations = [deviation(a, b) for a, b in zip(after.results, before.results, strict=True)]
-        allowed = self._allowed_deviation(tolerance_of(after.arrays))
+        previous_trace = self.trace
+        new_trace = self._evaluate(step, module, lambda: self._evaluator.trace(module, weights))
+        deviations = [deviation(a, b) for a, b in zip(new_trace.results, previous_trace.results, strict=True)]
+        allowed = self._allowed_deviation(tolerance_of(new_trace.arrays))
         wrong = [k for k, difference in enumerate(deviations) if difference > allowed]
         if wrong and max(deviations) > self._rounding():
             k = max(wrong, key=lambda k: deviations[k])
-            fault = locate_fault(before, after, wrong)
+            fault = locate_fault(previous_trace, new_trace, wrong)
             location, origins = f"output {self._outputs[k]}", tuple[str, ...]()
             if fault is not None:
                 location, origins = fault.op.name, fault.origins
                 location += f" in kernel @{fault.kernel}" if fault.kernel is not None else ""
             self._fail(step, location, origins, f"output {self._outputs[k]} {_deviation_text(deviations[k], allowed)}", module)
-        self.trace = after
+        self.trace = new_trace
         return max(deviations, default=0.0)
 
     def _rounding(self) -> float:

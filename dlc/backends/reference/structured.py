@@ -123,11 +123,15 @@ def _extents(
         ):
             if affine is None:
                 continue
-            unknown = [d for d, c in enumerate(affine.coefficients) if c > 0 and d not in extents]
-            others = [d for d, c in enumerate(affine.coefficients) if c and d in extents]
-            if len(unknown) == 1 and (not is_single or (not others and affine.constant == 0)):
-                extent_of_others = sum(affine.coefficients[d] * (extents[d] - 1) for d in others if affine.coefficients[d] > 0)
-                extents[unknown[0]] = (size - 1 - affine.constant - extent_of_others) // affine.coefficients[unknown[0]] + 1
+            unknown_iterators = [d for d, c in enumerate(affine.coefficients) if c > 0 and d not in extents]
+            known_iterators = [d for d, c in enumerate(affine.coefficients) if c and d in extents]
+            if len(unknown_iterators) == 1 and (not is_single or (not known_iterators and affine.constant == 0)):
+                known_extent = sum(
+                    affine.coefficients[d] * (extents[d] - 1) for d in known_iterators if affine.coefficients[d] > 0
+                )
+                extents[unknown_iterators[0]] = (size - 1 - affine.constant - known_extent) // affine.coefficients[
+                    unknown_iterators[0]
+                ] + 1
     if len(extents) < count:
         missing = sorted(set(range(count)) - set(extents))
         raise EvaluationError(f"{describe(op)}: no operand gives the extents of iterators {missing}")

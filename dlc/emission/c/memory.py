@@ -85,7 +85,7 @@ class CMemoryWriter(CWriter):
 
     def _conjunction(self, *tests: str) -> str:
         """Return the conjunction of several conditions."""
-        value = concat(tests[0], *(part for test in tests[1:] for part in (" && ", test)))
+        value = concat(tests[0], *(token for test in tests[1:] for token in (" && ", test)))
         return self.define_once(value, Register("i1"), value, "inside")
 
     # One register

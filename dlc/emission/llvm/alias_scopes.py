@@ -44,8 +44,8 @@ class AliasScopes:
         """Return the metadata definitions, which follow all functions of the kernel."""
         scopes, nodes = [f"!{first}" for first in self._first.values()], ["distinct !{!0}"]
         for scope in scopes:
-            others = ", ".join(other for other in scopes if other != scope)
-            nodes += [f"distinct !{{{scope}, !0}}", f"!{{{scope}}}", f"!{{{others}}}"]
+            other_scopes = ", ".join(other for other in scopes if other != scope)
+            nodes += [f"distinct !{{{scope}, !0}}", f"!{{{scope}}}", f"!{{{other_scopes}}}"]
         return "".join(f"!{k} = {node}\n" for k, node in enumerate(nodes))
 
 

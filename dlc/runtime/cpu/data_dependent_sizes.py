@@ -41,7 +41,7 @@ class CallSizes:
         self._program = program
         self._sizes = np.zeros(program.symbol_count + program.data_dependent_count, np.int64)
         self._numbers = np.zeros(len(program.operations), np.int64)
-        self._capacities = np.array([(number, 0) for number in program.outputs.values()], np.int64)
+        self._capacities = np.array([(operation, 0) for operation in program.outputs.values()], np.int64)
         words = [
             *(address_of(program.operations), len(program.operations), address_of(program.slot_inits), len(program.slot_inits)),
             *(

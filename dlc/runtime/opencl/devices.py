@@ -142,7 +142,7 @@ def _with_units(target: Target, units: int) -> Target:
 
 
 def _with_cooperative_groups(target: Target, items: int) -> Target:
-    """Return a profile with as many cooperating work-items as the device supports, rounded down to a power of two."""
+    """Return a profile with the maximum number of cooperating work-items, rounded down to a power of two."""
     assert target.groups is not None
     max_items = 1 << (min(items, _MAX_COOPERATING_ITEMS).bit_length() - 1)
     return replace(

@@ -101,8 +101,8 @@ def _run_once(program: Any, run: FunctionRun, session: Session) -> str:
             for k, buffer in enumerate(zeros):
                 kernel.set_arg(2 * k, buffer)
                 set_i64_argument(kernel, 2 * k + 1, 0)
-            for k, number in enumerate(run.size_values, 2 * len(zeros)):
-                set_i64_argument(kernel, k, number)
+            for k, size_value in enumerate(run.size_values, 2 * len(zeros)):
+                set_i64_argument(kernel, k, size_value)
             cl.enqueue_nd_range_kernel(session.queue, kernel, (run.groups * run.items,), (run.items,))
             session.queue.finish()
     except DeviceError as error:

@@ -37,7 +37,7 @@ def string_split(x: Array, delimiter: Array, *, max_splits: int | None = None) -
     separator = str(pool.decode(delimiter)[()]) or None
     rows = [text.split(separator, -1 if max_splits is None else max_splits) for text in pool.decode(x).reshape(-1).tolist()]
     width = max(map(len, rows), default=0)
-    flat = np.array([part for row in rows for part in (*row, *[""] * (width - len(row)))], object)
+    flat = np.array([substring for row in rows for substring in (*row, *[""] * (width - len(row)))], object)
     counts = np.array([len(row) for row in rows], np.int64).reshape(x.shape)
     return pool.encode(flat.reshape(*x.shape, width)), counts
 
