@@ -66,6 +66,6 @@ def measure_interleaved(
 
 
 def _timed(run: Run, clock: Clock) -> float:
-    began = clock()
+    start = clock()
     run()
-    return clock() - began
+    return clock() - start

@@ -53,7 +53,7 @@ Index: TypeAlias = "int | SSAValue"
 CONSTANT_MATRIX = "dl.matrix"
 # Attribute of a product of packed operands: the name of the dot-product instruction (a key of `PACKED_DOTS`).
 PACKED_DOT = "dl.dot"
-# The ops of which a body may compute a condition on iteration indices, such as a causal mask.
+# Ops in index computations of a body, such as the condition of a causal mask.
 INDEX_ARITHMETIC_OPS = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
     arith.MuliOp, arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,

@@ -31,9 +31,9 @@ class DispatchArguments:
         return self.dispatch.arguments[argument.index]
 
     def strip_transpose(self, argument: BlockArgument) -> tuple[SSAValue, tuple[int, ...]]:
-        """Return the value of which the operand is a transpose, and the permutation.
+        """Return the value that a kernel transposes to compute the operand, and the permutation.
 
-        If no kernel transposes it, this is the operand itself, with the identity.
+        Without such a kernel this is the operand itself, with the identity.
         """
         value = self.operand_of(argument)
         producer = value.owner
@@ -46,7 +46,7 @@ class DispatchArguments:
     def strip_scale(self, argument: BlockArgument) -> tuple[SSAValue, float]:
         """Return the value that a kernel scales by a constant to compute the operand, and the constant.
 
-        If no kernel does, or the operand has another reader, this is the operand itself, with 1.
+        Without such a kernel, or if the operand has another reader, this is the operand itself, with 1.
         """
         value = self.operand_of(argument)
         producer = value.owner

@@ -59,7 +59,7 @@ class Outline:
         """Return a key that groups with equal kernels share; None for kernels that must not be shared.
 
         Later passes specialize kernels of two contractions for their masks and argument producers, and may remove kernels of
-        movements. Symbolic sizes have the names of the program here.
+        movements. Kernels with symbolic sizes are not compared, since these have the program's names.
         """
         contractions = sum(isinstance(op, Contraction) for op in self._ops)
         if self.sizes or contractions > 1 or all(isinstance(op, Movement) for op in self._ops):

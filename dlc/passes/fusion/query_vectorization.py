@@ -1,4 +1,4 @@
-"""Vectorize attention along queries: keys are broadcast in place, and softmax runs across vectors.
+"""Vectorize attention along queries: key elements are broadcast from memory, and softmax needs no reduction of lanes.
 
     Sᵀ = K · Qᵀ;  m = max over its rows;  E = exp(Sᵀ − m);  y = Eᵀ · V / Σ
 
@@ -171,8 +171,8 @@ def _can_transpose_scores(first: Contraction) -> bool:
                 return False
             transposed_values.add(op.results[0])
         elif score_operands:
-            others = [v for v in op.operands if v not in transposed_values]
-            if not isinstance(op, Elementwise) or any(_varies_by_query_and_key(v) for v in others):
+            other_operands = [v for v in op.operands if v not in transposed_values]
+            if not isinstance(op, Elementwise) or any(_varies_by_query_and_key(v) for v in other_operands):
                 return False
             transposed_values.add(op.results[0])
         op = op.next_op

@@ -61,7 +61,7 @@ def _sort(builder: KernelBuilder, values: Buffer, count: int, descending: bool, 
                 exchange(builder, x, i, best_position, width)
 
 
-def _orient(builder: KernelBuilder, x: Buffer, count: int, size: int, others: list[tuple[Buffer, int]]) -> None:
+def _orient(builder: KernelBuilder, x: Buffer, count: int, size: int, other_matrices: list[tuple[Buffer, int]]) -> None:
     """Negate each row with Σ x_j / (j + 1) < 0, and the same rows of other matrices."""
     zero, one = builder.number(0.0), builder.number(1.0)
     with builder.loop(0, count) as i:
@@ -70,7 +70,7 @@ def _orient(builder: KernelBuilder, x: Buffer, count: int, size: int, others: li
             total.value += x[i, j] / position.value
             position.value += one
         with builder.when(total.value < 0.0):
-            for rows, width in ((x, size), *others):
+            for rows, width in ((x, size), *other_matrices):
                 builder.columns(0, width, lambda j, w, rows=rows: rows.set_row(i, j, row=-rows.row(i, j, width=w)))
 
 

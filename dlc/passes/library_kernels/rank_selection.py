@@ -138,7 +138,7 @@ class _RankSearch:
                     count = count + self.counts[k, d]
                 search_digit.consider(d, count)
         for search_digit, rank in zip(searches, self.ranks, strict=True):
-            rank.left.value = search_digit.left - search_digit.found.value
+            rank.left.value = search_digit.left - search_digit.num_before_digit.value
             rank.base.value = rank.base.value + (search_digit.digit.value.as_integer(builder.element) << self.shift.value)
 
 
@@ -146,23 +146,23 @@ class _RankSearch:
 class _DigitSearch:
     """The search for the next digit of a rank, in ascending order of digits.
 
-    `before` is the number of elements with smaller digits than the current one. `digit` is the best digit so far, `found`
-    the number of elements before it, and `left` the number of elements to skip.
+    `digit` is the best digit so far, and `num_before_digit` the number of elements with smaller digits; `num_before` is that
+    number for the current digit. `left` is the number of elements to skip.
     """
 
     left: KernelValue
     digit: Cell
-    found: Cell
-    before: Cell
+    num_before_digit: Cell
+    num_before: Cell
 
     @staticmethod
     def start(builder: KernelBuilder, rank: _Rank) -> _DigitSearch:
-        found, before = (builder.cell(builder.number(0, i32)) for _ in range(2))
-        return _DigitSearch(rank.left.value, builder.cell(builder.index(0)), found, before)
+        num_before_digit, num_before = (builder.cell(builder.number(0, i32)) for _ in range(2))
+        return _DigitSearch(rank.left.value, builder.cell(builder.index(0)), num_before_digit, num_before)
 
     def consider(self, digit: KernelValue, count: KernelValue) -> None:
         """Update the best digit: the last one that has elements, and at most `left` elements before it."""
-        is_candidate = (self.before.value <= self.left) & count.differs(0)
+        is_candidate = (self.num_before.value <= self.left) & count.differs(0)
         self.digit.value = select(is_candidate, digit, self.digit.value)
-        self.found.value = select(is_candidate, self.before.value, self.found.value)
-        self.before.value = self.before.value + count
+        self.num_before_digit.value = select(is_candidate, self.num_before.value, self.num_before_digit.value)
+        self.num_before.value = self.num_before.value + count

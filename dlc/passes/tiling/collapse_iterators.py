@@ -118,8 +118,8 @@ def _merge_channel_groups(nest: DynamicLoopNest, target: Target) -> DynamicLoopN
 def _are_channel_groups(nest: DynamicLoopNest, target: Target, group: int, output: int) -> bool:
     """Return whether two dimensions are the groups of a convolution and the output channels of each.
 
-    In every op the two must count like one iterator. Contractions are excepted: they have an operand without output
-    channels, of which one vector spans several groups.
+    In every op the two must count like one iterator, except for operands of contractions without output channels: a
+    vector then reads these operands in several groups.
     """
     extent, costs, has_repeated_operand = nest.extents[output], target.costs, False
     for stage in nest.stages:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math as numbers
 from collections.abc import Sequence
+from math import inf
 from typing import cast
 
 from dlc.ir import Block, FloatAttr, SSAValue, arith, linalg, math
@@ -22,7 +22,7 @@ def has_zero_masked_weights(stages: Sequence[NestStage], sums: NestStage, lane: 
     exponential of the row is NaN, so the sums are NaN even if most elements are skipped.
     """
     masked_select = masked_select_of(stages[0])
-    if masked_select is None or constant_value(masked_select.masked_value) != -numbers.inf:
+    if masked_select is None or constant_value(masked_select.masked_value) != -inf:
         return False
     facts = {stages[0].output.root: _LOWEST}
 

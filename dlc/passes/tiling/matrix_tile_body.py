@@ -126,26 +126,29 @@ class MatrixTileBody(TileBody):
 
     # Accumulation
 
-    def accumulate(self, builder: OpBuilder, sums: Values) -> Values:
+    def accumulate(self, builder: OpBuilder, accumulators: Values) -> Values:
         """Accumulate all chunks of the reduction; words are the innermost of the reduced dimensions."""
-        others = [d for d in self.contraction.dims if d in self.contraction.reductions and d != self.product.words]
-        counts = [*(self.nest.extents[d] for d in others), self.nest.extents[self.product.words] // TILE_WORDS]
+        outer_reductions = [d for d in self.contraction.dims if d in self.contraction.reductions and d != self.product.words]
+        iteration_counts = [
+            *(self.nest.extents[d] for d in outer_reductions),
+            self.nest.extents[self.product.words] // TILE_WORDS,
+        ]
 
         def load_chunk(chunk_builder: OpBuilder, chunk: Index) -> Values:
-            *coordinates, step = delinearize(chunk_builder, chunk, 0, counts)
+            *coordinates, step = delinearize(chunk_builder, chunk, 0, iteration_counts)
             return self.load_operands(
-                chunk_builder, dict(zip(others, coordinates, strict=True)), chunk_builder.multiply(step, TILE_WORDS)
+                chunk_builder, dict(zip(outer_reductions, coordinates, strict=True)), chunk_builder.multiply(step, TILE_WORDS)
             )
 
-        loop = builder.loop(0, prod(counts), 1, [*sums, *load_chunk(builder, 0)], name="part")
+        loop = builder.loop(0, prod(iteration_counts), 1, [*accumulators, *load_chunk(builder, 0)], name="part")
         body_builder, (chunk, *carried) = builder.at_block_end(loop.body.block), loop.body.block.args
         body_builder.insert(gpu.BarrierOp())
-        self.store_to_local(body_builder, carried[len(sums) :])
+        self.store_to_local(body_builder, carried[len(accumulators) :])
         body_builder.insert(gpu.BarrierOp())
         # Load the last chunk once more, which avoids a branch.
-        next_operands = load_chunk(body_builder, body_builder.minimum(body_builder.add(chunk, 1), prod(counts) - 1))
-        body_builder.yield_(*self.multiply(body_builder, carried[: len(sums)]), *next_operands)
-        return loop.res[: len(sums)]
+        next_operands = load_chunk(body_builder, body_builder.minimum(body_builder.add(chunk, 1), prod(iteration_counts) - 1))
+        body_builder.yield_(*self.multiply(body_builder, carried[: len(accumulators)]), *next_operands)
+        return loop.res[: len(accumulators)]
 
     def item_loads(self, builder: OpBuilder, count: int, *sizes: int) -> Iterator[list[Index]]:
         """Yield the coordinates of each load of an item, out of `count` loads of the group."""

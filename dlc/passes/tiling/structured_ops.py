@@ -49,8 +49,8 @@ def loads_contiguously(load: memref.LoadOp, varying: Container[SSAValue]) -> boo
     if any(i in varying for i in outer) or strides_of(load.memref)[-1] != 1:
         return False
     terms = last.owner.operands if isinstance(last.owner, arith.AddiOp) else [last]
-    (term, *others) = [t for t in terms if t in varying]
-    return not others and isinstance(term.owner, linalg.IndexOp)
+    (term, *other_terms) = [t for t in terms if t in varying]
+    return not other_terms and isinstance(term.owner, linalg.IndexOp)
 
 
 def is_read(op: StructuredOp, k: int) -> bool:

@@ -82,7 +82,7 @@ class TileBody:
         # For operands (op, position) that are read from a packed copy: the function that returns the copy's view.
         self.copies: dict[tuple[Operation, int], Callable[[OpBuilder, Tile], BufferView]] = {}
         self.views: dict[tuple[Any, ...], SSAValue] = {}
-        # For dimensions of which reductions need only a part: first index, end, step.
+        # For dimensions along which reductions are limited to a span: first index, end, step.
         self.spans: Mapping[int, tuple[Index, Index, int]] = {}
         # The initial value of reductions whose accumulator is filled immediately before.
         self.initial_values: dict[Operation, SSAValue] = {}
@@ -196,7 +196,7 @@ class TileBody:
 
         p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
 
-        A remainder has separate partial results, so that all vectors in `p` are written and read as a whole.
+        A remainder has separate partial results, so that no vector of `p` is only partly written before it is read.
         """
         width = min(self.num_partial_results(d), tile[d].size)
         result_dims = [t for t in target[1] if tile[t].size > 1]

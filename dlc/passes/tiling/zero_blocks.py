@@ -72,10 +72,9 @@ def _or_body(element: Attribute, bits: IntegerType[int]) -> Region:
 
 
 class NonzeroSpans:
-    """For each register tile of a task: the span of reduction steps outside of which an operand is all zeros.
+    """For each register tile of a task: a span of reduction steps that includes all nonzero elements of an operand.
 
-    Spans are computed once for all tiles that read the same elements: %spans[t] = (first nonzero step, end after the last
-    one).
+    Tiles that read the same elements share a span: %spans[t] = (first nonzero step, end after the last one).
     """
 
     def __init__(self, stage: NestStage, k: int, plan: TilePlan, tile: Tile, builder: OpBuilder) -> None:
