@@ -1,4 +1,4 @@
-"""Bit operations: population count, leading zeros, the next float."""
+"""Bit operations: population count, leading zeros, the next float, the total order of floats."""
 
 from __future__ import annotations
 
@@ -67,6 +67,15 @@ def next_after(node: StableHloNode) -> SSAValue:
     is_nan = node.b(dl.OrOp, node.b(dl.IsnanOp, a), node.b(dl.IsnanOp, b))
     result = node.b(dl.SelectOp, is_nan, node.b(dl.AddOp, a, b), result)
     return node.b(dl.SelectOp, node.b(dl.EqualOp, a, b), b, result)
+
+
+def total_order_key(node: StableHloNode, x: SSAValue) -> SSAValue:
+    """Return signed integers in the total order of floats: -NaN, -∞, …, -0, +0, …, ∞, NaN. The same float has the same key."""
+    bits = element_type(np.dtype(f"int{8 * numpy_dtype(element_type_of(x)).itemsize}"))
+    pattern = node.b(dl.BitcastOp, x, to=bits)
+    largest = int(np.iinfo(numpy_dtype(bits)).max)
+    is_negative = node.b(dl.LessOp, pattern, node.scalar(0, pattern))
+    return node.b(dl.SelectOp, is_negative, _with_constant(node, dl.BitwiseXorOp, pattern, largest), pattern)
 
 
 OPERATORS: dict[str, Converter] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.frontend.complex_numbers import Complex, from_parts, real_and_imaginary
 from dlc.frontend.trace import Tracer
-from dlc.stablehlo import contraction_reduction, data_movement, elementwise, gather_scatter, window_reduction
+from dlc.stablehlo import contraction_reduction, data_movement, elementwise, gather_scatter, sorting, window_reduction
+from dlc.stablehlo.body_numbering import binary_op, returned
 from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
 
 
@@ -87,8 +88,6 @@ _COMPONENTWISE = (
     *("negate", "select", "broadcast_in_dim", "reshape", "transpose", "slice", "concatenate", "reverse", "pad"),
     *("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "reduce", "reduce_window"),
 )
-# The ops of bodies that act on real and imaginary parts separately.
-_LINEAR = ("stablehlo.add", "stablehlo.return")
 _REAL = {
     name.removeprefix("stablehlo."): rule
     for family in (elementwise, data_movement, gather_scatter, contraction_reduction, window_reduction)
@@ -105,15 +104,15 @@ def _of_arrays(function: Callable[..., Any]) -> Converter:
 
 def _componentwise(rule: Converter) -> Converter:
     def convert_components(node: StableHloNode) -> StableHloValue:
-        bodies = [op.name for region in node.op.regions for op in region.ops]
-        reducer = node.op.attributes.get("applies")
-        if not {*bodies, *([reducer] if reducer else [])} <= {*_LINEAR}:
-            raise node.unsupported("a reduction of complex numbers other than a sum is not supported")
-        real, imag = (
-            rule(node.from_parts(*(real_and_imaginary(v)[k] if isinstance(v, Complex) else v for v in node.values)))
-            for k in range(2)
-        )
-        return Complex(node.array(real), node.array(imag))
+        for region in node.op.regions:
+            if binary_op(region) != "add" and returned(region) != (region.arguments[-1].name,):
+                raise node.unsupported("a reduction of complex numbers other than a sum is not supported")
+
+        def part(k: int) -> Tracer:
+            found = rule(node.from_parts(*(real_and_imaginary(v)[k] if isinstance(v, Complex) else v for v in node.values)))
+            return node.array(found[0] if isinstance(found, Sequence) else found)
+
+        return Complex(part(0), part(1))
 
     return convert_components
 
@@ -167,4 +166,5 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.compare": _compare,
     "stablehlo.convert": _convert,
     "stablehlo.fft": fft,
+    "stablehlo.sort": sorting.sort,
 }

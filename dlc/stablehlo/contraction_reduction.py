@@ -6,23 +6,23 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, number, shape_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import limits
-from dlc.ir import Operation, SSAValue
+from dlc.ir import Attribute, Operation, SSAValue
+from dlc.stablehlo.body_numbering import BodyNumbering, binary_op, returned
 from dlc.stablehlo.data_movement import pad_interior, pad_sides
-from dlc.stablehlo.generic_reduction import reduce_by_halving
+from dlc.stablehlo.generic_reduction import combine_with_init, reduce_by_halving
 from dlc.stablehlo.node import Converter, StableHloNode, fields_of, sizes_of
 from dlc.stablehlo.syntax import Dense, Region
 
 _REDUCTIONS: dict[str, type[DlOp]] = {
     "add": dl.ReduceSumOp, "multiply": dl.ReduceProdOp, "maximum": dl.ReduceMaxOp, "minimum": dl.ReduceMinOp,
-    "and": dl.ReduceAllOp, "or": dl.ReduceAnyOp,
 }  # fmt: skip
-_COMBINE: dict[str, type[DlOp]] = {
-    "add": dl.AddOp, "multiply": dl.MulOp, "maximum": dl.MaximumOp, "minimum": dl.MinimumOp, "and": dl.AndOp, "or": dl.OrOp,
-}  # fmt: skip
+_REDUCTIONS_OF_BOOLS: dict[str, type[DlOp]] = {"and": dl.ReduceAllOp, "or": dl.ReduceAnyOp}
 
 
 def dot_general(node: StableHloNode) -> SSAValue:
@@ -102,52 +102,90 @@ def padding_pairs(node: StableHloNode, padding: Any, rank: int) -> list[list[int
     return [amounts[2 * k : 2 * k + 2] for k in range(rank)]
 
 
-def reduction_kind(node: StableHloNode, region: Region | None) -> str:
-    """Return the reduction op, if it is the only op of the region and dlc supports it; else ""."""
-    name = str(node.op.attributes.get("applies", "")) or (region.ops[0].name if region and len(region.ops) == 2 else "")
-    kind = name.removeprefix("stablehlo.")
-    return kind if kind in _REDUCTIONS else ""
+def reduce(node: StableHloNode) -> Sequence[SSAValue]:
+    axes, region, count = tuple(node.integers("dimensions")), node.op.regions[0], len(node.operands) // 2
+    arrays, init_values = node.operands[:count], node.operands[count:]
+    shape = [n for a, n in enumerate(sizes_of(arrays[0])) if a not in axes]
+    if 0 in [n for a, n in enumerate(shape_of(arrays[0])) if a in axes and isinstance(n, int)]:
+        return [node.broadcast(value, shape) for value in init_values]
+    if found := _arg_extremum(node, region, axes):
+        return found
+    kind = binary_op(region)
+    reductions = _REDUCTIONS_OF_BOOLS if is_bool(element_type_of(arrays[0])) else _REDUCTIONS
+    if count == 1 and axes and kind in reductions:
+        reduced: Sequence[SSAValue] = [node.b(reductions[kind], arrays[0], axes=axes)]
+    else:
+        reduced = reduce_by_halving(node, arrays, axes)
+    return reduced if count == 1 and is_neutral(init_values[0], kind) else combine_with_init(node, init_values, reduced)
 
 
-def reduce(node: StableHloNode) -> SSAValue | Sequence[SSAValue]:
-    axes = tuple(node.integers("dimensions"))
-    region, count = node.op.regions[0] if node.op.regions else None, len(node.operands) // 2
-    if count == 2 and region is not None and (results := _arg_extremum(node, region, axes)):
-        return results
-    kind = reduction_kind(node, region)
-    if count > 1 or not kind:
-        return reduce_by_halving(node, node.operands[:count], node.operands[count:], axes)
-    x, init_value = node.operands
-    y = node.b(_REDUCTIONS[kind], x, axes=axes) if axes else x
-    return y if is_neutral(init_value, kind) else node.b(_COMBINE[kind], y, init_value)
+def neutral_number(kind: str, element: Attribute) -> int | float | bool | None:
+    """Return the neutral number of an op; None for an unknown op."""
+    low, high = (False, True) if is_bool(element) else limits(element)
+    all_bits = -1 if low < 0 else high
+    return {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "and": all_bits, "or": 0, "xor": 0}.get(kind)
 
 
 def is_neutral(value: SSAValue, kind: str) -> bool:
-    """Return whether a scalar is a constant that is neutral for a reduction."""
-    owner = value.owner
-    if not isinstance(owner, dl.ConstantOp):
-        return False
-    (number,) = owner.evaluate()[0].reshape(-1).tolist() or [None]
-    element = element_type_of(value)
-    low, high = (False, True) if is_bool(element) else limits(element)
-    return number == {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "and": True, "or": False}[kind]
+    """Return whether a value is a constant that is neutral for an op; False for an unknown op."""
+    number = constant_number(value)
+    return number is not None and number == neutral_number(kind, element_type_of(value))
+
+
+def constant_number(value: SSAValue) -> int | float | bool | None:
+    """Return the number that a constant holds in all elements; None for other values."""
+    owner = _source(value)
+    elements = owner.evaluate()[0].reshape(-1).tolist() if isinstance(owner, dl.ConstantOp) else []
+    return elements[0] if len(elements) == 1 else None
 
 
 def _arg_extremum(node: StableHloNode, region: Region, axes: Sequence[int]) -> Sequence[SSAValue]:
-    """Convert a reduction of values and their indices to a maximum or minimum and its index, by the comparison in its body.
+    """Convert a reduction of values and their indices to a maximum or minimum and its first index; NaN is the extremum.
 
-    Returns an empty list for other reductions.
+    Returns an empty list for another body, other initial values, or other indices than 0, 1, … along the axis.
     """
-    x, indices = node.operands[:2]
-    compare_op = next((op for op in region.ops if op.name == "stablehlo.compare"), None)
-    comparison = str(compare_op.attributes) if compare_op is not None else ""
-    is_max, is_min = ("GT" in comparison or "GE" in comparison), ("LT" in comparison or "LE" in comparison)
-    is_iota = isinstance(_source(indices), dl.IotaOp)
-    if len(axes) != 1 or is_max == is_min or not is_iota:
+    if len(node.operands) != 4 or len(axes) != 1:
         return []
-    extremum, arg_extremum = (dl.ReduceMaxOp, dl.ArgmaxOp) if is_max else (dl.ReduceMinOp, dl.ArgminOp)
-    index = node.b(arg_extremum, x, axis=axes[0])
-    return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, index, to=element_type_of(indices))]
+    x, indices, init_value, init_index = node.operands
+    for direction, kind, extremum, arg_extremum in (
+        ("GT", "maximum", dl.ReduceMaxOp, dl.ArgmaxOp),
+        ("LT", "minimum", dl.ReduceMinOp, dl.ArgminOp),
+    ):
+        if (
+            _is_arg_extremum_body(region, direction)
+            and is_neutral(init_value, kind)
+            and constant_number(init_index) == 0
+            and _is_iota_along(indices, axes[0])
+        ):
+            found = node.b(arg_extremum, x, axis=axes[0])
+            return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, found, to=element_type_of(indices))]
+    return []
+
+
+def _is_arg_extremum_body(region: Region, direction: str) -> bool:
+    """Return whether a body takes (x, i) or (y, j): x if it compares in this direction or is NaN; of equal ones the first."""
+    numbering = BodyNumbering()
+    names = numbering.body(region)
+    x, i, y, j = map(numbering.argument, range(4))
+    is_first = numbering.number("stablehlo.or", numbering.compare(direction, x, y), numbering.compare("NE", x, x))
+    is_before = numbering.number("stablehlo.and", numbering.compare("EQ", x, y), numbering.compare("LT", i, j))
+    index = numbering.select(numbering.number("stablehlo.or", is_first, is_before), i, j)
+    return [names.get(name) for name in returned(region)] == [numbering.select(is_first, x, y), index]
+
+
+def _is_iota_along(indices: SSAValue, axis: int) -> bool:
+    """Return whether a value holds 0, 1, … along an axis, repeated along the other axes."""
+    shape, owner = shape_of(indices), indices.owner
+    if isinstance(owner, dl.ConstantOp):
+        elements: Array = np.moveaxis(owner.evaluate()[0], axis, -1)
+        return bool((elements[..., :1] == 0).all() and (np.diff(elements) == 1).all())
+    value, iota = owner.operands[0] if isinstance(owner, dl.BroadcastToOp) else indices, _source(indices)
+    return (
+        isinstance(iota, dl.IotaOp)
+        and (number(iota.start), number(iota.step)) == (0, 1)
+        and shape_of(value) == tuple(size if a == axis else 1 for a, size in enumerate(shape))
+        and shape_of(iota.results[0]) == (shape[axis],)
+    )
 
 
 def _source(value: SSAValue) -> Operation | None:

@@ -1,4 +1,4 @@
-"""Data movement: shapes, slices, concatenation, padding, sorting."""
+"""Data movement: shapes, slices, concatenation, padding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dims import Size
 from dlc.ir import SSAValue, i64
-from dlc.stablehlo.node import Converter, StableHloNode, element_of, sizes_of
+from dlc.stablehlo.node import Converter, StableHloNode, sizes_of
 
 
 def broadcast_in_dim(node: StableHloNode) -> SSAValue:
@@ -147,53 +147,6 @@ def dynamic_update_slice(node: StableHloNode) -> SSAValue:
     return update if mask is None else node.b(dl.SelectOp, mask, update, x)
 
 
-def sort(node: StableHloNode) -> Sequence[SSAValue]:
-    """Sort by the operands that the body compares, in order, ascending or descending; NaN is largest."""
-    body = node.op.regions[0]
-    comparisons = str([op.attributes for op in body.ops if op.name == "stablehlo.compare"])
-    axis, descending = node.get("dimension", default=-1), "GT" in comparisons or "GE" in comparisons
-    if descending == ("LT" in comparisons or "LE" in comparisons):
-        raise node.unsupported("its body must compare in one direction")
-    if len(node.operands) == 1:
-        return [node.b(dl.SortOp, node[0], axis=axis, descending=descending)]
-    compared = {name for op in body.ops for name in op.operands}
-    *less_significant, last = [
-        x for k, x in enumerate(node.operands) if compared & {a.name for a in body.arguments[2 * k : 2 * k + 2]}
-    ]
-    indices = node.b(dl.ArgsortOp, last, axis=axis, descending=descending)
-    for key in reversed(less_significant):
-        # A stable sort keeps the order by the less significant keys.
-        key_order = node.b(dl.ArgsortOp, node.b(dl.GatherElementsOp, key, indices, axis=axis), axis=axis, descending=descending)
-        indices = node.b(dl.GatherElementsOp, indices, key_order, axis=axis)
-    return [node.b(dl.GatherElementsOp, v, indices, axis=axis) for v in node.operands]
-
-
-def top_k(node: StableHloNode) -> Sequence[SSAValue]:
-    """Return the largest elements along the last axis, ties in index order, and their indices."""
-    return _first_in_order(node, len(sizes_of(node[0])) - 1, node.get("k"), True)
-
-
-def approximate_top_k(node: StableHloNode) -> Sequence[SSAValue]:
-    """`lax.approx_max_k` and `approx_min_k`, computed exactly."""
-    config = node.get("mhlo.backend_config")
-    axis, count, comparator = config["reduction_dim"], config["top_k"], str(*node.get("called_computations"))
-    if node.shape[axis] != count or not comparator.startswith(("top_k_gt_", "top_k_lt_")):
-        raise node.unsupported(
-            f"comparator {comparator} with {node.shape[axis]} results for k = {count} is not supported; set aggregate_to_topk"
-        )
-    return _first_in_order(node, axis, count, comparator.startswith("top_k_gt_"))
-
-
-def _first_in_order(node: StableHloNode, axis: int, count: int, descending: bool) -> Sequence[SSAValue]:
-    """Return the first `count` elements in sort order, and their indices."""
-    x, sizes = node[0], sizes_of(node[0])
-    order = node.b(dl.ArgsortOp, x, axis=axis, descending=descending)
-    limits = (*sizes[:axis], count, *sizes[axis + 1 :])
-    order = node.b(dl.SliceOp, order, starts=(0,) * len(sizes), limits=limits, strides=(1,) * len(sizes))
-    values = node.b(dl.GatherElementsOp, x, order, axis=axis)
-    return [values, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
-
-
 OPERATORS: dict[str, Converter] = {
     "stablehlo.broadcast_in_dim": broadcast_in_dim,
     "stablehlo.reshape": reshape,
@@ -205,7 +158,4 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.pad": pad,
     "stablehlo.dynamic_slice": dynamic_slice,
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
-    "stablehlo.sort": sort,
-    "chlo.top_k": top_k,
-    "stablehlo.custom_call @ApproxTopK": approximate_top_k,
 }

@@ -9,13 +9,15 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
-from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
+from dlc.stablehlo.bits import total_order_key
+from dlc.stablehlo.body_numbering import comparison_of
 from dlc.stablehlo.floor_division import match_floor_division
 from dlc.stablehlo.node import Converter, StableHloNode
 
 _DIRECT: dict[str, type[DlOp]] = {
-    "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
+    "subtract": dl.SubOp, "divide": dl.DivOp, "power": dl.PowOp,
     "abs": dl.AbsOp, "negate": dl.NegOp, "sign": dl.SignOp, "floor": dl.FloorOp, "ceil": dl.CeilOp,
     "round_nearest_even": dl.RoundOp, "sqrt": dl.SqrtOp, "rsqrt": dl.RsqrtOp, "cbrt": dl.CbrtOp, "atan2": dl.Atan2Op,
     "exponential": dl.ExpOp, "exponential_minus_one": dl.Expm1Op, "log": dl.LogOp, "log_plus_one": dl.Log1pOp,
@@ -29,6 +31,7 @@ _CHLO: dict[str, type[DlOp]] = {
 # (op on booleans, op on other element types)
 _LOGIC: dict[str, tuple[type[DlOp], type[DlOp]]] = {
     "and": (dl.AndOp, dl.BitwiseAndOp), "or": (dl.OrOp, dl.BitwiseOrOp), "xor": (dl.XorOp, dl.BitwiseXorOp),
+    "add": (dl.OrOp, dl.AddOp), "multiply": (dl.AndOp, dl.MulOp),
     "not": (dl.NotOp, dl.BitwiseNotOp), "maximum": (dl.OrOp, dl.MaximumOp), "minimum": (dl.AndOp, dl.MinimumOp),
 }  # fmt: skip
 _COMPARISONS: dict[str, type[DlOp]] = {
@@ -47,10 +50,11 @@ def _logic(bool_op: type[DlOp], other_op: type[DlOp]) -> Converter:
 
 
 def compare(node: StableHloNode) -> SSAValue:
-    direction = node.keyword(tuple(_COMPARISONS), "comparison_direction")
-    if node.keyword(("TOTALORDER", "FLOAT", "SIGNED", "UNSIGNED", direction), "compare_type") == "TOTALORDER":
-        raise node.unsupported("comparison by the total order of floats is not supported")
-    return node.b(_COMPARISONS[direction], *node.operands)
+    direction, is_total = comparison_of(node.op)
+    if direction not in _COMPARISONS:
+        raise node.unsupported(f"expected one of {', '.join(_COMPARISONS)}")
+    is_total = is_total and is_float(element_type_of(node[0]))
+    return node.b(_COMPARISONS[direction], *((total_order_key(node, x) for x in node.operands) if is_total else node.operands))
 
 
 def select(node: StableHloNode) -> SSAValue:

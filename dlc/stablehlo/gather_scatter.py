@@ -16,11 +16,13 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.ir import SSAValue, i8, i64
+from dlc.stablehlo.body_numbering import binary_op, returned
 from dlc.stablehlo.node import Converter, StableHloNode, fields_of, sizes_of
 from dlc.stablehlo.syntax import Region
 
-# The scatter mode by the only op of the body.
-_MODES = {"stablehlo.add": "add", "stablehlo.multiply": "mul", "stablehlo.maximum": "max", "stablehlo.minimum": "min"}
+# The scatter mode by the only op of the body; booleans are scattered as integers.
+_MODES = {"add": "add", "multiply": "mul", "maximum": "max", "minimum": "min"}
+_MODES_OF_BOOLS = {"or": "max", "and": "min"}
 
 
 @dataclass(frozen=True)
@@ -172,15 +174,15 @@ def scatter(node: StableHloNode) -> SSAValue:
 
 def _mode(node: StableHloNode, body: Region) -> str:
     """Return the mode of `dl.scatter_nd` for a scatter body."""
-    existing, update = (argument.name for argument in body.arguments)
-    *ops, returned = body.ops
-    if not ops and list(returned.operands) == [update]:
+    if returned(body) == (body.arguments[1].name,):
         return "none"
-    if len(ops) == 1 and set(ops[0].operands) == {existing, update} and list(returned.operands) == list(ops[0].results):
-        logic = {"stablehlo.or": "max", "stablehlo.and": "min"} if node.is_bool else {}
-        if mode := (_MODES | logic).get(ops[0].name):
-            return mode
-    raise node.unsupported(f"its body must return the update or be one of {', '.join(_MODES)}")
+    kind = binary_op(body)
+    modes = _MODES_OF_BOOLS if node.is_bool else _MODES
+    if kind not in modes:
+        raise node.unsupported(
+            f"its body must return the update or be one of {', '.join(name for name in modes if name != 'none')}"
+        )
+    return modes[kind]
 
 
 OPERATORS: dict[str, Converter] = {"stablehlo.gather": gather, "stablehlo.scatter": scatter}

@@ -1,6 +1,6 @@
 """Reductions with any body: apply it to halves of the remaining elements, so that n elements need about log₂ n applications.
 
-Bodies are associative and the initial values are neutral, as StableHLO requires.
+Bodies are associative, as StableHLO requires. An initial value that is not neutral is combined once with each result.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ def _strided_slice(node: StableHloNode, x: SSAValue, axis: int, start: int, limi
     return node.b(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
-def reduce_by_halving(
-    node: StableHloNode, arrays: Sequence[SSAValue], init_values: Sequence[SSAValue], axes: Sequence[int]
-) -> Sequence[SSAValue]:
-    """Reduce the arrays along these axes with the body, starting with `init_values`."""
-    arrays = _combine(
-        node, [node.broadcast(init_value, sizes_of(x)) for x, init_value in zip(arrays, init_values, strict=True)], arrays
-    )
+def combine_with_init(node: StableHloNode, init_values: Sequence[SSAValue], reduced: Sequence[SSAValue]) -> Sequence[SSAValue]:
+    """Apply the body once to the initial values and the reduced arrays."""
+    return _combine(node, [node.broadcast(v, sizes_of(x)) for v, x in zip(init_values, reduced, strict=True)], reduced)
+
+
+def reduce_by_halving(node: StableHloNode, arrays: Sequence[SSAValue], axes: Sequence[int]) -> Sequence[SSAValue]:
+    """Reduce arrays, which are not empty, along these axes with the body."""
     for axis in axes:
-        if not sizes_of(arrays[0])[axis]:
-            arrays = [_pad_axis(node, x, init_value, axis, 1, 0) for x, init_value in zip(arrays, init_values, strict=True)]
         while (size := sizes_of(arrays[0])[axis]) > 1:
             even, odd = ([_strided_slice(node, x, axis, k, size - size % 2, 2) for x in arrays] for k in range(2))
             pairs = _combine(node, even, odd)
@@ -56,13 +54,13 @@ def _pad_axis(node: StableHloNode, x: SSAValue, value: SSAValue, axis: int, low:
 def reduce_windows(
     node: StableHloNode,
     arrays: Sequence[SSAValue],
-    init_values: Sequence[SSAValue],
+    padding_values: Sequence[SSAValue],
     windows: Sequence[tuple[int, int, int, Sequence[int]]],
 ) -> Sequence[SSAValue]:
-    """Reduce windows with the body; per axis: window size, stride, dilation, and padding with `init_values`."""
+    """Reduce windows with the body; per axis: window size, stride, dilation, and padding with `padding_values`."""
     arrays = list(arrays)
     for axis, (count, step, dilation, (low, high)) in enumerate(windows):
-        arrays = [_pad_axis(node, x, init_value, axis, low, high) for x, init_value in zip(arrays, init_values, strict=True)]
+        arrays = [_pad_axis(node, x, value, axis, low, high) for x, value in zip(arrays, padding_values, strict=True)]
         if count > 1:
             arrays = _doubling_windows(node, arrays, axis, count, dilation)
         if step > 1:
@@ -73,13 +71,14 @@ def reduce_windows(
 def cumulative_reduce(
     node: StableHloNode, arrays: Sequence[SSAValue], init_values: Sequence[SSAValue], axis: int, *, reverse: bool
 ) -> Sequence[SSAValue]:
-    """Cumulative reduction with the body along an axis of symbolic size, forward or in reverse, as a scan."""
+    """Cumulative reduction with the body along an axis of symbolic size, from the initial values, as a scan."""
     axis_first = [axis, *(a for a in range(len(sizes_of(arrays[0]))) if a != axis)]
     rows = [node.transpose(x, axis_first) for x in arrays]
     states = [node.broadcast(init_value, sizes_of(x)[1:]) for x, init_value in zip(rows, init_values, strict=True)]
     count, block = len(states), Block(arg_types=[x.type for x in (*states, *states)])
     with node.trace.in_body(block):
-        results = _combine(node, block.args[:count], block.args[count:])
+        state, row = block.args[:count], block.args[count:]
+        results = _combine(node, row, state) if reverse else _combine(node, state, row)
         block.add_op(dl.YieldOp([*results, *results]))
     scan = node.b.insert(dl.ScanOp.of([*states, *rows], block, count, sizes_of(rows[0])[0], reverse))
     return [node.transpose(y, [axis_first.index(a) for a in range(len(axis_first))]) for y in scan.results[count:]]

@@ -78,8 +78,7 @@ class StableHloNode:
 
     def from_parts(self, *parts: Any) -> StableHloNode:
         """Return the same op with these real operands."""
-        types = tuple(t.component or t for t in self.op.types)
-        return StableHloNode(replace(self.op, types=types), [*map(self.value, parts)], self.trace, self.inline, self.where)
+        return StableHloNode(_real_part(self.op), [*map(self.value, parts)], self.trace, self.inline, self.where)
 
     def value(self, array: Any) -> Any:
         """Convert a result of a `dlc.numpy` function to a value; values are returned unchanged."""
@@ -151,6 +150,15 @@ class StableHloNode:
 
     def broadcast(self, x: SSAValue, shape: Sequence[Size]) -> SSAValue:
         return x if shape_of(x) == tuple(shape) else self.b(BroadcastToOp, x, shape=tuple(shape))
+
+
+def _real_part(op: Op) -> Op:
+    """Return an op with the real component type for each complex type, in its regions as well."""
+    regions = tuple(
+        Region(tuple(replace(a, type=a.type.component or a.type) for a in region.arguments), tuple(map(_real_part, region.ops)))
+        for region in op.regions
+    )
+    return replace(op, regions=regions, types=tuple(t.component or t for t in op.types))
 
 
 def flatten_complex(values: Sequence[StableHloValue]) -> list[SSAValue]:

@@ -241,14 +241,16 @@ class _ModuleParser(Tokens):
             inits.append(self.expect_kind("value"))
             self.expect(")")
             self.accept(",")
-        if self.accept("applies"):
-            attributes["applies"] = self.expect_kind("word")
+        applied, line = self.expect_kind("word") if self.accept("applies") else "", self.next.line
         self.expect("across", "dimensions", "=")
         attributes["dimensions"] = self.attribute(typed=False)
         if self.sees("{"):
             attributes |= self.dictionary()
         self.expect(":")
-        types, regions = self.function_type()[1], list[Region]()
+        operand_types, types = self.function_type()
+        if not operand_types:
+            self.fail("operands")
+        regions = [_applied_body(applied, operand_types[0].element, line)] if applied else []
         if self.accept("reducer"):
             pairs: list[list[Argument]] = []
             while self.accept("("):
@@ -327,6 +329,14 @@ class _ModuleParser(Tokens):
 
 def _symbol(text: str) -> str:
     return text[1:].strip('"')
+
+
+def _applied_body(name: str, element: str, line: int) -> Region:
+    """Return the body of a reduction that applies one op to scalars."""
+    scalar = Type((), element)
+    applied = Op(name, ("%lhs", "%rhs"), {}, (), ("%result",), (scalar,), line)
+    arguments = (Argument("%lhs", scalar), Argument("%rhs", scalar))
+    return Region(arguments, (applied, Op("stablehlo.return", ("%result",), {}, (), (), (), line)))
 
 
 def _number(text: str) -> int | bool:

@@ -13,11 +13,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from dlc.arrays import TensorInfo
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.size_ranges import set_size_ranges
 from dlc.dialects.entry import entry_of
@@ -36,9 +34,11 @@ from dlc.stablehlo import (
     elementwise,
     gather_scatter,
     linear_algebra,
+    sorting,
     special_functions,
     window_reduction,
 )
+from dlc.stablehlo.constants import complex_components, dense_elements
 from dlc.stablehlo.dynamic_shapes import ASSERTION, argument_symbols, asserted_range
 from dlc.stablehlo.node import (
     Converter,
@@ -55,7 +55,7 @@ from dlc.stablehlo.syntax import Dense, FunctionSyntax, Op, Region, Type
 
 OPERATORS: dict[str, Converter] = {
     **elementwise.OPERATORS, **bits.OPERATORS, **data_movement.OPERATORS, **gather_scatter.OPERATORS,
-    **contraction_reduction.OPERATORS, **window_reduction.OPERATORS,
+    **contraction_reduction.OPERATORS, **window_reduction.OPERATORS, **sorting.OPERATORS,
     **linear_algebra.OPERATORS, **special_functions.OPERATORS, **dynamic_shapes.OPERATORS,
 }  # fmt: skip
 COMPLEX_OPERATORS = complex_numbers.OPERATORS
@@ -313,44 +313,6 @@ def _names(types: Sequence[Type], names: Sequence[str]) -> list[str]:
     """Return the names of the arrays of these values: `<name>.real` and `<name>.imag` for a complex value."""
     pairs = zip(types, names, strict=True)
     return [full for type, name in pairs for full in ([name] if type.component is None else [f"{name}.real", f"{name}.imag"])]
-
-
-def complex_components(value: Dense) -> tuple[Dense, Dense]:
-    """Split a complex constant into its real and imaginary parts."""
-    component = value.type.component
-    assert component is not None
-    if value.text.startswith('"0x'):
-        width = 8 if component.element == "f64" else 4
-        words = re.findall(rf".{{{2 * width}}}", value.text[3:-1])
-        real, imag = (f'"0x{"".join(words[k::2])}"' for k in range(2))
-    else:
-        # Match pairs such as (1.0,2.0); other text is brackets and commas.
-        pairs = re.findall(r"\(([^,()]+),([^,()]+)\)", value.text)
-        real, imag = (", ".join(pair[k].strip() for pair in pairs) for k in range(2))
-    return Dense(real, component), Dense(imag, component)
-
-
-def dense_elements(value: Dense, dtype: np.dtype[np.generic], where: str) -> Array:
-    """Return the elements of a constant. Raises ModelError if their number does not match the shape."""
-    shape, text = value.type.shape, value.text
-    count = int(np.prod(shape, dtype=np.int64))
-    if text.startswith('"0x'):
-        flat = np.frombuffer(bytes.fromhex(text[3:-1]), dtype)
-    elif text.startswith('"') or "__elided__" in text or (not text and count):
-        raise ModelError(f"{where}: its elements are elided; print the module with large constants")
-    else:
-        flat = np.asarray([_number(part, dtype) for part in re.findall(r"[^\s,\[\]]+", text)], dtype)
-    if flat.size not in (1, count):
-        raise ModelError(f"{where}: {flat.size} elements for the shape {list(shape)}")
-    return np.broadcast_to(flat.reshape(()) if flat.size == 1 else flat.reshape(shape), shape)
-
-
-def _number(text: str, dtype: np.dtype[np.generic]) -> object:
-    if text in ("true", "false"):
-        return text == "true"
-    if text.startswith("0x") and dtype.kind not in "iub":
-        return np.asarray(int(text, 16), f"u{dtype.itemsize}").view(dtype)[()]
-    return int(text, 0) if dtype.kind in "iub" else float(text)
 
 
 def _info(name: str, value: SSAValue) -> TensorInfo:

@@ -10,10 +10,12 @@ from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dims import Size
 from dlc.ir import SSAValue
-from dlc.stablehlo.contraction_reduction import is_neutral, padding_pairs, reduction_kind
+from dlc.stablehlo.body_numbering import BodyNumbering, binary_op, returned
+from dlc.stablehlo.contraction_reduction import is_neutral, neutral_number, padding_pairs
 from dlc.stablehlo.data_movement import pad_interior, pad_sides
-from dlc.stablehlo.generic_reduction import cumulative_reduce, reduce_windows
+from dlc.stablehlo.generic_reduction import combine_with_init, cumulative_reduce, reduce_windows
 from dlc.stablehlo.node import Converter, StableHloNode, shape_in, sizes_of
+from dlc.stablehlo.syntax import Region
 
 _POOLS: dict[str, type[DlOp]] = {"maximum": dl.MaxPoolOp, "minimum": dl.MaxPoolOp, "add": dl.SumPoolOp}
 _CUMULATIVE: dict[str, type[DlOp]] = {"add": dl.CumsumOp, "multiply": dl.CumprodOp}
@@ -62,30 +64,35 @@ def _reduce(
 ) -> SSAValue | Sequence[SSAValue]:
     count = len(operands) // 2
     init_values = [_scalar(init_value) for init_value in operands[count:]]
-    arrays = [
-        _dilate_base(node, array, init_value, base_dilations) for array, init_value in zip(operands, init_values, strict=False)
-    ]
+    kind = binary_op(node.op.regions[0]) if count == 1 else ""
+    neutral = neutral_number(kind, element_type_of(init_values[0]))
+    # The initial value counts once for each window, so neutral elements pad known ops.
+    padding_values = init_values if neutral is None else [node.scalar(neutral, init_values[0])]
+    arrays = [_dilate_base(node, array, value, base_dilations) for array, value in zip(operands, padding_values, strict=False)]
     x = arrays[0]
-    kind = reduction_kind(node, node.op.regions[0])
-    is_plain = count == 1 and kind != "" and is_neutral(init_values[0], kind)
+
+    def with_init(reduced: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        return reduced if is_neutral(init_values[0], kind) else combine_with_init(node, init_values, reduced)
+
     axis = windows.cumulative_axis(sizes_of(x))
     if axis is not None:
         reverse = windows.padding[axis][0] == 0
-        if is_plain and kind in _CUMULATIVE:
-            return node.b(_CUMULATIVE[kind], x, axis=axis, exclusive=False, reverse=reverse)
+        if kind in _CUMULATIVE:
+            return with_init([node.b(_CUMULATIVE[kind], x, axis=axis, exclusive=False, reverse=reverse)])
         if not isinstance(windows.kernel[axis], int):
             return cumulative_reduce(node, arrays, init_values, axis, reverse=reverse)
     kernel = [n for n in windows.kernel if isinstance(n, int)]
     if len(kernel) < len(windows.kernel):
         raise node.unsupported("windows with a symbolic size are supported for cumulative reductions only")
-    if axis is not None or not is_plain or kind not in _POOLS:
+    if axis is not None or kind not in _POOLS:
         windows_by_axis = [*zip(kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
-        return reduce_windows(node, arrays, init_values, windows_by_axis)
-    x = pad_sides(node, x, init_values[0], *([pair[side] for pair in windows.padding] for side in range(2)))
-    properties, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
-    return _drop_outer_axes(
-        node, _negate_for_minimum(node, node.b(_POOLS[kind], _negate_for_minimum(node, x, kind), **properties), kind)
-    )
+        reduced = reduce_windows(node, arrays, padding_values, windows_by_axis)
+    else:
+        x = pad_sides(node, x, padding_values[0], *([pair[side] for pair in windows.padding] for side in range(2)))
+        properties, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
+        y = _negate_for_minimum(node, node.b(_POOLS[kind], _negate_for_minimum(node, x, kind), **properties), kind)
+        reduced = [_drop_outer_axes(node, y)]
+    return with_init(reduced)
 
 
 def _dilate_base(node: StableHloNode, x: SSAValue, init_value: SSAValue, base_dilations: Sequence[int]) -> SSAValue:
@@ -132,24 +139,28 @@ def _scalar(value: SSAValue) -> SSAValue:
 
 
 def select_and_scatter(node: StableHloNode) -> SSAValue:
-    """Convert the gradient of max pooling: JAX's form, which selects by GE and adds."""
+    """Convert the gradient of max pooling, which selects by GE and adds; with LE, of min pooling."""
     (x, g, init_value), (select, combine) = node.operands, node.op.regions
-    compare_ops = [op for op in select.ops if op.name == "stablehlo.compare"]
-    directions = str([op.attributes for op in compare_ops])
-    if (
-        len(select.ops) != 2
-        or "GE" not in directions
-        or reduction_kind(node, combine) != "add"
-        or not is_neutral(_scalar(init_value), "add")
-    ):
-        raise node.unsupported("only the gradient of max pooling is supported: select by GE, add, initial value 0")
+    kind = _selected_extremum(select)
+    if not kind or binary_op(combine) != "add" or not is_neutral(init_value, "add"):
+        raise node.unsupported("only the gradient of max or min pooling is supported: select by GE or LE, add, initial value 0")
     rank = len(sizes_of(x))
     if any(map(any, _padding(node, rank))):
         raise node.unsupported("padding is not supported; JAX pads the operand instead")
     strides = node.integers("window_strides", default=[1] * rank)
     properties, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
+    x = _negate_for_minimum(node, x, kind)
     y = node.b(dl.MaxPoolOp, x, **properties)
     return _drop_outer_axes(node, node.b(dl.MaxPoolGradientOp, x, y, g, **properties))
+
+
+def _selected_extremum(region: Region) -> str:
+    """Return which extremum a selection body keeps, the first one in ties: "maximum", "minimum", or "" for another body."""
+    numbering = BodyNumbering()
+    names, (a, b) = numbering.body(region), map(numbering.argument, range(2))
+    kinds = {numbering.compare("GE", a, b): "maximum", numbering.compare("LE", a, b): "minimum"}
+    (result,) = returned(region)
+    return kinds.get(names.get(result, -1), "")
 
 
 OPERATORS: dict[str, Converter] = {

@@ -26,12 +26,13 @@ def module(lines: str, types: str, result: str) -> str:
     return f"module @m {{\n  func.func public @main({types}) -> ({result}) {{\n{lines}\n  }}\n}}\n"
 
 
-def run(lines: str, *operands: np.ndarray) -> list[np.ndarray]:
-    """Return the results of `lines`, the last of which returns, for the operands %a, %b, …"""
+def run(lines: str, *operands: np.ndarray, functions: str = "") -> list[np.ndarray]:
+    """Return the results of `lines`, the last of which returns, for the operands %a, %b, …; `functions` are other functions."""
     kinds = {"float32": "f32", "int32": "i32", "bool": "i1"}
     types = [f"tensor<{''.join(f'{n}x' for n in x.shape)}{kinds[x.dtype.name]}>" for x in operands]
     names = ", ".join(f"%{letter}: {type}" for letter, type in zip("abc", types, strict=False))
-    read = read_module(module(lines, names, lines.rpartition(" : ")[2]), "m.mlir")
+    text = module(lines, names, lines.rpartition(" : ")[2]).removesuffix("}\n") + functions + "}\n"
+    read = read_module(text, "m.mlir")
     read.module.verify()
     return [np.asarray(y) for y in evaluate(read.module, operands, read.weights)]
 
@@ -317,15 +318,19 @@ def test_powers_of_complex_numbers() -> None:
 @pytest.mark.parametrize("order", ["gt", "lt"])
 def test_approximate_top_k_is_exact(order: str) -> None:
     x = np.array([[3, 1, 2], [5, 9, 4]], np.float32)
+    comparator = (
+        f"func.func private @first(%p: tensor<f32>, %q: tensor<f32>, %r: tensor<i32>, %s: tensor<i32>) -> tensor<i1> {{\n"
+        f"%0 = stablehlo.compare {order.upper()}, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>\nreturn %0 : tensor<i1>\n}}\n"
+    )
     settings = "aggregate_to_topk = true, recall_target = 0.9 : f32, reduction_dim = 1 : i64, top_k = {} : i64"
     lines = (
         "%i = stablehlo.iota dim = 1 : tensor<2x3xi32>\n%n = stablehlo.constant dense<-1> : tensor<i32>\n"
         "%f = stablehlo.constant dense<0.0> : tensor<f32>\n%0:2 = stablehlo.custom_call @ApproxTopK(%a, %i, %f, %n) "
-        f"{{called_computations = [@top_k_{order}_f32_comparator], mhlo.backend_config = {{{settings}}}}} : "
+        f"{{called_computations = [@first], mhlo.backend_config = {{{settings}}}}} : "
         "(tensor<2x3xf32>, tensor<2x3xi32>, tensor<f32>, tensor<i32>) -> (tensor<2x2xf32>, tensor<2x2xi32>)\n"
         "return %0#0 : tensor<2x2xf32>"
     )
     wanted = [[3, 2], [9, 5]] if order == "gt" else [[1, 2], [4, 5]]
-    np.testing.assert_array_equal(run(lines.replace("top_k = {}", "top_k = 2"), x)[0], wanted)
-    with pytest.raises(UnsupportedError, match="with 2 results for k = 1"):
-        run(lines.replace("top_k = {}", "top_k = 1"), x)
+    np.testing.assert_array_equal(run(lines.replace("top_k = {}", "top_k = 2"), x, functions=comparator)[0], wanted)
+    with pytest.raises(UnsupportedError, match="2 results for k = 1"):
+        run(lines.replace("top_k = {}", "top_k = 1"), x, functions=comparator)
