@@ -30,14 +30,20 @@ def _is_finite(x: Any) -> Any:
     return dnp.logical_and(*map(dnp.isfinite, real_and_imaginary(x)))
 
 
+def _times_sine(x: Any, angle: Any) -> Any:
+    """Return x · sin(angle), 0 for the angle 0, also if x is infinite."""
+    is_real = dnp.logical_and(dnp.equal(angle, 0), dnp.isinf(x))
+    return dnp.where(is_real, angle, x * dnp.sin(angle))
+
+
 def _sinh(x: Any) -> Any:
     a, b = real_and_imaginary(x)
-    return from_parts(dnp.sinh(a) * dnp.cos(b), dnp.cosh(a) * dnp.sin(b))
+    return from_parts(dnp.sinh(a) * dnp.cos(b), _times_sine(dnp.cosh(a), b))
 
 
 def _cosh(x: Any) -> Any:
     a, b = real_and_imaginary(x)
-    return from_parts(dnp.cosh(a) * dnp.cos(b), dnp.sinh(a) * dnp.sin(b))
+    return from_parts(dnp.cosh(a) * dnp.cos(b), _times_sine(dnp.sinh(a), b))
 
 
 def _tanh(x: Any) -> Any:

@@ -8,6 +8,7 @@ two real arrays: the gradient of a real function points in the direction of stee
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -79,18 +80,24 @@ _multiply = _product(ew.multiply)
 
 
 def _divide(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
-    """Divide by Smith's method (Communications of the ACM 5, 1962), which does not overflow in a square."""
+    """Divide by Smith's method (Communications of the ACM 5, 1962), which does not overflow in a square.
+
+    A quotient by 0 is infinite, except 0 / 0, and one of a finite number by an infinite one is 0.
+    """
     (a, b), (c, d) = _parts(x), _parts(y)
     if d is None:
         return _complex_array(ew.divide(a, c), None if b is None else ew.divide(b, c))
     a, b, c, d = promote_to_float(a, 0.0 if b is None else b, c, d)
     real_is_larger = cmp.greater_equal(ew.abs(c), ew.abs(d))
     p, q = ew.where(real_is_larger, c, d), ew.where(real_is_larger, d, c)
-    r = ew.divide(q, p)
+    r = ew.where(cmp.isinf(q), ew.multiply(ew.sign(p), ew.sign(q)), ew.divide(q, p))
     scale = ew.add(p, ew.multiply(q, r))
     real_numerator = ew.where(real_is_larger, ew.add(a, ew.multiply(b, r)), ew.add(ew.multiply(a, r), b))
     imag_numerator = ew.where(real_is_larger, ew.subtract(b, ew.multiply(a, r)), ew.subtract(ew.multiply(b, r), a))
-    return _complex_array(ew.divide(real_numerator, scale), ew.divide(imag_numerator, scale))
+    is_zero = cmp.logical_and(cmp.equal(c, 0), cmp.equal(d, 0))
+    numerators = ew.where(is_zero, a, real_numerator), ew.where(is_zero, b, imag_numerator)
+    denominator = ew.where(is_zero, ew.abs(c), scale)
+    return _complex_array(*(ew.divide(numerator, denominator) for numerator in numerators))
 
 
 def _power(x: ComplexArrayLike, n: Any) -> Any:
@@ -161,24 +168,61 @@ def angle(x: ComplexArrayLike, /) -> Any:
 
 
 def exp(x: ComplexArrayLike, /) -> Any:
-    """Return eˣ, for complex a + b·i e^a · (cos b + sin b · i)."""
+    """Return eˣ, for complex a + b·i e^a · (cos b + sin b · i); infinities and NaN follow C99, annex G."""
     a, b = _parts(x)
     if b is None:
         return ew.exp(a)
-    magnitude = ew.exp(a)
-    return _complex_array(ew.multiply(magnitude, ew.cos(b)), ew.multiply(magnitude, ew.sin(b)))
+    a, b = promote_to_float(a, b)
+    # Half of the exponent on each side of the cosine: the product may be finite where e^a overflows.
+    root = ew.exp(ew.multiply(a, 0.5))
+    real, imag = (ew.multiply(ew.multiply(root, wave(b)), root) for wave in (ew.cos, ew.sin))
+    is_undirected = cmp.logical_not(cmp.isfinite(b))
+    real = ew.where(cmp.logical_and(is_undirected, cmp.isinf(a)), root, real)
+    imag = ew.where(cmp.logical_and(is_undirected, cmp.isneginf(a)), 0, imag)
+    is_real = cmp.logical_and(cmp.equal(b, 0), cmp.logical_not(cmp.isfinite(root)))
+    return _complex_array(real, ew.where(is_real, b, imag))
 
 
 def log(x: ComplexArrayLike, /) -> Any:
     """Return ln x; for complex x, ln |x| as the real part and the argument as the imaginary part."""
     a, b = _parts(x)
-    return ew.log(a) if b is None else _complex_array(ew.log(floats.hypot(a, b)), floats.atan2(b, a))
+    if b is None:
+        return ew.log(a)
+    a, b = promote_to_float(a, b)
+    longer, ratio, _ = _longer_part(a, b)
+    size = ew.add(ew.log(longer), ew.multiply(ew.log1p(ew.multiply(ratio, ratio)), 0.5))
+    return _complex_array(ew.where(_is_infinite(a, b), math.inf, size), floats.atan2(b, a))
 
 
 def sqrt(x: ComplexArrayLike, /) -> Any:
-    """Return √x; for complex x, the root with half the argument."""
+    """Return √x; for complex x, the root with half the argument, with a branch cut along the negative real axis.
+
+    Both parts of a complex root have the precision of their dtype: the larger one is √((|a| + |x|) / 2), and the product of
+    both is b / 2. Infinities and NaN follow C99, annex G.
+    """
     a, b = _parts(x)
     if b is None:
         return ew.sqrt(a)
-    root_magnitude, half_angle = ew.sqrt(floats.hypot(a, b)), ew.multiply(floats.atan2(b, a), 0.5)
-    return _complex_array(ew.multiply(root_magnitude, ew.cos(half_angle)), ew.multiply(root_magnitude, ew.sin(half_angle)))
+    a, b = promote_to_float(a, b)
+    longer, ratio, divisor = _longer_part(a, b)
+    length, is_right = ew.sqrt(ew.add(ew.multiply(ratio, ratio), 1)), cmp.greater_equal(a, 0)
+    # Not `abs`, whose derivative at 0 is 0.
+    projection = ew.divide(ew.where(is_right, a, ew.negative(a)), divisor)
+    larger = ew.multiply(ew.sqrt(longer), ew.sqrt(ew.multiply(ew.add(projection, length), 0.5)))
+    larger = ew.where(_is_infinite(a, b), math.inf, larger)
+    smaller = ew.divide(b, ew.multiply(ew.where(cmp.equal(larger, 0), 1, larger), 2))
+    smaller = ew.where(cmp.isinf(b), b, smaller)
+    real = ew.where(is_right, larger, ew.abs(smaller))
+    return _complex_array(real, ew.where(is_right, smaller, floats.copysign(larger, b)))
+
+
+def _longer_part(a: Any, b: Any) -> tuple[Any, Any, Any]:
+    """Return the larger one of |a| and |b|, the ratio of the other to it, and the divisor of the ratio, which is not 0."""
+    a, b = ew.abs(a), ew.abs(b)
+    longer = cmp.maximum(a, b)
+    divisor = ew.where(cmp.equal(longer, 0), 1, longer)
+    return longer, ew.divide(cmp.minimum(a, b), divisor), divisor
+
+
+def _is_infinite(a: Any, b: Any) -> Any:
+    return cmp.logical_or(cmp.isinf(a), cmp.isinf(b))

@@ -1,0 +1,68 @@
+"""Functions of complex numbers against NumPy's, at infinities, NaN, zeros of both signs, and extreme sizes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 3.0, 1e-6, np.inf, -np.inf, np.nan)
+PAIRS = np.array([complex(*pair) for pair in itertools.product(SPECIAL, SPECIAL)])
+# Extreme sizes of f32, also of f64 when divided by their sizes in f32.
+EXTREME = np.array([-1 + 1e-6j, -1 - 1e-6j, 1e30 + 1e30j, 3e38 + 3e38j, 1e-40 + 1e-40j, -3e38 + 1j, 1e-45, 1e-3 - 1e20j])
+PRECISIONS = ((np.complex64, 5e-7), (np.complex128, 2e-15))
+
+
+def check(got: Any, wanted: Any, tolerance: float, z: Any = None) -> None:
+    for one, other in ((got.real, wanted.real), (got.imag, wanted.imag)):
+        np.testing.assert_allclose(one, other, tolerance, 0)
+        # C99 leaves the signs of the zeros of exp(-inf + inf i) open.
+        is_zero = (other == 0) & np.isfinite(wanted if z is None else z.imag)
+        np.testing.assert_array_equal(np.signbit(one[is_zero]), np.signbit(other[is_zero]))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("name", ["sqrt", "exp", "log"])
+def test_special_values(name: str, target: str, dtype: type, tolerance: float) -> None:
+    for z in (PAIRS, EXTREME) if name != "exp" else (PAIRS,):
+        z = z.astype(dtype)
+        check(dlc.jit(getattr(dnp, name), target=target)(z), getattr(np, name)(z), tolerance, z)
+
+
+def test_the_exponential_of_a_large_number_is_finite_where_it_can_be() -> None:
+    z = np.array([89 + 1.57j, 89 + 3.14j], np.complex64)
+    wanted, got = np.exp(z.astype(np.complex128)), dlc.jit(dnp.exp, target="reference")(z)
+    np.testing.assert_allclose([got[0].real, got[1].imag], [wanted[0].real, wanted[1].imag], 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_division_by_zero_and_infinity() -> None:
+    z = np.array([1 + 1j, 1, 1j, 0, -1, -2 - 1j, np.inf])
+    divide = dlc.jit(lambda a, b: a / b, target="reference")
+    zeros = np.zeros_like(z)
+    check(divide(z, zeros), z / zeros, 0)
+    for infinite in (complex(np.inf, np.inf), complex(-np.inf, np.inf), complex(np.inf, 1), complex(0, -np.inf)):
+        np.testing.assert_array_equal(divide(z[:-1], np.full(6, infinite)), 0)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "exp", "log"])
+def test_derivatives(name: str) -> None:
+    """The Cauchy-Riemann equations with the complex derivative, also on the real axis."""
+    of_numpy: dict[str, Any] = {"sqrt": lambda z: 0.5 / np.sqrt(z), "exp": np.exp, "log": lambda z: 1 / z}
+    for z in (2 + 0j, 1 + 3j, -2 + 1j, -1 - 3j, 1j, 1 + 1j):
+        x = np.array([z.real, z.imag])
+        derivative = dlc.jacrev(lambda x: _parts_of(getattr(dnp, name), x))(x)
+        slope = of_numpy[name](z)
+        np.testing.assert_allclose(derivative, [[slope.real, -slope.imag], [slope.imag, slope.real]], 1e-12, 1e-12)
+
+
+def _parts_of(function: Any, x: Any) -> Any:
+    result = function(x[0] + 1j * x[1])
+    return dnp.stack([result.real, result.imag])
