@@ -23,20 +23,29 @@ from dlc.numpy import (
     clip,
     divide,
     equal,
+    exp,
+    expm1,
+    greater,
     less,
     less_equal,
     log,
+    log1p,
+    logical_or,
     maximum,
+    minimum,
     multiply,
     negative,
     nextafter,
     remainder,
+    sqrt,
+    square,
     subtract,
     where,
 )
-from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, convert, is_floating, operand, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, convert, in_float32_or_wider, is_floating, operand, refuse
 from dlc.numpy.functions.creation import Shape
 from dlc.random.keys import as_int_shape, checked_key, derive_keys, random_bits
+from dlc.special import log_ndtr
 
 __all__ = ["bernoulli", "bits", "gumbel", "normal", "randint", "truncated_normal", "uniform"]
 
@@ -81,7 +90,15 @@ def truncated_normal(
     sqrt_2 = np.asarray(math.sqrt(2), dtype)
     lower_erf, upper_erf = (apply(dl.ErfOp, divide(limit, sqrt_2)) for limit in (low, high))
     size = broadcast_shapes(low.shape, high.shape) if shape is None else as_int_shape(shape)
-    samples = _normal(checked_key("truncated_normal", key, reuse), size, dtype, lower_erf, upper_erf)
+    fraction = _fraction_from_key(checked_key("truncated_normal", key, reuse), size, dtype)
+    samples = multiply(apply(dl.ErfinvOp, _between(fraction, lower_erf, upper_erf)), sqrt_2)
+    if not _is_central(lower, upper):
+        # In a tail, erf rounds to ±1: sample it by the logarithm of its probability instead.
+        is_upper = greater(low, _TAIL_START)
+        is_tail = logical_or(is_upper, less(high, -_TAIL_START))
+        near, far = where(is_upper, low, negative(high)), where(is_upper, high, negative(low))
+        tail = _upper_tail(fraction, where(is_tail, near, _TAIL_START), where(is_tail, far, math.inf))
+        samples = where(is_tail, where(is_upper, tail, negative(tail)), samples)
     return clip(samples, nextafter(low, np.asarray(np.inf, dtype)), nextafter(high, np.asarray(-np.inf, dtype)))
 
 
@@ -114,6 +131,11 @@ def uniform_from_key(
     key: Operand, shape: tuple[int, ...], dtype: AnyDType, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0
 ) -> Any:
     """Draw as `uniform` does from a validated key."""
+    return _between(_fraction_from_key(key, shape, dtype), convert(minval, dtype), convert(maxval, dtype))
+
+
+def _fraction_from_key(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Any:
+    """Draw floats uniformly from [0, 1): multiples of the spacing of floats in [1, 2)."""
     dtype = np.dtype(dtype)
     if not is_floating(dtype):
         refuse(DTypeError(f"dlc.random: dtype {dtype}; expected a float"))
@@ -125,9 +147,41 @@ def uniform_from_key(
     # Random mantissa bits with the exponent of 1.0 are uniform in [1, 2).
     one = np.ones((), dtype)
     pattern = bitwise_or(bitwise_right_shift(random_word, np.asarray(width - digits, word)), one.view(word))
-    fraction = subtract(apply(dl.BitcastOp, operand(pattern), to=element_type(dtype)), one)
-    low, high = convert(minval, dtype), convert(maxval, dtype)
-    return maximum(low, add(multiply(fraction, subtract(high, low)), low))
+    return subtract(apply(dl.BitcastOp, operand(pattern), to=element_type(dtype)), one)
+
+
+def _between(fraction: Operand, low: Operand, high: Operand) -> Any:
+    """Map [0, 1) to [low, high); to low if that is empty."""
+    scaled = add(multiply(fraction, subtract(high, low)), low)
+    # The sum may round to the upper bound.
+    return maximum(low, minimum(scaled, nextafter(high, np.asarray(-np.inf, high.dtype))))
+
+
+# Limit from which an interval is a tail. 1 - erf(2 / √2) is 0.05, so erf has 4 bits fewer there.
+_TAIL_START = 2.0
+_TAIL_NEWTON_STEPS = 4
+
+
+def _is_central(*limits: ArrayLike) -> bool:
+    """Return whether limits are static and not beyond the start of a tail."""
+    return all(isinstance(v, int | float | np.ndarray) and bool((np.abs(v) <= _TAIL_START).all()) for v in limits)
+
+
+@in_float32_or_wider
+def _upper_tail(fraction: Operand, near: Operand, far: Operand) -> Any:
+    """Map [0, 1) to normal floats between two positive limits: solve ln Q(x) = ln(Q(near) - fraction·(Q(near) - Q(far))).
+
+    Q is the upper tail probability. ln Q is concave, and its derivative is the ratio of the density to Q.
+    """
+    log_near = log_ndtr(negative(near))
+    relative = log1p(multiply(fraction, expm1(subtract(log_ndtr(negative(far)), log_near))))
+    target = add(log_near, relative)
+    x = sqrt(subtract(square(near), multiply(relative, 2)))
+    for _ in range(_TAIL_NEWTON_STEPS):
+        log_x = log_ndtr(negative(x))
+        log_density = subtract(multiply(square(x), -0.5), 0.5 * math.log(2 * math.pi))
+        x = add(x, multiply(subtract(log_x, target), exp(subtract(log_x, log_density))))
+    return x
 
 
 def gumbel_from_key(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Any:

@@ -22,6 +22,7 @@ def node(op: str, inputs: list[str], outputs: str, **attributes: Any) -> NodePro
 
 NODES = [
     node("RandomUniform", [], "u", shape=[3, 400], seed=7.0, low=-1.0, high=3.0),
+    node("RandomUniform", [], "far", shape=[500], seed=8.0, low=1e6, high=1e6 + 1),
     node("RandomNormal", [], "n", shape=[2000], seed=2.5, mean=2.0, scale=0.5),
     node("RandomNormalLike", ["x"], "first"),
     node("RandomUniformLike", ["x"], "second", dtype=FLOAT16),
@@ -42,6 +43,8 @@ def test_results_equal_dlc_random() -> None:
     fraction = int(np.float32(2.5).view(np.uint32))
     own = [random.fold_in(random.key(0), k) for k in range(2)]
     np.testing.assert_array_equal(got["u"], random.uniform(random.key(7), (3, 400), np.float32, -1.0, 3.0))
+    np.testing.assert_array_equal(got["far"], random.uniform(random.key(8), (500,), np.float32, 1e6, 1e6 + 1))
+    assert got["far"].max() < 1e6 + 1
     np.testing.assert_allclose(got["n"], 2 + 0.5 * np.asarray(random.normal(random.key(fraction), (2000,))), 1e-6)
     np.testing.assert_allclose(got["first"], random.normal(own[0], X.shape), 1e-5, 1e-6)
     np.testing.assert_array_equal(got["second"], random.uniform(own[1], X.shape, np.float16))

@@ -109,7 +109,10 @@ def _uniform(node: OnnxNode, shape: tuple[Size, ...], element: Attribute, low: A
     random_bits = emit(dl.ShiftRightOp, random_bits, emit.scalar(width - digits, word))
     fraction = emit(dl.SubOp, emit(dl.BitcastOp, emit(dl.BitwiseOrOp, random_bits, one), to=element), emit.scalar(1, element))
     lowest, span = emit.scalar(low, element), emit.constant(np.asarray(high, dtype) - np.asarray(low, dtype))
-    return emit(dl.MaximumOp, lowest, emit(dl.AddOp, emit(dl.MulOp, fraction, span), lowest))
+    # The sum may round to the upper bound.
+    highest = emit.constant(np.nextafter(np.asarray(high, dtype), np.asarray(-np.inf, dtype)))
+    samples = emit(dl.MinimumOp, emit(dl.AddOp, emit(dl.MulOp, fraction, span), lowest), highest)
+    return emit(dl.MaximumOp, lowest, samples)
 
 
 def _bits(node: OnnxNode, shape: tuple[Size, ...], dtype: str) -> ImportedValue:
