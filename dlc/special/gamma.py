@@ -24,6 +24,12 @@ def gammaln(x: ArrayLike, /) -> Any:
     return _gammaln(*promote_floats(x))
 
 
+def lgamma(x: ArrayLike, /) -> Any:
+    """Return ln |Γ(x)| as C, JAX and PyTorch define it: `gammaln`, but inf at -inf."""
+    (x,) = promote_floats(x)
+    return gammaln(where(isinf(x), abs(x), x))
+
+
 # Stirling's series, for n from 8 down to 1: B(2n) / (2n (2n - 1)) for ln Γ, and B(2n) / 2n for digamma.
 _STIRLING = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _DIGAMMA_STIRLING = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dlc.numpy.apply import ArrayLike, has_tracer
-from dlc.numpy.functions.comparison import equal, greater, less, logical_and
-from dlc.numpy.functions.elementwise import divide, exp, power, remainder, rint, sin, square, where
-from dlc.special.evaluation import in_float64, promote_floats
+from dlc.numpy.functions.comparison import equal, greater, less
+from dlc.numpy.functions.elementwise import divide, exp, power, remainder, rint, square, tan, where
+from dlc.special.evaluation import in_float64, polynomial, promote_floats
 from dlc.special.gamma import digamma, gammaln
 
 __all__ = ["polygamma", "zeta"]
@@ -23,6 +24,8 @@ _REMAINDER_COEFFICIENTS = (
     43867 / 5109094217170944000, -174611 / 802857662698291200000, 77683 / 14101100039391805440000,
     -236364091 / 1693824136731743669452800000,
 )  # fmt: skip
+# n! overflows float64 above.
+_MAX_ORDER = 170
 
 
 def zeta(x: ArrayLike, q: ArrayLike, /) -> Any:
@@ -50,7 +53,7 @@ def _zeta(x: Any, q: Any) -> Any:
 
 
 def polygamma(n: ArrayLike, x: ArrayLike, /) -> Any:
-    """Return the n-th derivative of `digamma` for integers n; for negative x only n = 0 and 1, else nan.
+    """Return the n-th derivative of `digamma` for integers n; nan for negative x if a traced n is neither 0 nor 1.
 
     Computed in float64.
     """
@@ -59,10 +62,25 @@ def polygamma(n: ArrayLike, x: ArrayLike, /) -> Any:
 
 @in_float64
 def _polygamma(n: Any, x: Any) -> Any:
-    # Reflection: ψ'(x) + ψ'(1 - x) = (π / sin πx)², which depends on the distance from the nearest integer.
-    is_reflected = logical_and(equal(n, 1), less(x, 0))
+    is_reflected, is_even = less(x, 0), equal(remainder(n, 2), 0)
     value = exp(gammaln(n + 1)) * _zeta(n + 1, where(is_reflected, 1 - x, x))
-    value = where(is_reflected, square(divide(math.pi, sin((x - rint(x)) * math.pi))) - value, value)
-    value = where(equal(remainder(n, 2), 0), -value, value)
-    is_derived = not has_tracer(n) and np.all(n)
-    return value if is_derived else where(equal(n, 0), digamma(x), value)
+    value = where(is_even, -value, value)
+    # Reflection: (-1)ⁿ ψₙ(1 - x) - ψₙ(x) is the n-th derivative of π cot πx, which has the period 1.
+    cotangent = divide(1, tan(where(is_reflected, x - rint(x), 0.25) * math.pi))
+    orders = [0, 1] if has_tracer(n) else [int(k) for k in np.unique(n) if 0 <= k <= _MAX_ORDER]
+    result = where(is_reflected, x * math.nan, value)
+    for order in orders:
+        found = digamma(x)
+        if order:
+            derivative = polynomial(cotangent, _cotangent_derivative(order))
+            found = where(is_reflected, where(is_even, value, -value) - derivative, value)
+        result = where(equal(n, order), found, result)
+    return result
+
+
+def _cotangent_derivative(order: int) -> Sequence[float]:
+    """Return the polynomial in cot πx, highest power first, that is a derivative of π cot πx: cot' = -π (1 + cot²)."""
+    found = np.polynomial.Polynomial([0, math.pi])
+    for _ in range(order):
+        found = found.deriv() * np.polynomial.Polynomial([-math.pi, 0, -math.pi])
+    return [float(c) for c in found.coef[::-1]]

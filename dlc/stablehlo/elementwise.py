@@ -18,7 +18,7 @@ from dlc.stablehlo.node import Converter, StableHloNode
 
 _DIRECT: dict[str, type[DlOp]] = {
     "subtract": dl.SubOp, "divide": dl.DivOp, "power": dl.PowOp,
-    "abs": dl.AbsOp, "negate": dl.NegOp, "sign": dl.SignOp, "floor": dl.FloorOp, "ceil": dl.CeilOp,
+    "abs": dl.AbsOp, "negate": dl.NegOp, "floor": dl.FloorOp, "ceil": dl.CeilOp,
     "round_nearest_even": dl.RoundOp, "sqrt": dl.SqrtOp, "rsqrt": dl.RsqrtOp, "cbrt": dl.CbrtOp, "atan2": dl.Atan2Op,
     "exponential": dl.ExpOp, "exponential_minus_one": dl.Expm1Op, "log": dl.LogOp, "log_plus_one": dl.Log1pOp,
     "tanh": dl.TanhOp, "sine": dl.SinOp, "cosine": dl.CosOp, "tan": dl.TanOp, "logistic": dl.SigmoidOp,
@@ -85,6 +85,14 @@ def is_finite(node: StableHloNode) -> SSAValue:
     return node.b(dl.NotOp, node.b(dl.OrOp, node.b(dl.IsnanOp, x), node.b(dl.IsinfOp, x)))
 
 
+def sign(node: StableHloNode) -> SSAValue:
+    """Return the sign, which keeps the sign of a floating-point zero."""
+    found = node.b(dl.SignOp, node[0])
+    if not is_float(node.element):
+        return found
+    return node.b(dl.SelectOp, node.b(dl.EqualOp, node[0], node.scalar(0, node[0])), node[0], found)
+
+
 def square(node: StableHloNode) -> SSAValue:
     return node.b(dl.MulOp, node[0], node[0])
 
@@ -95,7 +103,7 @@ def round_away(node: StableHloNode) -> SSAValue:
     floor = node.b(dl.FloorOp, magnitude)
     rounds_up = node.b(dl.GreaterEqualOp, node.b(dl.SubOp, magnitude, floor), node.scalar(0.5, magnitude))
     rounded = node.b(dl.AddOp, floor, node.b(dl.CastOp, rounds_up, to=node.element))
-    return node.b(dl.MulOp, node.b(dl.SignOp, node[0]), rounded)
+    return node.b(dl.MulOp, sign(node), rounded)
 
 
 def shift_right(node: StableHloNode) -> SSAValue:
@@ -139,6 +147,7 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.convert": convert,
     "stablehlo.bitcast_convert": bitcast,
     "stablehlo.remainder": remainder,
+    "stablehlo.sign": sign,
     "stablehlo.is_finite": is_finite,
     "stablehlo.round_nearest_afz": round_away,
     "stablehlo.shift_right_arithmetic": shift_right,

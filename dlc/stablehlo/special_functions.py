@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dlc import special
+from dlc.special import gamma
 from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "lgamma": special.gammaln,
+    "lgamma": gamma.lgamma,
     "digamma": special.digamma,
     "bessel_i1e": special.i1e,
     "erfc": special.erfc,

@@ -209,3 +209,12 @@ def test_scatters() -> None:
     check(lambda x: (x > 0).at[:, at].max(True), INTEGERS)
     check(lambda x: (x + 1j).at[:, at].add(7j), MIXED)
     check(lambda x: (x + 1j).at[:, at].set(7j), MIXED)
+
+
+def test_values_at_zeros_and_infinities() -> None:
+    """The sign keeps the sign of zero, and ln |Γ| is infinite at both infinities."""
+    x = np.array([0.0, -0.0, 3, -3, np.nan, np.inf, -np.inf, -0.3], np.float32)
+    for function in (lax.sign, lax.round, lax.lgamma):
+        got = dlc.from_jax(function, x, target="reference")(x)
+        np.testing.assert_allclose(got, function(x), 1e-6)
+        np.testing.assert_array_equal(np.signbit(got[:4]), np.signbit(function(x)[:4]))

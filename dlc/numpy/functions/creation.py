@@ -307,8 +307,13 @@ def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Ar
 
 
 def vander(x: ArrayLike, /, n: int | None = None, *, increasing: bool = False) -> Any:
-    """Return the Vandermonde matrix of a vector: columns are its powers n - 1, …, 1, 0; ascending if `increasing`."""
+    """Return the Vandermonde matrix of a vector: columns are its powers n - 1, …, 1, 0; ascending if `increasing`.
+
+    Integers and bools are promoted to int64, uint64 to float64.
+    """
     x = operand(x)
+    if x.dtype.kind in "iub":
+        x = convert(x, np.result_type(x.dtype, np.int64))
     if x.ndim != 1:
         refuse(ShapeError(f"vander: array of shape {x.shape}; expected a vector"))
     count = x.shape[0] if n is None else n

@@ -300,7 +300,9 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
             hint = "use an index array, as in x.at[dlc.numpy.arange(x.shape[0])[:2]]"
             raise UndecidableError(f"an update of the slice {k} of axis {axis}, whose size {size} is symbolic; {hint}")
         start, stop, step = slice(k.start, k.stop, slice_step(k)).indices(size)
-        return AxisSlice(axis, start, step, len(range(start, stop, step)))
+        count = len(range(start, stop, step))
+        # A step beyond the axis takes one element; it may not fit in i64.
+        return AxisSlice(axis, start, step if count > 1 else 1, count)
     _require_in_bounds(k, x, axis)
     return axis, k
 

@@ -6,6 +6,7 @@ are included.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -295,10 +296,16 @@ def nanstd(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, ddof: 
 
 
 def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Return the index of the first maximum along `axis`, ignoring NaN; 0 if all elements are NaN."""
-    return argmax(_without_nan(x, -np.inf), axis, keepdims=keepdims)
+    """Return the index of the first maximum along `axis`, ignoring NaN; -1 if all elements are NaN."""
+    return _index_without_nan(argmax, x, -np.inf, axis, keepdims)
 
 
 def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Return the index of the first minimum along `axis`, ignoring NaN; 0 if all elements are NaN."""
-    return argmin(_without_nan(x, np.inf), axis, keepdims=keepdims)
+    """Return the index of the first minimum along `axis`, ignoring NaN; -1 if all elements are NaN."""
+    return _index_without_nan(argmin, x, np.inf, axis, keepdims)
+
+
+def _index_without_nan(find: Callable[..., Any], x: ArrayLike, replacement: float, axis: int | None, keepdims: bool) -> Any:
+    """Find an extremum among elements other than NaN. As in JAX, -1 stands for the ValueError of NumPy."""
+    index = find(_without_nan(x, replacement), axis, keepdims=keepdims)
+    return select(all(isnan(x), axis, keepdims=keepdims), -1, index)

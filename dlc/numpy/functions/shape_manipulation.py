@@ -256,7 +256,10 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None
 def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
     size = x.shape[axis]
     if isinstance(shift, Tracer):
-        indices = apply(dl.SubOp, np.arange(size), apply(dl.CastOp, shift, to=element_type(np.int64)))
+        # The remainder comes first: the difference from an extreme shift overflows.
+        wide = np.dtype(np.uint64 if shift.dtype == np.uint64 else np.int64)
+        distance = apply(dl.ModOp, apply(dl.CastOp, shift, to=element_type(wide)), np.asarray(max(size, 1), wide))
+        indices = apply(dl.SubOp, np.arange(size), apply(dl.CastOp, distance, to=element_type(np.int64)))
         return apply(dl.GatherOp, x, apply(dl.ModOp, indices, np.asarray(max(size, 1))), axis=axis)
     split_point = size - shift % size if size else 0
     if split_point == size:

@@ -35,8 +35,10 @@ from dlc.numpy.functions.comparison import (
     bitwise_xor,
     equal,
     greater,
+    greater_equal,
     isnan,
     less,
+    less_equal,
     logical_and,
     logical_not,
     maximum,
@@ -138,7 +140,14 @@ def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
 
     Few values are compared pairwise; integers in a small range are looked up in a table; else a binary search is used.
     """
-    x, values = (operand(array) for array in promote(x, ravel(values)))
+    x, values = operand(x), operand(ravel(values))
+    if x.dtype.kind in "iu" and values.dtype.kind in "iu" and np.result_type(x.dtype, values.dtype).kind == "f":
+        # No integer dtype represents both: only elements in the range of the dtype of `values` can be among them.
+        limits = np.iinfo(values.dtype)
+        in_range = logical_and(greater_equal(x, limits.min), less_equal(x, limits.max))
+        is_member = logical_and(in_range, isin(convert(x, values.dtype), values))
+        return logical_not(is_member) if invert else is_member
+    x, values = (operand(array) for array in promote(x, values))
     # The table is not longer than the array of elements.
     size = min(x.size, _MAX_TABLE_BYTES) if x.dtype.kind in "iu" and is_static((*x.shape, *values.shape)) else 0
     is_member = (
@@ -198,16 +207,17 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None
     """Return the piecewise linear interpolation at `x` of the points (xp, fp), xp ascending; `left` and `right` beyond the
     ends.
 
-    NaN for NaN.
+    NaN for NaN. Between an infinite and a finite value the result is infinite; at a point it is the point's value.
     """
     x, xp, fp = promote_to_float(x, xp, fp)
     size = xp.size
     above = minimum(where(less(searchsorted(xp, x, side="right"), 1), 1, searchsorted(xp, x, side="right")), size - 1)
     below = subtract(above, 1)
     x0, x1, y0, y1 = (take(v, index, axis=0) for v, index in ((xp, below), (xp, above), (fp, below), (fp, above)))
-    interpolated = add(
-        y0, multiply(subtract(y1, y0), apply(dl.DivOp, subtract(x, x0), where(equal(x1, x0), 1, subtract(x1, x0))))
-    )
+    slope = apply(dl.DivOp, subtract(y1, y0), where(equal(x1, x0), 1, subtract(x1, x0)))
+    from_below, from_above = (add(multiply(slope, subtract(x, at)), y) for at, y in ((x0, y0), (x1, y1)))
+    interpolated = where(isnan(from_below), where(equal(y0, y1), y0, from_above), from_below)
+    interpolated = where(equal(x, x0), y0, where(equal(x, x1), y1, interpolated))
     first, last = (take(v, index, axis=0) for v, index in ((xp, 0), (xp, size - 1)))
     interpolated = where(less(x, first), take(fp, 0, axis=0) if left is None else left, interpolated)
     return where(greater(x, last), take(fp, size - 1, axis=0) if right is None else right, interpolated)
