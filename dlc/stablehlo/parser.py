@@ -35,13 +35,16 @@ class _ModuleParser(Tokens):
         if self.next.kind == "string":
             module = self.operation()
             return {op.attributes["sym_name"]: _function_of(op) for region in module.regions for op in region.ops}
-        self.expect("module")
-        if self.next.kind == "symbol":
-            self.take()
-        if self.accept("attributes"):
-            self.dictionary()
-        self.expect("{")
-        while not self.accept("}"):
+        end = ""
+        if self.accept("module") or self.accept("builtin.module"):
+            if self.next.kind == "symbol":
+                self.take()
+            if self.accept("attributes"):
+                self.dictionary()
+            self.expect("{")
+            end = "}"
+        # Functions without a module end with the text or with aliases of locations.
+        while not (self.accept(end) if end else self.next.kind in ("end", "hash")):
             if self.accept("sdy.mesh"):
                 self.mesh()
                 continue
@@ -194,7 +197,10 @@ class _ModuleParser(Tokens):
             self.fail("an operand or an attribute")
 
     def value(self) -> Any:
-        """Parse a value after `=`: a value, a pair `a x b`, or the settings of a window in braces."""
+        """Parse a value after `=`: a value, a pair `a x b`, or settings in braces; settings in `<…>` are skipped."""
+        if self.accept("<"):
+            self.skip_balanced("<", ">")
+            return True
         if self.sees("{"):
             self.expect("{")
             entries: dict[str, Any] = {}

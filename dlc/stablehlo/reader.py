@@ -68,8 +68,8 @@ _MAX_LITERAL_ELEMENTS = 64
 
 
 def is_stablehlo(text: str) -> bool:
-    """Return whether the text of a module is StableHLO rather than a dump of dlc."""
-    return re.search(r"\bstablehlo\.", text) is not None
+    """Return whether the text of a module is StableHLO rather than a dump of dlc: by its ops, or an attribute of its module."""
+    return re.search(r'(?:^|=)\s*"?(?:stablehlo|chlo)\.|\bmhlo\.num_', text, re.MULTILINE) is not None
 
 
 def read_module(text: str, name: str, inputs: Sequence[str] = ()) -> ImportedProgram:
@@ -99,7 +99,8 @@ class _StableHloReader:
         arrays = [(a.name, type_) for a in main.body.arguments for type_ in leaf_types([a.type])]
         for k, ((argument, type), name) in enumerate(zip(arrays, names, strict=True)):
             shape = [symbols.get((argument, axis), size) for axis, size in enumerate(type.shape)]
-            block.insert_arg(tensor_type(shape, element_of(type, self.name)), k).name_hint = re.sub(r"\W", "_", name)
+            hint = re.sub(r"\W|^(?=\d)", "_", name)
+            block.insert_arg(tensor_type(shape, element_of(type, self.name)), k).name_hint = hint
         with tracing(self.trace):
             values = self._region(main.body, unflatten_complex(types, iter(block.args), self.trace))
         results = flatten_complex(values)
@@ -131,7 +132,7 @@ class _StableHloReader:
         while worklist:
             visit(self.functions[worklist.pop()].body.ops)
         if unsupported:
-            lines = [f"{op} (line {', '.join(map(str, lines))})" for op, lines in unsupported.items()]
+            lines = [f"{op} (line {', '.join(map(str, lines))}){_workaround(op)}" for op, lines in unsupported.items()]
             raise UnsupportedError(f"{self.name}: ops that dlc does not support:\n  " + "\n  ".join(lines), lines)
 
     def _resolve_callee(self, op: Op) -> Op:
@@ -313,6 +314,16 @@ def _names(types: Sequence[Type], names: Sequence[str]) -> list[str]:
     """Return the names of the arrays of these values: `<name>.real` and `<name>.imag` for a complex value."""
     pairs = zip(types, names, strict=True)
     return [full for type, name in pairs for full in ([name] if type.component is None else [f"{name}.real", f"{name}.imag"])]
+
+
+def _workaround(op: str) -> str:
+    """Return what to do about an unsupported op, as the end of a message."""
+    if not op.endswith("_callback"):
+        return ""
+    return (
+        ": a call of Python, from jax.pure_callback, jax.debug.print or equinox.error_if; remove it, for equinox by the "
+        "environment variable EQX_ON_ERROR=nan"
+    )
 
 
 def _info(name: str, value: SSAValue) -> TensorInfo:

@@ -12,7 +12,7 @@ import pytest
 from dlc.api import compile_model
 from dlc.backends.reference import evaluate
 from dlc.errors import ModelError, UnsupportedError
-from dlc.stablehlo import read_module
+from dlc.stablehlo import is_stablehlo, read_module
 
 X = np.array([[1.5, -2.0, 0.5], [-0.5, 3.0, 2.5]], np.float32)
 I = np.array([2, 0, 7], np.int32)  # noqa: E741
@@ -334,3 +334,66 @@ def test_approximate_top_k_is_exact(order: str) -> None:
     np.testing.assert_array_equal(run(lines.replace("top_k = {}", "top_k = 2"), x, functions=comparator)[0], wanted)
     with pytest.raises(UnsupportedError, match="2 results for k = 1"):
         run(lines.replace("top_k = {}", "top_k = 1"), x, functions=comparator)
+
+
+IDENTITY = "func.func @main(%0: tensor<3xi32>) -> tensor<3xi32> {\n  return %0 : tensor<3xi32>\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_expected"),
+    [
+        ("%0 = chlo.erf_inv %arg0 : tensor<3xf32> -> tensor<3xf32>", True),
+        ('%0:2 = "stablehlo.sort"(%a, %b)', True),
+        ("  stablehlo.return %0 : tensor<i1>", True),
+        (f"module @f attributes {{mhlo.num_partitions = 1 : i32}} {{\n{IDENTITY}}}", True),
+        ('%0 = dl.add %a, %b : tensor<3xf32> loc("stablehlo.mlir":3:0)\n#a = loc("stablehlo.mlir":4:0)', False),
+    ],
+)
+def test_text_of_stablehlo(text: str, is_expected: bool) -> None:
+    assert is_stablehlo(text) == is_expected
+
+
+@pytest.mark.parametrize("form", ["{}", "{}#loc = loc(unknown)", "module {{\n{}}}", "builtin.module @m {{\n{}}}"])
+def test_functions_without_a_module_and_numbered_arguments(form: str) -> None:
+    read = read_module(form.format(IDENTITY), "m.mlir")
+    read.module.verify()
+    np.testing.assert_array_equal(evaluate(read.module, [I], read.weights)[0], I)
+
+
+def test_settings_of_a_dot_algorithm() -> None:
+    x = X[:, :2]
+    lines = (
+        "%0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT], algorithm = "
+        "<lhs_precision_type = tf32, rhs_precision_type = tf32, accumulation_type = f32, lhs_component_count = 1, "
+        "rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false> : "
+        "(tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>\nreturn %0 : tensor<2x2xf32>"
+    )
+    np.testing.assert_array_equal(run(lines, x)[0], x @ x)
+
+
+def test_complex_to_real() -> None:
+    lines = (
+        "%0 = stablehlo.complex %a, %b : tensor<3xcomplex<f32>>\n"
+        "%1 = stablehlo.convert %0 : (tensor<3xcomplex<f32>>) -> tensor<3xi32>\n"
+        "%2 = stablehlo.convert %0 : (tensor<3xcomplex<f32>>) -> tensor<3xi1>\n"
+        "return %1, %2 : tensor<3xi32>, tensor<3xi1>"
+    )
+    integers, booleans = run(lines, np.array([1.5, 0, 0], np.float32), np.array([9, 2, 0], np.float32))
+    np.testing.assert_array_equal(integers, [1, 0, 0])
+    np.testing.assert_array_equal(booleans, [True, True, False])
+
+
+def test_sums_and_products_of_booleans() -> None:
+    a, b = np.array([[True, True, False, False], [True, False, True, False]])
+    lines = (
+        "%0 = stablehlo.add %a, %b : tensor<4xi1>\n%1 = stablehlo.multiply %a, %b : tensor<4xi1>\n"
+        "return %0, %1 : tensor<4xi1>, tensor<4xi1>"
+    )
+    for got, wanted in zip(run(lines, a, b), (a | b, a & b), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_the_error_for_a_callback_says_what_to_do() -> None:
+    call = "%0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%a) {index = 0 : ui64} : (tensor<3xi32>) -> tensor<3xi32>"
+    with pytest.raises(UnsupportedError, match=r"_callback \(line 3\): a call of Python, .*EQX_ON_ERROR=nan"):
+        run(f"{call}\nreturn %0 : tensor<3xi32>", I)
