@@ -207,3 +207,11 @@ def test_products_with_fewer_terms_stay() -> None:
         before = str(module)
         BlockReductionsPass().apply(make_context(), module)
         assert str(module) == before
+
+
+@pytest.mark.parametrize("value", [1 / 3, 1.93, 1.1])
+def test_sums_of_equal_terms(value: float) -> None:
+    """Rounding errors of equal terms have the same sign, so that they add up along blocks and along their sums."""
+    x = np.full((1_000_000, 3), value, np.float32)
+    (y,) = compile(Program(summing(x.shape, (0,)), WeightStore()), "cpu", Options(num_threads=1))(x).values()
+    np.testing.assert_allclose(y, x.sum(0, np.float64), rtol=1e-5)

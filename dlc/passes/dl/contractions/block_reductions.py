@@ -19,11 +19,13 @@ from dlc.dialects.dl.reductions.reduction import AxisReduction, ReduceProdOp, Re
 from dlc.dims import is_static
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, bf16, f16, f32
 from dlc.passes.dl.contractions.matrix_products import Pair, blocked_product, build_dot_general, paired_axes, split_axis
-from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, users
+from dlc.passes.dl.rewriting import defining_op, erase_unused, program_blocks, rewrite_forward, users
 
 # Terms per block, and the longest sum that is not split: along the innermost axis, where a vector of accumulators shares the
 # terms, and along outer axes.
 _INNER_AXIS_TERMS, _OUTER_AXIS_TERMS = (1024, 4096), (512, 16384)
+# The same for the sums of blocks along outer axes. They are few, so that another pass over them costs nothing.
+_BLOCK_SUM_TERMS = (64, 64)
 # Shorter blocks do not pay for another pass over memory.
 _MIN_BLOCK_TERMS = 16
 # From this many elements on a reduction is bound by memory bandwidth, which takes this many parallel tasks to saturate.
@@ -129,11 +131,12 @@ def _is_skinny_matmul(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contra
     )
 
 
-def _block_reduction(op: AxisReduction) -> Sequence[SSAValue] | None:
+def _block_reduction(op: AxisReduction, outer_axis_terms: tuple[int, int] = _OUTER_AXIS_TERMS) -> Sequence[SSAValue] | None:
     x, shape, axes, op_class = op.x, shape_of(op.x), op.reduction_axes, type(op)
     if not axes or not is_static(shape):
         return None
-    block, limit = _INNER_AXIS_TERMS if rank_of(x) - 1 in axes else _OUTER_AXIS_TERMS
+    is_inner = rank_of(x) - 1 in axes
+    block, limit = _INNER_AXIS_TERMS if is_inner else outer_axis_terms
     is_memory_bound = prod(map(int, shape)) >= _MIN_MEMORY_BOUND_ELEMENTS and prod(map(int, shape[: axes[0]])) < _MIN_TASKS
     terms = prod(int(shape[a]) for a in axes)
     needs_accuracy = op_class is ReduceSumOp and is_float(op.element) and terms > limit
@@ -161,8 +164,12 @@ def _block_reduction(op: AxisReduction) -> Sequence[SSAValue] | None:
         sums = b(
             ReshapeOp, sums, shape=[size // block_size if a == axis else 1 if a in inner else n for a, n in enumerate(shape)]
         )
-        total = b(op_class, sums, axes=axes[: split + 1], keepdims=True)
-        return [b(ReshapeOp, total, shape=shape_of(op.result))]
+        total = op_class.make(sums, axes=axes[: split + 1], keepdims=True)
+        b.insert(total)
+        nested = _block_reduction(total, _BLOCK_SUM_TERMS) if needs_accuracy and not is_inner else None
+        result = b(ReshapeOp, nested[0] if nested is not None else total.result, shape=shape_of(op.result))
+        erase_unused([total])
+        return [result]
     if not needs_accuracy:
         return None
     # No suitable block size divides the axis: the remainder is a separate sum.
