@@ -94,10 +94,10 @@ def truncated_normal(
     samples = multiply(apply(dl.ErfinvOp, _between(fraction, lower_erf, upper_erf)), sqrt_2)
     if not _is_central(lower, upper):
         # In a tail, erf rounds to ±1: sample it by the logarithm of its probability instead.
-        is_upper = greater(low, _TAIL_START)
-        is_tail = logical_or(is_upper, less(high, -_TAIL_START))
+        is_upper = greater(low, _MIN_TAIL_ARGUMENT)
+        is_tail = logical_or(is_upper, less(high, -_MIN_TAIL_ARGUMENT))
         near, far = where(is_upper, low, negative(high)), where(is_upper, high, negative(low))
-        tail = _upper_tail(fraction, where(is_tail, near, _TAIL_START), where(is_tail, far, math.inf))
+        tail = _upper_tail(fraction, where(is_tail, near, _MIN_TAIL_ARGUMENT), where(is_tail, far, math.inf))
         samples = where(is_tail, where(is_upper, tail, negative(tail)), samples)
     return clip(samples, nextafter(low, np.asarray(np.inf, dtype)), nextafter(high, np.asarray(-np.inf, dtype)))
 
@@ -158,13 +158,13 @@ def _between(fraction: Operand, low: Operand, high: Operand) -> Any:
 
 
 # Limit from which an interval is a tail. 1 - erf(2 / √2) is 0.05, so erf has 4 bits fewer there.
-_TAIL_START = 2.0
+_MIN_TAIL_ARGUMENT = 2.0
 _TAIL_NEWTON_STEPS = 4
 
 
 def _is_central(*limits: ArrayLike) -> bool:
     """Return whether limits are static and not beyond the start of a tail."""
-    return all(isinstance(v, int | float | np.ndarray) and bool((np.abs(v) <= _TAIL_START).all()) for v in limits)
+    return all(isinstance(v, int | float | np.ndarray) and bool((np.abs(v) <= _MIN_TAIL_ARGUMENT).all()) for v in limits)
 
 
 @in_float32_or_wider

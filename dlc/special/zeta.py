@@ -25,7 +25,7 @@ _REMAINDER_COEFFICIENTS = (
     -236364091 / 1693824136731743669452800000,
 )  # fmt: skip
 # n! overflows float64 above.
-_MAX_ORDER = 170
+_MAX_FACTORIAL_ARGUMENT = 170
 
 
 def zeta(x: ArrayLike, q: ArrayLike, /) -> Any:
@@ -67,20 +67,20 @@ def _polygamma(n: Any, x: Any) -> Any:
     value = where(is_even, -value, value)
     # Reflection: (-1)ⁿ ψₙ(1 - x) - ψₙ(x) is the n-th derivative of π cot πx, which has the period 1.
     cotangent = divide(1, tan(where(is_reflected, x - rint(x), 0.25) * math.pi))
-    orders = [0, 1] if has_tracer(n) else [int(k) for k in np.unique(n) if 0 <= k <= _MAX_ORDER]
+    orders = [0, 1] if has_tracer(n) else [int(k) for k in np.unique(n) if 0 <= k <= _MAX_FACTORIAL_ARGUMENT]
     result = where(is_reflected, x * math.nan, value)
     for order in orders:
-        found = digamma(x)
+        order_value = digamma(x)
         if order:
             derivative = polynomial(cotangent, _cotangent_derivative(order))
-            found = where(is_reflected, where(is_even, value, -value) - derivative, value)
-        result = where(equal(n, order), found, result)
+            order_value = where(is_reflected, where(is_even, value, -value) - derivative, value)
+        result = where(equal(n, order), order_value, result)
     return result
 
 
 def _cotangent_derivative(order: int) -> Sequence[float]:
     """Return the polynomial in cot πx, highest power first, that is a derivative of π cot πx: cot' = -π (1 + cot²)."""
-    found = np.polynomial.Polynomial([0, math.pi])
+    derivative = np.polynomial.Polynomial([0, math.pi])
     for _ in range(order):
-        found = found.deriv() * np.polynomial.Polynomial([-math.pi, 0, -math.pi])
-    return [float(c) for c in found.coef[::-1]]
+        derivative = derivative.deriv() * np.polynomial.Polynomial([-math.pi, 0, -math.pi])
+    return [float(c) for c in derivative.coef[::-1]]

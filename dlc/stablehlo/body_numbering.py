@@ -72,11 +72,11 @@ class BodyNumbering:
 
     def body(self, region: Region, arguments: Sequence[int] | None = None) -> dict[str, int]:
         """Number the values of a body by name, for arguments with these numbers."""
-        found = {a.name: self.argument(k) if arguments is None else arguments[k] for k, a in enumerate(region.arguments)}
+        numbers = {a.name: self.argument(k) if arguments is None else arguments[k] for k, a in enumerate(region.arguments)}
         for op in region.ops[:-1]:
-            operands = [found[name] if name in found else self.number("captured", settings=name) for name in op.operands]
-            found |= {name: self._result(op, k, operands) for k, name in enumerate(op.results)}
-        return found
+            operands = [numbers[name] if name in numbers else self.number("captured", settings=name) for name in op.operands]
+            numbers |= {name: self._result(op, k, operands) for k, name in enumerate(op.results)}
+        return numbers
 
     def _result(self, op: Op, k: int, operands: Sequence[int]) -> int:
         if op.regions:

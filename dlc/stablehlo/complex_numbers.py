@@ -115,8 +115,8 @@ def _componentwise(rule: Converter) -> Converter:
                 raise node.unsupported("a reduction of complex numbers other than a sum is not supported")
 
         def part(k: int) -> Tracer:
-            found = rule(node.from_parts(*(real_and_imaginary(v)[k] if isinstance(v, Complex) else v for v in node.values)))
-            return node.array(found[0] if isinstance(found, Sequence) else found)
+            result = rule(node.from_parts(*(real_and_imaginary(v)[k] if isinstance(v, Complex) else v for v in node.values)))
+            return node.array(result[0] if isinstance(result, Sequence) else result)
 
         return Complex(part(0), part(1))
 

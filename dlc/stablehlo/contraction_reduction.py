@@ -108,8 +108,8 @@ def reduce(node: StableHloNode) -> Sequence[SSAValue]:
     shape = [n for a, n in enumerate(sizes_of(arrays[0])) if a not in axes]
     if 0 in [n for a, n in enumerate(shape_of(arrays[0])) if a in axes and isinstance(n, int)]:
         return [node.broadcast(value, shape) for value in init_values]
-    if found := _arg_extremum(node, region, axes):
-        return found
+    if arg_extremum := _arg_extremum(node, region, axes):
+        return arg_extremum
     kind = binary_op(region)
     reductions = _REDUCTIONS_OF_BOOLS if is_bool(element_type_of(arrays[0])) else _REDUCTIONS
     if count == 1 and axes and kind in reductions:
@@ -157,8 +157,8 @@ def _arg_extremum(node: StableHloNode, region: Region, axes: Sequence[int]) -> S
             and constant_number(init_index) == 0
             and _is_iota_along(indices, axes[0])
         ):
-            found = node.b(arg_extremum, x, axis=axes[0])
-            return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, found, to=element_type_of(indices))]
+            index = node.b(arg_extremum, x, axis=axes[0])
+            return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, index, to=element_type_of(indices))]
     return []
 
 

@@ -87,10 +87,10 @@ def is_finite(node: StableHloNode) -> SSAValue:
 
 def sign(node: StableHloNode) -> SSAValue:
     """Return the sign, which keeps the sign of a floating-point zero."""
-    found = node.b(dl.SignOp, node[0])
+    result = node.b(dl.SignOp, node[0])
     if not is_float(node.element):
-        return found
-    return node.b(dl.SelectOp, node.b(dl.EqualOp, node[0], node.scalar(0, node[0])), node[0], found)
+        return result
+    return node.b(dl.SelectOp, node.b(dl.EqualOp, node[0], node.scalar(0, node[0])), node[0], result)
 
 
 def square(node: StableHloNode) -> SSAValue:

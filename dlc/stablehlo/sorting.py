@@ -77,16 +77,16 @@ class _Comparator:
 
     def _arguments_of(self, number: int) -> set[int]:
         """Return the arguments that a value depends on: all of them for the result of an op with a region."""
-        found, pending, seen = set[int](), [number], {number}
+        arguments, pending, seen = set[int](), [number], {number}
         while pending:
             op = self._numbering.definitions[pending.pop()]
             if op.name == "argument":
-                found.add(int(str(op.settings)))
+                arguments.add(int(str(op.settings)))
             elif op.name == "opaque":
-                found |= {0, 1}
+                arguments |= {0, 1}
             pending += (new := {*op.operands} - seen)
             seen |= new
-        return found
+        return arguments
 
     def _without_canonical_floats(self, number: int) -> int:
         """Return x of `select(x != x, nan, select(x == 0, 0, x))`, whose total order is that of `dl.sort`; else the number."""
@@ -96,9 +96,9 @@ class _Comparator:
             return number
         (_, nan, _), (_, zero, x) = op.operands, inner.operands
         nan_value, zero_value = (numbering.constants.get(value) for value in (nan, zero))
-        wanted = numbering.select(numbering.compare("EQ", x, zero), zero, x)
-        wanted = numbering.select(numbering.compare("NE", x, x), nan, wanted)
-        if wanted != number or nan_value is None or zero_value is None:
+        canonical = numbering.select(numbering.compare("EQ", x, zero), zero, x)
+        canonical = numbering.select(numbering.compare("NE", x, x), nan, canonical)
+        if canonical != number or nan_value is None or zero_value is None:
             return number
         return x if np.isnan(nan_value).all() and not zero_value.any() else number
 
@@ -114,11 +114,11 @@ def _key_values(node: StableHloNode, keys: Sequence[_Key]) -> list[SSAValue]:
     body = Region(region.arguments, (*ops, replace(region.ops[-1], operands=names)))
     values = node.inline(body, [x for x in node.values for _ in range(2)])
     shape = sizes_of(flatten_complex(node.values)[0])
-    found = list[SSAValue]()
+    results = list[SSAValue]()
     for key, value in zip(keys, flatten_complex(values), strict=True):
         key_value = node.broadcast(value, shape)
-        found.append(total_order_key(node, key_value) if key.is_total and is_float(element_type_of(key_value)) else key_value)
-    return found
+        results.append(total_order_key(node, key_value) if key.is_total and is_float(element_type_of(key_value)) else key_value)
+    return results
 
 
 def _sort_order(node: StableHloNode, axis: int) -> SSAValue:

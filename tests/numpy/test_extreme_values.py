@@ -94,7 +94,7 @@ def test_polygamma_and_its_gradient_for_negative_numbers(n: int) -> None:
 
 
 def test_polygamma_of_traced_orders() -> None:
-    """Where it is not supported it is NaN, and so is its derivative."""
+    """Orders from 2 give NaN for negative numbers, and NaN derivatives."""
     orders = np.array([0.0, 1, 2])
     np.testing.assert_allclose(
         jit(special.polygamma)(orders, NEGATIVE[:1]), [*(row[0] for row in POLYGAMMA[:2]), np.nan], 1e-12
