@@ -3,40 +3,109 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, Size, is_symbol, substitute
-from dlc.errors import DeviceError
-from dlc.pytorch.fx_conversion import convert_nodes, convert_size, get_attribute, symbol_ranges, tensor_info, tensor_to_array
+from dlc.dialects.dl.base import Array
+from dlc.dims import Dim, is_symbol
+from dlc.errors import DeviceError, UnsupportedError
+from dlc.pytorch.fx_conversion import (
+    array_to_tensor,
+    convert_nodes,
+    convert_size,
+    get_attribute,
+    symbol_ranges,
+    tensor_info,
+    tensor_to_array,
+)
 from dlc.pytorch.fx_graph import FxGraph, FxNode, ValueRef
+from dlc.pytorch.tensor_views import (
+    SymbolicNumber,
+    ViewLayout,
+    ViewStep,
+    evaluate,
+    number,
+    numbers_in,
+    replay,
+    storage_order,
+    view_chain,
+)
 from dlc.pytorch.torch_import import torch
 
 
 @dataclass(frozen=True)
-class CallResult:
-    """Recipe for one result of a call.
+class GraphCall:
+    """The arguments of a call, the values of its symbolic numbers, and the output arrays of the graph."""
 
-    It is the array `index` of the graph's outputs, with its axes permuted by `permutation`; or the element of that array if
-    `is_scalar`; or else `constant`: a size, a number or None that is known before the call.
-    """
+    arguments: Sequence[Any]
+    numbers: Mapping[str, float]
+    arrays: Sequence[Array]
 
-    index: int | None = None
-    permutation: Sequence[int] | None = None
-    constant: Size | float | None = None
-    is_scalar: bool = False
 
-    def evaluate(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
-        """Return the result of a call with these output tensors and sizes."""
-        if self.index is None:
-            return substitute(self.constant, sizes) if isinstance(self.constant, Dim) else self.constant
-        tensor = tensors[self.index]
-        if self.is_scalar:
-            return tensor.item()
+@dataclass(frozen=True)
+class NumberResult:
+    """A number or None, known before the call."""
+
+    value: Any
+
+    def evaluate(self, call: GraphCall) -> Any:
+        return evaluate(self.value, call.numbers)
+
+
+@dataclass(frozen=True)
+class ElementResult:
+    """The only element of the output array `index`."""
+
+    index: int
+
+    def evaluate(self, call: GraphCall) -> Any:
+        return call.arrays[self.index].item()
+
+
+@dataclass(frozen=True)
+class ArgumentViewResult:
+    """A view by `steps` of the argument at `position`."""
+
+    position: int
+    steps: Sequence[ViewStep]
+
+    def evaluate(self, call: GraphCall) -> Any:
+        return replay(call.arguments[self.position].detach(), self.steps, call.numbers)
+
+
+@dataclass(frozen=True)
+class DenseResult:
+    """The output array `index`, with its axes permuted by `permutation`."""
+
+    index: int
+    permutation: Sequence[int] | None
+
+    def evaluate(self, call: GraphCall) -> Any:
+        tensor = array_to_tensor(call.arrays[self.index])
         return tensor if self.permutation is None else tensor.permute(self.permutation)
+
+
+@dataclass(frozen=True)
+class StridedResult:
+    """The output array `index`, copied to memory with this layout, which PyTorch may apply to the owner of the storage."""
+
+    index: int
+    layout: ViewLayout
+
+    def evaluate(self, call: GraphCall) -> Any:
+        array = call.arrays[self.index]
+        strides, offset = self.layout.at(call.numbers)
+        extent = sum((size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)) + 1 if array.size else 0
+        storage = np.zeros(offset + extent, array.dtype)
+        byte_strides = [stride * array.itemsize for stride in strides]
+        np.lib.stride_tricks.as_strided(storage[offset:], array.shape, byte_strides)[...] = array
+        return array_to_tensor(storage).as_strided(array.shape, strides, offset)
+
+
+CallResult = NumberResult | ElementResult | ArgumentViewResult | DenseResult | StridedResult
 
 
 @dataclass(frozen=True)
@@ -44,27 +113,27 @@ class AotGraph:
     """A converted graph, and its calling convention.
 
     `tensors` are the positions of its tensor inputs among the arguments of a call, `names` the names of all arguments,
-    `symbols` the position of the argument that gives each symbolic size.
+    `symbols` the position of the argument that gives each symbolic size, `elements` the output whose only element gives each
+    data-dependent number that a result's layout depends on.
     """
 
     graph: FxGraph
     tensors: Sequence[int]
     names: Sequence[str]
     symbols: Mapping[str, int]
+    elements: Mapping[str, int]
     results: Sequence[CallResult]
 
     @staticmethod
-    def of(module: Any) -> AotGraph:
-        """Convert an FX module; unused tensor arguments do not become inputs.
+    def of(module: Any, has_views: bool) -> AotGraph:
+        """Convert an FX module; with `has_views`, results that are views of arguments are not computed. What no result needs is
+        dropped, tensor arguments included.
 
-        Raises DeviceError for tensors that are not on the CPU.
+        Raises DeviceError for tensors that are not on the CPU, and UnsupportedError for a result whose layout depends on a
+        number that the graph does not have.
         """
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         values = [n.meta.get("val") for n in placeholders]
-        tensors = [k for k, v in enumerate(values) if isinstance(v, torch.Tensor) and placeholders[k].users]
-        for k in tensors:
-            if values[k].device.type != "cpu":
-                raise DeviceError(f"torch.compile: a tensor on {values[k].device}; the backend dlc expects tensors on the CPU")
         scalar_inputs = {
             n.name: convert_size(v) if isinstance(v, torch.SymInt) else v
             for n, v in zip(placeholders, values, strict=True)
@@ -78,45 +147,112 @@ class AotGraph:
         }
         returned: Any = module.graph.output_node().args[0]
         outputs = cast("Sequence[Any]", returned) if isinstance(returned, list | tuple) else [returned]
-        converter = _OutputConverter(list(convert_nodes(module.graph)), symbols)
+        converter = _OutputConverter(module.graph, symbols, {n: k for k, n in enumerate(placeholders)} if has_views else {})
         results = [converter.result(output) for output in outputs]
+        needed = _ancestors(converter.nodes)
+        tensors = [k for k, n in enumerate(placeholders) if isinstance(values[k], torch.Tensor) and n in needed]
+        for k in tensors:
+            if values[k].device.type != "cpu":
+                raise DeviceError(f"torch.compile: a tensor on {values[k].device}; the backend dlc expects tensors on the CPU")
+        needed_names = {n.name for n in needed}
+        nodes = [node for node in convert_nodes(module.graph) if node.name in needed_names]
         inputs = [tensor_info(placeholders[k].name, values[k]) for k in tensors]
         output_infos = [replace(info, name=f"output{k}") for k, info in enumerate(converter.infos)]
         attributes = {n.name: get_attribute(module, n.target) for n in module.graph.nodes if n.op == "get_attr"}
         constants = {name: tensor_to_array(value) for name, value in attributes.items() if isinstance(value, torch.Tensor)}
         graph = FxGraph(
-            inputs, converter.nodes, converter.refs, output_infos, constants, {}, scalar_inputs, _ranges(inputs, values)
+            inputs,
+            [*nodes, *converter.added],
+            converter.refs,
+            output_infos,
+            constants,
+            {},
+            scalar_inputs,
+            _ranges(inputs, values),
         )
-        return AotGraph(graph, tensors, names, symbols, results)
+        return AotGraph(graph, tensors, names, symbols, converter.elements, results)
 
 
-@dataclass
+def _ancestors(nodes: Sequence[Any]) -> set[Any]:
+    """Return the nodes and all nodes that they depend on."""
+    needed, pending = set[Any](), list(nodes)
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending += node.all_input_nodes
+    return needed
+
+
 class _OutputConverter:
-    """Converts the outputs of a graph to arrays; appends nodes that transpose arrays or make arrays of scalars."""
+    """Converts the outputs of a graph to results of a call.
 
-    nodes: list[FxNode]
-    symbols: Mapping[str, int]
-    refs: list[ValueRef] = field(default_factory=list[ValueRef])
-    infos: list[TensorInfo] = field(default_factory=list[TensorInfo])
+    `nodes` are the nodes whose values are needed, `added` transposes arrays or makes arrays of scalars; `refs` and `infos` are
+    the output arrays, `elements` the outputs that give data-dependent numbers.
+    """
+
+    def __init__(self, graph: Any, symbols: Mapping[str, int], positions: Mapping[Any, int]) -> None:
+        """Views of the placeholders in `positions`, among the arguments, become views of the arguments."""
+        self._graph, self._symbols, self._positions = graph, symbols, positions
+        self.nodes: list[Any] = []
+        self.added: list[FxNode] = []
+        self.refs: list[ValueRef] = []
+        self.infos: list[TensorInfo] = []
+        self.elements: dict[str, int] = {}
 
     def result(self, output: Any) -> CallResult:
         """Convert one output."""
-        value: Any = output.meta.get("val") if isinstance(output, torch.fx.Node) else None
+        value: Any = output.meta.get("val") if isinstance(output, torch.fx.Node) else output
         if isinstance(value, torch.Tensor):
-            order = _storage_order(value)
-            if order is None:
-                return CallResult(self._array(output.name, tensor_info("", value)))
-            self.nodes.append(FxNode(f"{output.name}_ordered", "permute", [ValueRef(output.name), order]))
-            array_index = self._array(f"{output.name}_ordered", tensor_info("", value.permute(order)))
-            return CallResult(array_index, [int(k) for k in np.argsort(order)])
-        dtype = next((dtype for kind, dtype in _SCALAR_DTYPES.items() if isinstance(value, kind)), None)
-        if dtype is None or self.symbols.keys() >= {str(symbol) for symbol in value.node.expr.free_symbols}:
-            return CallResult(
-                constant=convert_size(value) if isinstance(value, torch.SymInt) else output if value is None else value
-            )
-        # A data-dependent scalar.
-        self.nodes.append(FxNode(f"{output.name}_number", "scalar_tensor", [ValueRef(output.name)], {"dtype": dtype}))
-        return CallResult(self._array(f"{output.name}_number", TensorInfo("", (), dtype)), is_scalar=True)
+            return self._tensor(output, value)
+        scalar = number(value)
+        if isinstance(scalar, SymbolicNumber) and not self._symbols.keys() >= set(scalar.symbols):
+            self.nodes.append(output)
+            return ElementResult(self._element(output.name, scalar.kind))
+        return NumberResult(scalar)
+
+    def _tensor(self, output: Any, value: Any) -> CallResult:
+        owner, steps = view_chain(output)
+        if owner in self._positions and owner.meta["val"].dtype == value.dtype:
+            self._bind(steps)
+            return ArgumentViewResult(self._positions[owner], steps)
+        self.nodes.append(output)
+        order = storage_order(value)
+        if order is None:
+            layout = ViewLayout.of(output)
+            self._bind([layout.shape, layout.strides, *layout.steps])
+            return StridedResult(self._array(output.name, tensor_info("", value)), layout)
+        if order == sorted(order):
+            return DenseResult(self._array(output.name, tensor_info("", value)), None)
+        self.added.append(FxNode(f"{output.name}_ordered", "permute", [ValueRef(output.name), order]))
+        array_index = self._array(f"{output.name}_ordered", tensor_info("", value.permute(order)))
+        return DenseResult(array_index, [int(k) for k in np.argsort(order)])
+
+    def _bind(self, tree: Any) -> None:
+        """Add outputs for the data-dependent numbers in `tree`."""
+        for symbol in sorted({symbol for scalar in numbers_in(tree) for symbol in scalar.symbols} - self._symbols.keys()):
+            if symbol not in self.elements:
+                self.elements[symbol] = self._element(*self._definition(symbol))
+
+    def _definition(self, symbol: str) -> tuple[str, type]:
+        """Return the name of the value that is a symbol, and its type."""
+        for node in self._graph.nodes:
+            value = node.meta.get("val")
+            scalars = [number(n) for n in (value.shape if isinstance(value, torch.Tensor) else [value])]
+            for axis, scalar in enumerate(scalars):
+                if not isinstance(scalar, SymbolicNumber) or str(scalar.expression) != symbol:
+                    continue
+                self.nodes.append(node)
+                if not isinstance(value, torch.Tensor):
+                    return node.name, scalar.kind
+                self.added.append(FxNode(f"{node.name}_{symbol}", "sym_size.int", [ValueRef(node.name), axis]))
+                return f"{node.name}_{symbol}", int
+        raise UnsupportedError(f"torch.compile: the layout of a result depends on {symbol}, which the graph does not compute")
+
+    def _element(self, name: str, kind: type) -> int:
+        """Add an output array of rank 0 with the number of this name, and return its index."""
+        self.added.append(FxNode(f"{name}_number", "scalar_tensor", [ValueRef(name)], {"dtype": _SCALAR_DTYPES[kind]}))
+        return self._array(f"{name}_number", TensorInfo("", (), _SCALAR_DTYPES[kind]))
 
     def _array(self, name: str, info: TensorInfo) -> int:
         """Add an output array and return its index."""
@@ -125,8 +261,8 @@ class _OutputConverter:
         return len(self.refs) - 1
 
 
-# The dtype of the array of rank 0 for each kind of symbolic scalar.
-_SCALAR_DTYPES = {torch.SymInt: np.dtype(np.int64), torch.SymFloat: np.dtype(np.float64), torch.SymBool: np.dtype(np.bool_)}
+# The dtype of the array of rank 0 for each kind of number.
+_SCALAR_DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 
 
 def _ranges(inputs: Any, values: Sequence[Any]) -> Any:
@@ -135,23 +271,3 @@ def _ranges(inputs: Any, values: Sequence[Any]) -> Any:
     return (
         symbol_ranges([v for v in values if isinstance(v, torch.Tensor)], sizes[0].node.shape_env.var_to_range) if sizes else {}
     )
-
-
-def _storage_order(value: Any) -> list[int] | None:
-    """Return the axes of a dense tensor in storage order; None if that is row-major, or the tensor is not dense.
-
-    Results must have the strides that PyTorch expects, since its later ops may depend on them.
-    """
-    sizes, strides = ([_hint(s) for s in values] for values in (value.shape, value.stride()))
-    order = sorted(range(len(sizes)), key=lambda axis: (-strides[axis], axis))
-    stride = 1
-    for axis in reversed(order):
-        if sizes[axis] != 1 and strides[axis] != stride:
-            return None
-        stride *= sizes[axis]
-    return None if order == sorted(order) else order
-
-
-def _hint(size: Any) -> int:
-    """Return a static size for a symbolic one; the order of strides is the same for all sizes."""
-    return size if isinstance(size, int) else int(size.node.expr.subs(dict.fromkeys(size.node.expr.free_symbols, 4)))

@@ -20,9 +20,8 @@ import numpy as np
 
 from dlc.errors import DlcError, UnsupportedError
 from dlc.options import Options
-from dlc.pytorch.aot_graphs import AotGraph
+from dlc.pytorch.aot_graphs import AotGraph, GraphCall
 from dlc.pytorch.fx_conversion import (
-    array_to_tensor,
     convert_nodes,
     decompositions,
     erase_assertions,
@@ -95,32 +94,33 @@ def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | 
     """
     settings = BackendSettings.of(options)
 
-    def compiler_for(frozen: bool) -> Callable[[Any, Sequence[Any]], Any]:
-        return lambda module, examples: _compile_module(module, settings, frozen)
+    def compiler_for(frozen: bool = False, has_views: bool = True) -> Callable[[Any, Sequence[Any]], Any]:
+        return lambda module, examples: _compile_module(module, settings, frozen, has_views)
 
     aot = _common.aot_autograd(
-        fw_compiler=compiler_for(False),
-        bw_compiler=compiler_for(False),
-        inference_compiler=compiler_for(True),
+        fw_compiler=compiler_for(),
+        # Gradients share no memory, since autograd may accumulate into them in place.
+        bw_compiler=compiler_for(has_views=False),
+        inference_compiler=compiler_for(frozen=True),
         decompositions=decompositions(),
         partition_fn=_partitioners.min_cut_rematerialization_partition,
     )
     return aot(graph, example_inputs)
 
 
-def _compile_module(module: Any, settings: BackendSettings, frozen: bool) -> Any:
-    """Return a callable that runs a graph of AOTAutograd."""
+def _compile_module(module: Any, settings: BackendSettings, frozen: bool, has_views: bool) -> Any:
+    """Return a callable that runs a graph of AOTAutograd, whose results may be views of arguments if `has_views`."""
     static = _static_inputs() if frozen else ()
     _remove_assertions(module)
     unsupported = [node for node in convert_nodes(module.graph) if not has_rule(node.op)]
     if not unsupported:
-        return _box_arguments(_run(module, settings, static))
+        return _box_arguments(_run(module, settings, static, has_views))
     if settings.fallback == "error":
         raise_unsupported_nodes(_NAME, unsupported)
     _log.warning(
         "fallback to PyTorch for operators without a rule: %s", "; ".join(f"{n.op} at {node_location(n)}" for n in unsupported)
     )
-    return _box_arguments(_compile_partitions(module, settings))
+    return _box_arguments(_compile_partitions(module, settings, has_views))
 
 
 def _remove_assertions(module: Any) -> None:
@@ -132,12 +132,14 @@ def _remove_assertions(module: Any) -> None:
         module.recompile()
 
 
-def _run(module: Any, settings: BackendSettings, static: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
+def _run(
+    module: Any, settings: BackendSettings, static: Sequence[int], has_views: bool
+) -> Callable[[list[Any]], Sequence[Any]]:
     """Return a callable that runs a graph of operators with rules: by dlc, or by PyTorch if dlc cannot compile it and may
     fall back.
     """
     try:
-        return _CompiledGraph(module, settings, static)
+        return _CompiledGraph(module, settings, static, has_views)
     except DlcError as error:
         if settings.fallback == "error":
             raise
@@ -162,7 +164,7 @@ def _box_arguments(run: Callable[[list[Any]], Any]) -> Any:
     return call
 
 
-def _compile_partitions(module: Any, settings: BackendSettings) -> Callable[[list[Any]], Any]:
+def _compile_partitions(module: Any, settings: BackendSettings, has_views: bool) -> Callable[[list[Any]], Any]:
     """Partition the graph: subgraphs of operators with rules are compiled, PyTorch runs the rest."""
 
     class RuleSupport(_support.OperatorSupportBase):
@@ -181,7 +183,7 @@ def _compile_partitions(module: Any, settings: BackendSettings) -> Callable[[lis
     partitioned = _partitioner.CapabilityBasedPartitioner(module, RuleSupport()).partition_and_fuse()
     for name, subgraph in list(partitioned.named_children()):
         has_single_result = not isinstance(subgraph.graph.output_node().args[0], list | tuple)
-        setattr(partitioned, name, CompiledSubgraph(_run(subgraph, settings, ()), has_single_result))
+        setattr(partitioned, name, CompiledSubgraph(_run(subgraph, settings, (), has_views), has_single_result))
     return lambda arguments: torch.fx.Interpreter(partitioned).boxed_run(arguments)
 
 
@@ -208,14 +210,14 @@ def _versions(tensors: Sequence[Any]) -> list[int]:
 class _CompiledGraph:
     """A graph of AOTAutograd compiled by dlc; `static` are the positions of the arguments that become constants."""
 
-    def __init__(self, module: Any, settings: BackendSettings, static: Sequence[int]) -> None:
+    def __init__(self, module: Any, settings: BackendSettings, static: Sequence[int], has_views: bool) -> None:
         self._settings = settings
         # The fallback if compilation fails, if allowed.
         self._eager: Any = module if settings.fallback == "eager" else None
         self._falls_back = False
         # A compiler runs in fake tensor mode, but the constants of the graph are real tensors.
         with _fakes.unset_fake_temporarily():
-            self._aot = AotGraph.of(module)
+            self._aot = AotGraph.of(module, has_views)
         self._needs_seed = draws_random_numbers(self._aot.graph)
         # Positions among the arguments, some of which are sizes.
         self._static = [k for k in static if k in self._aot.tensors]
@@ -237,12 +239,15 @@ class _CompiledGraph:
             _log.warning(_FALLBACK, error)
             self._falls_back = True
             return self._eager(*arguments)
-        arrays = [tensor_to_array(arguments[k]) for k in positions]
-        arguments.clear()
+        inputs = [tensor_to_array(arguments[k]) for k in positions]
         if self._needs_seed:
-            arrays.append(np.asarray(torch.randint(2**31, ()).item()))
-        results = [array_to_tensor(np.asarray(result)) for result in model.check_and_run(arrays)]
-        return [result.evaluate(results, sizes) for result in aot.results]
+            inputs.append(np.asarray(torch.randint(2**31, ()).item()))
+        arrays = [np.asarray(result) for result in model.check_and_run(inputs)]
+        numbers = {**sizes, **{symbol: arrays[k].item() for symbol, k in aot.elements.items()}}
+        call = GraphCall(arguments, numbers, arrays)
+        results = [result.evaluate(call) for result in aot.results]
+        arguments.clear()
+        return results
 
     def _select_model(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> tuple[Model, Sequence[int]]:
         """Return the model for these arguments, and the positions of the arguments that it takes."""

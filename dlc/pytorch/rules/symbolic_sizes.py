@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dims import Dim, Size, product
 from dlc.frontend.trace import Tracer
+from dlc.numpy.apply import convert
 from dlc.numpy.data_dependent import dynamic_arange
-from dlc.pytorch.rules.rule_table import Rule, RuleTable
+from dlc.pytorch.rules.rule_table import Rule, RuleTable, is_tensor
 
 table = RuleTable()
 
@@ -41,29 +45,57 @@ for _name, _function in _ARITHMETIC.items():
     table(f"operator.{_name}")(_function)
 
 
+@table("operator.sym_sum")
+def sym_sum(numbers: Sequence[Any]) -> Any:
+    return sum(numbers[1:], numbers[0])
+
+
+@table("operator.sym_ite")
+def sym_ite(condition: Any, a: Any, b: Any) -> Any:
+    if is_tensor(condition):
+        return dnp.where(condition, a, b)
+    return a if condition else b
+
+
 @table("operator.sym_min")
-def sym_min(a: Size, b: Size) -> Size:
-    return a if a <= b else b
+def sym_min(a: Any, b: Any) -> Any:
+    return dnp.minimum(a, b) if is_tensor(a) or is_tensor(b) else sym_ite(a <= b, a, b)
 
 
 @table("operator.sym_max")
-def sym_max(a: Size, b: Size) -> Size:
-    return a if a >= b else b
+def sym_max(a: Any, b: Any) -> Any:
+    return dnp.maximum(a, b) if is_tensor(a) or is_tensor(b) else sym_ite(a >= b, a, b)
 
 
 @table("operator.sym_float")
-def sym_float(a: Size) -> Any:
+def sym_float(a: Any) -> Any:
+    if is_tensor(a):
+        return convert(a, np.float64)
     return a if isinstance(a, Dim) else float(a)
 
 
-@table("operator.sym_int operator.trunc")
-def sym_int(a: Any) -> Any:
-    return a if isinstance(a, Dim) else math.trunc(a)
+def _integer(rounded: Rule, of_static: Rule) -> Rule:
+    """Return the rule of a function that rounds a number to an integer: an array by `rounded`, another by `of_static`."""
+
+    def rule(a: Any) -> Any:
+        if is_tensor(a):
+            return convert(rounded(a), np.int64)
+        return a if isinstance(a, Dim) else of_static(a)
+
+    return rule
+
+
+for _names, _rounded, _of_static in (
+    ("operator.sym_int math.trunc", dnp.trunc, math.trunc),
+    ("math.floor", dnp.floor, math.floor),
+    ("math.ceil", dnp.ceil, math.ceil),
+):
+    table(_names)(_integer(_rounded, _of_static))
 
 
 @table("operator.sym_not")
-def sym_not(a: Any) -> bool:
-    return not a
+def sym_not(a: Any) -> Any:
+    return dnp.logical_not(a) if is_tensor(a) else not a
 
 
 # Operators that read the only element of an array: as a size if PyTorch knows that it is a non-negative integer.
