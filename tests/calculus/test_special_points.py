@@ -42,6 +42,13 @@ def used_twice(x: Any) -> Any:
     return dnp.where(x > 0, x, below * below + below)
 
 
+def chosen_softmax(x: Any) -> Any:
+    """The first weight of each row that is not all -inf, in two ways."""
+    chosen = dnp.max(x, -1, keepdims=True) > -INF
+    by_rows, by_elements = (dnp.where(c, dlc.nn.softmax(x), 0) for c in (chosen, x > -INF))
+    return dnp.sum(by_rows[:, 0]) + dnp.sum(by_elements[:, 0])
+
+
 # The function, the point, and the gradient with respect to each argument.
 ANSWERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
     "where_sqrt": (lambda x: dnp.sum(dnp.where(x > 0, dnp.sqrt(x), 0)), (vector(0, -1),), (vector(0, 0),)),
@@ -49,6 +56,12 @@ ANSWERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] 
         lambda x: dnp.sum(dnp.where(x > 0, dnp.where(x < 2, dnp.log(x), x), 0)),
         (vector(0, 1, 3),),
         (vector(0, 1, 1),),
+    ),
+    "where_softmax": (chosen_softmax, (np.array([[1, 1], [-INF, -INF]]),), (np.array([[0.5, -0.5], [0, 0]]),)),
+    "where_log_softmax": (
+        lambda x: dnp.sum(dnp.where(x > -INF, dlc.nn.log_softmax(x), 0)),
+        (np.array([[1, 1], [-INF, -INF]]),),
+        (np.array([[0, 0], [0, 0]]),),
     ),
     "not_chosen_twice": (used_twice, (1000.0,), (1.0,)),
     "sqrt": (dnp.sqrt, (0.0,), (INF,)),

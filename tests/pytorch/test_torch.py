@@ -370,6 +370,31 @@ def test_fully_masked_query_is_zero(backend: Any) -> None:
         close(compiled(x, mask), function(x, mask))
 
 
+def test_fully_masked_queries_in_training(backend: Any) -> None:
+    """A left-padded sample of a decoder, and a sample that is all padding."""
+    heads, layer = nn.MultiheadAttention(8, 2, batch_first=True), nn.TransformerEncoderLayer(8, 2, 16, 0, batch_first=True)
+    is_padding = torch.tensor([[True, False, False], [True, True, True]])
+    attends = torch.ones(3, 3, dtype=torch.bool).tril() & ~is_padding[:, None, None]
+    cases: list[tuple[Any, list[Any]]] = [
+        (lambda x: heads(x, x, x, key_padding_mask=is_padding, need_weights=False)[0], list(heads.parameters())),
+        (lambda x: layer(x, src_key_padding_mask=is_padding), list(layer.parameters())),
+    ]
+
+    def attended(x: Any, mask: Any) -> Any:
+        q, k, v = (y.unflatten(-1, (2, 4)).transpose(1, 2) for y in (x, x * 2, x * 3))
+        return nn.functional.scaled_dot_product_attention(q, k, v, mask)
+
+    for mask in (attends, torch.where(attends, 0.0, -torch.inf)):
+        cases.append((lambda x, mask=mask: attended(x, mask), []))
+    for function, parameters in cases:
+        x = torch.randn(2, 3, 8, requires_grad=True)
+        compiled = torch.compile(function, backend=backend, options={"target": "reference"})
+        weights = torch.randn(function(x).shape)
+        got, wanted = (torch.autograd.grad((f(x) * weights).sum(), [x, *parameters]) for f in (compiled, function))
+        for one, other in zip(got, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("queries", "keys"), [(3, 5), (5, 3)])
 def test_causal_mask_is_aligned_with_the_first_key(backend: Any, queries: int, keys: int) -> None:
     def function(q: Any, k: Any) -> Any:

@@ -25,6 +25,14 @@ class Cotangent:
         """Return the cotangent where another condition holds too."""
         return Cotangent(self.value, condition if self.mask is None else self.mask & condition)
 
+    def row_mask(self, axes: Sequence[int]) -> Term | None:
+        """Return the rows along `axes` where the mask holds anywhere, with axes of size 1; None for all rows."""
+        if self.mask is None:
+            return None
+        mask = self.mask.reshape(*[1] * (len(self.value.shape) - len(self.mask.shape)), *self.mask.shape)
+        is_of_rows = all(mask.shape[axis] == 1 for axis in axes)
+        return mask if is_of_rows else mask.op(dl.ReduceAnyOp, axes=tuple(axes), keepdims=True)
+
 
 def sum_cotangents(segments: Sequence[Cotangent]) -> Cotangent:
     """Sum cotangents; the sum is masked if all of them are."""
@@ -82,4 +90,6 @@ def _pad_slice(slice_: SliceCotangent, shape: tuple[int, ...]) -> Term:
 # The operand that a select does not choose gets a cotangent of zero. Multiplied with an infinite or undefined partial
 # derivative that zero would be NaN: sqrt in `where(x > 0, sqrt(x), 0)` at 0. The zero is structural, so it must win.
 # A cotangent therefore carries the condition as a mask: elementwise ops transform the value alone, and the mask is applied
-# when any other op reads the cotangent. A sum of masked cotangents is a structural zero where no mask holds.
+# when any other op reads the cotangent; softmax and other ops on rows also pass on which rows have no cotangent, since a row
+# that `where(attends, softmax(scores), 0)` does not choose may be NaN. A sum of masked cotangents is a structural zero where
+# no mask holds.

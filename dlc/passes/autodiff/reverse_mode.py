@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import cast
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.interfaces import RowComposite
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.location_text import location_prefix
 from dlc.dims import is_static
@@ -88,7 +90,7 @@ class ReverseMode:
                 if operand in self.active and i not in NONDIFFERENTIABLE_OPERANDS.get(type(op), ()):
                     self.add(operand, transpose(op, term, i))
         else:
-            self._pull_through_jvp(op, ct.term())
+            self._pull_through_jvp(op, ct)
 
     def _pull_through_partials(self, op: DlOp, ct: Cotangent) -> None:
         """Add x̄ᵢ = r̄·∂r/∂xᵢ, summed over broadcast axes."""
@@ -111,19 +113,27 @@ class ReverseMode:
             has_same_shape = shape_of(operand) == shape_of(op.results[0])
             self.add(operand, pulled if has_same_shape else unbroadcast(pulled.term(), shape_of(operand)))
 
-    def _pull_through_jvp(self, op: DlOp, ct: Term) -> None:
-        """Emit the jvp rule into a scratch block, and transpose that."""
+    def _pull_through_jvp(self, op: DlOp, ct: Cotangent) -> None:
+        """Emit the jvp rule into a scratch block, and transpose that; rows that are masked whole stay masked."""
         differentiated = [v for v in op.operands if v in self.active]
         scratch = Block(arg_types=[v.type for v in differentiated])
         b = Build(scratch)
         arguments = iter(scratch.args)
         tangents = [Term(b, next(arguments)) if v in self.active else None for v in op.operands]
         tangent = JVP_RULES[type(op)](op, Term(b, op.results[0]), [Term(b, v) for v in op.operands], tangents)
-        self.transpose(scratch, differentiated, {tangent.value: ct})
+        masks = {op.operands[0]: ct.row_mask(op.row_axes)} if isinstance(op, RowComposite) else {}
+        self.transpose(scratch, differentiated, {tangent.value: ct.term()}, masks)
 
-    def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:
+    def transpose(
+        self,
+        scratch: Block,
+        values: Sequence[SSAValue],
+        cotangents: Mapping[SSAValue, Term],
+        masks: Mapping[SSAValue, Term | None] = MappingProxyType({}),
+    ) -> None:
         """Pull cotangents back through a block that computes tangents from those of `values`, its arguments.
 
+        `masks` has the masks of the resulting cotangents of `values`.
         Ops of the block that do not depend on a tangent move into the program; the rest is linear, see Note [Loops in rules].
         Raises UnsupportedError for a rule that is not linear.
         """
@@ -150,7 +160,7 @@ class ReverseMode:
         pulled = [self.take(a) for a in scratch.args]
         self.active = outer_active
         for value, term in zip(values, pulled, strict=True):
-            self.add(value, term)
+            self.add(value, None if term is None else Cotangent(term, masks.get(value)))
         linear_only = [op for op in linear if op not in stand_ins]
         for use in (use for v in (*scratch.args, *(r for op in linear_only for r in op.results)) for use in v.uses):
             if use.operation not in linear_only:

@@ -35,15 +35,15 @@ def attention(
     key, value = (_for_heads_of(query, x) for x in (key, value))
     if not is_causal and (attn_mask is None or attn_mask.dtype == np.bool_):
         return nn.attention(query, key, value, mask=attn_mask, scale=scale)
-    scores = _scores(query, key, scale)
-    if is_causal:
-        # No query is fully masked: each attends to the first key at least.
-        scores = dnp.where(_causal(query, key), scores, convert(-np.inf, scores.dtype))
-        return dnp.matmul(nn.softmax(scores), value)
-    scores = dnp.add(scores, convert(attn_mask, scores.dtype))
-    # A fully masked query gives 0.
+    scores = _masked_scores(query, key, attn_mask, is_causal, scale)
+    # No query is fully masked by causality: each attends to the first key at least.
+    return dnp.matmul(nn.softmax(scores) if is_causal else masked_softmax(scores), value)
+
+
+def masked_softmax(scores: Any) -> Any:
+    """Return the softmax of each row of scores; 0 for a row of -inf only."""
     has_unmasked_key = dnp.not_equal(dnp.max(scores, -1, keepdims=True), convert(-np.inf, scores.dtype))
-    return dnp.matmul(dnp.where(has_unmasked_key, nn.softmax(scores), convert(0, scores.dtype)), value)
+    return dnp.where(has_unmasked_key, nn.softmax(scores), convert(0, scores.dtype))
 
 
 def _for_heads_of(query: Any, x: Any) -> Any:
@@ -57,6 +57,16 @@ def _scores(query: Any, key: Any, scale: float | None) -> Any:
     """Return the attention scores query · keyᵀ · scale."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     return dnp.multiply(dnp.matmul(query, dnp.swapaxes(key, -1, -2)), factor)
+
+
+def _masked_scores(query: Any, key: Any, attn_mask: Any, is_causal: bool, scale: float | None) -> Any:
+    """Return the attention scores, -inf where masked."""
+    scores, mask = _scores(query, key, scale), _causal(query, key) if is_causal else attn_mask
+    if mask is None:
+        return scores
+    if mask.dtype == np.bool_:
+        return dnp.where(mask, scores, convert(-np.inf, scores.dtype))
+    return dnp.add(scores, convert(mask, scores.dtype))
 
 
 def _causal(query: Any, key: Any) -> Any:
@@ -77,10 +87,8 @@ def flash_attention(
 ) -> Any:
     """Return attention and, for each query, the log-sum-exp of its scores."""
     key, value = (_for_heads_of(query, x) for x in (key, value))
-    y, scores = attention(query, key, value, attn_mask, dropout_p, is_causal, scale), _scores(query, key, scale)
-    mask = _causal(query, key) if is_causal else attn_mask
-    if mask is not None:
-        scores = dnp.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else dnp.add(scores, convert(mask, scores.dtype))
+    y = attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    scores = _masked_scores(query, key, attn_mask, is_causal, scale)
     # PyTorch returns the log-sum-exp in float32 also for half precision.
     return y, special.logsumexp(convert(scores, np.promote_types(scores.dtype, np.float32)), -1)
 
@@ -108,10 +116,8 @@ def flex_attention(
     (unmasked,) = block_mask[-1](*positions, *mask_mod_other_buffers)
     modified, unmasked = dnp.broadcast_arrays(modified, unmasked)
     modified = dnp.where(unmasked, modified, convert(-np.inf, modified.dtype))
-    largest = dnp.max(modified, -1, keepdims=True)
-    rows = dnp.matmul(convert(nn.softmax(modified), value.dtype), value)
-    rows = dnp.where(dnp.isneginf(largest), convert(0, rows.dtype), rows)
-    return rows, special.logsumexp(modified, -1), dnp.squeeze(largest, -1)
+    rows = dnp.matmul(convert(masked_softmax(modified), value.dtype), value)
+    return rows, special.logsumexp(modified, -1), dnp.max(modified, -1)
 
 
 @table("_native_multi_head_attention")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 import dlc
 from dlc.errors import ModelError, UnsupportedError
@@ -48,6 +48,28 @@ def test_gradients_of_inputs_and_weights() -> None:
     )
     np.testing.assert_allclose(gx, rate @ W.T, rtol=1e-5)
     np.testing.assert_allclose(gw, X.T @ rate, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_bool", [True, False])
+def test_masked_query_of_attention_has_no_gradient(is_bool: bool) -> None:
+    """The gradients are those of the other queries."""
+
+    def gradients(q: np.ndarray, attends: np.ndarray) -> list[np.ndarray]:
+        mask = attends if is_bool else np.where(attends, 0, -np.inf).astype(np.float32)
+        nodes = [
+            helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"]),
+            helper.make_node("Mul", ["y", "y"], ["s"]),
+            gradient(["q", "k", "v"], ["gq", "gk", "gv"], xs=["q", "k", "v"], y="s"),
+        ]
+        feeds = {"q": q, "k": k, "v": v, "mask": mask}
+        dtypes = {"mask": TensorProto.BOOL if is_bool else TensorProto.FLOAT}
+        return results(nodes, feeds, ["gq", "gk", "gv"], opset=23, dtypes=dtypes)
+
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 3, 4), np.float32)
+    attends = np.array([[False, False, False], [False, True, True], [True, True, True]])
+    (gq, gk, gv), (others, *expected) = gradients(q, attends), gradients(q[:, :, 1:], attends[1:])
+    for got, right in zip((gq, gk, gv), (np.pad(others, ((0, 0), (0, 0), (1, 0), (0, 0))), *expected), strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-6)
 
 
 def test_nodes_in_any_order() -> None:

@@ -13,7 +13,13 @@ from dlc.dialects import dl
 from dlc.dims import Size
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
-from dlc.frontend.onnx.operators.reductions.attention import merge_heads, repeat_heads, rotate_embedding, split_heads
+from dlc.frontend.onnx.operators.reductions.attention import (
+    masked_softmax,
+    merge_heads,
+    repeat_heads,
+    rotate_embedding,
+    split_heads,
+)
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import i32, i64
@@ -220,7 +226,9 @@ def group_query_attention(node: OnnxNode) -> list[ImportedValue]:
         unmasked.append(emit(dl.GreaterOp, keys, emit(dl.SubOp, positions, emit.sizes(window))))
     for mask in unmasked:
         scores = emit(dl.SelectOp, mask, scores, emit.scalar(-np.inf, q))
-    y = emit(dl.MatmulOp, emit(dl.SoftmaxOp, scores, axis=3), repeat_heads(node, v, count // groups))
+    # Of padding, the window may contain no key.
+    weights = masked_softmax(node, scores) if window > 0 else emit(dl.SoftmaxOp, scores, axis=3)
+    y = emit(dl.MatmulOp, weights, repeat_heads(node, v, count // groups))
     return [merge_heads(node, y), k, v]
 
 

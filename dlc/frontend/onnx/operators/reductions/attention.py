@@ -122,13 +122,16 @@ def _softmax(node: OnnxNode, scores: ImportedValue, has_mask: bool) -> ImportedV
     emit = node.emit
     precision = node.integer("softmax_precision", 0)
     scores_in_precision = emit.cast(scores, element_type(dtype_of(precision))) if precision else scores
-    weights = emit(dl.SoftmaxOp, scores_in_precision, axis=3)
-    if has_mask:
-        # A fully masked query gets weights of 0, not 0/0.
-        max_score = emit(dl.ReduceMaxOp, scores_in_precision, axes=(3,), keepdims=True)
-        has_unmasked_key = emit(dl.GreaterOp, max_score, emit.scalar(-np.inf, scores_in_precision))
-        weights = emit(dl.SelectOp, has_unmasked_key, weights, emit.scalar(0.0, scores_in_precision))
-    return emit.cast(weights, scores.element_type)
+    softmax = masked_softmax(node, scores_in_precision) if has_mask else emit(dl.SoftmaxOp, scores_in_precision, axis=3)
+    return emit.cast(softmax, scores.element_type)
+
+
+def masked_softmax(node: OnnxNode, scores: ImportedValue) -> ImportedValue:
+    """Return the softmax of scores [B, H, S, T] along T; 0, not 0/0, for a row of -inf only."""
+    emit = node.emit
+    max_score = emit(dl.ReduceMaxOp, scores, axes=(3,), keepdims=True)
+    has_unmasked_key = emit(dl.GreaterOp, max_score, emit.scalar(-np.inf, scores))
+    return emit(dl.SelectOp, has_unmasked_key, emit(dl.SoftmaxOp, scores, axis=3), emit.scalar(0.0, scores))
 
 
 @table("RotaryEmbedding", since=23)
