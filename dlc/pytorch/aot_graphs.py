@@ -213,14 +213,14 @@ class _OutputConverter:
 
     def _tensor(self, output: Any, value: Any) -> CallResult:
         owner, steps = view_chain(output)
-        if owner in self._positions and owner.meta["val"].dtype == value.dtype:
+        if owner in self._positions:
             self._bind(steps)
             return ArgumentViewResult(self._positions[owner], steps)
         self.nodes.append(output)
         order = storage_order(value)
         if order is None:
             layout = ViewLayout.of(output)
-            self._bind([layout.shape, layout.strides, *layout.steps])
+            self._bind([layout.shape, layout.strides, layout.offset, *layout.steps])
             return StridedResult(self._array(output.name, tensor_info("", value)), layout)
         if order == sorted(order):
             return DenseResult(self._array(output.name, tensor_info("", value)), None)

@@ -20,7 +20,9 @@ from dlc.pytorch.fx_graph import FxGraph, FxNode, FxOperator, ValueRef
 from dlc.pytorch.rules import RANDOM_RULES, RULES
 from dlc.pytorch.rules.linear_algebra import LAYOUT_DEPENDENT_OPS
 from dlc.pytorch.rules.rule_table import Dtype
+from dlc.pytorch.rules.shape_manipulation import STRIDED_READS, STRIDED_UPDATES
 from dlc.pytorch.rules.symbolic_sizes import ASSERTION_OPS, SCALAR_READ_OPS
+from dlc.pytorch.tensor_views import view_chain
 from dlc.pytorch.torch_import import torch
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -98,9 +100,25 @@ def convert_nodes(graph: Any) -> Iterator[FxNode]:
         )
         if name in LAYOUT_DEPENDENT_OPS:
             keywords["contiguous"] = node.args[0].meta["val"].is_contiguous()
+        if name in (*STRIDED_READS, *STRIDED_UPDATES):
+            stored = _storage_owner(node.args[0]) if name in STRIDED_READS else node.args[0]
+            arguments[0], keywords["layout"] = ValueRef(stored.name), _layout(stored)
+            _, keywords["default_offset"] = _layout(node.args[0])
         if name in SCALAR_READ_OPS:
             keywords["counts"] = _is_count(node.meta.get("val"))
         yield FxNode(node.name, name, arguments, keywords, file, line, module_path(node), _dtypes(node.meta.get("val")))
+
+
+def _storage_owner(node: Any) -> Any:
+    """Return the node whose tensor has all elements of the storage that a node's tensor is a view of, in its dtype."""
+    owner, _ = view_chain(node)
+    return owner if owner.meta["val"].dtype == node.meta["val"].dtype else node
+
+
+def _layout(node: Any) -> tuple[Sequence[Size], Size]:
+    """Return the strides and the storage offset of a node's tensor."""
+    value = node.meta["val"]
+    return tuple(map(convert_size, value.stride())), convert_size(value.storage_offset())
 
 
 def _is_count(number: Any) -> bool:

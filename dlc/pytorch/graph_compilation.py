@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -104,8 +104,22 @@ def substitute_sizes(graph: FxGraph, sizes: Mapping[str, Size]) -> FxGraph:
     def substituted(infos: Sequence[TensorInfo]) -> list[TensorInfo]:
         return [replace(info, shape=tuple(substitute(s, sizes) for s in info.shape)) for info in infos]
 
-    scalar_inputs = {name: substitute(v, sizes) if isinstance(v, Dim) else v for name, v in graph.scalar_inputs.items()}
-    return replace(graph, inputs=substituted(graph.inputs), outputs=substituted(graph.outputs), scalar_inputs=scalar_inputs)
+    return replace(
+        graph,
+        inputs=substituted(graph.inputs),
+        nodes=[replace(n, args=_substituted(n.args, sizes), kwargs=_substituted(n.kwargs, sizes)) for n in graph.nodes],
+        outputs=substituted(graph.outputs),
+        scalar_inputs=_substituted(graph.scalar_inputs, sizes),
+    )
+
+
+def _substituted(argument: Any, sizes: Mapping[str, Size]) -> Any:
+    """Substitute symbolic sizes in nested lists, tuples and dicts."""
+    if isinstance(argument, list | tuple):
+        return [_substituted(a, sizes) for a in cast("Sequence[Any]", argument)]
+    if isinstance(argument, dict):
+        return {name: _substituted(a, sizes) for name, a in cast("Mapping[str, Any]", argument).items()}
+    return substitute(argument, sizes) if isinstance(argument, Dim) else argument
 
 
 def unbound_symbols(graph: FxGraph) -> list[str]:

@@ -110,23 +110,26 @@ def _storage(node: Any) -> Any:
 
 @dataclass(frozen=True)
 class ViewLayout:
-    """The layout of a view by `steps` of a tensor with these sizes and strides, in elements."""
+    """The layout of a view by `steps` of a tensor with these sizes, strides and storage offset, in elements."""
 
     shape: Sequence[Any]
     strides: Sequence[Any]
+    offset: Any
+    dtype: Any
     steps: Sequence[ViewStep]
 
     @staticmethod
     def of(node: Any) -> ViewLayout:
         owner, steps = view_chain(node)
         value = owner.meta["val"]
-        return ViewLayout(tuple(map(number, value.shape)), tuple(map(number, value.stride())), steps)
+        shape, strides = (tuple(map(number, sizes)) for sizes in (value.shape, value.stride()))
+        return ViewLayout(shape, strides, number(value.storage_offset()), value.dtype, steps)
 
     def at(self, values: Mapping[str, float]) -> tuple[tuple[int, ...], int]:
         """Return the strides and the storage offset for these values of the symbols."""
-        owner = torch.empty_strided(evaluate(self.shape, values), evaluate(self.strides, values), device="meta")
-        view = replay(owner, self.steps, values)
-        return view.stride(), view.storage_offset()
+        shape, strides, offset = evaluate((self.shape, self.strides, self.offset), values)
+        view = replay(torch.empty_strided(shape, strides, dtype=self.dtype, device="meta"), self.steps, values)
+        return view.stride(), offset + view.storage_offset()
 
 
 def storage_order(value: Any) -> list[int] | None:

@@ -16,7 +16,7 @@ from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
 
 from dlc.pytorch import backend
-from dlc.pytorch.aot_graphs import AotGraph
+from dlc.pytorch.aot_graphs import AotGraph, DenseResult, StridedResult
 from dlc.pytorch.exported_programs import convert_exported_program
 from dlc.pytorch.fx_conversion import convert_argument, operator_name, tensor_info, tensor_to_array
 from dlc.pytorch.fx_graph import FxGraph, FxNode, ValueRef
@@ -330,16 +330,16 @@ def trained(name: str, loss: Any, *given: Any) -> list[tuple[str, FxGraph, list[
     found: list[tuple[str, FxGraph, list[Any], list[Any]]] = []
 
     def compile(part: Any, examples: Any) -> Any:
-        backend._without_checks(part)
-        read = AotGraph.of(part)
+        backend._remove_assertions(part)
+        read = AotGraph.of(part, has_views=False)
 
         def run(arguments: list[Any]) -> Any:
             inputs = [arguments[k].detach().clone() for k in read.tensors]
             results = list(part(*arguments))
             tensors = [
-                t.detach().clone() if r.permutation is None else t.detach().permute(*np.argsort(r.permutation)).clone()
+                (t.permute(*np.argsort(r.permutation)) if isinstance(r, DenseResult) and r.permutation else t).detach().clone()
                 for t, r in zip(results, read.results, strict=True)
-                if r.index is not None
+                if isinstance(r, DenseResult | StridedResult)
             ]
             found.append((f"{name}_{('forward', 'backward')[len(found)]}", read.graph, inputs, tensors))
             return results

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+
+import dlc
 
 torch = pytest.importorskip("torch")
 backend: Any = pytest.importorskip("dlc.pytorch.backend").dlc
@@ -24,6 +27,7 @@ VIEWS: dict[str, Callable[[Any], Sequence[Any]]] = {
     "diagonal": lambda x: (x.diagonal(), (x * 2).diagonal(1)),
     "select": lambda x: (x[x.shape[0] - 1], (x * 2)[:, x.shape[1] - 1]),
     "view": lambda x: (x.view(x.shape[1], -1), x.view(x.shape[0], 2, -1).permute(2, 0, 1)[1:], x + 1),
+    "dtype": lambda x: (x.view(torch.int32)[1:], (x * 2).view(torch.int32).t(), x + 1),
     "argument": lambda x: (x, x + 1),
     "intermediate": lambda x: ((x * 2)[:, x.shape[1] // 2 :].t(), x + 1),
     "intermediates": lambda x: (lambda y: (y[:, y.shape[1] // 2 :].t(), y, y[1:]))(x * 2),
@@ -68,7 +72,7 @@ def test_views(name: str) -> None:
                 )
 
 
-@pytest.mark.parametrize("name", VIEWS.keys() - {"argument"})
+@pytest.mark.parametrize("name", VIEWS.keys() - {"argument", "dtype"})
 def test_views_in_training(name: str) -> None:
     compiled = torch.compile(VIEWS[name], backend=backend, options={"target": "reference"})
     for shape in SHAPES[:2]:
@@ -108,3 +112,60 @@ def test_gradients_share_no_memory() -> None:
     torch.compile(lambda a, b: a + b.t(), backend=backend, options={"target": "reference"})(a, b).backward(torch.ones(3, 3))
     a.grad.mul_(2)
     torch.testing.assert_close(b.grad, torch.ones(3, 3))
+
+
+# Reads and updates of the storage, which is not always in the order of the elements.
+STORAGE: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]]]] = {
+    "transposed": (lambda x: x.t().as_strided((2, 2), (1, 2), 1) * 2, lambda: [torch.randn(3, 4)]),
+    "transposed input": (lambda x: x.as_strided((2, 2), (1, 2), 1) * 2, lambda: [torch.randn(4, 3).t()]),
+    "transposed result": (lambda x: (x.t() * 2).as_strided((2, 2), (1, 2), 1) * 2, lambda: [torch.randn(3, 4)]),
+    "rest of the storage": (lambda x: x[1:, ::2].as_strided((2, 2), (1, 2), 0) * 2, lambda: [torch.randn(3, 4)]),
+    "default offset": (lambda x: x[1:].as_strided((2, 2), (1, 2)) * 2, lambda: [torch.randn(3, 4)]),
+    "overlapping": (lambda x: x.unfold(0, 3, 1).as_strided((4,), (1,)) * 2, lambda: [torch.randn(6)]),
+    "channels last": (
+        lambda x: x.as_strided((4, 5), (3, 1), 2) * 2,
+        lambda: [torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)],
+    ),
+    "other dtype": (lambda x: x.view(torch.int32).t().as_strided((2, 2), (1, 2), 1) * 2, lambda: [torch.randn(3, 4)]),
+    "update": (
+        lambda x, y: torch.as_strided_scatter(x.t(), y, (2, 2), (1, 2), 1) * 2,
+        lambda: [torch.randn(3, 4), torch.randn(2, 2)],
+    ),
+    "update of a slice": (
+        lambda x, y: torch.as_strided_scatter(x[1:, ::2], y, (2, 2), (1, 2)) * 2,
+        lambda: [torch.randn(3, 4), torch.randn(2, 2)],
+    ),
+    "update of overlapping elements": (
+        lambda x, y: torch.as_strided_scatter(x.unfold(0, 3, 1), y, (2, 2), (1, 2), 1) * 2,
+        lambda: [torch.randn(6), torch.randn(2, 2)],
+    ),
+}
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+@pytest.mark.parametrize("name", STORAGE)
+def test_storage_is_read_in_its_layout(name: str) -> None:
+    function, draw = STORAGE[name]
+    arguments = draw()
+    compiled = torch.compile(function, backend=backend, options={"target": "reference"})
+    check([compiled(*arguments)], [function(*arguments)])
+    model = dlc.from_torch(Function(function), tuple(arguments), target="reference", cache=False)
+    torch.testing.assert_close(torch.tensor(np.asarray(model(*arguments)["output"])), function(*arguments))
+
+
+def test_storage_of_symbolic_sizes() -> None:
+    def function(x: Any) -> Any:
+        return x.t().as_strided((2, 2), (x.shape[1], 1), 1) * 2
+
+    compiled = torch.compile(function, backend=backend, options={"target": "reference"})
+    for shape in SHAPES:
+        x = torch.randn(shape)
+        check([compiled(x)], [function(x)])

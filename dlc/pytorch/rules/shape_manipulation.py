@@ -11,7 +11,7 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Size, is_static
+from dlc.dims import Size, is_static, row_major
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
 from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor, joined_dtype
@@ -216,19 +216,43 @@ def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
     return dnp.pad(x, widths, constant_values=value)
 
 
-def strided_indices(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Array:
-    """Return the flat indices of the elements of a strided view; dlc's arrays are contiguous and row-major."""
-    if not is_static((*x.shape, *size, *stride)):
-        refuse(UnsupportedError("as_strided with symbolic sizes or strides is not supported; expected static ones"))
-    indices = np.asarray(storage_offset or 0)
-    for s, step in zip(size, stride, strict=True):
-        indices = indices[..., np.newaxis] + np.arange(s) * step
-    return indices
+# Operators whose result depends on the memory layout of their first operand.
+STRIDED_READS, STRIDED_UPDATES = ("as_strided", "as_strided_copy"), ("as_strided_scatter",)
 
 
-@table("as_strided as_strided_copy")
-def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
-    return dnp.take(dnp.ravel(x), strided_indices(x, size, stride, storage_offset), axis=0)
+def _addresses(shape: Sequence[Size], strides: Sequence[Size], offset: Size) -> Array:
+    """Return the storage offset of each element of a tensor."""
+    # A symbolic size raises UndecidableError, and the graph is compiled for static sizes.
+    addresses = np.asarray(int(offset))
+    for size, stride in zip(shape, strides, strict=True):
+        addresses = addresses[..., np.newaxis] + np.arange(int(size)) * int(stride)
+    return addresses
+
+
+def _stored_elements(x: Any, layout: tuple[Sequence[Size], Size] | None) -> tuple[Array, Array, Array]:
+    """Return the storage offsets that elements of `x` have, in ascending order, the flat index of an element at each of them,
+    and the position among them of each element. `layout` is the strides and the storage offset, row-major by default.
+    """
+    strides, offset = layout or (row_major(x.shape), 0)
+    return np.unique(_addresses(x.shape, strides, offset), return_index=True, return_inverse=True)
+
+
+@table(" ".join(STRIDED_READS))
+def as_strided(
+    x: Any,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+    *,
+    layout: tuple[Sequence[Size], Size] | None = None,
+    default_offset: Size = 0,
+) -> Any:
+    """View the storage of `x`, which has this `layout`: strides and storage offset."""
+    addresses, elements, _ = _stored_elements(x, layout)
+    viewed = _addresses(size, stride, default_offset if storage_offset is None else storage_offset)
+    if not np.isin(viewed, addresses).all():
+        refuse(UnsupportedError("as_strided reads storage that its input has no element at; expected elements of the input"))
+    return dnp.take(dnp.ravel(x), elements[np.searchsorted(addresses, viewed)], axis=0)
 
 
 def _scatter_slice(x: Any, axis: int, low: Size, source: Any, step: int) -> Any:
@@ -263,13 +287,25 @@ def diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: 
     return dnp.moveaxis(updated, (-2, -1), (dim1, dim2))
 
 
-@table("as_strided_scatter")
+@table(" ".join(STRIDED_UPDATES))
 def as_strided_scatter(
-    x: Any, source: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    x: Any,
+    source: Any,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+    *,
+    layout: tuple[Sequence[Size], Size] | None = None,
+    default_offset: Size = 0,
 ) -> Any:
-    indices = strided_indices(x, size, stride, storage_offset).reshape(-1)
-    updated = dnp.at(dnp.ravel(x))[indices].set(dnp.ravel(convert(source, x.dtype)))
-    return dnp.reshape(updated, x.shape)
+    """Update elements of the storage of `x`, which has this `layout`: strides and storage offset."""
+    addresses, elements, positions = _stored_elements(x, layout)
+    updated = _addresses(size, stride, default_offset if storage_offset is None else storage_offset).reshape(-1)
+    # No element of the result is at the other storage offsets.
+    (visible,) = np.nonzero(np.isin(updated, addresses))
+    values = dnp.take(dnp.ravel(convert(source, x.dtype)), visible, axis=0)
+    stored = dnp.at(dnp.take(dnp.ravel(x), elements, axis=0))[np.searchsorted(addresses, updated[visible])].set(values)
+    return dnp.take(stored, positions.reshape(x.shape), axis=0)
 
 
 @table("view.dtype view_copy.dtype")
