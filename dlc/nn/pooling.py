@@ -12,7 +12,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.errors import ShapeError
 from dlc.numpy import multiply, pad
-from dlc.numpy.apply import ArrayLike, Operand, apply, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, Operand, apply, in_float32_or_wider, operand, promote_to_float, refuse
 
 __all__ = ["avg_pool", "max_pool"]
 
@@ -33,10 +33,13 @@ def avg_pool(
     x: ArrayLike, /, kernel: int | Sequence[int], strides: int | Sequence[int] | None = None, padding: Padding = "valid"
 ) -> Any:
     """Return the mean of each window of x [N, *S, C], with padding counted as zeros; strides default to the kernel sizes."""
-    (x,) = promote_to_float(x)
-    return multiply(
-        _reduce_windows(dl.SumPoolOp, x, kernel, strides, padding, 0.0), 1.0 / math.prod(per_spatial_axis(kernel, x.ndim - 2))
-    )
+
+    @in_float32_or_wider
+    def mean(x: Operand) -> Any:
+        total = _reduce_windows(dl.SumPoolOp, x, kernel, strides, padding, 0.0)
+        return multiply(total, 1.0 / math.prod(per_spatial_axis(kernel, x.ndim - 2)))
+
+    return mean(*promote_to_float(x))
 
 
 def per_spatial_axis(sizes: int | Sequence[int], count: int) -> tuple[int, ...]:

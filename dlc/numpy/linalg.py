@@ -30,6 +30,7 @@ from dlc.numpy.apply import (
     Operand,
     apply,
     convert,
+    in_float32_or_wider,
     normalize_axes,
     operand,
     promote_to_float,
@@ -131,7 +132,12 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
         return sum(abs(x), axes, keepdims=keepdims)
     if ord == 2:
         return apply(dl.ReduceL2Op, x, axes=axes, keepdims=keepdims)
-    return power(sum(power(abs(x), float(ord)), axes, keepdims=keepdims), 1 / ord)
+
+    @in_float32_or_wider
+    def of_powers(x: Operand) -> Any:
+        return power(sum(power(abs(x), float(ord)), axes, keepdims=keepdims), 1 / ord)
+
+    return of_powers(x)
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -133,3 +134,48 @@ def test_a_masked_row_of_attention_gives_zeros() -> None:
     arguments = [random.standard_normal((1, 2, 4), np.float32) for _ in range(3)]
     for gradient in dlc.grad(loss, argnums=(0, 1, 2))(*arguments):
         assert np.isfinite(np.asarray(gradient)).all()
+
+
+# Functions of more equal elements than f16 counts: each gets the same share of the gradient.
+_MANY = 70_000
+TIES: dict[str, Callable[[Any], Any]] = {
+    "max": dnp.max,
+    "min": dnp.min,
+    "nanmax": dnp.nanmax,
+    "nanmin": dnp.nanmin,
+    "infinity norm": lambda x: dnp.linalg.norm(x, INF),
+    "rows": lambda x: dnp.max(dnp.reshape(x, (_MANY, 1)), 0)[0],
+    "scattered": lambda x: dnp.at(dnp.zeros(2, x.dtype))[np.zeros(_MANY, np.int64)].max(x)[0],
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", TIES)
+def test_many_ties_in_half_precision(name: str, dtype: Any) -> None:
+    x = np.ones(_MANY, dtype)
+    run = dlc.jit(lambda x: (dlc.grad(TIES[name])(x), dlc.jvp(TIES[name], (x,), (x,))[1]), target="reference")
+    gradient, tangent = (np.asarray(result).astype(np.float64) for result in run(x))
+    np.testing.assert_allclose(gradient, 1 / _MANY, rtol=1e-2)
+    assert tangent == pytest.approx(1, rel=1e-2)
+
+
+# Means and norms whose sums f16 cannot represent.
+SUMS: dict[str, Callable[[Any], Any]] = {
+    "average": lambda x: dnp.average(x, weights=x),
+    "cov": dnp.cov,
+    "cov of weights": lambda x: dnp.cov(x, aweights=np.abs(np.sin(np.arange(_MANY)))),
+    "norm": lambda x: dnp.linalg.norm(x, 3),
+    "avg_pool": lambda x: dlc.nn.avg_pool(dnp.reshape(x, (1, _MANY, 1)), (_MANY,)),
+    "log_softmax": dlc.nn.log_softmax,
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_large_sums_in_half_precision(name: str) -> None:
+    def results(x: np.ndarray) -> list[np.ndarray]:
+        run = dlc.jit(lambda x: (SUMS[name](x), dlc.grad(lambda x: dnp.sum(SUMS[name](x)))(x)), target="reference")
+        return [np.asarray(result).astype(np.float64) for result in run(x)]
+
+    x = np.random.default_rng(0).uniform(0.5, 1.5, _MANY).astype(np.float16)
+    for got, expected in zip(results(x), results(x.astype(np.float32)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-2, atol=5e-3)

@@ -21,6 +21,7 @@ from dlc.numpy.apply import (
     Operand,
     apply,
     convert,
+    in_float32_or_wider,
     is_floating,
     normalize_axes,
     normalize_axis,
@@ -228,9 +229,13 @@ def average(x: ArrayLike, /, axis: Axes = None, weights: ArrayLike | None = None
             )
         w = apply(dl.ReshapeOp, w, shape=[s if a in axes else 1 for a, s in enumerate(x.shape)])
     # Integers are promoted to float64 regardless of the dtype of the weights.
-    x, w = promote(*promote_to_float(x), w)
-    total = sum(apply(dl.BroadcastToOp, w, shape=x.shape), axis, keepdims=keepdims)
-    return divide(sum(multiply(x, w), axis, keepdims=keepdims), total)
+
+    @in_float32_or_wider
+    def weighted_mean(x: Operand, w: Operand) -> Any:
+        total = sum(apply(dl.BroadcastToOp, w, shape=x.shape), axis, keepdims=keepdims)
+        return divide(sum(multiply(x, w), axis, keepdims=keepdims), total)
+
+    return weighted_mean(*promote(*promote_to_float(x), w))
 
 
 def argmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Any:

@@ -11,6 +11,7 @@ from dlc.numpy.apply import (
     Axes,
     Operand,
     convert,
+    in_float32_or_wider,
     normalize_axes,
     normalize_axis,
     operand,
@@ -97,18 +98,22 @@ def cov(
     The divisor is the number of samples minus `ddof`, by default 1, or 0 if `bias`. `aweights`: a weight for each sample.
     """
     rows = [_variables(v, rowvar) for v in (m, y) if v is not None]
-    x = operand(concat(promote(*rows), axis=0))
     correction = (0 if bias else 1) if ddof is None else ddof
-    if aweights is None:
-        x = subtract(x, mean(x, axis=1, keepdims=True))
-        weighted, count = x, max(x.shape[1] - correction, 0)
-    else:
-        weights = convert(aweights, x.dtype)
-        total = sum(weights)
-        x = subtract(x, expand_dims(average(x, 1, weights), 1))
-        weighted = multiply(x, weights)
-        count = subtract(total, divide(multiply(sum(square(weights)), correction), total)) if correction else total
-    product: Any = divide(matmul(weighted, matrix_transpose(x)), convert(count, x.dtype))
+
+    @in_float32_or_wider
+    def covariance(x: Operand) -> Any:
+        if aweights is None:
+            x = subtract(x, mean(x, axis=1, keepdims=True))
+            weighted, count = x, max(x.shape[1] - correction, 0)
+        else:
+            weights = convert(aweights, x.dtype)
+            total = sum(weights)
+            x = subtract(x, expand_dims(average(x, 1, weights), 1))
+            weighted = multiply(x, weights)
+            count = subtract(total, divide(multiply(sum(square(weights)), correction), total)) if correction else total
+        return divide(matmul(weighted, matrix_transpose(x)), convert(count, x.dtype))
+
+    product: Any = covariance(operand(concat(promote(*rows), axis=0)))
     return product[0, 0] if 1 <= product.shape[0] < 2 else product
 
 

@@ -54,8 +54,9 @@ def _extremum(
     if 0 in shape_of(op.x):
         return r.like(0).broadcast(*r.shape)
     is_extreme = x[0].equals(_with_reduced_axes(r, op))
-    share = _reduce_like(is_extreme.op(dl.CastOp, to=element_type_of(op.x)), op)
-    return _reduce_like(where(is_extreme, _single_tangent(t), 0), op) / share
+    tangent = _single_tangent(t).widened()
+    count = _reduce_like(is_extreme.cast(element_type_of(tangent.value)), op)
+    return (_reduce_like(where(is_extreme, tangent, 0), op) / count).cast(element_type_of(op.x))
 
 
 def _nan_extremum(op: dl.NanIgnoringReduction, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
@@ -116,8 +117,8 @@ def _softmax(op: dl.SoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | No
 
 def _log_softmax(op: dl.LogSoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
     """dx - Σ exp(y)·dx"""
-    dx = _single_tangent(t)
-    return dx - (exp(r) * dx).sum(*op.row_axes)
+    dx = _single_tangent(t).widened()
+    return (dx - (exp(r.widened()) * dx).sum(*op.row_axes)).cast(element_type_of(op.x))
 
 
 def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
@@ -158,11 +159,13 @@ def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[
     if rows.shape[0] == 0:
         return rows.like(0).broadcast(*rows.shape)
     is_from_x, is_from_updates = rows.equals(r), updates.equals(r.op(dl.GatherOp, indices, axis=0))
-    ones = [is_extreme.op(dl.CastOp, to=element_type_of(op.x)) for is_extreme in (is_from_x, is_from_updates)]
     dx, dy = (
-        v if v is not None else operand.like(0).broadcast(*operand.shape) for v, operand in ((t[0], rows), (t[2], updates))
+        (v if v is not None else operand.like(0).broadcast(*operand.shape)).widened()
+        for v, operand in ((t[0], rows), (t[2], updates))
     )
-    return scatter_add(where(is_from_x, dx, 0), where(is_from_updates, dy, 0)) / scatter_add(*ones)
+    ones = [is_extreme.cast(element_type_of(dx.value)) for is_extreme in (is_from_x, is_from_updates)]
+    mean = scatter_add(where(is_from_x, dx, 0), where(is_from_updates, dy, 0)) / scatter_add(*ones)
+    return mean.cast(element_type_of(op.x))
 
 
 def _triangle(x: Term, *, upper: bool, diagonal: bool = True) -> Term:

@@ -10,8 +10,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import is_bool
+from dlc.dialects.dl.scalar import wide_float
 from dlc.dims import Size
-from dlc.ir import SSAValue
+from dlc.ir import Attribute, SSAValue
 
 Number: TypeAlias = "int | float"
 
@@ -80,6 +81,14 @@ class Term:
 
     def __invert__(self) -> Term:
         return self.op(dl.NotOp)
+
+    def cast(self, element_type: Attribute) -> Term:
+        """Convert the elements; return itself if they have that type."""
+        return self if element_type_of(self.value) == element_type else self.op(dl.CastOp, to=element_type)
+
+    def widened(self) -> Term:
+        """Convert 16-bit floats to f32, in which sums and counts do not overflow; return other values themselves."""
+        return self.cast(wide_float(element_type_of(self.value)))
 
     def equals(self, other: Term | Number) -> Term:
         """Return the elementwise comparison with another value."""

@@ -11,7 +11,7 @@ from dlc.calculus.linear_maps import vjp
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.attention import attention
 from dlc.pytorch.rules.contractions import convolution
-from dlc.pytorch.rules.rule_table import RuleTable
+from dlc.pytorch.rules.rule_table import RuleTable, widened
 
 table = RuleTable()
 
@@ -52,6 +52,7 @@ def layer_norm_backward(
     g: Any, x: Any, shape: Sequence[int], mean: Any, rstd: Any, weight: Any, bias: Any, output_mask: Sequence[bool]
 ) -> Any:
     """Gradients with n = (x - mean)·rstd, h = g·weight: gx = rstd·(h - mean(h) - n·mean(h·n)), gweight = Σ g·n, gbias = Σ g."""
+    g, x, mean, rstd, weight = map(widened, (g, x, mean, rstd, weight))
     axes, batch = tuple(range(x.ndim - len(shape), x.ndim)), tuple(range(x.ndim - len(shape)))
     normal = dnp.multiply(dnp.subtract(x, mean), rstd)
     h = g if weight is None else dnp.multiply(g, weight)
@@ -65,6 +66,7 @@ def group_norm_backward(
     g: Any, x: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool]
 ) -> Any:
     """Gradients as for layer_norm, over groups of channels."""
+    g, x, mean, rstd, weight = map(widened, (g, x, mean, rstd, weight))
     grouped, rows, channels = (N, group, C // group, -1), (N, group, 1, 1), (1, group, C // group, 1)
     grouped_g = dnp.reshape(g, grouped)
     normal = dnp.multiply(dnp.subtract(dnp.reshape(x, grouped), dnp.reshape(mean, rows)), dnp.reshape(rstd, rows))
@@ -109,6 +111,7 @@ def batch_norm_backward(
     output_mask: Sequence[bool],
 ) -> Any:
     """Gradients as for layer_norm, over all axes except channels; in evaluation mode the statistics do not depend on x."""
+    g, x, weight = map(widened, (g, x, weight))
     axes, shape = (0, *range(2, x.ndim)), (1, -1, *(1,) * (x.ndim - 2))
     mean = save_mean if train else running_mean
     rstd = save_invstd if train else dnp.divide(1.0, dnp.sqrt(dnp.add(running_var, eps)))
@@ -142,10 +145,12 @@ def gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
 
 @table("_softmax_backward_data")
 def softmax_backward(g: Any, y: Any, dim: int, input_dtype: Any) -> Any:
+    g, y = widened(g), widened(y)
     h = dnp.multiply(g, y)
     return convert(dnp.subtract(h, dnp.multiply(y, dnp.sum(h, dim, keepdims=True))), input_dtype)
 
 
 @table("_log_softmax_backward_data")
 def log_softmax_backward(g: Any, y: Any, dim: int, input_dtype: Any) -> Any:
+    g, y = widened(g), widened(y)
     return convert(dnp.subtract(g, dnp.multiply(dnp.exp(y), dnp.sum(g, dim, keepdims=True))), input_dtype)

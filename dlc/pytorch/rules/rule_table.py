@@ -51,6 +51,11 @@ def promoted(*xs: ArrayLike) -> list[Any]:
     return [convert(x, dtype) for x in xs]
 
 
+def widened(x: Any) -> Any:
+    """Convert half precision to float32, in which sums over many elements do not overflow; None stays."""
+    return None if x is None else convert(x, np.promote_types(x.dtype, np.float32))
+
+
 def promoted_floats(*xs: ArrayLike) -> list[Any]:
     """Convert the operands to one floating-point dtype, float32 if none is a float."""
     dtype = promoted_dtype(*xs)
