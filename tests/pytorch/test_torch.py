@@ -448,13 +448,14 @@ def test_fallback(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
     close(got, special(x))
     assert "special_bessel_j0 at test_torch.py" in caplog.text
 
-    def halves(x: Any) -> Any:
-        return (x * 2).view(torch.int16)
+    def updated(x: Any) -> Any:
+        rows = x.expand(2, 5)
+        return torch.index_put(rows, (rows[:, 0] > 0, torch.tensor([0])), x[:1])
 
     with caplog.at_level(logging.WARNING, "dlc.pytorch"):
-        got = torch.compile(halves, backend=backend, options={"fallback": "eager", "target": "reference"})(x)
-    close(got, halves(x))
-    assert "dlc cannot compile the graph" in caplog.text and "as int16" in caplog.text
+        got = torch.compile(updated, backend=backend, options={"fallback": "eager", "target": "reference"})(x)
+    close(got, updated(x))
+    assert "dlc cannot compile the graph" in caplog.text and "index_put with a mask" in caplog.text
 
     def spectrum(x: Any) -> Any:
         return torch.fft.fft(x) * 2

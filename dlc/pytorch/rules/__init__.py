@@ -21,6 +21,7 @@ from dlc.pytorch.rules import (
     pointwise,
     pooling,
     pooling_backward,
+    quantization,
     random_numbers,
     reductions,
     shape_manipulation,
@@ -35,7 +36,7 @@ RULES: dict[str, Rule] = {
         pointwise, reductions, shape_manipulation, indexing, embedding, creation, contractions, attention,
         normalization, foreach, pooling, interpolation, backward_ops, symbolic_sizes, fourier, complex_numbers,
         linear_algebra, control_flow, sorting, grouped_products, grid_sampling, pooling_backward, data_dependent_shapes,
-        fake_quantization,
+        fake_quantization, quantization,
     )
     for name, rule in family.table.rules.items()
 } | {"higher_order.run_with_rng_state": random_numbers.replay_rng_state}  # fmt: skip

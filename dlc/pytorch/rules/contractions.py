@@ -98,6 +98,22 @@ def convolution(
     return channels_first(_plus(_trim_padding(y, pads, per_spatial_axis(output_padding, rank)), bias))
 
 
+@table("_convolution _convolution.deprecated")
+def convolution_with_flags(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *flags_of_cudnn: bool,
+) -> Any:
+    return convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
 def _trim_padding(y: Any, padding: Sequence[int], output_padding: Sequence[int]) -> Any:
     """Trim the padding off a full transposed convolution; an `output_padding` beyond it appends zeros."""
     num_zeros = [max(0, extra - p) for p, extra in zip(padding, output_padding, strict=True)]

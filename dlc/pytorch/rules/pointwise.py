@@ -12,8 +12,18 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import lax, nn, special
 from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type
 from dlc.numpy.apply import apply, convert, is_floating
-from dlc.pytorch.rules.rule_table import Dtype, Rule, RuleTable, is_tensor, promoted, promoted_dtype, promoted_floats
+from dlc.pytorch.rules.rule_table import (
+    Dtype,
+    Rule,
+    RuleTable,
+    is_tensor,
+    promoted,
+    promoted_dtype,
+    promoted_floats,
+    widened,
+)
 from dlc.special import gamma
 
 table = RuleTable()
@@ -337,3 +347,25 @@ def identity(x: Any) -> Any:
 @table("copy")
 def copy(x: Any, source: Any) -> Any:
     return dnp.broadcast_to(convert(source, x.dtype), x.shape)
+
+
+@table("frexp.Tensor")
+def frexp(x: Any) -> Any:
+    """Return the mantissa, in [½, 1), and the exponent of x = mantissa · 2^exponent; 0, infinities and NaN have exponent 0."""
+    wide = widened(x)
+    width, limits = 8 * wide.dtype.itemsize, np.finfo(wide.dtype)
+    unsigned, mantissa_bits = np.dtype(f"uint{width}"), limits.nmant
+    # A subnormal number has no exponent in its bits.
+    is_subnormal, is_zero = dnp.less(dnp.abs(wide), limits.smallest_normal), dnp.equal(wide, 0)
+    normal = dnp.where(is_subnormal, dnp.multiply(wide, 2.0 ** (mantissa_bits + 1)), wide)
+    bits = apply(dl.BitcastOp, normal, to=element_type(unsigned))
+    exponent_mask = (1 << (width - 1)) - (1 << mantissa_bits)
+    field = dnp.bitwise_right_shift(dnp.bitwise_and(bits, unsigned.type(exponent_mask)), unsigned.type(mantissa_bits))
+    # The exponent field of ½.
+    half = limits.maxexp - 2
+    rest = dnp.bitwise_and(bits, unsigned.type((1 << width) - 1 - exponent_mask))
+    mantissa = apply(dl.BitcastOp, dnp.bitwise_or(rest, unsigned.type(half << mantissa_bits)), to=element_type(wide.dtype))
+    shift = dnp.where(is_subnormal, np.int32(half + mantissa_bits + 1), np.int32(half))
+    is_number = dnp.logical_and(dnp.isfinite(wide), dnp.logical_not(is_zero))
+    exponent = dnp.where(is_number, dnp.subtract(convert(field, np.int32), shift), np.int32(0))
+    return convert(dnp.where(is_number, mantissa, wide), x.dtype), exponent

@@ -14,7 +14,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Size, is_static, row_major
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
-from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor, joined_dtype
+from dlc.pytorch.rules.rule_table import Dtype, RuleTable, at_least_1d, is_tensor, joined_dtype
 
 table = RuleTable()
 
@@ -310,9 +310,25 @@ def as_strided_scatter(
 
 @table("view.dtype view_copy.dtype")
 def view_as(x: Any, dtype: Any) -> Any:
-    if x.dtype.itemsize != np.dtype(dtype).itemsize or np.bool_ in (x.dtype, np.dtype(dtype)):
-        refuse(UnsupportedError(f"view of dtype {x.dtype} as {np.dtype(dtype)}; expected dtypes of equal width"))
-    return apply(dl.BitcastOp, x, to=element_type(np.dtype(dtype)))
+    """Reinterpret the bytes; between widths, one element of the last axis is several ones, the lowest bytes first."""
+    dtype = np.dtype(dtype)
+    if dtype == np.bool_:
+        return convert(view_as(x, np.uint8), np.bool_)
+    x = convert(x, np.uint8) if x.dtype == np.bool_ else x
+    wide, narrow = (np.dtype(f"uint{8 * size(x.dtype.itemsize, dtype.itemsize)}") for size in (max, min))
+    shifts = np.arange(wide.itemsize // narrow.itemsize) * 8 * narrow.itemsize
+    bits = _bitcast(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
+    if x.dtype.itemsize > dtype.itemsize:
+        segments = dnp.bitwise_right_shift(dnp.expand_dims(bits, -1), shifts.astype(wide))
+        bits = dnp.reshape(convert(segments, narrow), (*x.shape[:-1], x.shape[-1] * len(shifts)))
+    elif x.dtype.itemsize < dtype.itemsize:
+        segments = convert(dnp.reshape(bits, (*x.shape[:-1], x.shape[-1] // len(shifts), len(shifts))), wide)
+        bits = dnp.sum(dnp.bitwise_left_shift(segments, shifts.astype(wide)), -1, dtype=wide)
+    return _bitcast(bits, dtype)
+
+
+def _bitcast(x: Any, dtype: Dtype) -> Any:
+    return x if x.dtype == dtype else apply(dl.BitcastOp, x, to=element_type(dtype))
 
 
 @table("pixel_shuffle")
