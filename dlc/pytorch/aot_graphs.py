@@ -23,6 +23,7 @@ from dlc.pytorch.fx_conversion import (
 )
 from dlc.pytorch.fx_graph import FxGraph, FxNode, ValueRef
 from dlc.pytorch.tensor_views import (
+    SCALAR_DTYPES,
     SymbolicNumber,
     ViewLayout,
     ViewStep,
@@ -251,18 +252,14 @@ class _OutputConverter:
 
     def _element(self, name: str, kind: type) -> int:
         """Add an output array of rank 0 with the number of this name, and return its index."""
-        self.added.append(FxNode(f"{name}_number", "scalar_tensor", [ValueRef(name)], {"dtype": _SCALAR_DTYPES[kind]}))
-        return self._array(f"{name}_number", TensorInfo("", (), _SCALAR_DTYPES[kind]))
+        self.added.append(FxNode(f"{name}_number", "scalar_tensor", [ValueRef(name)], {"dtype": SCALAR_DTYPES[kind]}))
+        return self._array(f"{name}_number", TensorInfo("", (), SCALAR_DTYPES[kind]))
 
     def _array(self, name: str, info: TensorInfo) -> int:
         """Add an output array and return its index."""
         self.refs.append(ValueRef(name))
         self.infos.append(info)
         return len(self.refs) - 1
-
-
-# The dtype of the array of rank 0 for each kind of number.
-_SCALAR_DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 
 
 def _ranges(inputs: Any, values: Sequence[Any]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from dlc.arrays import TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler import Program
 from dlc.dims import UndecidableError, is_static
@@ -23,8 +24,9 @@ from dlc.pytorch.fx_conversion import (
     tensor_info,
     tensor_to_array,
 )
-from dlc.pytorch.fx_graph import FxGraph, ValueRef
+from dlc.pytorch.fx_graph import FxGraph, FxNode, ValueRef
 from dlc.pytorch.graph_compilation import build_model, build_program, with_requested_shapes
+from dlc.pytorch.tensor_views import SCALAR_DTYPES, number_type
 from dlc.pytorch.torch_import import torch
 from dlc.runtime.models.model import Model
 from dlc.shape_specs import ShapeSpecs
@@ -80,10 +82,10 @@ _OutputKind = torch.export.graph_signature.OutputKind
 
 
 def convert_exported_program(exported: Any, name: str) -> FxGraph:
-    """Convert an ExportedProgram after decomposing the operators that have no rule.
+    """Convert an ExportedProgram after decomposing the operators that have no rule; numbers become results of rank 0.
 
-    Raises UnsupportedError for a module that mutates its buffers or returns something else than tensors, and ModelError for one
-    that torch cannot decompose.
+    Raises UnsupportedError for a module that mutates its buffers or returns something else than tensors, numbers and None, and
+    ModelError for one that torch cannot decompose.
     """
     try:
         exported = exported.run_decompositions(decompositions())
@@ -120,15 +122,27 @@ def convert_exported_program(exported: Any, name: str) -> FxGraph:
     outputs_by_name = dict(zip(_output_names(exported.call_spec.out_spec), results, strict=True))
     outputs_by_name = {name: arg for name, arg in outputs_by_name.items() if getattr(arg, "value", ...) is not None}
     meta = {n.name: n.meta.get("val") for n in exported.graph.nodes}
-    if non_tensor_outputs := [
-        name for name, arg in outputs_by_name.items() if not isinstance(meta.get(arg.name), torch.Tensor)
-    ]:
-        raise UnsupportedError(f"{name}: its results {', '.join(non_tensor_outputs)} are not tensors; expected tensors only")
+    nodes, output_infos = list(convert_nodes(exported.graph)), list[TensorInfo]()
+    output_refs: list[ValueRef] = []
+    for output, arg in outputs_by_name.items():
+        value: Any = meta.get(arg.name, getattr(arg, "value", None))
+        if isinstance(value, torch.Tensor):
+            output_refs.append(ValueRef(arg.name))
+            output_infos.append(tensor_info(output, value))
+            continue
+        kind = number_type(value)
+        if kind not in SCALAR_DTYPES:
+            problem = f"its result {output} is a {kind.__name__}; expected tensors, numbers and None only"
+            raise UnsupportedError(f"{name}: {problem}")
+        number = ValueRef(arg.name) if arg.name in meta else value
+        nodes.append(FxNode(f"{output}_number", "scalar_tensor", [number], {"dtype": SCALAR_DTYPES[kind]}))
+        output_refs.append(ValueRef(f"{output}_number"))
+        output_infos.append(TensorInfo(output, (), SCALAR_DTYPES[kind]))
     return FxGraph(
         [tensor_info(name, values[name]) for name in inputs],
-        list(convert_nodes(exported.graph)),
-        [ValueRef(arg.name) for arg in outputs_by_name.values()],
-        [tensor_info(name, meta[arg.name]) for name, arg in outputs_by_name.items()],
+        nodes,
+        output_refs,
+        output_infos,
         constants,
         constant_names,
         constant_inputs,

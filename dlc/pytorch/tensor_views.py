@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
+import numpy as np
+
+from dlc.pytorch.rules.rule_table import Dtype
 from dlc.pytorch.torch_import import torch, torch_module
 
 _sympify: Any = torch_module("sympy").sympify
 # PyTorch's symbolic numbers, and the types of their values.
-SYMBOLIC_TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+SYMBOLIC_TYPES: dict[Any, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+# The dtype of the array of rank 0 for each type of number.
+SCALAR_DTYPES: dict[type, Dtype] = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class SymbolicNumber:
 def _evaluate(expression: Any, kind: type, symbols: Sequence[str], values: Sequence[float]) -> Any:
     by_name = dict(zip(symbols, values, strict=True))
     return kind(expression.xreplace({symbol: _sympify(by_name[symbol.name]) for symbol in expression.free_symbols}))
+
+
+def number_type(value: Any) -> type:
+    """Return the type of a number; that of its values for a symbolic one."""
+    return SYMBOLIC_TYPES.get(type(value)) or cast("type", value.__class__)
 
 
 def number(value: Any) -> Any:

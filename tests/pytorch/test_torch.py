@@ -106,6 +106,26 @@ def test_symbolic_sizes() -> None:
         close(model(*given)["y"], net(*given)["y"])
 
 
+def test_results_that_are_numbers() -> None:
+    class Numbers(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1, 3, 2.5, None, x.shape[0] * 2, x.shape[0] > 2, x.sum().item()
+
+    class Named(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1, "rows"
+
+    model = dlc.from_torch(Numbers(), (torch.ones(3, 2),), dynamic_shapes=({0: torch.export.Dim("n", min=3)},))
+    for rows in (3, 5):
+        x = torch.randn(rows, 2)
+        wanted = [torch.as_tensor(number) for number in Numbers()(x) if number is not None]
+        for got, number in zip(model(x).values(), wanted, strict=True):
+            assert np.asarray(got).dtype.kind == number.numpy().dtype.kind
+            close(got, number)
+    with pytest.raises(UnsupportedError, match="its result output1 is a str; expected tensors, numbers and None only"):
+        dlc.from_torch(Named(), (torch.ones(2),))
+
+
 class Counted(nn.Module):
     """Sizes that are elements of a tensor."""
 
