@@ -1,4 +1,4 @@
-"""Graphs of AOTAutograd, and the mapping between the arguments and results of a call and those of the graph."""
+"""Graphs of AOTAutograd: convert them, and map the arguments and results of a call to those of the graph."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GraphCall:
 
 @dataclass(frozen=True)
 class NumberResult:
-    """A number or None, known before the call."""
+    """A number or None that does not depend on the graph's outputs."""
 
     value: Any
 
@@ -58,7 +58,7 @@ class NumberResult:
 
 @dataclass(frozen=True)
 class ElementResult:
-    """The only element of the output array `index`."""
+    """The graph output `index`, of one element, as a Python scalar."""
 
     index: int
 
@@ -68,7 +68,7 @@ class ElementResult:
 
 @dataclass(frozen=True)
 class ArgumentViewResult:
-    """A view by `steps` of the argument at `position`."""
+    """A view of the argument at `position`, made by `steps`."""
 
     position: int
     steps: Sequence[ViewStep]
@@ -79,7 +79,7 @@ class ArgumentViewResult:
 
 @dataclass(frozen=True)
 class DenseResult:
-    """The output array `index`, with its axes permuted by `permutation`."""
+    """The graph output `index`, with its axes permuted by `permutation`."""
 
     index: int
     permutation: Sequence[int] | None
@@ -91,7 +91,10 @@ class DenseResult:
 
 @dataclass(frozen=True)
 class StridedResult:
-    """The output array `index`, copied to memory with this layout, which PyTorch may apply to the owner of the storage."""
+    """The graph output `index`, copied to new memory with this layout.
+
+    PyTorch may apply the layout to the owner of the storage.
+    """
 
     index: int
     layout: ViewLayout
@@ -113,9 +116,13 @@ CallResult = NumberResult | ElementResult | ArgumentViewResult | DenseResult | S
 class AotGraph:
     """A converted graph, and its calling convention.
 
-    `tensors` are the positions of its tensor inputs among the arguments of a call, `names` the names of all arguments,
-    `symbols` the position of the argument that gives each symbolic size, `elements` the output whose only element gives each
-    data-dependent number that a result's layout depends on.
+    Attributes:
+        graph: The converted graph.
+        tensors: The argument positions of the tensor inputs.
+        names: The names of all arguments.
+        symbols: The argument position of each SymInt.
+        elements: The graph output, of one element, that gives each data-dependent number in the layout of a result.
+        results: How to compute each result of a call.
     """
 
     graph: FxGraph
@@ -127,11 +134,12 @@ class AotGraph:
 
     @staticmethod
     def of(module: Any, has_views: bool) -> AotGraph:
-        """Convert an FX module; with `has_views`, results that are views of arguments are not computed. What no result needs is
-        dropped, tensor arguments included.
+        """Convert an FX module, without the nodes and tensor arguments that no result needs.
+
+        With `has_views`, results that are views of arguments are not computed.
 
         Raises DeviceError for tensors that are not on the CPU, and UnsupportedError for a result whose layout depends on a
-        number that the graph does not have.
+        number that the graph does not compute.
         """
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         values = [n.meta.get("val") for n in placeholders]
@@ -188,12 +196,16 @@ def _ancestors(nodes: Sequence[Any]) -> set[Any]:
 class _OutputConverter:
     """Converts the outputs of a graph to results of a call.
 
-    `nodes` are the nodes whose values are needed, `added` transposes arrays or makes arrays of scalars; `refs` and `infos` are
-    the output arrays, `elements` the outputs that give data-dependent numbers.
+    Attributes:
+        nodes: The nodes whose values are needed.
+        added: Nodes that permute tensors, or wrap scalars in tensors.
+        refs: The values of the output arrays.
+        infos: The types of the output arrays.
+        elements: The output array that gives each data-dependent number.
     """
 
     def __init__(self, graph: Any, symbols: Mapping[str, int], positions: Mapping[Any, int]) -> None:
-        """Views of the placeholders in `positions`, among the arguments, become views of the arguments."""
+        """Return views of the placeholders in `positions` as views of the arguments at these positions."""
         self._graph, self._symbols, self._positions = graph, symbols, positions
         self.nodes: list[Any] = []
         self.added: list[FxNode] = []
@@ -236,7 +248,7 @@ class _OutputConverter:
                 self.elements[symbol] = self._element(*self._definition(symbol))
 
     def _definition(self, symbol: str) -> tuple[str, type]:
-        """Return the name of the value that is a symbol, and its type."""
+        """Return the name of the value that defines a symbol, and its Python type."""
         for node in self._graph.nodes:
             value = node.meta.get("val")
             scalars = [number(n) for n in (value.shape if isinstance(value, torch.Tensor) else [value])]
@@ -251,7 +263,7 @@ class _OutputConverter:
         raise UnsupportedError(f"torch.compile: the layout of a result depends on {symbol}, which the graph does not compute")
 
     def _element(self, name: str, kind: type) -> int:
-        """Add an output array of rank 0 with the number of this name, and return its index."""
+        """Wrap the number `name` in an output array of rank 0; return the index of the output."""
         self.added.append(FxNode(f"{name}_number", "scalar_tensor", [ValueRef(name)], {"dtype": SCALAR_DTYPES[kind]}))
         return self._array(f"{name}_number", TensorInfo("", (), SCALAR_DTYPES[kind]))
 
@@ -263,7 +275,7 @@ class _OutputConverter:
 
 
 def _ranges(inputs: Any, values: Sequence[Any]) -> Any:
-    """Return the ranges of the symbolic sizes of tensors that torch has inferred."""
+    """Return the ranges that torch has inferred for the symbolic sizes of tensors."""
     sizes = [s for v in values if isinstance(v, torch.Tensor) for s in v.shape if isinstance(s, torch.SymInt)]
     return (
         symbol_ranges([v for v in values if isinstance(v, torch.Tensor)], sizes[0].node.shape_env.var_to_range) if sizes else {}

@@ -1,4 +1,4 @@
-"""Import a model file and build the derivative, training step or parametrized model."""
+"""Import an ONNX model and apply a model transform: a derivative, a training step, or parameters as inputs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def derived_program(
 ) -> Program:
     """Return the program of a derivative, of a training step, or of an ONNX model with parameters as inputs.
 
-    The weights to differentiate by, and the parameters, become optional inputs whose defaults are the values in the file. All
-    other weights are constants.
+    Parameters, and the weights in `wrt`, become optional inputs that default to the values in the file. All other weights are
+    constants.
 
     Raises the importer's errors, DlcError and DTypeError for names that do not exist or have no gradient, and UnsupportedError
-    if input shapes or values must be given first.
+    if the model needs `input_shapes` or `input_values`.
     """
     if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix in (MLIR_SUFFIX, TFLITE_SUFFIX, ".dlc")):
         name = source if isinstance(source, Path) else "model"
-        raise ModelError(f"{name}: derivatives, training steps and parameters need an ONNX model, whose weights have names")
+        raise ModelError(f"{name}: derivatives, training steps and parameters need an ONNX model: they select weights by name")
     file = load(source)
     names = ModelNames.of(file)
     if isinstance(transform, ParameterizedModel):
@@ -61,7 +61,7 @@ def derived_program(
                 else ("they have no gradient", "wrt")
             )
             raise UnsupportedError(
-                f"{file.name}: {', '.join(needed)}: the model must be specialized for their values, so {consequence}; "
+                f"{file.name}: {', '.join(needed)}: the shapes or the control flow depend on their values, so {consequence}; "
                 f"remove them from {option}\n{error}",
                 error.problems,
             ) from error
@@ -78,13 +78,13 @@ def derived_program(
         known_input_shapes = {info.name: sizes[info.name] for info in names.inputs if info.name in sizes}
         return derived_program(source, transform, {**(input_shapes or {}), **known_input_shapes}, input_values)
 
-    return replace(_expand_if_dynamic(derived), reimport=reimport)
+    return replace(_expand_transforms_if_dynamic(derived), reimport=reimport)
 
 
 def _select_targets(
     file: ModelFile, names: ModelNames, transform: DerivativeRequest | TrainStep, values: Mapping[str, NDArray[Any]]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the outputs to differentiate, and the inputs and weights to differentiate by."""
+    """Return the outputs to differentiate, and the inputs and weights with respect to which they are differentiated."""
     output_names = transform.of if isinstance(transform, DerivativeRequest) else (trained_output(names, transform),)
     for name in output_names:
         names.require_output(name)
@@ -98,8 +98,8 @@ def _select_targets(
     return output_names, wrt_names
 
 
-def _expand_if_dynamic(program: Program) -> Program:
-    """Expand the transformations of a program with symbolic dimensions if the rules do not need the sizes.
+def _expand_transforms_if_dynamic(program: Program) -> Program:
+    """Expand the vjp, jvp and vmap ops of a dynamic-shape program, unless a rule needs static sizes.
 
     The program can then be compiled once for all sizes; otherwise it is expanded and compiled per specialization.
     """

@@ -50,7 +50,7 @@ def test_parameters_by_pattern_and_by_option(tmp_path: Path) -> None:
 def test_initializers_that_determine_shapes_are_not_parameters() -> None:
     node = helper.make_node("Reshape", ["x", "s"], ["y"])
     source = model([node], {"x": [2, 3]}, ["y"], weights={"s": np.int64([3, 2])}, dtypes={"s": INT64})
-    with pytest.raises(dlc.UnsupportedError, match=r"s: the model must be specialized for their values"):
+    with pytest.raises(dlc.UnsupportedError, match=r"s: the shapes or the control flow depend on their values"):
         dlc.compile_model(source, parameters="s")
 
 

@@ -28,7 +28,7 @@ def fully_connected(node: TfliteNode) -> ImportedValue:
     if not (node.flag("keep_num_dims") and x.rank >= 2):
         x = emit.reshape(x, (product(x.shape) // w.shape[1], w.shape[1]))
     y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)))
-    return node.finish(y if node.get(2) is None else emit(dl.AddOp, y, node.dequantized(2)))
+    return node.activate_and_quantize(y if node.get(2) is None else emit(dl.AddOp, y, node.dequantized(2)))
 
 
 @table("BATCH_MATMUL", options="adj_x.bool adj_y.bool asymmetric_inputs.bool")
@@ -37,14 +37,14 @@ def batch_matmul(node: TfliteNode) -> ImportedValue:
         x = node.dequantized(k)
         return node.emit.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2)) if transposed else x
 
-    return node.finish(node.emit(dl.MatmulOp, operand(0, node.flag("adj_x")), operand(1, node.flag("adj_y"))))
+    return node.activate_and_quantize(node.emit(dl.MatmulOp, operand(0, node.flag("adj_x")), operand(1, node.flag("adj_y"))))
 
 
 def _reduce(op: type[DlOp]) -> Callable[[TfliteNode], ImportedValue]:
     def convert(node: TfliteNode) -> ImportedValue:
         x = node.dequantized(0)
         axes = tuple(sorted({node.axis(axis, x.rank) for axis in node.integers_of(1, "axes")}))
-        return node.finish(node.emit(op, x, axes=axes, keepdims=node.flag("keep_dims")) if axes else x)
+        return node.activate_and_quantize(node.emit(op, x, axes=axes, keepdims=node.flag("keep_dims")) if axes else x)
 
     return convert
 
@@ -61,15 +61,17 @@ for _kind, _op in _REDUCTIONS.items():
 def arg_extremum(node: TfliteNode) -> ImportedValue:
     op = dl.ArgmaxOp if node.operator.kind == "ARG_MAX" else dl.ArgminOp
     x = node[0]
-    indices = node.emit(op, x, axis=node.axis(node.number(1, "axis"), x.rank), keepdims=False)
-    return node.emit.cast(indices, node.element())
+    indices = node.emit(op, x, axis=node.axis(node.scalar_input(1, "axis"), x.rank), keepdims=False)
+    return node.emit.cast(indices, node.element_type())
 
 
 @table("CUMSUM", options="exclusive.bool reverse.bool")
 def cumsum(node: TfliteNode) -> ImportedValue:
     x = node.dequantized(0)
-    axis = node.axis(node.number(1, "axis"), x.rank)
-    return node.finish(node.emit(dl.CumsumOp, x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse")))
+    axis = node.axis(node.scalar_input(1, "axis"), x.rank)
+    return node.activate_and_quantize(
+        node.emit(dl.CumsumOp, x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+    )
 
 
 @table("L2_NORMALIZATION", options="activation.i8")
@@ -77,4 +79,4 @@ def l2_normalization(node: TfliteNode) -> ImportedValue:
     emit, x = node.emit, node.dequantized(0)
     squares = emit(dl.ReduceSumOp, emit(dl.MulOp, x, x), axes=(x.rank - 1,), keepdims=True)
     norm = emit(dl.MaximumOp, emit(dl.SqrtOp, squares), emit.scalar(1e-6, x))
-    return node.finish(emit(dl.DivOp, x, norm))
+    return node.activate_and_quantize(emit(dl.DivOp, x, norm))

@@ -71,7 +71,7 @@ def _convolve(node: TfliteNode, w: ImportedValue, groups: int, axes: str = "hw")
     kernel = tuple(int(s) for s in w.shape[:-2])
     low, high = _pads(node, x.shape[1:-1], kernel, strides, dilations)
     y = node.emit(dl.ConvOp, _padded(node, x, low, high), w, strides=strides, dilations=dilations, groups=groups)
-    return node.finish(_with_bias(node, y, 2))
+    return node.activate_and_quantize(_with_bias(node, y, 2))
 
 
 @table("CONV_2D", options=_CONV)
@@ -105,7 +105,7 @@ def transpose_conv(node: TfliteNode) -> ImportedValue:
         raise ModelError(f"{node.description}: a result of shape {list(sizes)}; expected rank 4")
     w, strides = emit.transpose(node.dequantized(1), (1, 2, 3, 0)), _per_axis(node, "stride")
     y = emit(dl.ConvTransposeOp, node.dequantized(2), w, strides=strides, dilations=(1, 1), groups=1)
-    return node.finish(_with_bias(node, _trim(node, y, sizes[1:3], strides, w), 3))
+    return node.activate_and_quantize(_with_bias(node, _trim(node, y, sizes[1:3], strides, w), 3))
 
 
 def _trim(
@@ -137,7 +137,7 @@ def max_pool_2d(node: TfliteNode) -> ImportedValue:
     windows, (low, high) = _pooling(node)
     if node.integer("activation"):
         x = node.dequantized(0)
-        return node.finish(node.emit(dl.MaxPoolOp, _padded(node, x, low, high, -np.inf), **windows))
+        return node.activate_and_quantize(node.emit(dl.MaxPoolOp, _padded(node, x, low, high, -np.inf), **windows))
     x = node[0]
     lowest = -np.inf if is_float(x.element_type) else int(np.iinfo(numpy_dtype(x.element_type)).min)
     return node.emit(dl.MaxPoolOp, _padded(node, x, low, high, lowest), **windows)
@@ -166,10 +166,10 @@ def _average(node: TfliteNode, x: ImportedValue) -> ImportedValue:
 
 @table("AVERAGE_POOL_2D", options=_POOL)
 def average_pool_2d(node: TfliteNode) -> ImportedValue:
-    return node.finish(_average(node, node.dequantized(0)))
+    return node.activate_and_quantize(_average(node, node.dequantized(0)))
 
 
 @table("L2_POOL_2D", options=_POOL)
 def l2_pool_2d(node: TfliteNode) -> ImportedValue:
     x = node.dequantized(0)
-    return node.finish(node.emit(dl.SqrtOp, _average(node, node.emit(dl.MulOp, x, x))))
+    return node.activate_and_quantize(node.emit(dl.SqrtOp, _average(node, node.emit(dl.MulOp, x, x))))

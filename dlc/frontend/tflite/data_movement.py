@@ -1,4 +1,7 @@
-"""Data movement operators; they move the stored values, which assumes equal quantization of operand and result."""
+"""Converters of data movement operators.
+
+Quantized values are copied unchanged, so operand and result must have equal quantization parameters.
+"""
 
 from __future__ import annotations
 
@@ -42,23 +45,26 @@ def slice_(node: TfliteNode) -> ImportedValue:
 
 @table("STRIDED_SLICE", options=_SLICE_OPTIONS)
 def strided_slice(node: TfliteNode) -> ImportedValue:
-    """NumPy slicing: masks mark entries without a begin or end, new axes, single indices, and the ellipsis."""
+    """NumPy basic slicing with `begin:end:stride` for each entry.
+
+    A set bit k in a mask changes entry k: it has no begin, has no end, is a new axis, is an integer index, or is the ellipsis.
+    """
     emit, x = node.emit, node[0]
     begins, ends, steps = node.sizes(1, "begins"), node.sizes(2, "ends"), node.integers_of(3, "steps")
     masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     if not len(begins) == len(ends) == len(steps) or 0 in steps or node.flag("is_offset"):
         raise NodeProblem(
-            "attribute", "offset = true, steps of 0, and begins, ends and steps of different lengths are not supported"
+            "attribute", "offset = true, a stride of 0, or begin, end and strides of different lengths: not supported"
         )
 
-    def has_flag(name: str, k: int) -> bool:
+    def has_mask_bit(name: str, k: int) -> bool:
         return bool(masks[name] >> k & 1)
 
-    count, new_axes = len(begins), sum(has_flag("new_axis", k) for k in range(len(begins)))
-    has_ellipsis = any(has_flag("ellipsis", k) for k in range(count))
+    count, new_axes = len(begins), sum(has_mask_bit("new_axis", k) for k in range(len(begins)))
+    has_ellipsis = any(has_mask_bit("ellipsis", k) for k in range(count))
     num_ellipsis_axes = x.rank - (count - new_axes - has_ellipsis)
     if num_ellipsis_axes < 0:
-        raise ModelError(f"{node.description}: {count} slices for a tensor of rank {x.rank}")
+        raise ModelError(f"{node.description}: {count} indices for a tensor of rank {x.rank}")
     starts: list[Size] = [0] * x.rank
     limits, strides = list(x.shape), [1] * x.rank
     reversed_axes: list[int] = []
@@ -66,22 +72,22 @@ def strided_slice(node: TfliteNode) -> ImportedValue:
     result_axes: list[int | None] = []
     axis = 0
     for k in range(count):
-        if has_flag("ellipsis", k):
+        if has_mask_bit("ellipsis", k):
             result_axes += range(axis, axis + num_ellipsis_axes)
             axis += num_ellipsis_axes
             continue
-        if has_flag("new_axis", k):
+        if has_mask_bit("new_axis", k):
             result_axes.append(None)
             continue
         size, step = x.shape[axis], steps[k]
-        if has_flag("shrink_axis", k):
-            starts[axis] = 0 if has_flag("begin", k) else _normalized_bound(begins[k], size, 0, size)
+        if has_mask_bit("shrink_axis", k):
+            starts[axis] = 0 if has_mask_bit("begin", k) else _normalized_bound(begins[k], size, 0, size)
             limits[axis] = starts[axis] + 1
         else:
             first, last = (0, size) if step > 0 else (size - 1, -1)
             bounds = (0, size) if step > 0 else (-1, size - 1)
-            begin = first if has_flag("begin", k) else _normalized_bound(begins[k], size, *bounds)
-            end = last if has_flag("end", k) else _normalized_bound(ends[k], size, *bounds)
+            begin = first if has_mask_bit("begin", k) else _normalized_bound(begins[k], size, *bounds)
+            end = last if has_mask_bit("end", k) else _normalized_bound(ends[k], size, *bounds)
             if step < 0:
                 # A backward slice is a forward slice of the reversed axis.
                 reversed_axes.append(axis)
@@ -99,7 +105,7 @@ def strided_slice(node: TfliteNode) -> ImportedValue:
 
 
 def _normalized_bound(bound: Size, size: Size, low: Size, high: Size) -> Size:
-    """Return a bound counted from the front and clamped; a symbolic one is assumed in range, which binding the sizes checks."""
+    """Return a slice bound, nonnegative and clamped. Symbolic bounds are not clamped; they are checked at run time."""
     if isinstance(bound, int) and bound < 0:
         bound = bound + size
     if isinstance(bound, int) and isinstance(low, int) and isinstance(high, int):
@@ -107,45 +113,45 @@ def _normalized_bound(bound: Size, size: Size, low: Size, high: Size) -> Size:
     return bound
 
 
-def _amounts(node: TfliteNode, k: int, value_name: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the amounts for both ends of each axis."""
-    amounts = node.integers_of(k, value_name)
-    if len(amounts) != 2 * axes or min(amounts, default=0) < 0:
-        raise ModelError(f"{node.description}: {value_name} {list(amounts)} for {axes} axes; expected two sizes each")
-    return amounts[::2], amounts[1::2]
+def _pairs_per_axis(node: TfliteNode, k: int, value_name: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return two tuples from a constant input [axes, 2]: the sizes before and after each axis, for padding or cropping."""
+    sizes = node.integers_of(k, value_name)
+    if len(sizes) != 2 * axes or min(sizes, default=0) < 0:
+        raise ModelError(f"{node.description}: {value_name} {list(sizes)} for {axes} axes; expected two per axis, not negative")
+    return sizes[::2], sizes[1::2]
 
 
 @table("PAD", "PADV2")
 def pad(node: TfliteNode) -> ImportedValue:
     emit, x = node.emit, node[0]
-    low, high = _amounts(node, 1, "paddings", x.rank)
+    low, high = _pairs_per_axis(node, 1, "paddings", x.rank)
     if node.get(2) is not None:
         value = emit.reshape(node[2], ())
     else:
-        value = emit.scalar(False if is_bool(x.element_type) else _zero(node), x)
+        value = emit.scalar(False if is_bool(x.element_type) else _zero_point(node), x)
     return emit(dl.PadOp, x, value, low=low, high=high, pad_mode="constant")
 
 
-def _zero(node: TfliteNode) -> int:
-    """Return the stored value for 0 of the first output."""
+def _zero_point(node: TfliteNode) -> int:
+    """Return the zero point of the first output; 0 if it is not quantized."""
     quantization = node.results[0].quantization
-    return 0 if quantization is None else int(quantization.zeros[0])
+    return 0 if quantization is None else int(quantization.zero_points[0])
 
 
 @table("MIRROR_PAD", options="mode.i8")
 def mirror_pad(node: TfliteNode) -> ImportedValue:
-    """Mode 0 (reflect) does not repeat the outermost elements, mode 1 (symmetric) does."""
+    """Pad by reflection: mode 0 (reflect) does not repeat the outermost elements, mode 1 (symmetric) does."""
     emit, x = node.emit, node[0]
-    low, high = _amounts(node, 1, "paddings", x.rank)
+    low, high = _pairs_per_axis(node, 1, "paddings", x.rank)
     if not node.integer("mode"):
         return emit(dl.PadOp, x, emit.scalar(0, x), low=low, high=high, pad_mode="reflect")
     for axis in range(x.rank):
         size = x.shape[axis]
-        low_part, high_part = (
-            [emit(dl.ReverseOp, emit.slice(x, axis, *end), axes=(axis,))] if amount else []
-            for amount, end in ((low[axis], (0, low[axis])), (high[axis], (size - high[axis], size)))
+        low_padding, high_padding = (
+            [emit(dl.ReverseOp, emit.slice(x, axis, *bounds), axes=(axis,))] if padded_size else []
+            for padded_size, bounds in ((low[axis], (0, low[axis])), (high[axis], (size - high[axis], size)))
         )
-        x = emit(dl.ConcatOp, *low_part, x, *high_part, axis=axis) if low_part or high_part else x
+        x = emit(dl.ConcatOp, *low_padding, x, *high_padding, axis=axis) if low_padding or high_padding else x
     return x
 
 
@@ -158,7 +164,8 @@ def gather(node: TfliteNode) -> ImportedValue:
         return emit(dl.GatherOp, x, indices, axis=axis)
     if not 0 <= batch <= min(axis, indices.rank):
         raise ModelError(f"{node.description}: batch_dims {batch} with axis {axis} and indices of rank {indices.rank}")
-    # Move the axes between batch and gathered axis back: [B, …, n, …] → [B, n, …, …] → [B, *I, …, …] → [B, …, *I, …]
+    # Move the gathered axis next to the batch axes, gather, and move the axes between them back:
+    # [B, …, n, …] → [B, n, …, …] → [B, *I, …, …] → [B, …, *I, …]
     num_between_axes, index_rank = axis - batch, indices.rank - batch
     axis_first = emit.transpose(x, (*range(batch), axis, *range(batch, axis), *range(axis + 1, x.rank)))
     y = emit(dl.GatherNdOp, axis_first, emit.reshape(indices, (*indices.shape, 1)), batch_dims=batch)
@@ -170,9 +177,9 @@ def gather(node: TfliteNode) -> ImportedValue:
 
 @table("EMBEDDING_LOOKUP")
 def embedding_lookup(node: TfliteNode) -> ImportedValue:
-    """Inputs: indices, rows."""
-    rows = node[1]
-    return node.emit(dl.GatherOp, rows, node[0], axis=0)
+    """Gather rows of a table. Inputs: indices, table."""
+    embeddings = node[1]
+    return node.emit(dl.GatherOp, embeddings, node[0], axis=0)
 
 
 @table("GATHER_ND")
@@ -182,7 +189,7 @@ def gather_nd(node: TfliteNode) -> ImportedValue:
 
 @table("SCATTER_ND")
 def scatter_nd(node: TfliteNode) -> ImportedValue:
-    """Inputs: indices, updates, the shape of the result. Updates at equal indices are added."""
+    """Add updates into zeros. Inputs: indices, updates, shape of the result. Updates at equal indices are added up."""
     updates = node[1]
     zeros = node.emit.full(0, node.sizes(2, "shape"), updates)
     return node.emit(dl.ScatterNdOp, zeros, node[0], updates, mode="add")
@@ -191,27 +198,30 @@ def scatter_nd(node: TfliteNode) -> ImportedValue:
 @table("TOPK_V2")
 def top_k(node: TfliteNode) -> list[ImportedValue]:
     emit, x = node.emit, node[0]
-    order = emit(dl.ArgsortOp, x, axis=x.rank - 1, descending=True, count=(node.number(1, "k"),))
-    return [emit(dl.GatherElementsOp, x, order, axis=x.rank - 1), emit.cast(order, node.element(1))]
+    order = emit(dl.ArgsortOp, x, axis=x.rank - 1, descending=True, count=(node.scalar_input(1, "k"),))
+    return [emit(dl.GatherElementsOp, x, order, axis=x.rank - 1), emit.cast(order, node.element_type(1))]
 
 
-def _blocks(node: TfliteNode) -> tuple[ImportedValue, int, tuple[Size, ...]]:
+def _input_and_block_size(node: TfliteNode) -> tuple[ImportedValue, int, tuple[Size, ...]]:
+    """Return the input, the block size and the shape [N, H, W, C] of the input."""
     x, block = node[0], node.integer("block")
     if x.rank != 4 or block < 1:
-        raise ModelError(f"{node.description}: expected a tensor of rank 4 and a positive block, got rank {x.rank} and {block}")
+        raise ModelError(
+            f"{node.description}: expected rank 4 and a positive block_size, got rank {x.rank} and block_size {block}"
+        )
     return x, block, x.shape
 
 
 @table("SPACE_TO_DEPTH", options="block.i32")
 def space_to_depth(node: TfliteNode) -> ImportedValue:
-    emit, (x, b, (n, h, w, c)) = node.emit, _blocks(node)
+    emit, (x, b, (n, h, w, c)) = node.emit, _input_and_block_size(node)
     split = emit.reshape(x, (n, h // b, b, w // b, b, c))
     return emit.reshape(emit.transpose(split, (0, 1, 3, 2, 4, 5)), (n, h // b, w // b, c * b * b))
 
 
 @table("DEPTH_TO_SPACE", options="block.i32")
 def depth_to_space(node: TfliteNode) -> ImportedValue:
-    emit, (x, b, (n, h, w, c)) = node.emit, _blocks(node)
+    emit, (x, b, (n, h, w, c)) = node.emit, _input_and_block_size(node)
     split = emit.reshape(x, (n, h, w, b, b, c // (b * b)))
     return emit.reshape(emit.transpose(split, (0, 1, 3, 2, 4, 5)), (n, h * b, w * b, c // (b * b)))
 
@@ -234,8 +244,8 @@ def space_to_batch(node: TfliteNode) -> ImportedValue:
     emit, x, blocks = node.emit, node[0], _batch_blocks(node)
     count = len(blocks)
     unpadded = (0,) * (x.rank - 1 - count)
-    low, high = ((0, *amounts, *unpadded) for amounts in _amounts(node, 2, "paddings", count))
-    x = emit(dl.PadOp, x, emit.scalar(_zero(node), x), low=low, high=high, pad_mode="constant")
+    low, high = ((0, *padded_sizes, *unpadded) for padded_sizes in _pairs_per_axis(node, 2, "paddings", count))
+    x = emit(dl.PadOp, x, emit.scalar(_zero_point(node), x), low=low, high=high, pad_mode="constant")
     batch, sizes, trailing_sizes = x.shape[0], x.shape[1 : count + 1], x.shape[count + 1 :]
     inner = [size // b for size, b in zip(sizes, blocks, strict=True)]
     split = emit.reshape(x, (batch, *_interleaved(inner, blocks), *trailing_sizes))
@@ -246,10 +256,10 @@ def space_to_batch(node: TfliteNode) -> ImportedValue:
 
 @table("BATCH_TO_SPACE_ND")
 def batch_to_space(node: TfliteNode) -> ImportedValue:
-    """[b · c · N, H, W, C] → [N, H · b, W · c, C] for blocks [b, c], then trim."""
+    """[b · c · N, H, W, C] → [N, H · b, W · c, C] for blocks [b, c], then crop."""
     emit, x, blocks = node.emit, node[0], _batch_blocks(node)
     count = len(blocks)
-    low, high = _amounts(node, 2, "crops", count)
+    low, high = _pairs_per_axis(node, 2, "crops", count)
     batch, sizes, trailing_sizes = x.shape[0] // int(np.prod(blocks)), x.shape[1 : count + 1], x.shape[count + 1 :]
     split = emit.reshape(x, (*blocks, batch, *sizes, *trailing_sizes))
     order = [count, *(a for k in range(count) for a in (count + 1 + k, k)), *range(2 * count + 1, split.rank)]
@@ -262,7 +272,7 @@ def batch_to_space(node: TfliteNode) -> ImportedValue:
 
 @table("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(node: TfliteNode) -> ImportedValue:
-    """Inputs: operand, update, start; the start is clamped so that the update fits."""
+    """Overwrite a window. Inputs: operand, update, start. The start is clamped so that the update fits."""
     emit, x, update = node.emit, node[0], node[1]
     starts = emit.cast(node[2], i64)
     indices: ImportedValue | None = None

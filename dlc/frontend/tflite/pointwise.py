@@ -34,7 +34,7 @@ def _applied(op: type[DlOp], inputs: int) -> Callable[[TfliteNode], ImportedValu
 
 
 def _clamp(low: float, high: float) -> Callable[[TfliteNode], ImportedValue]:
-    return lambda node: node.finish(node.clamp(node.dequantized(0), low, high))
+    return lambda node: node.activate_and_quantize(node.clamp(node.dequantized(0), low, high))
 
 
 for _kind, _op in _UNARY.items():
@@ -50,13 +50,13 @@ for _kind, _bounds in _CLAMPS.items():
 @table("SQUARE")
 def square(node: TfliteNode) -> ImportedValue:
     x = node.dequantized(0)
-    return node.finish(node.emit(dl.MulOp, x, x))
+    return node.activate_and_quantize(node.emit(dl.MulOp, x, x))
 
 
 @table("SQUARED_DIFFERENCE")
 def squared_difference(node: TfliteNode) -> ImportedValue:
     difference = node.emit(dl.SubOp, node.dequantized(0), node.dequantized(1))
-    return node.finish(node.emit(dl.MulOp, difference, difference))
+    return node.activate_and_quantize(node.emit(dl.MulOp, difference, difference))
 
 
 @table("ADD_N")
@@ -64,35 +64,37 @@ def add_n(node: TfliteNode) -> ImportedValue:
     total = node.dequantized(0)
     for k in range(1, len(node.inputs)):
         total = node.emit(dl.AddOp, total, node.dequantized(k))
-    return node.finish(total)
+    return node.activate_and_quantize(total)
 
 
 @table("LEAKY_RELU", options="alpha.f32")
 def leaky_relu(node: TfliteNode) -> ImportedValue:
-    return node.finish(node.emit(dl.LeakyReluOp, node.dequantized(0), alpha=node.float_option("alpha")))
+    return node.activate_and_quantize(node.emit(dl.LeakyReluOp, node.dequantized(0), alpha=node.float_option("alpha")))
 
 
 @table("ELU")
 def elu(node: TfliteNode) -> ImportedValue:
-    return node.finish(node.emit(dl.EluOp, node.dequantized(0), alpha=1.0))
+    return node.activate_and_quantize(node.emit(dl.EluOp, node.dequantized(0), alpha=1.0))
 
 
 @table("GELU", options="approximate.bool")
 def gelu(node: TfliteNode) -> ImportedValue:
-    return node.finish(node.emit(dl.GeluOp, node.dequantized(0), approximate="tanh" if node.flag("approximate") else "none"))
+    return node.activate_and_quantize(
+        node.emit(dl.GeluOp, node.dequantized(0), approximate="tanh" if node.flag("approximate") else "none")
+    )
 
 
 @table("SOFTMAX", options="beta.f32")
 def softmax(node: TfliteNode) -> ImportedValue:
     x, beta = node.dequantized(0), node.float_option("beta")
     x = x if beta == 1 else node.emit(dl.MulOp, x, node.emit.scalar(beta, x))
-    return node.finish(node.emit(dl.SoftmaxOp, x, axis=x.rank - 1))
+    return node.activate_and_quantize(node.emit(dl.SoftmaxOp, x, axis=x.rank - 1))
 
 
 @table("LOG_SOFTMAX")
 def log_softmax(node: TfliteNode) -> ImportedValue:
     x = node.dequantized(0)
-    return node.finish(node.emit(dl.LogSoftmaxOp, x, axis=x.rank - 1))
+    return node.activate_and_quantize(node.emit(dl.LogSoftmaxOp, x, axis=x.rank - 1))
 
 
 @table("LOCAL_RESPONSE_NORMALIZATION", options="radius.i32 bias.f32 alpha.f32 beta.f32")
@@ -104,7 +106,7 @@ def local_response_normalization(node: TfliteNode) -> ImportedValue:
     window_sum = emit(dl.SumPoolOp, padded, kernel=(1, 2 * radius + 1), strides=(1, 1), dilations=(1, 1))
     bias, alpha, beta = (emit.scalar(node.float_option(name), x) for name in ("bias", "alpha", "beta"))
     scale = emit(dl.PowOp, emit(dl.AddOp, emit(dl.MulOp, emit.reshape(window_sum, x.shape), alpha), bias), beta)
-    return node.finish(emit(dl.DivOp, x, scale))
+    return node.activate_and_quantize(emit(dl.DivOp, x, scale))
 
 
 @table("SELECT", "SELECT_V2")
@@ -118,13 +120,13 @@ def select(node: TfliteNode) -> ImportedValue:
 
 @table("CAST")
 def cast(node: TfliteNode) -> ImportedValue:
-    return node.emit.cast(node[0], node.element())
+    return node.emit.cast(node[0], node.element_type())
 
 
 @table("QUANTIZE")
 def quantize(node: TfliteNode) -> ImportedValue:
     """Quantize floats, or requantize integers."""
-    return node.in_result_encoding(0)
+    return node.requantize_to_output(0)
 
 
 @table("DEQUANTIZE")

@@ -172,7 +172,7 @@ class _TfliteReader:
         elif tensor.is_variable:
             # Variables are initialized to 0 in each call.
             require_addressable(description, tensor_type(tensor.shape, element_type(dtype)))
-            zero = 0 if tensor.quantization is None else int(tensor.quantization.zeros[0])
+            zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_points[0])
             values[n] = emit.full(zero, tensor.shape, element_type(dtype))
         else:
             raise ModelError(f"{self.file.name}: {description}: reads tensor '{tensor.name}', which has no producer")

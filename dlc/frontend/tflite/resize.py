@@ -35,7 +35,7 @@ def resize_bilinear(node: TfliteNode) -> ImportedValue:
     for axis, size, result_size in _axes(node, y):
         if size != result_size:
             y = interpolate_axis(node.emit, node.results[0].name, y, axis, *_linear(node, size, result_size))
-    return node.finish(y)
+    return node.activate_and_quantize(y)
 
 
 def _linear(node: TfliteNode, size: int, result_size: int) -> tuple[Array, Array]:

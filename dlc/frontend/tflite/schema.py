@@ -71,14 +71,14 @@ class TfliteQuantization:
     """`real = scale · (stored - zero point)`, per tensor or per index of an axis."""
 
     scales: Array
-    zeros: Array
+    zero_points: Array
     axis: int
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, TfliteQuantization)
             and np.array_equal(self.scales, other.scales)
-            and np.array_equal(self.zeros, other.zeros)
+            and np.array_equal(self.zero_points, other.zero_points)
             and (self.scales.size == 1 or self.axis == other.axis)
         )
 
@@ -259,13 +259,13 @@ def _quantization(where: str, table: FlatbufferTable | None, shape: tuple[int, .
     scales = None if table is None else table.array(2, "<f4")
     if table is None or scales is None or not scales.size:
         return None
-    zeros = table.array(3, "<i8")
+    zero_points = table.array(3, "<i8")
     axis: int = table.scalar(6, "i32")
-    zeros = np.zeros(1, np.int64) if zeros is None or not zeros.size else zeros
+    zero_points = np.zeros(1, np.int64) if zero_points is None or not zero_points.size else zero_points
     sizes = {1, shape[axis] if 0 <= axis < len(shape) else 1}
-    if not np.isfinite(scales).all() or {scales.size, zeros.size} - sizes:
-        raise ModelError(f"{where}: {scales.size} scales and {zeros.size} zero points for axis {axis} of {list(shape)}")
-    return TfliteQuantization(scales, zeros, axis)
+    if not np.isfinite(scales).all() or {scales.size, zero_points.size} - sizes:
+        raise ModelError(f"{where}: {scales.size} scales and {zero_points.size} zero points for axis {axis} of {list(shape)}")
+    return TfliteQuantization(scales, zero_points, axis)
 
 
 def _operator(name: str, table: FlatbufferTable, kinds: Sequence[str]) -> TfliteOperator:

@@ -16,12 +16,12 @@ table = TfliteConverterTable()
 
 @table("SHAPE")
 def shape(node: TfliteNode) -> ImportedValue:
-    return node.emit.cast(node.emit.sizes(node[0].shape), node.element())
+    return node.emit.cast(node.emit.sizes(node[0].shape), node.element_type())
 
 
 @table("RANK")
 def rank(node: TfliteNode) -> ImportedValue:
-    return node.emit.cast(node.emit.sizes(node[0].rank), node.element())
+    return node.emit.cast(node.emit.sizes(node[0].rank), node.element_type())
 
 
 @table("RESHAPE", options="shape.ints")
@@ -49,7 +49,7 @@ def squeeze(node: TfliteNode) -> ImportedValue:
 @table("EXPAND_DIMS")
 def expand_dims(node: TfliteNode) -> ImportedValue:
     x = node[0]
-    axis = node.axis(node.number(1, "axis"), x.rank + 1)
+    axis = node.axis(node.scalar_input(1, "axis"), x.rank + 1)
     return node.emit.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
@@ -72,12 +72,12 @@ def fill(node: TfliteNode) -> ImportedValue:
 @table("RANGE")
 def range_(node: TfliteNode) -> ImportedValue:
     start, limit, step = (node.known(k, "bounds").reshape(()).item() for k in range(3))
-    return node.emit.iota(max(-int((start - limit) // step), 0), node.element(), start, step)
+    return node.emit.iota(max(-int((start - limit) // step), 0), node.element_type(), start, step)
 
 
 @table("ONE_HOT", options="axis.i32")
 def one_hot(node: TfliteNode) -> ImportedValue:
-    emit, indices, depth = node.emit, node[0], node.number(1, "depth")
+    emit, indices, depth = node.emit, node[0], node.scalar_input(1, "depth")
     axis = node.axis(node.integer("axis"), indices.rank + 1)
     columns = emit.reshape(emit.iota(depth, indices.element_type), (depth, *(1,) * (indices.rank - axis)))
     hot = emit(dl.EqualOp, emit.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), columns)
@@ -97,7 +97,7 @@ def _split(node: TfliteNode, x: ImportedValue, sizes: Sequence[Size], axis: int)
 def split(node: TfliteNode) -> list[ImportedValue]:
     """Inputs: the axis, the operand."""
     x, count = node[1], len(node.results)
-    axis = node.axis(node.number(0, "axis"), x.rank)
+    axis = node.axis(node.scalar_input(0, "axis"), x.rank)
     size = x.shape[axis]
     if isinstance(size, int) and size % count:
         raise ModelError(
@@ -110,7 +110,7 @@ def split(node: TfliteNode) -> list[ImportedValue]:
 def split_v(node: TfliteNode) -> list[ImportedValue]:
     """Inputs: the operand, the sizes of the results, one of which may be inferred (-1), the axis."""
     x, sizes = node[0], list(node.integers_of(1, "sizes"))
-    axis = node.axis(node.number(2, "axis"), x.rank)
+    axis = node.axis(node.scalar_input(2, "axis"), x.rank)
     inferred = x.shape[axis] - sum(s for s in sizes if s != -1)
     return _split(node, x, [inferred if s == -1 else s for s in sizes], axis)
 
@@ -135,5 +135,5 @@ def pack(node: TfliteNode) -> ImportedValue:
 
 @table("CONCATENATION", options="axis.i32")
 def concatenation(node: TfliteNode) -> ImportedValue:
-    values = [node.in_result_encoding(k) for k in range(len(node.inputs))]
+    values = [node.requantize_to_output(k) for k in range(len(node.inputs))]
     return node.emit(dl.ConcatOp, *values, axis=node.axis(node.integer("axis"), values[0].rank))

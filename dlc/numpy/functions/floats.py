@@ -45,7 +45,7 @@ __all__ = ["atan2", "copysign", "heaviside", "hypot", "logaddexp", "logaddexp2",
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """Return the angle in radians, in [-π, π], of the point (x2, x1); the signs of zeros count."""
+    """Return the angle in radians, in [-π, π], of the point (x2, x1); signed zeros are distinguished."""
     return apply(dl.Atan2Op, *promote_to_float(x1, x2, min_dtype=np.float16))
 
 
@@ -64,6 +64,7 @@ def _hypot_tangent(length: Operand, operands: Sequence[Operand], tangents: Seque
 @in_float32_or_wider
 @with_jvp_rule(_hypot_tangent)
 def _hypot(a: Operand, b: Operand) -> Any:
+    """Scale by the larger operand, so that no square overflows."""
     a, b = abs(a), abs(b)
     long, short = maximum(a, b), minimum(a, b)
     ratio = divide(short, where(long, long, 1))
@@ -78,7 +79,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 
 
 def _difference(a: Operand, b: Operand) -> Any:
-    """Return a - b; 0 between equal infinities. Finite equal values are subtracted too, so that the derivative is right."""
+    """Return a - b, or 0 for equal infinities. Equal finite values are subtracted, so that the derivative is correct."""
     return where(logical_and(isinf(a), equal(a, b)), 0, subtract(a, b))
 
 
@@ -98,6 +99,7 @@ def _logaddexp2_tangent(total: Operand, operands: Sequence[Operand], tangents: S
 @in_float32_or_wider
 @with_jvp_rule(_logaddexp_tangent)
 def _logaddexp(a: Operand, b: Operand) -> Any:
+    """Return max(a, b) + ln(1 + e^-|a - b|)."""
     distance = _difference(a, b)
     return add(maximum(a, b), log1p(exp(negative(abs(distance)))))
 
@@ -111,6 +113,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 @in_float32_or_wider
 @with_jvp_rule(_logaddexp2_tangent)
 def _logaddexp2(a: Operand, b: Operand) -> Any:
+    """Return max(a, b) + log₂(1 + 2^-|a - b|)."""
     distance = _difference(a, b)
     return add(maximum(a, b), multiply(log1p(exp2(negative(abs(distance)))), 1 / math.log(2)))
 
@@ -124,17 +127,17 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return the next float after x1 toward x2."""
     a, b = promote_to_float(x1, x2, min_dtype=np.float16)
-    bits = np.dtype(f"int{8 * a.dtype.itemsize}")
-    pattern = apply(dl.BitcastOp, a, to=element_type(bits))
-    # As an integer, the bit pattern increases away from zero. Zero has two patterns; the pattern of the next float is 1.
+    int_dtype = np.dtype(f"int{8 * a.dtype.itemsize}")
+    pattern = apply(dl.BitcastOp, a, to=element_type(int_dtype))
+    # As an integer, the bit pattern increases away from zero. Zeros are special: the next float is the smallest subnormal.
     is_away_from_zero = equal(greater(b, a), greater(a, 0))
     stepped = apply(
         dl.BitcastOp,
-        add(pattern, where(is_away_from_zero, np.asarray(1, bits), np.asarray(-1, bits))),
+        add(pattern, where(is_away_from_zero, np.asarray(1, int_dtype), np.asarray(-1, int_dtype))),
         to=element_type(a.dtype),
     )
-    smallest = copysign(apply(dl.BitcastOp, np.asarray(1, bits), to=element_type(a.dtype)), b)
-    stepped = where(equal(a, 0), smallest, stepped)
+    smallest_subnormal = copysign(apply(dl.BitcastOp, np.asarray(1, int_dtype), to=element_type(a.dtype)), b)
+    stepped = where(equal(a, 0), smallest_subnormal, stepped)
     return where(equal(a, b), b, where(logical_or(isnan(a), isnan(b)), add(a, b), stepped))
 
 

@@ -1,4 +1,4 @@
-"""String operators that create or interpret strings; pure data movement and comparison use the numeric operators."""
+"""Converters of string operators. Data movement and comparison of strings use the converters of numeric operators."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from dlc.ir import Attribute
 table = ConverterTable()
 
 
-def _string_input(node: OnnxNode, k: int) -> StringTensor:
-    """Return input k, which must be a string tensor."""
-    value = node[k]
+def _string_input(node: OnnxNode, index: int) -> StringTensor:
+    """Return the input at `index`, which must be a string tensor."""
+    value = node[index]
     if not isinstance(value, StringTensor):
-        raise ModelError(f"{node.description}: input {k} ('{node.proto.input[k]}') is not a string tensor")
+        raise ModelError(f"{node.description}: input {index} ('{node.proto.input[index]}') is not a string tensor")
     return value
 
 
 def _constant(node: OnnxNode, strings: str | Sequence[str]) -> StringTensor:
+    """Return a string tensor that holds these strings."""
     return StringTensor.from_strings(node.emit, np.array(strings, object))
 
 
 def _emit_host_op(
     node: OnnxNode, op: type[dl.StringOp], *operands: ImportedValue, **properties: PropertyValue | None
 ) -> tuple[ImportedValue, ...]:
-    """Emit a host op, which runs in Python at run time, also for known strings."""
+    """Emit an op that Python executes at run time; it is not constant-folded."""
     return node.emit.unfolded(op, *operands, **properties)
 
 

@@ -1,4 +1,4 @@
-"""Labels and categories: map integers, floats or strings to one another, and one-hot encoding."""
+"""Converters of label operators of ai.onnx.ml: LabelEncoder, CategoryMapper, OneHotEncoder, ZipMap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIST_SUFFIXES = ("int64s", "floats", "strings")
 
 @table("LabelEncoder")
 def label_encoder(node: OnnxNode) -> ImportedValue:
-    """Map keys to values, and everything else to a default."""
+    """Map each key to its value, and all other elements to a default."""
     if node.has("classes_strings"):
         return _map_category(node, "classes_strings", range(len(node.strings("classes_strings", ()))))
     keys, values = _list_attribute(node, "keys"), _list_attribute(node, "values")
@@ -36,6 +36,7 @@ def label_encoder(node: OnnxNode) -> ImportedValue:
 
 @table("CategoryMapper")
 def category_mapper(node: OnnxNode) -> ImportedValue:
+    """Map strings to integers or integers to strings, depending on the dtype of the input."""
     return _map_category(node, "cats_strings", node.integers("cats_int64s", ()))
 
 
@@ -52,7 +53,7 @@ def _map_category(node: OnnxNode, string_attribute: str, integer_values: Sequenc
 
 
 def _list_attribute(node: OnnxNode, name: str) -> ImportedValue | None:
-    """Return a list attribute of one of the kinds, or a tensor attribute."""
+    """Return the attribute `name_tensor`, `name_strings`, `name_floats` or `name_int64s`, whichever is set; else None."""
     if node.has(f"{name}_tensor"):
         return node.array(f"{name}_tensor")
     kinds = [kind for kind in _LIST_SUFFIXES if node.has(f"{name}_{kind}")]
@@ -68,7 +69,7 @@ def _list_attribute(node: OnnxNode, name: str) -> ImportedValue | None:
 
 
 def _default(node: OnnxNode, values: ImportedValue) -> ImportedValue:
-    """Return the value for keys that are not listed."""
+    """Return the default value: the result for inputs that equal no key."""
     node.ignore("default_string", "default_float", "default_int64", "default_tensor")
     if node.has("default_tensor"):
         return node.emit.reshape(node.array("default_tensor"), ())
@@ -81,7 +82,10 @@ def _default(node: OnnxNode, values: ImportedValue) -> ImportedValue:
 def lookup(
     node: OnnxNode, x: ImportedValue, keys: ImportedValue, values: ImportedValue, default: ImportedValue
 ) -> ImportedValue:
-    """Return `values` where `x` equals a key, by binary search; the last of equal keys wins, NaN equals NaN."""
+    """Map `x` through the table from `keys` to `values`, by binary search.
+
+    Of duplicate keys the last counts. NaN equals NaN.
+    """
     emit = node.emit
     if isinstance(keys, StringTensor) != isinstance(x, StringTensor):
         raise NodeProblem("dtype", "its keys and its input must both be strings or both be numeric")
@@ -93,19 +97,20 @@ def lookup(
         return _like_strings(values, emit.broadcast(default, x.shape))
     key_elements, last_index = np.unique(key_elements[::-1], return_index=True)
     value_elements = value_elements[::-1][last_index]
-    rows = emit.reshape(x, (_size(x),))
-    position = emit(dl.SearchsortedOp, emit.constant(key_elements), rows)
-    position = emit(dl.MinimumOp, position, emit.scalar(len(key_elements) - 1, position))
-    nearest_key = emit(dl.GatherOp, emit.constant(key_elements), position, axis=0)
-    is_key = emit(dl.EqualOp, nearest_key, rows)
+    flat_x = emit.reshape(x, (_size(x),))
+    index = emit(dl.SearchsortedOp, emit.constant(key_elements), flat_x)
+    index = emit(dl.MinimumOp, index, emit.scalar(len(key_elements) - 1, index))
+    nearest_key = emit(dl.GatherOp, emit.constant(key_elements), index, axis=0)
+    is_key = emit(dl.EqualOp, nearest_key, flat_x)
     if is_float(x.element_type):
-        is_key = emit(dl.OrOp, is_key, emit(dl.AndOp, emit(dl.IsnanOp, nearest_key), emit(dl.IsnanOp, rows)))
-    nearest_value = emit(dl.GatherOp, emit.constant(value_elements), position, axis=0)
+        is_key = emit(dl.OrOp, is_key, emit(dl.AndOp, emit(dl.IsnanOp, nearest_key), emit(dl.IsnanOp, flat_x)))
+    nearest_value = emit(dl.GatherOp, emit.constant(value_elements), index, axis=0)
     y = emit(dl.SelectOp, is_key, nearest_value, emit.cast(default, values.element_type))
     return _like_strings(values, emit.reshape(y, x.shape))
 
 
 def _size(x: ImportedValue) -> Any:
+    """Return the number of elements."""
     total: Any = 1
     for size in x.shape:
         total = size * total
@@ -113,12 +118,13 @@ def _size(x: ImportedValue) -> Any:
 
 
 def _like_strings(values: ImportedValue, result: ImportedValue) -> ImportedValue:
+    """Mark `result` as strings if `values` are strings."""
     return StringTensor.of(result) if isinstance(values, StringTensor) else result
 
 
 @table("OneHotEncoder")
 def one_hot_encoder(node: OnnxNode) -> ImportedValue:
-    """Return a column per category; unknown values give a row of zeros, even if the attribute `zeros` requests an error."""
+    """One-hot encode along a new last axis. Unknown categories give zeros, even if the attribute `zeros` requests an error."""
     node.ignore("zeros")
     x, emit = node[0], node.emit
     categories = class_labels(node, "cats_int64s", "cats_strings")
@@ -131,7 +137,7 @@ def one_hot_encoder(node: OnnxNode) -> ImportedValue:
 
 @table("ZipMap")
 def zip_map(node: OnnxNode) -> ImportedValue:
-    """Return a map from classes to scores for each row, which is built at the graph boundary."""
+    """Return one map {class: score} per row. The maps are built after the run, in Python."""
     keys: Sequence[Any] = node.strings("classlabels_strings", ()) or node.integers("classlabels_int64s", ())
     node.ignore("classlabels_int64s")
     x = node[0]
