@@ -198,9 +198,9 @@ def test_a_producer_with_all_uses_in_one_reader_is_inlined() -> None:
 
 def test_locations_are_kept() -> None:
     def named(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
-        with b.at(NameLoc(StringAttr("#0"), NoneAttr())):
+        with b.at_location(NameLoc(StringAttr("#0"), NoneAttr())):
             c = b(dl.MatmulOp, x, w)
-        with b.at(NameLoc(StringAttr("#1"), NoneAttr())):
+        with b.at_location(NameLoc(StringAttr("#1"), NoneAttr())):
             return b(dl.ReluOp, c)
 
     m = lowered(kernel_of(types_of(random_array(4, 5), random_array(5, 6)), named))
