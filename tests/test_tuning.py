@@ -97,7 +97,7 @@ def test_dynamic_shape_kernels_are_measured_at_representative_sizes() -> None:
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
     report = Report()
     compiled = compile_file(model.SerializeToString(), options=Options.of(tune=0.2, cache=False), report=report)
-    assert report.tuned and report.specialization_reason is None and report.served_sizes is None
+    assert report.tuned and report.specialization_reason is None and report.dynamic_domain is None
     x = np.random.default_rng(1).standard_normal((7, 16), np.float32)
     x[3] = 0
     np.testing.assert_allclose(compiled(x)["y"], np.delete(x, 3, 0) @ weight, rtol=1e-4, atol=1e-5)

@@ -218,9 +218,9 @@ def _deferred_compilation(compiled: Model, report: Report) -> str | None:
             f"It is specialized at run time for the values of {', '.join(compiled.values)}; "
             "give them with --value to compile it now."
         )
-    if report.served_sizes is not None:
+    if report.dynamic_domain is not None:
         return (
-            f"Compiled to one dynamic-shape program for {report.served_sizes}; other sizes are specialized at run time: "
+            f"Compiled to one dynamic-shape program for {report.dynamic_domain}; other sizes are specialized at run time: "
             f"{report.specialization_reason}."
         )
     if report.specialization_reason is not None:

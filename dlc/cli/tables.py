@@ -72,7 +72,7 @@ def summary(report: Report, model: Model) -> dict[str, Any]:
         "values": list(model.values),
         "from_cache": report.from_cache,
         "specialization_reason": report.specialization_reason,
-        "served": report.served_sizes,
+        "served": report.dynamic_domain,
         "seconds": report.seconds,
         "phases": report.phases,
         "kernels": [vars(kernel) for kernel in report.kernels],

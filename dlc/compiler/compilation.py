@@ -15,7 +15,10 @@ from dlc.options import Options
 class Compilation:
     """A program with the backend and options to compile it for.
 
-    `report` collects statistics; `progress` is called before each step; a `recorder` stores the module after each pass.
+    Attributes:
+        report: Collects statistics.
+        progress: Called before each step.
+        recorder: Stores the module after each pass.
     """
 
     program: Program

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 # Workers must not be forked while LLVM runs in another thread: they would inherit its lock in the locked state.
 _compiling = Lock()
-# Each LLVM module costs one to two milliseconds. Kernels are compiled in batches, as long as there are enough batches to keep
-# all processes busy until the end.
+# Each LLVM module costs one to two milliseconds, so kernels are compiled in batches: small enough to keep all processes busy
+# until the end.
 _MAX_KERNELS_PER_BATCH, _MIN_BATCHES = 16, 128
 
 
@@ -35,7 +35,7 @@ _MAX_KERNELS_PER_BATCH, _MIN_BATCHES = 16, 128
 class CompiledKernel:
     """A kernel's text and code in the types of its backend, with the time spent in passes, emission and compilation.
 
-    `record` has the kernel after each pass if the compilation is recorded.
+    If the compilation is recorded, `record` has the kernel after each pass.
     """
 
     name: str
@@ -57,7 +57,7 @@ class CompiledKernel:
 
 
 def compile_kernels(
-    c: Compilation,
+    compilation: Compilation,
     backend: KernelBackend[Any, Any],
     kernels: Sequence[Operation],
     stages: Callable[[str], Sequence[Stage]],
@@ -70,12 +70,19 @@ def compile_kernels(
     """
 
     def compile_batch(batch: Sequence[Operation]) -> list[CompiledKernel]:
-        if c.recorder is None:
-            return _compile_batch(batch, stages, c, backend, context)
-        return [_compile_recorded(kernel, stages(symbol_of(kernel)), c, backend, context, c.recorder) for kernel in batch]
+        if compilation.recorder is None:
+            return _compile_batch(batch, stages, compilation, backend, context)
+        return [
+            _compile_recorded(kernel, stages(symbol_of(kernel)), compilation, backend, context, compilation.recorder)
+            for kernel in batch
+        ]
 
     return map_kernels(
-        compile_batch, kernels, c.options.workers or usable_cpus(), partial(c.report_progress, "kernels"), while_waiting
+        compile_batch,
+        kernels,
+        compilation.options.workers or usable_cpus(),
+        partial(compilation.report_progress, "kernels"),
+        while_waiting,
     )
 
 
@@ -129,9 +136,9 @@ def lower_kernel(
     return lowered[0], tuple(manager.records)
 
 
-def require_supported_dtypes(c: Compilation, module: ModuleOp) -> None:
+def require_supported_dtypes(compilation: Compilation, module: ModuleOp) -> None:
     """Raise UnsupportedError, listing the kernels, if the target does not support their dtypes."""
-    if c.backend.target.has_f64:
+    if compilation.backend.target.has_f64:
         return
     runs = dispatches(module)
     problems = [
@@ -141,31 +148,32 @@ def require_supported_dtypes(c: Compilation, module: ModuleOp) -> None:
     ]
     if problems:
         raise UnsupportedError(
-            f"{c.backend} does not compute in f64; run the model on the target cpu, or in f32:\n  " + "\n  ".join(problems),
+            f"{compilation.backend} does not compute in f64; run the model on the target cpu, or in f32:\n  "
+            + "\n  ".join(problems),
             problems,
         )
-    if c.options.numerics == "strict":
-        raise UnsupportedError(f"{c.backend}: strict numerics need f64, which it lacks; use numerics='default'")
+    if compilation.options.numerics == "strict":
+        raise UnsupportedError(f"{compilation.backend}: strict numerics need f64, which it lacks; use numerics='default'")
 
 
 def _compile_batch(
     kernels: Sequence[Operation],
     stages: Callable[[str], Sequence[Stage]],
-    c: Compilation,
+    compilation: Compilation,
     backend: KernelBackend[Any, Any],
     context: Context,
 ) -> list[CompiledKernel]:
     texts: dict[str, Any] = {}
     kernel_records: list[tuple[tuple[PassRecord, ...], float]] = []
     for kernel in kernels:
-        lowered, passes = lower_kernel(kernel, stages(symbol_of(kernel)), context, check=c.options.verify)
-        began = perf_counter()
+        lowered, passes = lower_kernel(kernel, stages(symbol_of(kernel)), context, check=compilation.options.verify)
+        start = perf_counter()
         texts[lowered.sym_name.data] = backend.emit(lowered)
-        kernel_records.append((passes, perf_counter() - began))
+        kernel_records.append((passes, perf_counter() - start))
         release_op(cast(Operation, lowered.get_toplevel_object()))
-    began = perf_counter()
+    start = perf_counter()
     codes = backend.compile_kernels(texts)
-    seconds_per_kernel = (perf_counter() - began) / len(kernels)
+    seconds_per_kernel = (perf_counter() - start) / len(kernels)
     return [
         CompiledKernel(name, text, code, passes, emission, seconds_per_kernel)
         for (name, text), code, (passes, emission) in zip(texts.items(), codes, kernel_records, strict=True)
@@ -175,18 +183,20 @@ def _compile_batch(
 def _compile_recorded(
     kernel: Operation,
     stages: Sequence[Stage],
-    c: Compilation,
+    compilation: Compilation,
     backend: KernelBackend[Any, Any],
     context: Context,
     recorder: CompilationRecorder,
 ) -> CompiledKernel:
     kernel_recorder = recorder.kernel_recorder(kernel, stages)
-    lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=kernel_recorder.after_pass)
-    name, began = lowered.sym_name.data, perf_counter()
+    lowered, passes = lower_kernel(
+        kernel, stages, context, check=compilation.options.verify, observer=kernel_recorder.after_pass
+    )
+    name, start = lowered.sym_name.data, perf_counter()
     text = backend.emit_with_locations(lowered, kernel_recorder.lines)
     emitted = perf_counter()
     code, listings = backend.compile_with_listing(name, text)
-    seconds = emitted - began, perf_counter() - emitted
+    seconds = emitted - start, perf_counter() - emitted
     for listing in listings:
         kernel_recorder.add_code(listing.format, backend.compiler, listing.text, listing.line_origins, listing.lines)
     kernel_recorder.record.passes = passes

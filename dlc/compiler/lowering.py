@@ -27,16 +27,16 @@ from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressi
 from dlc.pipelines import HOST, KERNEL_STAGES, custom_stages, host_stage, parse, remaining_stages
 
 
-def plan(c: Compilation) -> tuple[Stage, ...]:
+def plan(compilation: Compilation) -> tuple[Stage, ...]:
     """Return the stages that the options select, the remaining ones of a dumped module, or all stages of the target.
 
     Raises UnsupportedError for a module with ops of a later stage that does not name its remaining passes.
     """
-    program, target, options = c.program, c.backend.target, c.options
+    program, target, options = compilation.program, compilation.backend.target, compilation.options
     if options.pipeline is not None:
         stages = custom_stages(parse(options.pipeline, target))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
-    stages_of_target = (*c.backend.stages(options), host_stage(target))
+    stages_of_target = (*compilation.backend.stages(options), host_stage(target))
     if program.remaining_passes is not None:
         return remaining_stages(stages_of_target, program.remaining_passes, target)
     if illegal := sorted(set(illegal_ops(program.module, stages_of_target[0]))):
@@ -54,29 +54,33 @@ class Lowering:
     """
 
     def __init__(
-        self, c: Compilation, checker: Checker | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
+        self, compilation: Compilation, checker: Checker | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
     ) -> None:
-        self._c = c
-        self.module = c.program.module.clone() if rebuild_module is None else c.program.module
-        # Recreate the current module, to reproduce a pass that fails: a function that creates the initial module, and passes.
-        self._create_module: Callable[[], ModuleOp] = c.program.module.clone if rebuild_module is None else rebuild_module
+        self._compilation = compilation
+        self.module = compilation.program.module.clone() if rebuild_module is None else compilation.program.module
+        # To reproduce a failing pass, the current module is recreated: create the initial module, then apply the steps so far.
+        self._create_module: Callable[[], ModuleOp] = (
+            compilation.program.module.clone if rebuild_module is None else rebuild_module
+        )
         self._applied_steps: list[Callable[[ModuleOp], object]] = []
-        self.weights = c.program.weights
+        self.weights = compilation.program.weights
         self.context = make_context()
-        self.plan = plan(c)
-        self.dump = DumpFolder(c.options.dump_ir, self.weights) if c.options.dump_ir is not None else None
-        self._report = c.report
+        self.plan = plan(compilation)
+        self.dump = DumpFolder(compilation.options.dump_ir, self.weights) if compilation.options.dump_ir is not None else None
+        self._report = compilation.report
         self._checker = checker
         self._manager = self._make_manager("", "import")
 
     def _make_manager(self, stage: str, producer: str) -> PassManager:
         """Return a pass manager for the module; the recorder labels the module's current state with `stage` and `producer`."""
-        c = self._c
-        manager = PassManager(self.context, self.plan, check=c.options.verify, dump=self.dump, progress=c.progress)
+        compilation = self._compilation
+        manager = PassManager(
+            self.context, self.plan, check=compilation.options.verify, dump=self.dump, progress=compilation.progress
+        )
         if self._checker is not None:
             manager.observer = self._checker.after_pass
-        elif c.recorder is not None:
-            manager.observer = c.recorder.program_observer(self.module, (stage, producer), manager)
+        elif compilation.recorder is not None:
+            manager.observer = compilation.recorder.program_observer(self.module, (stage, producer), manager)
         return manager
 
     def stages(self, *, kernels: bool) -> tuple[Stage, ...]:
@@ -105,14 +109,14 @@ class Lowering:
         if not contains(self.module, DataDependent):
             self.run(stages)
             return
-        segments = split(replace(self._c.program, module=decompose_selections(self.module)))
+        segments = split(replace(self._compilation.program, module=decompose_selections(self.module)))
 
         def lower_segment(segment: Segment, options: Options) -> ModuleOp:
-            segment_lowering = Lowering(self._c.for_segment(segment.program, options))
+            segment_lowering = Lowering(self._compilation.for_segment(segment.program, options))
             segment_lowering.run(segment_lowering.stages(kernels=False))
             return segment_lowering.module
 
-        self.module = link_segments(segments, self._c.options, lower_segment)
+        self.module = link_segments(segments, self._compilation.options, lower_segment)
         self._create_module, self._applied_steps = self.module.clone().clone, []
         # Hoist weight expressions out of loop bodies, and deduplicate the kernels of all segments.
         final_stage = replace(stages[-1], passes=(LoopInvariantCodeMotionPass(), DedupeKernelsPass()))

@@ -1,4 +1,4 @@
-"""Check every step between a program and its native results numerically: each pass, the code of each kernel, the whole program.
+"""Numerical checks of a compilation: after each pass, for the native code of each kernel, and for the whole program.
 
 Up to fusion, passes are checked as they run. Then each kernel is compiled into one program that runs it on its captured
 inputs: if the native results are correct, all passes of the kernel were correct. Only a kernel with wrong results is lowered
@@ -39,7 +39,7 @@ Compile = Callable[[Compilation], Run]
 
 
 def check(
-    c: Compilation,
+    compilation: Compilation,
     arrays: Sequence[Array],
     compile: Compile,
     *,
@@ -48,14 +48,15 @@ def check(
     folder: Path | None = None,
     checks: list[Check] | None = None,
 ) -> None:
-    """Raise WrongResultsError for the first step that changes the results of the program; append passed checks to `checks`.
+    """Raise WrongResultsError for the first step that changes the results of the program; append the checks that pass to
+    `checks`.
 
-    Kernels are checked after each of their passes if `every_kernel_pass`, else only those whose native code is wrong. A program
-    with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine.
+    If `every_kernel_pass`, every kernel is checked after each pass; otherwise only kernels whose native code is wrong. A
+    program with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine.
 
-    Raises UnsupportedError for symbolic input dimensions, and what compiling raises.
+    Raises UnsupportedError for symbolic input dimensions, and the errors of compilation.
     """
-    program = c.program
+    program = compilation.program
     if program.sizes:
         raise UnsupportedError(
             f"{program.name}: only programs with static input shapes can be checked; set the shapes of the inputs"
@@ -67,11 +68,11 @@ def check(
         _ProgramCheck(compilation, inputs, compile, checker).run(every_kernel_pass)
 
     if program.is_static:
-        check_static(c, arrays)
+        check_static(compilation, arrays)
         return
     checker = Checker(arrays, [info.name for info in program.outputs], tolerance=tolerance, folder=folder, checks=checks)
-    checker.expect(program.module, check_segments(c, arrays, check_static))
-    _ProgramCheck(c, arrays, compile, checker).native_program()
+    checker.expect(program.module, check_segments(compilation, arrays, check_static))
+    _ProgramCheck(compilation, arrays, compile, checker).check_native_program()
 
 
 def check_first_call(run: Run, check: Callable[[Sequence[Array]], object]) -> Run:
@@ -90,14 +91,14 @@ def check_first_call(run: Run, check: Callable[[Sequence[Array]], object]) -> Ru
 
 
 class _ProgramCheck:
-    def __init__(self, c: Compilation, arrays: Sequence[Array], compile: Compile, checker: Checker) -> None:
+    def __init__(self, compilation: Compilation, arrays: Sequence[Array], compile: Compile, checker: Checker) -> None:
         # A cached program would skip the passes that are to be checked.
-        options = replace(c.options, dump_ir=None, cache=False, check_each_pass=False)
-        self.c = replace(c, options=options, report=Report())
+        options = replace(compilation.options, dump_ir=None, cache=False, check_each_pass=False)
+        self.compilation = replace(compilation, options=options, report=Report())
         self.arrays, self.compile, self.checker = arrays, compile, checker
-        self.lowering = Lowering(self.c, checker)
-        # A custom pipeline may stop before kernels can be emitted.
-        self.has_all_stages = options.pipeline is None and c.program.remaining_passes is None
+        self.lowering = Lowering(self.compilation, checker)
+        # A custom pipeline may end before the stage from which kernels are emitted.
+        self.has_all_stages = options.pipeline is None and compilation.program.remaining_passes is None
 
     def run(self, every_kernel_pass: bool) -> None:
         lowering, checker = self.lowering, self.checker
@@ -108,13 +109,13 @@ class _ProgramCheck:
             lowering.run(lowering.stages(kernels=True))
             kernels = lowering.module.clone()
         lowering.host()
-        if isinstance(self.c.backend, KernelBackend) and (self.has_all_stages or self.is_lowered(kernels)):
-            self.native_kernels(kernels)
-            self.native_program()
+        if isinstance(self.compilation.backend, KernelBackend) and (self.has_all_stages or self.is_lowered(kernels)):
+            self.check_native_kernels(kernels)
+            self.check_native_program()
 
     def is_lowered(self, module: ModuleOp) -> bool:
-        """Return whether the kernels can be emitted and the plan includes the host stage."""
-        loops, functions = self.c.backend.stages(self.c.options)[-1], list(kernels_of(module))
+        """Return whether the kernels are legal for emission and the pipeline includes the host stage."""
+        loops, functions = self.compilation.backend.stages(self.compilation.options)[-1], list(kernels_of(module))
         illegal = any(True for _ in illegal_ops(ModuleOp([k.clone() for k in functions]), loops))
         remaining_kernel_stages = any(isinstance(op, KernelOp) for op in module.ops)
         return (
@@ -124,53 +125,55 @@ class _ProgramCheck:
             and any(s.name == HOST.name for s in self.lowering.plan)
         )
 
-    def native_kernels(self, module: ModuleOp) -> None:
-        """Run the code of each kernel on its captured inputs."""
-        began, runs = perf_counter(), dict[str, KernelRun]()
+    def check_native_kernels(self, module: ModuleOp) -> None:
+        """Compile the kernels into one program, run each on its captured inputs, and check the results."""
+        start, runs = perf_counter(), dict[str, KernelRun]()
         for run in self.checker.trace.runs:
             runs.setdefault(run.kernel, run)
         captured_runs = [(kernel, run) for name, run in runs.items() if (kernel := kernel_of(module, name)) is not None]
-        self.c.report_progress("native code", f"{len(captured_runs)} kernels")
+        self.compilation.report_progress("native code", f"{len(captured_runs)} kernels")
         remaining = [
             p for s in self.lowering.plan if s.name in (*self.remaining_kernel_stages(module), HOST.name) for p in s.passes
         ]
-        benchmark = Program(
-            standalone_kernels(captured_runs), WeightStore(), self.c.program.name, ",".join(map(str, remaining))
+        kernel_program = Program(
+            standalone_kernels(captured_runs), WeightStore(), self.compilation.program.name, ",".join(map(str, remaining))
         )
         results = iter(
-            self.compile(self.c.for_program(benchmark, self.c.options))([a for _, run in captured_runs for a in run.inputs])
+            self.compile(self.compilation.for_program(kernel_program, self.compilation.options))(
+                [a for _, run in captured_runs for a in run.inputs]
+            )
         )
         max_error = 0.0
         for kernel, run in captured_runs:
             results_of_kernel = [next(results) for _ in run.outputs]
             if not self.checker.matches(run, results_of_kernel):
-                self.kernel_passes(kernel, module)
-            max_error = max(max_error, self.checker.require_match(self.step("native code"), run, results_of_kernel))
+                self.check_kernel_passes(kernel, module)
+            max_error = max(max_error, self.checker.require_match(self.emission_step("native code"), run, results_of_kernel))
         self.checker.checks.append(
-            Check(self.step("native code"), kernel_count_text(len(captured_runs)), max_error, perf_counter() - began)
+            Check(self.emission_step("native code"), kernel_count_text(len(captured_runs)), max_error, perf_counter() - start)
         )
 
-    def kernel_passes(self, kernel: Operation, module: ModuleOp) -> None:
+    def check_kernel_passes(self, kernel: Operation, module: ModuleOp) -> None:
         """Lower one kernel with a check after each pass."""
         kernel_module = ModuleOp([entry_of(module).clone(), kernel.clone()])
         self.checker.restart_from(kernel_module)
         manager = PassManager(self.lowering.context, self.lowering.plan, observer=self.checker.after_pass)
         manager.run(kernel_module, [s for s in self.lowering.plan if s.name in self.remaining_kernel_stages(module)])
 
-    def native_program(self) -> None:
+    def check_native_program(self) -> None:
         """Run and check the whole program, as a user would."""
-        began, program = perf_counter(), self.c.program
-        self.c.report_progress("native code", "the program")
+        start, program = perf_counter(), self.compilation.program
+        self.compilation.report_progress("native code", "the program")
         step = CheckedStep("execution", "the native program", ",".join(str(p) for s in self.lowering.plan for p in s.passes))
         self.checker.restart_from(program.module, program.weights)
-        max_error = self.checker.require_outputs(step, self.compile(self.c)(self.arrays))
-        self.checker.checks.append(Check(step, "outputs", max_error, perf_counter() - began))
+        max_error = self.checker.require_outputs(step, self.compile(self.compilation)(self.arrays))
+        self.checker.checks.append(Check(step, "outputs", max_error, perf_counter() - start))
 
     def remaining_kernel_stages(self, module: ModuleOp) -> tuple[str, ...]:
-        """Return the names of the remaining stages of the kernels of `module`."""
+        """Return the names of the stages that the kernels of `module` have not passed yet."""
         return () if any(True for _ in kernels_of(module)) else KERNEL_STAGES
 
-    def step(self, name: str) -> CheckedStep:
-        """Return a record of a checked step after all passes."""
+    def emission_step(self, name: str) -> CheckedStep:
+        """Return the record of a step after the last pass."""
         host = (p for s in self.lowering.plan if s.name == HOST.name for p in s.passes)
         return CheckedStep("emission", name, ",".join(map(str, host)))

@@ -90,7 +90,7 @@ class Program:
 
     @property
     def is_static(self) -> bool:
-        """Return whether all sizes are known before the program runs."""
+        """Return whether all sizes are determined before the program runs."""
         return not contains(entry_of(self.module), DataDependent) and all(is_static(info.shape) for info in self.inputs)
 
     @property
@@ -115,7 +115,7 @@ class Program:
     def specialize(self, sizes: Mapping[str, int]) -> Program:
         """Return this program with all its symbols replaced by sizes.
 
-        If symbolic types do not hold for these sizes (a slice that is clamped, say), the model is imported again for them.
+        If the symbolic types do not hold for these sizes (if a slice is clamped, for example), the model is imported again.
 
         Raises ShapeError for sizes that are invalid in the model.
         """

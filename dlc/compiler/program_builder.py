@@ -27,50 +27,50 @@ from dlc.runtime.program.host_program import HostProgram
 
 
 def build_program(
-    c: Compilation, backend: KernelBackend[Any, Any], rebuild_module: Callable[[], ModuleOp] | None = None
+    compilation: Compilation, backend: KernelBackend[Any, Any], rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> CompiledProgram | Executable:
     """Compile the program; `rebuild_module` imports its module again if a failed pass has to be reproduced.
 
     Kernels that exceed the resources of the device are compiled again for a smaller variant of the target. Raises DeviceError,
     naming the kernels, if these are too large as well, and UnsupportedError for dtypes that the target does not support.
     """
-    return _ProgramBuilder(c, backend, rebuild_module).run()
+    return _ProgramBuilder(compilation, backend, rebuild_module).run()
 
 
 class _ProgramBuilder:
     def __init__(
-        self, c: Compilation, backend: KernelBackend[Any, Any], rebuild_module: Callable[[], ModuleOp] | None = None
+        self, compilation: Compilation, backend: KernelBackend[Any, Any], rebuild_module: Callable[[], ModuleOp] | None = None
     ) -> None:
-        self.c, self.backend = c, backend
-        self.lowering = Lowering(c, rebuild_module=rebuild_module)
+        self.compilation, self.backend = compilation, backend
+        self.lowering = Lowering(compilation, rebuild_module=rebuild_module)
         self.lowering.to_kernels()
         module = self.lowering.module
-        require_supported_dtypes(c, module)
+        require_supported_dtypes(compilation, module)
         self.layers, self.results, self.flops = dispatches(module), results_of(module), flops(module)
         # The kernels before lowering. With dump_ir they are lowered in the module itself, so that dumps show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
-        # Set by plan_host.
+        # `plan_host` sets it.
         self.program: HostProgram | DynamicProgram | None = None
 
     def run(self) -> CompiledProgram | Executable:
         lowering, backend = self.lowering, self.backend
         compiled = self.compiled()
-        if self.c.recorder is not None:
-            self.c.recorder.modules["end"] = lowering.module
+        if self.compilation.recorder is not None:
+            self.compilation.recorder.modules["end"] = lowering.module
         assert self.program is not None
         program, compiled = self.assemble_program(self.program, compiled)
-        if self.c.recorder is not None:
-            self.c.recorder.result = program
+        if self.compilation.recorder is not None:
+            self.compilation.recorder.result = program
         counts = self.program.runs
         for kernel in compiled:
-            kernel.note(self.c.report, backend, counts[kernel.name])
-            if self.c.recorder is not None and kernel.record is not None:
-                self.c.recorder.kernels[kernel.name] = kernel.record
+            kernel.note(self.compilation.report, backend, counts[kernel.name])
+            if self.compilation.recorder is not None and kernel.record is not None:
+                self.compilation.recorder.kernels[kernel.name] = kernel.record
             if lowering.dump is not None:
                 headers = {kernel.name: header(kernel.name, self.layers.get(kernel.name, []))}
                 text = backend.show(backend.listing_formats[0], {kernel.name: kernel.text}, headers)
                 lowering.dump.kernel(kernel.name, backend.suffix, text)
-        if self.c.recorder is None:
+        if self.compilation.recorder is None:
             release_op(lowering.module)
         return program
 
@@ -90,24 +90,24 @@ class _ProgramBuilder:
         variants: dict[str, int] | None = None,
         while_waiting: Callable[[], None] = lambda: None,
     ) -> list[CompiledKernel]:
-        self.c.report_progress("kernels")
+        self.compilation.report_progress("kernels")
         stages_by_kernel = {name: with_variant(stages, variant) for name, variant in (variants or {}).items()}
         context = self.lowering.context
         return compile_kernels(
-            self.c, backend, kernels, lambda name: stages_by_kernel.get(name, stages), context, while_waiting
+            self.compilation, backend, kernels, lambda name: stages_by_kernel.get(name, stages), context, while_waiting
         )
 
     def variants(self, stages: Sequence[Stage]) -> dict[str, int]:
         """Return the tile-plan variants that measurements choose, by kernel."""
-        c, backend = self.c, self.backend
+        compilation, backend = self.compilation, self.backend
         # Only kernels that are compiled to objects can be measured one at a time.
-        if not c.options.tune or not stages or not isinstance(backend, ObjectBackend):
+        if not compilation.options.tune or not stages or not isinstance(backend, ObjectBackend):
             return {}
-        threads, counts = thread_count(c.options.num_threads), runs(self.lowering.module)
+        threads, counts = thread_count(compilation.options.num_threads), runs(self.lowering.module)
         tuner = Tuner(stages, backend.for_local_device(), self.lowering.context, threads, counts)
-        with c.report.timed("tuning"):
-            c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)
-        return {tuned.name: tuned.variant for tuned in c.report.tuned}
+        with compilation.report.timed("tuning"):
+            compilation.report.tuned += tuner.tune(self.lowering.module, compilation.options.tune, compilation.progress)
+        return {tuned.name: tuned.variant for tuned in compilation.report.tuned}
 
     def assemble_program(
         self, program: HostProgram | DynamicProgram, compiled: list[CompiledKernel]
@@ -117,13 +117,13 @@ class _ProgramBuilder:
         Kernels that exceed the resources of the device are compiled again for a smaller target. The limit of a kernel can
         depend on the kernels that are built with it, so that others may exceed it afterwards.
         """
-        c, backend = self.c, self.backend
+        compilation, backend = self.compilation, self.backend
         reduced_backend: KernelBackend[Any, Any] | None = None
         reduced_kernels = set[str]()
         while True:
-            c.report_progress(backend.compiler, f"{len(compiled)} kernels")
+            compilation.report_progress(backend.compiler, f"{len(compiled)} kernels")
             try:
-                with c.report.timed(backend.compiler):
+                with compilation.report.timed(backend.compiler):
                     return backend.assemble(self.parts(program, compiled)), compiled
             except TooLargeError as error:
                 reduced_backend = reduced_backend or self.backend.reduced_backend()
@@ -132,18 +132,27 @@ class _ProgramBuilder:
                 backend = reduced_backend
                 too_large = [k for k in self.kernels if symbol_of(k) in error.kernels]
                 reduced_kernels.update(map(symbol_of, too_large))
-                stages = [s for s in plan(c.for_backend(backend)) if s.name in KERNEL_STAGES]
+                stages = [s for s in plan(compilation.for_backend(backend)) if s.name in KERNEL_STAGES]
                 compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(too_large, backend, stages)
 
     def parts(self, program: HostProgram | DynamicProgram, compiled: Sequence[CompiledKernel]) -> ProgramParts[Any]:
         if isinstance(program, HostProgram):
             check_program(program, {k.name for k in compiled})
         origins = {k.name: tuple(dict.fromkeys(chain(*self.layers.get(k.name, ())))) for k in compiled}
-        # The FLOPs of kernels that were lowered before this compilation are unknown.
+        # The FLOPs of kernels in a partly lowered module are unknown.
         work = {k.name: self.flops.get(k.name, 0) for k in compiled}
         codes = [k.code for k in compiled]
         results = {k.name: self.results.get(k.name, ()) for k in compiled}
-        return ProgramParts(self.c.program.name, program, codes, self.lowering.weights, origins, results, work, self.c.options)
+        return ProgramParts(
+            self.compilation.program.name,
+            program,
+            codes,
+            self.lowering.weights,
+            origins,
+            results,
+            work,
+            self.compilation.options,
+        )
 
     def plan_host(self) -> None:
         self.lowering.host()
@@ -154,4 +163,4 @@ class _ProgramBuilder:
         lines = [
             f"kernel {name} ({', '.join(self.layers.get(name, [()])[0])}): {reason}" for name, reason in error.kernels.items()
         ]
-        return DeviceError(f"{self.c.program.name}: {self.backend} cannot hold\n  " + "\n  ".join(lines))
+        return DeviceError(f"{self.compilation.program.name}: {self.backend} cannot hold\n  " + "\n  ".join(lines))

@@ -25,15 +25,15 @@ from dlc.runtime.program.dynamic_program import OutOfDomainError
 CheckSegment = Callable[[Compilation, Sequence[Array]], object]
 
 
-def check_segments(c: Compilation, arrays: Sequence[Array], check: CheckSegment) -> list[Array]:
+def check_segments(compilation: Compilation, arrays: Sequence[Array], check: CheckSegment) -> list[Array]:
     """Return the outputs of a program for these inputs; each segment is checked on its own inputs first."""
-    module = decompose_selections(expand_for_evaluation(c.program.module))
-    return _SegmentChecker(c, module, check).run(split(replace(c.program, module=module)), arrays)
+    module = decompose_selections(expand_for_evaluation(compilation.program.module))
+    return _SegmentChecker(compilation, module, check).run(split(replace(compilation.program, module=module)), arrays)
 
 
 class _SegmentChecker:
-    def __init__(self, c: Compilation, module: ModuleOp, check: CheckSegment) -> None:
-        self.c, self.check = c, check
+    def __init__(self, compilation: Compilation, module: ModuleOp, check: CheckSegment) -> None:
+        self.compilation, self.check = compilation, check
         self.ranges, self.equal = size_ranges(module), equal_sizes(module)
         self.sizes: dict[str, int] = {}
         self.checked_segments: set[Segment] = set()
@@ -63,19 +63,23 @@ class _SegmentChecker:
             bind_sizes(shape_of(name), values[name].shape, self.sizes)
             expected = tuple(substitute(size, self.sizes) for size in shape_of(name))
             if values[name].shape != expected:
-                raise OutOfDomainError(f"{self.c.program.name}: a value of shape {values[name].shape}, expected {expected}")
+                raise OutOfDomainError(
+                    f"{self.compilation.program.name}: a value of shape {values[name].shape}, expected {expected}"
+                )
 
     def set_size(self, symbol: str, size: int) -> None:
-        """Bind a data-dependent size. Raises OutOfDomainError for a size that the program does not support."""
+        """Bind a data-dependent size. Raises OutOfDomainError for a size outside of the program's domain."""
         self.sizes[symbol] = size
         if size not in self.ranges.get(symbol, SizeRange()) or size != self.sizes[self.equal.get(symbol, symbol)]:
-            raise OutOfDomainError(f"{self.c.program.name}: the data-dependent size {symbol} is {size}, outside of its domain")
+            raise OutOfDomainError(
+                f"{self.compilation.program.name}: the data-dependent size {symbol} is {size}, outside of its domain"
+            )
 
     def segment(self, segment: Segment, inputs: Sequence[Array]) -> Sequence[Array]:
         static_program = segment.program.with_sizes(self.sizes)
         if segment not in self.checked_segments:
             self.checked_segments.add(segment)
-            self.check(self.c.for_program(static_program, self.c.options), inputs)
+            self.check(self.compilation.for_program(static_program, self.compilation.options), inputs)
         return evaluate(static_program.module, inputs, static_program.weights)
 
     def control(self, step: HostControlFlow, inputs: Sequence[Array], values: dict[SSAValue, Array]) -> Sequence[Array]:

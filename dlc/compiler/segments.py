@@ -4,7 +4,7 @@
     dl.bind_size %c {size = #dl.dims<"n">}          n
     %p = dl.true_indices %m {size = #dl.dims<"n">}  segment 1:  (%m) -> %p
 
-A segment is a program without data-dependent ops: all its sizes are known before it runs. A program without such ops is one
+A segment is a program without data-dependent ops: all its sizes are computed before it runs. A program without such ops is one
 segment. A loop or branch that contains such ops is a step between segments, with bodies that are split in the same way.
 """
 
@@ -159,7 +159,7 @@ def _levels(block: Block, constrained: Collection[str]) -> tuple[dict[Operation,
     """
     levels: dict[Operation, int] = {}
     weight_expressions = WeightExpressions()
-    # For each data-dependent size, the number of splits before it is known.
+    # For each data-dependent size, the number of splits before it is computed.
     level_of_size: dict[str, int] = {}
     min_level = 0
     for op in block.ops:
@@ -177,12 +177,12 @@ def _levels(block: Block, constrained: Collection[str]) -> tuple[dict[Operation,
 def _is_read_outside(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:
     """Return whether a value is read outside of the segment of its op."""
     assert isinstance(value.owner, Operation)
-    readers = users(value)
-    hosts = [op for op in readers if runs_on_host(op) or isinstance(op, func.ReturnOp)]
+    consumers = users(value)
+    hosts = [op for op in consumers if runs_on_host(op) or isinstance(op, func.ReturnOp)]
     if value.owner in constant:
         # Bodies rematerialize the constants that they capture.
         return any(value in op.operands for op in hosts)
-    return bool(hosts) or any(levels[op] != level for op in readers)
+    return bool(hosts) or any(levels[op] != level for op in consumers)
 
 
 def _build_segment(

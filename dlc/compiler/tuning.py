@@ -153,11 +153,11 @@ class Tuner:
 
         Half of the time is for compilation: variants that would exceed it are omitted.
         """
-        began = perf_counter()
+        start = perf_counter()
         programs: dict[int, KernelBenchmark] = {}
         texts: set[str] = set()
         for variant in variants:
-            if programs and perf_counter() > began + seconds / 2:
+            if programs and perf_counter() > start + seconds / 2:
                 break
             lowered, _ = lower_kernel(kernel, with_variant(self.stages, variant), self.context, check=False)
             text = self.backend.emit(lowered)
@@ -165,7 +165,7 @@ class Tuner:
                 continue
             texts.add(text.text)
             programs[variant] = self.program(lowered, self.backend.compile_kernel(lowered.sym_name.data, text))
-        return self.compare(programs, began + seconds)
+        return self.compare(programs, start + seconds)
 
     def compare(self, programs: Mapping[int, KernelBenchmark], end: float) -> dict[int, KernelTiming]:
         """Return the timing of each program except the slow ones, which a first round of measurements drops.

@@ -342,7 +342,7 @@ static int dlc__is_record(const dlc__image *image, int64_t distance)
     return distance >= 16 && distance % 8 == 0 && distance / 8 < image->record_words;
 }
 
-/* Returns whether all records refer to valid slots, to tasks in the code, and to jump targets in the table. */
+/* Returns whether the bytecode refers to valid slots, to tasks in the code, and to jump targets in itself. */
 static int dlc__check_records(const dlc__image *image)
 {
     const int64_t *words = (const int64_t *)dlc__at(image, image->records);

@@ -121,10 +121,10 @@ class Checker:
 
     def start(self, module: ModuleOp, weights: WeightStore) -> None:
         """Evaluate the program, the reference for all steps."""
-        began = perf_counter()
+        start = perf_counter()
         self.trace = self._evaluator.trace(module, weights)
         self.before, self.weights = module.clone(), weights
-        self.checks.append(Check(CheckedStep("", "the program"), "evaluated", 0.0, perf_counter() - began))
+        self.checks.append(Check(CheckedStep("", "the program"), "evaluated", 0.0, perf_counter() - start))
 
     def expect(self, module: ModuleOp, results: Sequence[Array]) -> None:
         """Set the reference results of the program."""
@@ -165,7 +165,7 @@ class Checker:
         return difference
 
     def _check(self, step: CheckedStep, module: ModuleOp, weights: WeightStore) -> None:
-        began = perf_counter()
+        start = perf_counter()
         step = replace(step, remaining_passes=self._passes_from_before or step.remaining_passes)
         main, kernels = entry_of(module), {k.sym_name.data: k for k in kernels_of(module)}
         check_result, difference = "", 0.0
@@ -181,7 +181,7 @@ class Checker:
                 check_result = kernel_count_text(len(changed_kernels))
                 difference = max(self._check_kernel(step, module, name) for name in changed_kernels)
         if check_result:
-            self.checks.append(Check(step, check_result, difference, perf_counter() - began))
+            self.checks.append(Check(step, check_result, difference, perf_counter() - start))
         if outputs_of(main):
             # A bufferized program cannot be traced: reproducers of later faults start from the last module on tensors.
             self._passes_from_before = step.remaining_passes

@@ -81,12 +81,12 @@ class PassManager:
 
     def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass, before: int) -> int:
         """Run one pass on a module with `before` ops; return the number of ops afterwards."""
-        began = perf_counter()
+        start = perf_counter()
         if isinstance(current, ReportingPass):
             self.reports[current.name] = current.report(self.context, module)
         else:
             current.apply(self.context, module)
-        seconds = perf_counter() - began
+        seconds = perf_counter() - start
         change, file = "", ""
         if self.dump is not None:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])

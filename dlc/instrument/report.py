@@ -68,8 +68,12 @@ class Report:
     """Seconds per phase, passes and kernels of one compilation.
 
     Phases of kernels are summed over the processes that compiled them, so that they can exceed `seconds`, the elapsed time.
-    `from_cache`: nothing was compiled. `specialization_reason`: why a program with symbolic sizes is specialized for each set
-    of sizes that it is called with; `served_sizes`: the sizes that one program serves.
+
+    Attributes:
+        seconds: Elapsed time.
+        from_cache: Whether the program came from the cache, so that nothing was compiled.
+        specialization_reason: Why a program with symbolic dimensions is specialized for the input shapes of each call.
+        dynamic_domain: The sizes that the dynamic-shape program covers, if it does not cover all.
     """
 
     phases: dict[str, float] = field(default_factory=dict[str, float])
@@ -79,7 +83,7 @@ class Report:
     seconds: float = 0.0
     from_cache: bool = False
     specialization_reason: str | None = None
-    served_sizes: str | None = None
+    dynamic_domain: str | None = None
 
     def add(self, phase: str, seconds: float) -> None:
         """Add to a phase's time."""
@@ -88,18 +92,18 @@ class Report:
     @contextmanager
     def timed(self, phase: str) -> Generator[None]:
         """Add the time of the block to a phase."""
-        began = perf_counter()
+        start = perf_counter()
         try:
             yield
         finally:
-            self.add(phase, perf_counter() - began)
+            self.add(phase, perf_counter() - start)
 
     @contextmanager
     def timed_total(self, phase: str) -> Generator[None]:
         """Add the time of the block to a phase, and to the elapsed time."""
-        began = perf_counter()
+        start = perf_counter()
         try:
             with self.timed(phase):
                 yield
         finally:
-            self.seconds += perf_counter() - began
+            self.seconds += perf_counter() - start

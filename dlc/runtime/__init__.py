@@ -6,6 +6,6 @@ program/     the host program as plain data: launches and control flow on buffer
 sizes/       symbolic sizes at run time
 python_ops/  ops that are evaluated in Python
 saving/      the file format of models
-cpu/         native execution: record tables, machine code, thread pools
+cpu/         native execution: bytecode, machine code, thread pools
 opencl/      execution on OpenCL devices: buffers, command queues, kernel builds
 """

@@ -82,7 +82,7 @@ def test_one_compilation_per_domain(text: str, tmp_path: Path) -> None:
     report, whole = Report(), program(tmp_path, text)
     model = compile(whole, report=report, options=Options(num_threads=1))
     domain, reason = infer_domain(whole)
-    assert domain is not None and (report.served_sizes, report.specialization_reason) == (str(domain), reason)
+    assert domain is not None and (report.dynamic_domain, report.specialization_reason) == (str(domain), reason)
     model.save(tmp_path / "m.dlc")
     loaded = dlc.load(tmp_path / "m.dlc", num_threads=1)
     for n in range(12):
@@ -148,7 +148,7 @@ STRIDED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,H,W] x) => (f
 def test_strided_windows_on_images_of_any_size(tmp_path: Path) -> None:
     whole, report = program(tmp_path, STRIDED, w=(8, 3, 3, 3), d=(8, 1, 3, 3), e=(16, 8, 2, 2)), Report()
     compiled = compile(whole, report=report, options=Options(num_threads=1))
-    assert report.served_sizes == "H in 9.., W in 5.."
+    assert report.dynamic_domain == "H in 9.., W in 5.."
     for n, height, width in ((1, 9, 5), (2, 10, 6), (0, 17, 9), (1, 33, 64), (3, 20, 131)):
         x = np.random.default_rng(n).standard_normal((n, 3, height, width), np.float32)
         expected = evaluate(whole.with_sizes({"N": n, "H": height, "W": width}).module, [x], whole.weights)

@@ -266,7 +266,7 @@ def test_an_index_out_of_bounds_of_a_symbolic_axis_is_reported() -> None:
     taken = dlc.jit(dynamic={"x": {0: "N"}})(lambda x, i: dnp.take(x, i, axis=0)).lower(input_of_size(2), np.array([0]))
     report = Report()
     model = compile(taken.program, report=report)
-    assert report.served_sizes == "N in 1.."
+    assert report.dynamic_domain == "N in 1.."
     x = input_of_size(5)
     np.testing.assert_array_equal(model(x, np.array([-5]))["result"], x[:1])
     with pytest.raises(DlcError, match="index -6 is outside axis 0 of size 5"):

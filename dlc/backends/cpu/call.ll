@@ -1,7 +1,7 @@
 ; Calls of a program that is one block of bytes in memory (program_image.py), for callers without Python.
 ;
-; A call computes the numbers that depend on its symbolic sizes, initializes the slots, and executes the records. It allocates no
-; memory and has no state: the slots and the arena are in the memory that the caller passes, the numbers on the stack.
+; A call evaluates operations on its symbolic sizes, initializes the slots, and interprets the bytecode. It allocates no memory
+; and has no state: the slots and the arena are in the memory that the caller passes, the results of operations on the stack.
 ; Structures, in memory order:
 ;
 ;   %Call       the layout of `dlc_call` in dlc.h
@@ -9,18 +9,18 @@
 ;   tensor      {i64 name, dtype, element bytes, rank, dims, otherwise, over}: `otherwise` is the offset of the default array of
 ;               an input, 0 if there is none; `over` is the input that an output overwrites, -1 if there is none, -2 if the
 ;               output has a data-dependent size and is in the memory of the call, which then returns its address
-;   operation   {i64 kind, a, b}; each computes one number, which later operations refer to by its index (#a, #b)
+;   operation   {i64 kind, a, b}; later operations refer to its result by its index (#a, #b)
 ;     0  a                         1  size `a` of the call                    2  #a + #b
 ;     3  #a * #b                   4  floor(#a / #b)                          5  max(#a, #b)
 ;     6  min(#a, #b)               7  #a tasks on #b bytes, encoded as in a record (record_table.py)
-;     8  fails unless #a >= 0 or #b == 0, which happens only in damaged programs
-;     9  fails unless #a >= 0: the program does not support the sizes of the call; `b` is used for the message
+;     8  fails unless #a >= 0 or #b == 0, which happens only in invalid programs
+;     9  fails unless #a >= 0: the sizes of the call are outside of the domain of the program; `b` is used for the message
 ;   array       {i64 offset from the block, bytes, checksum}
-;   slot init   {i64 slot, number, address}: slots[slot] = #number, plus the address of the arena if `address` is 1
-;   readback    {i64 code, slot, offset, next}: when the records end with this code, the i64 at slots[slot] + offset is the next
-;               data-dependent size. All numbers are recomputed, with 0 for sizes that are not known yet, and execution resumes
-;               `next` bytes from the first record. Data in the arena stays valid: buffers whose size depends on the new size are
-;               placed after all others. If the memory is too small now, the call must be repeated.
+;   slot init   {i64 slot, operation, address}: slots[slot] = #operation, plus the address of the arena if `address` is 1
+;   readback    {i64 code, slot, offset, next}: when bytecode stops with this code, the i64 at slots[slot] + offset is the
+;               next data-dependent size. All operations are evaluated again, with 0 for sizes not computed yet, and execution
+;               resumes `next` bytes from the first record. Data in the arena stays valid: buffers whose size depends on the new
+;               size are placed after all others. If the memory is too small now, the call must be repeated.
 ;
 ; The return codes of a call are those of dlc.h; negative ones are specific to the program.
 
@@ -47,11 +47,11 @@
   [8 x i8],    ;  1 "dlcimage"
   [7 x i64],   ;  2 read only by the loader
   i64,         ;  3 number of slots
-  i64,         ;  4 index of the number that is the arena size in bytes
+  i64,         ;  4 index of the operation that computes the byte size of the arena
   i64,         ;  5 number of inputs
   i64,         ;  6 number of outputs
   i64,         ;  7 offset of the tensors, inputs first
-  i64,         ;  8 offset of the dims: indices of the numbers that are their sizes
+  i64,         ;  8 offset of the dims: indices of the operations that compute their sizes
   i64,         ;  9 number of dims
   i64,         ; 10 offset of the operations
   i64,         ; 11 number of operations
@@ -59,7 +59,7 @@
   i64,         ; 13 number of weights
   i64,         ; 14 offset of the slot inits
   i64,         ; 15 number of slot inits
-  i64,         ; 16 offset of the records
+  i64,         ; 16 offset of the bytecode
   i64,         ; 17 number of symbolic sizes
   i64,         ; 18 offset of the size readbacks
   i64          ; 19 number of size readbacks
@@ -70,8 +70,8 @@ declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 
-; Evaluates one operation; returns the number, and the error code of the call or 0.
-define private { i64, i64 } @operate(ptr %operation, ptr %numbers, ptr %sizes) {
+; Evaluates one operation; returns its result, and the error code of the call or 0.
+define private { i64, i64 } @operate(ptr %operation, ptr %values, ptr %sizes) {
 entry:
   %a.at = getelementptr i64, ptr %operation, i64 1
   %b.at = getelementptr i64, ptr %operation, i64 2
@@ -93,14 +93,14 @@ size:
   br label %computed.one
 
 fit:
-  %checked.at = getelementptr i64, ptr %numbers, i64 %a
+  %checked.at = getelementptr i64, ptr %values, i64 %a
   %checked = load i64, ptr %checked.at
   %is.bad = icmp slt i64 %checked, 0
   br i1 %is.bad, label %bad.size, label %computed.one
 
 two:
-  %x.at = getelementptr i64, ptr %numbers, i64 %a
-  %y.at = getelementptr i64, ptr %numbers, i64 %b
+  %x.at = getelementptr i64, ptr %values, i64 %a
+  %y.at = getelementptr i64, ptr %values, i64 %b
   %x = load i64, ptr %x.at
   %y = load i64, ptr %y.at
   switch i64 %kind, label %within [
@@ -172,7 +172,7 @@ computed.one:
 }
 
 ; Evaluates `count` operations; returns 0, or an error code with the index of the operation that failed.
-define private i64 @compute(ptr %operations, i64 %count, ptr %numbers, ptr %sizes, ptr %failed.at) {
+define private i64 @compute(ptr %operations, i64 %count, ptr %values, ptr %sizes, ptr %failed.at) {
 entry:
   br label %check
 
@@ -183,7 +183,7 @@ check:
 
 one:
   %operation = getelementptr [3 x i64], ptr %operations, i64 %i
-  %computed.one = call { i64, i64 } @operate(ptr %operation, ptr %numbers, ptr %sizes)
+  %computed.one = call { i64, i64 } @operate(ptr %operation, ptr %values, ptr %sizes)
   %number = extractvalue { i64, i64 } %computed.one, 0
   %code = extractvalue { i64, i64 } %computed.one, 1
   %failed = icmp ne i64 %code, 0
@@ -194,7 +194,7 @@ fail:
   ret i64 %code
 
 computed:
-  %number.at = getelementptr i64, ptr %numbers, i64 %i
+  %number.at = getelementptr i64, ptr %values, i64 %i
   store i64 %number, ptr %number.at
   %next = add i64 %i, 1
   br label %check
@@ -203,8 +203,8 @@ end:
   ret i64 0
 }
 
-; Initializes the slots that hold numbers, and those that hold addresses in the arena.
-define private void @initialize_slots(ptr %inits, i64 %count, ptr %numbers, ptr %slots, ptr %arena) {
+; Initializes the slots that hold sizes and task counts, and those that hold addresses in the arena.
+define private void @initialize_slots(ptr %inits, i64 %count, ptr %values, ptr %slots, ptr %arena) {
 entry:
   %arena.address = ptrtoint ptr %arena to i64
   br label %check
@@ -221,7 +221,7 @@ one:
   %slot = load i64, ptr %init.at
   %which = load i64, ptr %number.where
   %address = load i64, ptr %address.at
-  %number.at = getelementptr i64, ptr %numbers, i64 %which
+  %number.at = getelementptr i64, ptr %values, i64 %which
   %number = load i64, ptr %number.at
   %from.arena = icmp ne i64 %address, 0
   %from = select i1 %from.arena, i64 %arena.address, i64 0
@@ -293,15 +293,15 @@ entry:
   %bytes = load i64, ptr %bytes.at
   %shapes = load ptr, ptr %shapes.at
   %slot.count.at = getelementptr %Image, ptr %image, i64 0, i32 3
-  %arena.number.at = getelementptr %Image, ptr %image, i64 0, i32 4
+  %arena.operation.at = getelementptr %Image, ptr %image, i64 0, i32 4
   %operations.where.at = getelementptr %Image, ptr %image, i64 0, i32 10
   %operation.count.at = getelementptr %Image, ptr %image, i64 0, i32 11
   %slot.count = load i64, ptr %slot.count.at
-  %arena.number = load i64, ptr %arena.number.at
+  %arena.operation = load i64, ptr %arena.operation.at
   %operations.where = load i64, ptr %operations.where.at
   %operation.count = load i64, ptr %operation.count.at
   %operations = getelementptr i8, ptr %image, i64 %operations.where
-  %numbers = alloca i64, i64 %operation.count
+  %values = alloca i64, i64 %operation.count
   ; If the caller provides a callback, only these two fields of the pool are read.
   %callers = alloca %Pool, align 128
   %symbol.count.at = getelementptr %Image, ptr %image, i64 0, i32 17
@@ -350,7 +350,7 @@ reset.one:
   br label %reset.next
 
 compute:
-  %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %numbers, ptr %sizes, ptr %failed.at)
+  %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %values, ptr %sizes, ptr %failed.at)
   %failed = icmp ne i64 %code, 0
   br i1 %failed, label %fail, label %measure
 
@@ -361,13 +361,13 @@ measure:
   %slot.bytes = shl i64 %slot.count, 3
   %slot.more = add i64 %slot.bytes, 63
   %slot.room = and i64 %slot.more, -64
-  %arena.bytes.at = getelementptr i64, ptr %numbers, i64 %arena.number
+  %arena.bytes.at = getelementptr i64, ptr %values, i64 %arena.operation
   %arena.bytes = load i64, ptr %arena.bytes.at
   %no.arena = icmp ugt i64 %arena.bytes, 4611686018427387904
   br i1 %no.arena, label %damaged, label %add.up
 
 damaged:
-  store i64 %arena.number, ptr %failed.at
+  store i64 %arena.operation, ptr %failed.at
   ret i64 3
 
 add.up:
@@ -391,8 +391,8 @@ shape:
 
 dim:
   %dim.at = getelementptr i64, ptr %dims, i64 %d
-  %dim.number = load i64, ptr %dim.at
-  %dim.value.at = getelementptr i64, ptr %numbers, i64 %dim.number
+  %dim.operation = load i64, ptr %dim.at
+  %dim.value.at = getelementptr i64, ptr %values, i64 %dim.operation
   %dim.value = load i64, ptr %dim.value.at
   %shape.at = getelementptr i64, ptr %shapes, i64 %d
   store i64 %dim.value, ptr %shape.at
@@ -461,7 +461,7 @@ init.tables:
   %inits.where = load i64, ptr %inits.where.at
   %init.count = load i64, ptr %init.count.at
   %inits = getelementptr i8, ptr %image, i64 %inits.where
-  call void @initialize_slots(ptr %inits, i64 %init.count, ptr %numbers, ptr %memory, ptr %arena)
+  call void @initialize_slots(ptr %inits, i64 %init.count, ptr %values, ptr %memory, ptr %arena)
   br label %run
 
 run:

@@ -1,12 +1,12 @@
-; Execution of programs with data-dependent sizes, in calls from Python (runtime/cpu/data_dependent_sizes.py): when a size becomes
-; known, the numbers that depend on it are recomputed here; Python is involved only if memory is too small.
+; Execution of programs with data-dependent sizes, in calls from Python (runtime/cpu/data_dependent_sizes.py). When a size has
+; been computed, the operations that depend on it are evaluated again here. Python is involved only if memory is too small.
 ;
 ; Operations and slot inits are those of call.ll. Structures, in memory order:
 ;
-;   readback    {i64 code, slot, offset, next, low, high, same}: when the records end with this code, the i64 at
+;   readback    {i64 code, slot, offset, next, low, high, same}: when bytecode stops with this code, the i64 at
 ;               slots[slot] + offset is the next data-dependent size, and execution resumes `next` bytes from the first record.
-;               The size must be in `low` … `high`, and equal to size number `same` unless that is negative.
-;   capacity    {i64 number, bytes}: a result takes #number bytes; `bytes` are allocated for it
+;               The size must be in `low` … `high`, and equal to the size with index `same` unless that is negative.
+;   capacity    {i64 operation, bytes}: an output needs #operation bytes; `bytes` are allocated for it
 
 %Sizing = type {
   ptr,         ;  0 operations
@@ -16,18 +16,18 @@
   ptr,         ;  4 size readbacks
   i64,         ;  5 number of size readbacks
   i64,         ;  6 number of size arguments
-  ptr,         ;  7 the values of data-dependent sizes that are not known yet
-  i64,         ;  8 index of the number that is the arena size in bytes
-  i64,         ;  9 number of results
-  ptr,         ; 10 records
-  ptr,         ; 11 the size arguments, then the data-dependent sizes; negative: not known
-  ptr,         ; 12 the numbers of the call
-  ptr,         ; 13 a capacity for each result
+  ptr,         ;  7 values of data-dependent sizes before they are computed: their lower bounds
+  i64,         ;  8 index of the operation that computes the byte size of the arena
+  i64,         ;  9 number of outputs with data-dependent shapes
+  ptr,         ; 10 bytecode
+  ptr,         ; 11 the size arguments, then the data-dependent sizes; negative: outside of the domain
+  ptr,         ; 12 the results of the operations in this call
+  ptr,         ; 13 a capacity for each output with a data-dependent shape
   i64          ; 14 allocated bytes of the arena
 }
 
-; Like dlc_execute, but handles size readbacks. It returns the code of a readback if Python must handle it: the memory is too
-; small, or the program does not support the size. The size is -1 then.
+; Like dlc_execute, but handles size readbacks. It returns the stop code of a readback that Python must handle: the memory is
+; too small, or the size is outside of the domain of the program, and set to -1.
 define i64 @dlc_execute_data_dependent(ptr %sizing, ptr %from, i64 %limit, ptr %slots, ptr %pool) {
 entry:
   %readbacks.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 4
@@ -72,7 +72,7 @@ end:
   ret i64 %ended
 }
 
-; Updates the slots after a size has become known; returns whether it succeeded.
+; Updates the slots after a size has been computed; returns whether it succeeded.
 define private i1 @apply_readback(ptr %sizing, ptr %readback, i64 %k, ptr %slots) {
 entry:
   %failed = alloca i64
@@ -142,24 +142,24 @@ forgotten:
 
 settle:
   %operation.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 1
-  %numbers.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 12
+  %values.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 12
   %operations = load ptr, ptr %sizing
   %operation.count = load i64, ptr %operation.count.at
-  %numbers = load ptr, ptr %numbers.at
-  %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %numbers, ptr %sizes, ptr %failed)
+  %values = load ptr, ptr %values.at
+  %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %values, ptr %sizes, ptr %failed)
   %computed = icmp eq i64 %code, 0
   br i1 %computed, label %room, label %forget.it
 
 room:
-  %arena.number.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 8
+  %arena.operation.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 8
   %result.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 9
   %rooms.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 13
   %arena.room.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 14
-  %arena.number = load i64, ptr %arena.number.at
+  %arena.operation = load i64, ptr %arena.operation.at
   %result.count = load i64, ptr %result.count.at
   %rooms = load ptr, ptr %rooms.at
   %arena.room = load i64, ptr %arena.room.at
-  %arena.bytes.at = getelementptr i64, ptr %numbers, i64 %arena.number
+  %arena.bytes.at = getelementptr i64, ptr %values, i64 %arena.operation
   %arena.bytes = load i64, ptr %arena.bytes.at
   %arena.fits = icmp ule i64 %arena.bytes, %arena.room
   br i1 %arena.fits, label %next.result, label %forget.it
@@ -174,7 +174,7 @@ result:
   %room.at = getelementptr [2 x i64], ptr %rooms, i64 %r, i64 1
   %number = load i64, ptr %number.at
   %bytes.there = load i64, ptr %room.at
-  %bytes.at = getelementptr i64, ptr %numbers, i64 %number
+  %bytes.at = getelementptr i64, ptr %values, i64 %number
   %bytes = load i64, ptr %bytes.at
   %r.next = add i64 %r, 1
   %fits = icmp ule i64 %bytes, %bytes.there
@@ -187,7 +187,7 @@ init:
   %inits = load ptr, ptr %inits.at
   %init.count = load i64, ptr %init.count.at
   %arena = load ptr, ptr %arena.at
-  call void @initialize_slots(ptr %inits, i64 %init.count, ptr %numbers, ptr %slots, ptr %arena)
+  call void @initialize_slots(ptr %inits, i64 %init.count, ptr %values, ptr %slots, ptr %arena)
   br label %yes
 
 forget.it:

@@ -38,9 +38,9 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
 
         def rate(amount: float, run: Callable[[int], None]) -> float:
             def measure_seconds() -> float:
-                began = perf_counter()
+                start = perf_counter()
                 list(pool.map(run, range(threads)))
-                return perf_counter() - began
+                return perf_counter() - start
 
             return amount / min(measure_seconds() for _ in range(_MEASUREMENT_ROUNDS))
 

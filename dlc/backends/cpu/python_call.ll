@@ -2,7 +2,7 @@
 ;
 ; It handles arrays that have exactly the types of the program's inputs. Otherwise, and while another thread is in the program,
 ; it returns None and the caller falls back to the Python implementation. The object has no undefined symbols, so the state
-; contains everything that it needs of Python and NumPy (direct.py). Structures, in memory order:
+; contains everything that it needs of Python and NumPy (direct_calls.py). Structures, in memory order:
 ;
 ;   %Array      a NumPy array: the fields that are part of the C ABI
 ;   %Type       the type of an input or result: {dtype, rank, sizes, constructor of a result; null: NumPy}
@@ -15,7 +15,7 @@
   i64,         ;  1 number of inputs
   i64,         ;  2 number of results
   ptr,         ;  3 a %Type for each input, then for each result
-  ptr,         ;  4 records
+  ptr,         ;  4 bytecode
   i64,         ;  5 launches between checks for interrupts
   ptr,         ;  6 slots
   ptr,         ;  7 the first slot of an input address; those of results follow
@@ -23,8 +23,8 @@
   ptr,         ;  9 numpy.ndarray
   ptr,         ; 10 dlc.Array
   ptr,         ; 11 None
-  ptr,         ; 12 a callable that runs the remaining records
-  ptr,         ; 13 where the address of the next record is stored for it
+  ptr,         ; 12 a callable that continues the call in Python
+  ptr,         ; 13 where the next record, or a stop code, is stored for it
   ptr,         ; 14 PyArray_NewFromDescr
   ptr,         ; 15 PyList_New
   ptr,         ; 16 PyList_SetItem

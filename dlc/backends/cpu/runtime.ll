@@ -1,10 +1,12 @@
-; The run-time of compiled programs: interprets a table of records in order and runs launches on a thread pool.
+; The runtime of compiled programs: interprets bytecode (runtime/cpu/record_table.py) and runs launches on a thread pool.
 ;
 ; The object compiled from this text has no undefined symbols, so that it is loaded like a kernel: the two libc functions that it
-; needs are passed as pointers when a pool is initialized. Structures, in memory order:
+; needs are passed as pointers when a pool is initialized.
+;
+; A record is one bytecode instruction. Structures, in memory order:
 ;
 ;   launch    {i64 task, i64 slot, i64 offset, i64 n} followed by n arguments {i64 slot, i64 offset}
-;             `task` is the offset of the task's code from the record, so that a table is position-independent and read-only.
+;             `task` is the offset of the task's code from the record: bytecode is position-independent and read-only.
 ;             Runs task(arguments, 0 … tasks - 1) in any order and in parallel. The number of tasks is slots[slot] + offset,
 ;             computed like an argument. A negative value is minus the number of tasks: too little work to use other threads.
 ;   others    begin with an opcode from 0 to 5; `distance` is in 64-bit words from the start of the record
@@ -13,8 +15,8 @@
 ;     3  {i64 slot, i64 offset, i64 distance}  jump if the byte at slots[slot] + offset is 0
 ;     5  {i64 slot, i64 from}                  slots[slot] += slots[from]
 ;     4  {i64 distance}                        jump
-;     0  {i64 code}                            return this code, zero or negative
-;   slots     the base addresses and numbers that records refer to; their meaning is up to the program
+;     0  {i64 code}                            stop: return this code; 0: the program ended; negative: Python continues
+;   slots     the registers of the interpreter: addresses and sizes; the program defines their meaning
 ;   pool      see %Pool; all zero before dlc_pool_init
 ;
 ; Note [Claiming tasks]. `state` holds a generation number and, in the low half, the number of unclaimed tasks of that generation.
@@ -433,8 +435,8 @@ end:
   ret ptr %following
 }
 
-; Executes records from %records on. Returns the code of the record that ends execution; or, after %limit launches and loop
-; back-edges, the address of the next record. `pool` may be null: this thread runs everything.
+; Interprets bytecode from %records on. Returns the code of the stop record that ends execution; or, after %limit launches and
+; loop back-edges, the address of the next record. If `pool` is null, this thread runs everything.
 define i64 @dlc_execute(ptr %records, i64 %limit, ptr %slots, ptr %pool) {
 entry:
   br label %next

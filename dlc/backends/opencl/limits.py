@@ -49,10 +49,10 @@ def measured_limits(session: Session) -> Limits:
 
             def seconds(iterations: int) -> float:
                 session.queue.finish()
-                began = perf_counter()
+                start = perf_counter()
                 kernel(session.queue, (groups * items,), (items,), *arguments, np.int32(iterations))  # pyright: ignore
                 session.queue.finish()
-                return perf_counter() - began
+                return perf_counter() - start
 
             seconds(1)  # Warm up: drivers may recompile for a work-group size.
             iterations = _choose_iterations(seconds)

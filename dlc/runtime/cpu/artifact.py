@@ -33,7 +33,7 @@ from dlc.target import Target, host_supports, require_host
 class Artifact:
     """A compiled program: the host program, its kernels, and its packed weights.
 
-    `runtime` is the object code of the run-time.
+    `runtime` is the object code of the native runtime.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Artifact:
     numerics: str = "default"
 
     def native(self) -> Runtime:
-        """Return the native run-time of this process."""
+        """Return the native runtime of this process."""
         return runtime(self.runtime)
 
     def program(
@@ -55,7 +55,7 @@ class Artifact:
         images: Mapping[str, LoadedKernel] | None = None,
         native: Runtime | None = None,
     ) -> NativeProgram | DynamicNativeProgram:
-        """Return the program, loaded into this process; `images` and `native` replace the artifact's kernels and run-time.
+        """Return the program, loaded into this process; `images` and `native` replace the artifact's kernels and runtime.
 
         Raises DeviceError on a machine that cannot run it.
         """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned_empty
 from dlc.runtime.cpu.buffer_pool import BufferPool
-from dlc.runtime.cpu.data_dependent_sizes import CallSizes
+from dlc.runtime.cpu.data_dependent_sizes import SizingState
 from dlc.runtime.program.host_program import ARENA_SLOT, BufferRef, CallPrinter
 
 
@@ -20,7 +20,7 @@ class Context:
 
     def __init__(self, slots: int) -> None:
         self.shapes: list[tuple[int, ...]] | None = None
-        self.data_dependent_sizes: CallSizes | None = None
+        self.data_dependent_sizes: SizingState | None = None
         self.outputs: list[NDArray[Any]] = []
         self.results: Sequence[BufferPool] = ()
         self.printer = CallPrinter()

@@ -1,4 +1,4 @@
-"""Data-dependent sizes in native code (data_dependent_sizes.ll): the tables that it reads, per program and per call."""
+"""The structs from which native code (data_dependent_sizes.ll) computes data-dependent sizes: one per program, one per call."""
 
 from __future__ import annotations
 
@@ -10,56 +10,68 @@ import numpy as np
 from dlc.arrays import address_of
 from dlc.runtime.cpu.size_operations import SizeOperations
 
-_ARENA_CAPACITY_WORD = 14  # The index of the field in %Sizing.
+# Index of the arena capacity in the struct %Sizing of data_dependent_sizes.ll, in 8-byte words.
+_ARENA_CAPACITY_WORD = 14
 
 
-class DataDependentTable:
-    """The tables of a program: records begin at address `start`; data-dependent sizes are initialized to `initial_sizes`."""
+class SizingConstants:
+    """The fields of %Sizing that all calls of a program share.
 
-    def __init__(self, sizing: SizeOperations, initial_sizes: Sequence[int], first_record: int) -> None:
-        slot_inits, self.arena = sizing.regions()
-        slot_inits += sizing.numbers()
-        sizing.add_bounds_checks()
-        # The byte size of each output with data-dependent sizes.
-        self.outputs = {k: sizing.bytes(info) for info, k in sizing.data_dependent_outputs()}
+    Attributes:
+        first_record: The address of the program's bytecode.
+        initial_sizes: The values of data-dependent sizes before they are computed: their lower bounds.
+        arena: Index of the operation that computes the byte size of the arena.
+        outputs: Index of the operation that computes the byte size of each output with a data-dependent shape.
+    """
+
+    def __init__(self, size_operations: SizeOperations, initial_sizes: Sequence[int], first_record: int) -> None:
+        slot_inits, self.arena = size_operations.regions()
+        slot_inits += size_operations.numbers()
+        size_operations.add_bounds_checks()
+        self.outputs = {k: size_operations.bytes(info) for info, k in size_operations.data_dependent_outputs()}
         self.symbol_count, self.data_dependent_count, self.first_record = (
-            len(sizing.input_symbols),
-            len(sizing.data_dependent_sizes),
+            len(size_operations.input_symbols),
+            len(size_operations.data_dependent_sizes),
             first_record,
         )
-        set_size_records = [astuple(record) for record in sizing.set_size_records()]
-        self.operations, self.slot_inits, self.set_size_records = (
-            np.array(rows, np.int64) for rows in (sizing.code.operations, slot_inits, set_size_records)
+        readbacks = [astuple(record) for record in size_operations.set_size_records()]
+        self.operations, self.slot_inits, self.readbacks = (
+            np.array(rows, np.int64) for rows in (size_operations.code.operations, slot_inits, readbacks)
         )
         self.initial_sizes = np.array(initial_sizes, np.int64)
 
 
-class CallSizes:
-    """The state of a call: its sizes, and the capacities of the arena and of outputs with data-dependent sizes."""
+class SizingState:
+    """The struct %Sizing of one call: its sizes, operation results, and the allocated bytes of the arena and of outputs."""
 
-    def __init__(self, program: DataDependentTable) -> None:
-        self._program = program
-        self._sizes = np.zeros(program.symbol_count + program.data_dependent_count, np.int64)
-        self._numbers = np.zeros(len(program.operations), np.int64)
-        self._capacities = np.array([(operation, 0) for operation in program.outputs.values()], np.int64)
-        words = [
-            *(address_of(program.operations), len(program.operations), address_of(program.slot_inits), len(program.slot_inits)),
+    def __init__(self, constants: SizingConstants) -> None:
+        self._constants = constants
+        self._sizes = np.zeros(constants.symbol_count + constants.data_dependent_count, np.int64)
+        self._operation_results = np.zeros(len(constants.operations), np.int64)
+        self._capacities = np.array([(operation, 0) for operation in constants.outputs.values()], np.int64)
+        fields = [
             *(
-                address_of(program.set_size_records),
-                program.data_dependent_count,
-                program.symbol_count,
-                address_of(program.initial_sizes),
+                address_of(constants.operations),
+                len(constants.operations),
+                address_of(constants.slot_inits),
+                len(constants.slot_inits),
             ),
-            *(program.arena, len(program.outputs), program.first_record),
-            *map(address_of, (self._sizes, self._numbers, self._capacities)),
+            *(
+                address_of(constants.readbacks),
+                constants.data_dependent_count,
+                constants.symbol_count,
+                address_of(constants.initial_sizes),
+            ),
+            *(constants.arena, len(constants.outputs), constants.first_record),
+            *map(address_of, (self._sizes, self._operation_results, self._capacities)),
             0,
         ]
-        self._words = np.array(words, np.int64)
-        self.address = address_of(self._words)
+        self._struct = np.array(fields, np.int64)
+        self.address = address_of(self._struct)
 
     @property
     def sizes(self) -> list[int]:
-        """All sizes: those of the input shapes, then the data-dependent ones."""
+        """All sizes: first the symbols of the input shapes, then the data-dependent sizes."""
         return self._sizes.tolist()
 
     @sizes.setter
@@ -68,11 +80,11 @@ class CallSizes:
 
     @property
     def data_dependent_sizes(self) -> list[int]:
-        """The data-dependent sizes; one that the program does not support is negative."""
-        return self.sizes[self._program.symbol_count :]
+        """The data-dependent sizes; negative if native code found a size outside of the program's domain."""
+        return self.sizes[self._constants.symbol_count :]
 
     def set_capacities(self, arena: int, outputs: Sequence[int]) -> None:
-        """Set the capacity in bytes of the arena, and of each output with data-dependent sizes."""
-        self._words[_ARENA_CAPACITY_WORD] = arena
-        for capacity, bytes in zip(self._capacities, outputs, strict=True):
-            capacity[1] = bytes
+        """Set the allocated bytes of the arena, and of each output with a data-dependent shape."""
+        self._struct[_ARENA_CAPACITY_WORD] = arena
+        for capacity, num_bytes in zip(self._capacities, outputs, strict=True):
+            capacity[1] = num_bytes

@@ -1,6 +1,6 @@
 """Direct calls: call a program from Python without running Python code (python_call.ll).
 
-Machine code checks the argument arrays, creates the result arrays and executes the records. A call takes one microsecond
+Machine code checks the argument arrays, creates the result arrays and executes the bytecode. A call takes one microsecond
 instead of six. Direct calls have static shapes; a dynamic-shape program gets one for shapes that are called repeatedly.
 """
 
@@ -96,8 +96,8 @@ def _build_direct_call(
 ) -> DirectCall:
     """Return a direct call for arrays of these shapes, to which the context is bound."""
     pool = program.runtime.pool_cell(program.num_threads)
-    stop_record = np.zeros(1, np.int64)
-    resume = partial(_resume, program, stop_record, context, pool)
+    next_record = np.zeros(1, np.int64)
+    resume = partial(_resume, program, next_record, context, pool)
     allocators: list[Callable[[], Array] | None] = []
     for buffer_pool in context.results:
         allocators.append(buffer_pool.empty if buffer_pool.bytes > _MAX_NUMPY_ALLOCATED_BYTES else None)
@@ -116,11 +116,11 @@ def _build_direct_call(
         context.slots_address + FIRST_INPUT_SLOT * _WORD_BYTES,
         ctypes.addressof(pool),
         *map(id, (np.ndarray, Array, None, resume)),
-        address_of(stop_record),
+        address_of(next_record),
         *_function_addresses(),
     ]
     state = np.array(words, np.int64).view(_State)
-    state.references = program, context, pool, resume, stop_record, infos, sizes, producers, types
+    state.references = program, context, pool, resume, next_record, infos, sizes, producers, types
     return _new_builtin(program.runtime.call_from_python, state)
 
 
@@ -129,9 +129,9 @@ def _type_words(info: TensorInfo, sizes: NDArray[np.int64], allocator: object) -
 
 
 def _resume(
-    program: NativeProgram | DynamicNativeProgram, stop_record: NDArray[np.int64], context: Context, pool: ctypes.c_int64
+    program: NativeProgram | DynamicNativeProgram, next_record: NDArray[np.int64], context: Context, pool: ctypes.c_int64
 ) -> None:
-    program.resume(int(stop_record[0]), context, pool.value)
+    program.resume(int(next_record[0]), context, pool.value)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Dynamic-shape programs on the CPU: one record table for all sizes, which each call stores in its slots."""
+"""Dynamic-shape programs on the CPU: the same bytecode for all sizes; each call stores its sizes in slots."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dlc.arrays import Array, address_of
 from dlc.runtime.cpu.buffer_pool import BufferPool
 from dlc.runtime.cpu.code.native import Runtime
 from dlc.runtime.cpu.context import Context
-from dlc.runtime.cpu.data_dependent_sizes import CallSizes, DataDependentTable
-from dlc.runtime.cpu.program import LoadedKernel, OnLaunch, OnSetSize, TableProgram
+from dlc.runtime.cpu.data_dependent_sizes import SizingConstants, SizingState
+from dlc.runtime.cpu.program import BytecodeProgram, LoadedKernel, OnLaunch, OnSetSize
 from dlc.runtime.cpu.record_table import tasks_word
 from dlc.runtime.cpu.size_operations import SizeOperations
 from dlc.runtime.program.dynamic_program import DynamicProgram, SizeBinder, resolve_launches, validate_size
 from dlc.runtime.program.host_program import ARENA_SLOT, FIRST_INPUT_SLOT, DynamicLaunch, KernelSignature, Launch
 from dlc.runtime.sizes.size_function import size_function
 
-# A result is copied if its buffer is larger than twice the result plus this.
+# A result is copied to a smaller buffer if its buffer is larger than twice the result plus this many bytes.
 _MAX_UNUSED_BYTES = 1 << 16
 
 
-class DynamicNativeProgram(TableProgram):
-    """A dynamic-shape program. Sizes are stored in slots, so that one record table is valid for all sizes.
+class DynamicNativeProgram(BytecodeProgram):
+    """A dynamic-shape program. Bytecode reads sizes from slots, so that it is valid for all sizes.
 
     A context stays bound to the sizes of its last call.
     """
@@ -42,25 +42,25 @@ class DynamicNativeProgram(TableProgram):
         instructions = resolve_launches(host.instructions, shapes)
         super().__init__(host, instructions, kernels, weights, runtime, num_threads)
         self._host = host
-        sizes, work = self._table.sizes, self._table.work
+        sizes, work = self._bytecode.sizes, self._bytecode.work
         self._bind_sizes = SizeBinder(
             host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)]
         )
         self._size_indices = {symbol: k for k, symbol in enumerate(host.data_dependent_sizes)}
-        self._data_dependent_table: DataDependentTable | None = None
+        self._sizing_constants: SizingConstants | None = None
         if host.data_dependent_sizes:
-            self._data_dependent_table = DataDependentTable(
-                SizeOperations(host, instructions, self._table), host.initial_sizes, self.start
+            self._sizing_constants = SizingConstants(
+                SizeOperations(host, instructions, self._bytecode), host.initial_sizes, self.start
             )
-        self._data_dependent_outputs = () if self._data_dependent_table is None else tuple(self._data_dependent_table.outputs)
+        self._data_dependent_outputs = () if self._sizing_constants is None else tuple(self._sizing_constants.outputs)
         self._output_shapes = size_function(self._bind_sizes.symbols, [info.shape for info in host.outputs])
         regions = range(host.first_region, host.first_region + len(host.regions))
         self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
 
     def _new_context(self) -> Context:
         context = super()._new_context()
-        if self._data_dependent_table is not None:
-            context.data_dependent_sizes = CallSizes(self._data_dependent_table)
+        if self._sizing_constants is not None:
+            context.data_dependent_sizes = SizingState(self._sizing_constants)
         return context
 
     def _execute_from(self, record: int, count: int, context: Context, pool: int) -> int:
@@ -73,7 +73,7 @@ class DynamicNativeProgram(TableProgram):
     @property
     def has_data_dependent_sizes(self) -> bool:
         """Return whether any size is data-dependent."""
-        return self._data_dependent_table is not None
+        return self._sizing_constants is not None
 
     def acquire_bound_context(self, inputs: Sequence[NDArray[Any]]) -> Context:
         """Return a context bound to inputs of these shapes, for exclusive use."""
@@ -82,7 +82,7 @@ class DynamicNativeProgram(TableProgram):
         return context
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the outputs for inputs of the right number and dtypes, with consistent shapes.
+        """Run the program on validated inputs and return the outputs.
 
         Raises ShapeError for a size outside of its range.
         """
@@ -91,7 +91,7 @@ class DynamicNativeProgram(TableProgram):
     def run_traced(
         self, inputs: Sequence[NDArray[Any]], on_launch: OnLaunch, on_set_size: OnSetSize | None = None
     ) -> list[NDArray[Any]]:
-        # A run that needs a larger arena is restarted. The second run needs no restart, so each launch is reported once.
+        # A run that needs a larger arena is restarted. Run once before tracing, so that each launch is reported once.
         super().run(inputs)
         return super().run_traced(inputs, on_launch, on_set_size)
 
@@ -129,9 +129,9 @@ class DynamicNativeProgram(TableProgram):
         return bool(context.slots[ARENA_SLOT] != arena)
 
     def _rebind(self, context: Context, shapes: list[tuple[int, ...]], data_dependent_sizes: list[int]) -> None:
-        """Bind a context to these sizes: compute the slots that depend on them."""
+        """Bind a context to these sizes: set the slots that depend on them."""
         bound = self._bind_sizes(shapes, data_dependent_sizes)
-        sizes, work = len(self._table.sizes), len(self._table.work)
+        sizes, work = len(self._bytecode.sizes), len(self._bytecode.work)
         tasks, bytes = bound.extra_sizes[sizes : sizes + work], bound.extra_sizes[sizes + work :]
         words = (*bound.extra_sizes[:sizes], *map(tasks_word, tasks, bytes))
         previous, context.shapes = context.results, None
@@ -151,7 +151,7 @@ class DynamicNativeProgram(TableProgram):
         context.shapes = shapes
 
     def _grow_outputs(self, context: Context) -> None:
-        """Reallocate outputs whose size has become known and exceeds their capacity."""
+        """Reallocate outputs whose computed size exceeds their capacity."""
         for k in self._data_dependent_outputs:
             if context.outputs[k].nbytes < context.results[k].bytes:
                 context.outputs[k] = context.results[k].empty()

@@ -1,6 +1,6 @@
 """Program images: a compiled program as one position-independent, read-only block that runs without Python.
 
-    entry stub · "dlcimage" · header · tables · strings · code of the run-time and of the kernels
+    entry stub · "dlcimage" · header · tables · strings · code of the runtime and of the kernels
 
 An image is a section of a model file and holds the only copy of the kernels' code. With the weights appended, it is all of a
 shared library (`dlc.deploy`). Header fields and table entries are i64. Positions are byte offsets from the start of the image;
@@ -61,7 +61,7 @@ _NO_PYTHON_OPS = "the program contains {op} ({where}), which needs Python"
 
 @dataclass(frozen=True)
 class ProgramImage:
-    """The contents of a program image: the host program, its kernels and the run-time's object code."""
+    """The contents of a program image: the host program, its kernels and the object code of the runtime."""
 
     name: str
     target: Target
@@ -111,7 +111,7 @@ def memory_of(image: bytes) -> int:
 
 
 def function_in(image: bytes, runtime: bytes, name: str) -> int:
-    """Return the offset of a run-time function in an image."""
+    """Return the offset of a function of the runtime in an image."""
     return _fields_of(memoryview(image))["code"] + linked_runtime(runtime).entries[name]
 
 
@@ -124,7 +124,7 @@ def _fields_of(image: memoryview) -> dict[str, int]:
 
 @lru_cache
 def linked_runtime(object: bytes) -> MachineCode:
-    """Return the relocated code of the run-time."""
+    """Return the relocated code of the runtime."""
     return link_object(object)
 
 
@@ -132,9 +132,9 @@ class _ImageWriter:
     def __init__(self, program: ProgramImage, weights: Sequence[SectionRef], defaults: Mapping[str, SectionRef]) -> None:
         self.program, self.host = program, program.host
         self.weights, self.defaults = weights, defaults
-        self.table = self._assemble(program.kernels)
-        self.sizing = SizeOperations(self.host, self.instructions, self.table)
-        self.sizes = self.sizing.code
+        self.bytecode = self._assemble(program.kernels)
+        self.size_operations = SizeOperations(self.host, self.instructions, self.bytecode)
+        self.sizes = self.size_operations.code
         self.fields: dict[str, int] = {}
         self.tables = bytearray()
         self.text = bytearray()
@@ -159,12 +159,12 @@ class _ImageWriter:
 
     def block(self) -> bytes:
         tensors, dims = self._tensors()
-        slot_inits, self.fields["arena"] = self.sizing.regions(self.sizing.data_dependent_outputs())
-        slot_inits += self.sizing.numbers()
-        self.sizing.add_bounds_checks()
+        slot_inits, self.fields["arena"] = self.size_operations.regions(self.size_operations.data_dependent_outputs())
+        slot_inits += self.size_operations.numbers()
+        self.size_operations.add_bounds_checks()
         failures, failure_values = self._failures()
-        symbols = [(self._text(symbol), *self.sizing.bounds(symbol)) for symbol in self.sizing.input_symbols]
-        self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.program.name)}
+        symbols = [(self._text(symbol), *self.size_operations.bounds(symbol)) for symbol in self.size_operations.input_symbols]
+        self.fields |= {"slots": self.bytecode.slots, "version": VERSION, "name": self._text(self.program.name)}
         self.fields["machine"] = architecture_of(self.program.target).machine
         self.fields |= {"features": self._text(" ".join(flags_of(self.program.target)))}
         self._table("dims", "dim_count", [(dim,) for dim in dims])
@@ -172,10 +172,8 @@ class _ImageWriter:
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
         self.fields["weight_count"] = len(self.weights)
         self._table("slot_inits", "slot_init_count", slot_inits)
-        set_size_records = [
-            (readback.code, readback.slot, readback.offset, readback.next_record) for readback in self.sizing.set_size_records()
-        ]
-        self._table("size_readbacks", "size_readback_count", set_size_records)
+        readbacks = [(r.code, r.slot, r.offset, r.next_record) for r in self.size_operations.set_size_records()]
+        self._table("size_readbacks", "size_readback_count", readbacks)
         self._table("symbols", "symbol_count", symbols)
         self._table("failures", "failure_count", failures)
         self._table("failure_values", "failure_value_count", failure_values)
@@ -185,11 +183,11 @@ class _ImageWriter:
         return self._written()
 
     def _tensors(self) -> tuple[list[tuple[int, ...]], list[int]]:
-        """Return the table of inputs and outputs, and the operation numbers of their sizes."""
+        """Return the table of inputs and outputs, and the indices of the operations that compute their sizes."""
         donors: Mapping[int, int] = self.host.donors if isinstance(self.host, HostProgram) else {}
         rows, dims = list[tuple[int, ...]](), list[int]()
         infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
-        in_arena = dict.fromkeys((k for _, k in self.sizing.data_dependent_outputs()), _IN_ARENA)
+        in_arena = dict.fromkeys((k for _, k in self.size_operations.data_dependent_outputs()), _IN_ARENA)
         infos += [(info, 0, {**donors, **in_arena}.get(k, -1)) for k, info in enumerate(self.host.outputs)]
         for info, default, donor in infos:
             rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), default, donor))
@@ -200,8 +198,10 @@ class _ImageWriter:
     def _failures(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
         """Return the table of error messages, and the references to the values that are formatted into them."""
         rows, value_refs = list[tuple[int, int, int]](), list[tuple[int, int]]()
-        for stop, _ in self.table.stops:
-            message, values = (stop.message, stop.values) if isinstance(stop, Fail) else (_python_required_message(stop), ())
+        for instruction, _ in self.bytecode.stops:
+            is_fail = isinstance(instruction, Fail)
+            message = instruction.message if is_fail else _python_required_message(instruction)
+            values = instruction.values if is_fail else ()
             rows.append((self._text(message), len(value_refs), len(values)))
             value_refs += values
         return rows, value_refs
@@ -220,7 +220,7 @@ class _ImageWriter:
 
     def _records_and_kernels(self, names: Sequence[int]) -> None:
         """Add the tables that refer to code."""
-        words, grids = len(self.table.words), sum(len(kernel.entries) for kernel, _ in self.kernels)
+        words, grids = len(self.bytecode.words), sum(len(kernel.entries) for kernel, _ in self.kernels)
         base = HEADER_BYTES + len(self.tables)
         text = base + 8 * (words + 5 * len(names) + grids)
         code = _aligned(text + len(self.text))
@@ -229,7 +229,7 @@ class _ImageWriter:
             kernel, grid = task
             return code + (self.runtime.entries["dlc_copy"] if kernel is None else self.entries[kernel, grid])
 
-        self._table("records", "record_words", [(word,) for word in self.table.relocate(base, code_address)])
+        self._table("records", "record_words", [(word,) for word in self.bytecode.relocate(base, code_address)])
         rows, entries = list[tuple[int, ...]](), list[tuple[int]]()
         for name, (kernel, grid_offsets) in zip(names, self.kernels, strict=True):
             rows.append((name, code + min(grid_offsets, default=0), kernel.size, len(entries), len(grid_offsets)))
@@ -261,12 +261,14 @@ def _aligned(base: int) -> int:
     return -(-base // CODE_ALIGNMENT) * CODE_ALIGNMENT
 
 
-def _python_required_message(stop: SetSize | PythonInstruction) -> str:
-    """Return the error of a call without Python that reaches an instruction for Python."""
-    return _NO_PYTHON_OPS.format(op=stop.op, where=stop.where) if isinstance(stop, PythonCall) else _NO_PRINTING
+def _python_required_message(instruction: SetSize | PythonInstruction) -> str:
+    """Return the error message of a call without Python that reaches an instruction for Python."""
+    if isinstance(instruction, PythonCall):
+        return _NO_PYTHON_OPS.format(op=instruction.op, where=instruction.where)
+    return _NO_PRINTING
 
 
 def _element(info: TensorInfo) -> tuple[int, int]:
-    """Return the number of a dtype (0 if it has none) and its item size."""
+    """Return the ONNX code of a dtype (0 if it has none) and its item size."""
     name = info.dtype.name
     return _DTYPES.index(name) + 1 if name in _DTYPES else 0, info.dtype.itemsize

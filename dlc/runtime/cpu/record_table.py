@@ -1,6 +1,14 @@
-"""The host program as a table of records for native execution (runtime.ll documents each record).
+"""The bytecode of a host program, which native code interprets (runtime.ll documents the instruction set).
 
-The slots of the program are followed by slots of the table itself: loop counters, and temporaries for parallel moves.
+Terms, here and in the files that read bytecode:
+
+    record table   the bytecode of a program: 64-bit words
+    record         one encoded instruction: an opcode and its operands; an `Instruction` of the host program becomes one or
+                   more records, a launch one record per grid
+    stop           a record at which native code returns to Python; its code selects what Python does (0: the program ends)
+    slot           a register of the interpreter; it holds an address or a size
+
+The slots of the program are followed by slots of the bytecode itself: loop counters, and temporaries for parallel moves.
 """
 
 from __future__ import annotations
@@ -28,11 +36,11 @@ from dlc.runtime.program.host_program import (
     kernel_sizes,
 )
 
-# Launches on less memory run on one thread: about half a microsecond of work, less than waking another thread takes.
+# Launches on less memory run on one thread: their half microsecond of work is less than the time to wake another thread.
 MIN_PARALLEL_BYTES = 32 << 10
 # Bytes that one task of a copy launch copies; `dlc_copy` in runtime.ll has the same constant.
 COPY_TASK_BYTES = 64 << 10
-_STOP, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
+_RETURN, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
 
 # A kernel and the index of one of its grids; None: the memory-copy task.
 Task: TypeAlias = "tuple[str | None, int]"
@@ -40,20 +48,23 @@ Task: TypeAlias = "tuple[str | None, int]"
 
 @dataclass
 class RecordTable:
-    """The records as 64-bit words.
+    """The bytecode of a host program.
 
     Attributes:
-        tasks: By the index of a launch record's first word: the task whose relative address the word will contain.
-        ends: By the index of the word after a launch's last record: the launch.
-        sizes: In dynamic-shape programs, the slots that hold sizes.
-        work: In dynamic-shape programs, the slots that hold task counts (`tasks_word`), by number of tasks and bytes.
-        stops: Stop code -k refers to entry k - 1: the instruction, and the index of the word at which execution continues.
+        slots: The number of slots.
+        words: The records.
+        tasks: The task of each launch record, by the index of its first word, which `relocate` sets to the task's address.
+        launch_ends: The launches, by the index of the word after their last record.
+        sizes: The slots of sizes, in dynamic-shape programs.
+        work: The slots of task counts (`tasks_word`), by number of tasks and bytes, in dynamic-shape programs.
+        stops: The instructions that Python executes, and the index of the word at which execution continues. Stop code -k
+            refers to entry k - 1.
     """
 
     slots: int
     words: list[int] = field(default_factory=list[int])
     tasks: dict[int, Task] = field(default_factory=dict[int, Task])
-    ends: dict[int, Launch | DynamicLaunch] = field(default_factory=dict[int, Launch | DynamicLaunch])
+    launch_ends: dict[int, Launch | DynamicLaunch] = field(default_factory=dict[int, Launch | DynamicLaunch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
     stops: list[tuple[Fail | SetSize | PythonInstruction, int]] = field(
@@ -61,7 +72,7 @@ class RecordTable:
     )
 
     def relocate(self, base: int, address_of_task: Callable[[Task], int]) -> list[int]:
-        """Return the records for a base address; `task` returns the address of a task's code."""
+        """Return the bytecode for a base address; `address_of_task` returns the address of a task's code."""
         words = list(self.words)
         for index, record_task in self.tasks.items():
             words[index] = address_of_task(record_task) - (base + 8 * index)
@@ -69,13 +80,13 @@ class RecordTable:
 
 
 def assemble_records(instructions: Sequence[Instruction], slots: int, kernels: Mapping[str, Sequence[Size]]) -> RecordTable:
-    """Return the table of a program with `slots` slots.
+    """Assemble the bytecode of a program with `slots` slots.
 
-    `kernels` has the number of tasks per grid, in terms of kernel sizes.
+    `kernels` maps each kernel to the number of tasks of each grid, in terms of the kernel's size parameters.
     """
     assembler = _RecordAssembler(slots, kernels)
     assembler.block(instructions)
-    assembler.emit(_STOP, 0)
+    assembler.emit(_RETURN, 0)
     return assembler.table
 
 
@@ -106,7 +117,7 @@ class _RecordAssembler:
                 case Branch():
                     self.branch(instruction)
                 case Fail() | SetSize() | PrintArrays() | PythonCall():
-                    self.emit(_STOP, -len(self.table.stops) - 1)
+                    self.emit(_RETURN, -len(self.table.stops) - 1)
                     self.table.stops.append((instruction, len(self.table.words)))
 
     def launch(self, launch: Launch | DynamicLaunch) -> None:
@@ -121,10 +132,10 @@ class _RecordAssembler:
             self.table.tasks[len(self.table.words)] = (launch.kernel, grid)
             self.emit(0, *self.tasks(tasks, sum(launch.sizes)), len(references), *arguments)
         if grids:
-            self.table.ends[len(self.table.words)] = launch
+            self.table.launch_ends[len(self.table.words)] = launch
 
     def size_reference(self, size: Size) -> BufferRef:
-        """Return a reference to a size: an immediate or a slot."""
+        """Return an operand for a size: an immediate or a slot."""
         if isinstance(size, int):
             return NULL_SLOT, size
         if size not in self.table.sizes:
@@ -132,7 +143,7 @@ class _RecordAssembler:
         return self.table.sizes[size], 0
 
     def tasks(self, tasks: Size, bytes: Size) -> BufferRef:
-        """Return a reference to the task-count word of a launch; `bytes` is the total size of its arguments."""
+        """Return an operand for the task-count word of a launch; `bytes` is the total size of its arguments."""
         if tasks == 1:
             return NULL_SLOT, 1  # One task cannot be parallelized.
         if isinstance(tasks, int) and isinstance(bytes, int):
@@ -168,7 +179,7 @@ class _RecordAssembler:
         self.emit(_COUNT, counter, begin - len(self.table.words))
 
     def split_reference(self, reference: tuple[int, Size]) -> tuple[BufferRef, Size]:
-        """Split a reference into a static one and the remaining symbolic distance."""
+        """Split a reference into a static reference and a symbolic offset from it."""
         slot, offset = reference
         return ((slot, offset), 0) if isinstance(offset, int) else ((slot, 0), offset)
 
@@ -200,8 +211,8 @@ class _RecordAssembler:
         self.emit(_JUMP, 0)
         self.table.words[begin + 3] = len(self.table.words) - begin
         self.block(branch.otherwise)
-        if len(self.table.words) in self.table.ends:
-            # Pad with a no-op, so that the other branch does not jump to the word that marks the end of this launch.
+        if len(self.table.words) in self.table.launch_ends:
+            # Insert a no-op, so that the other branch does not jump to the word in `launch_ends`.
             self.emit(_MOVE, self.scratch(), NULL_SLOT, 0)
         self.table.words[middle + 1] = len(self.table.words) - middle
 
@@ -224,6 +235,6 @@ class _RecordAssembler:
         self.table.words += words
 
     def scratch(self) -> int:
-        """Allocate a slot of the table."""
+        """Allocate a slot."""
         self.table.slots += 1
         return self.table.slots - 1

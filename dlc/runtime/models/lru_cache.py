@@ -40,10 +40,10 @@ class LRUCache(Generic[Key]):
             with self._making:
                 model = self._find(key)
                 if model is None:
-                    began = perf_counter()
+                    start = perf_counter()
                     model = self._make(key)
                     if self._recompilations is not None:
-                        self._recompilations.note(self._describe(key), perf_counter() - began)
+                        self._recompilations.note(self._describe(key), perf_counter() - start)
                     with self._lock:
                         if len(self._entries) >= MAX_CACHED_PROGRAMS:
                             del self._entries[next(iter(self._entries))]

@@ -2,5 +2,5 @@
 
 loader.py        load ELF objects into executable memory
 relocations.py   apply the relocations of each architecture; entry_stub.py: the first instructions of a program image
-native.py        the native run-time: the record executor, thread pools, checksums
+native.py        the native runtime: the bytecode interpreter, thread pools, checksums
 """

@@ -1,4 +1,4 @@
-"""The native run-time of this process: the functions of `runtime.ll` (see runtime_code.py), and the thread pools.
+"""The native runtime of this process: the functions of `runtime.ll` (see runtime_code.py), and its thread pools.
 
 Nothing here is ever freed: pool threads run the code and read the pool's memory until the process exits, even while the
 interpreter shuts down.
@@ -19,7 +19,7 @@ from dlc.errors import DeviceError
 from dlc.runtime.cpu.code.loader import load_object
 
 STACK_BYTES = 8 << 20  # Kernels allocate their tiles on the stack.
-# Must not be blocked: a faulting thread would die without the report of a signal handler.
+# Signals that pool threads must not block: a blocked fault kills the process before a signal handler can report it.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 
 
@@ -27,11 +27,19 @@ _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 class Runtime:
     """The functions of `runtime.ll`; addresses are plain integers.
 
-    execute: `execute(records, limit, slots, pool)` runs a record table without the GIL. It returns the code of the stop record
-        that ended it, which is 0 or negative, or the address of the next record after `limit` launches and loop iterations.
-    execute_data_dependent: `execute_data_dependent(sizes, records, limit, slots, pool)` does the same with data-dependent
-    sizes. copy: The address of the memory-copy task. call_from_python: The address of the function behind direct calls
-    (cpu/direct_calls.py). checksum: `checksum(address, bytes, start)` continues the CRC-32C `start`.
+    Attributes:
+        execute: `execute(records, limit, slots, pool)` interprets bytecode (record_table.py) without the GIL. It returns the
+            stop code at which it ended (0: the program ended; negative: Python continues), or, after `limit` launches and loop
+            iterations, the address of the next record.
+        execute_data_dependent: `execute_data_dependent(sizing, records, limit, slots, pool)`: the same with data-dependent
+            sizes.
+        copy: Address of the memory-copy task.
+        call_from_python: Address of the entry point of direct calls (cpu/direct_calls.py).
+        pool_bytes: Returns the size of a pool.
+        pool_init: `pool_init(pool, num_threads, syscall, sched_getcpu)` initializes a pool in zeroed memory.
+        pool_end: Ends the threads of an unused pool.
+        pool_worker: Address of the main function of pool threads.
+        checksum: `checksum(address, bytes, crc)` extends a CRC-32C.
     """
 
     execute: Callable[[int, int, int, int], int]
@@ -44,29 +52,29 @@ class Runtime:
     pool_worker: int
     checksum: Callable[[int, int, int], int]
 
-    def pool(self, threads: int) -> int:
-        """Return the address of this process's pool of `threads`, including the caller; 0 (no pool) for one thread.
+    def pool(self, num_threads: int) -> int:
+        """Return the address of this process's pool of `num_threads` threads, one of which is the caller; 0 for one thread.
 
         Raises DeviceError if the system cannot start the threads.
         """
-        if threads <= 1:
+        if num_threads <= 1:
             return 0
-        cell = self.pool_cell(threads)
+        cell = self.pool_cell(num_threads)
         if cell.value == _NO_POOL:
             with _lock:
                 if cell.value == _NO_POOL:
-                    cell.value = _start(self, threads)
+                    cell.value = _start_pool(self, num_threads)
         return cell.value
 
-    def pool_cell(self, threads: int) -> ctypes.c_int64:
-        """Return the cell that holds the address of this process's pool of `threads`, -1 until it is started."""
-        return _pools.setdefault((self.pool_worker, threads), ctypes.c_int64(_NO_POOL if threads > 1 else 0))
+    def pool_cell(self, num_threads: int) -> ctypes.c_int64:
+        """Return the cell that holds the address of this process's pool of `num_threads` threads; -1 until it is started."""
+        return _pools.setdefault((self.pool_worker, num_threads), ctypes.c_int64(_NO_POOL if num_threads > 1 else 0))
 
 
 @lru_cache
-def runtime(object: bytes) -> Runtime:
-    """Return the run-time whose object code is `object`, loaded once per process."""
-    code = load_object(object)
+def runtime(object_code: bytes) -> Runtime:
+    """Load the runtime from object code, once per process."""
+    code = load_object(object_code)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # Never unmap it.
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     return Runtime(
@@ -94,22 +102,22 @@ def _forget_pools() -> None:
     """Mark all pools as not started: a forked child has the memory of its parent's pools, but not their threads."""
     global _lock
     _lock = Lock()
-    for (_, threads), cell in _pools.items():
-        cell.value = _NO_POOL if threads > 1 else 0
+    for (_, num_threads), cell in _pools.items():
+        cell.value = _NO_POOL if num_threads > 1 else 0
 
 
 os.register_at_fork(after_in_child=_forget_pools)
 
 
-def _start(native: Runtime, threads: int) -> int:
+def _start_pool(native: Runtime, num_threads: int) -> int:
     libc = ctypes.CDLL(None)
     libc.aligned_alloc.restype = ctypes.c_void_p
     size = -(-native.pool_bytes() // 128) * 128
     pool = libc.aligned_alloc(ctypes.c_size_t(128), ctypes.c_size_t(size))
     if not pool:
-        raise DeviceError(f"no memory for a pool of {threads} threads")
+        raise DeviceError(f"no memory for a pool of {num_threads} threads")
     ctypes.memset(pool, 0, size)
-    native.pool_init(pool, threads, _address(libc.syscall), _address(libc.sched_getcpu))
+    native.pool_init(pool, num_threads, _address(libc.syscall), _address(libc.sched_getcpu))
     attributes, thread = ctypes.create_string_buffer(128), ctypes.c_void_p()
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setdetachstate(attributes, 1)
@@ -117,13 +125,13 @@ def _start(native: Runtime, threads: int) -> int:
     # Threads inherit the signal mask: signals such as Ctrl-C must be delivered to Python's threads.
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
-        for k in range(1, threads):
+        for k in range(1, num_threads):
             status = libc.pthread_create(
                 ctypes.byref(thread), attributes, ctypes.c_void_p(native.pool_worker), ctypes.c_void_p(pool)
             )
             if status != 0:
                 native.pool_end(pool)
-                raise DeviceError(f"thread {k} of {threads} did not start: {os.strerror(status)}; reduce num_threads")
+                raise DeviceError(f"thread {k} of {num_threads} did not start: {os.strerror(status)}; reduce num_threads")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
         libc.pthread_attr_destroy(attributes)
