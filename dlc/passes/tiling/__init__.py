@@ -11,7 +11,7 @@ Decisions: each nest gets a `TilePlan` (`plan.py`). On a CPU `choose_tiles.py` c
 `choose_matrix_unit_tiles.py` handles products on matrix units (`matrix_products.py`). `variants.py` lists
 alternative plans for autotuning, `explain_plan.py` describes a plan.
 
-Code generation: `tile_kernels.py` is the pass, `apply_tiles.py` generates the grid. Inside it, stages run on one
+Code generation: `tile_kernels.py` is the pass, `apply_tiles.py` generates the grid. Inside it, structured ops run on one
 register tile (`tile_body.py`, with `iteration_ranges.py` and `buffer_views.py`), per cache block
 (`cache_blocking.py`, with `prefetch.py`), in fused loops (`fused_loops.py`, `masked_softmax.py`; for long rows
 `online_softmax.py` and `softmax_rescaling.py`) or distributed over the items of a work-group (`group_tile_body.py`;

@@ -1,4 +1,4 @@
-"""Apply a tile plan to a loop nest: generate the grid of tasks, the loops over register tiles, and the stages inside."""
+"""Apply a tile plan to a loop nest: generate its grid of tasks, its loops over register tiles, and the ops in each tile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlc.ir import Operation, scf
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.cache_blocking import BlockedTask, TaskBuffers
 from dlc.passes.tiling.contraction_tile_body import ContractionTileBody
-from dlc.passes.tiling.fused_loops import run_stages
+from dlc.passes.tiling.fused_loops import run_nest_ops
 from dlc.passes.tiling.group_tile_body import GroupTileBody, WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, balanced_steps, dynamic_steps, full_or_remainder, steps
 from dlc.passes.tiling.loop_nests import DynamicLoopNest, StaticLoopNest
@@ -21,7 +21,7 @@ from dlc.passes.tiling.tile_body import TileBody
 def apply_tiles(
     nest: DynamicLoopNest, plan: TilePlan, constants: ConstantPool, sizes: Mapping[str, int] | None = None
 ) -> scf.ParallelOp:
-    """Replace the stages of a nest by a grid of tiled code, inserted at the last stage; return the grid.
+    """Replace the ops of a nest by a grid of tiled code, inserted at the last op; return the grid.
 
     `sizes` are the representative sizes that the plan assumes. Raises ValueError for an illegal plan, and
     UndecidableError for symbolic sizes that must be static.
@@ -29,16 +29,16 @@ def apply_tiles(
     static_nest = nest.specialize(sizes or {})
     plan.check(static_nest)
     _check_symbolic(nest, plan)
-    first = nest.stages[0].op
+    first = nest.ops[0].op
     block = first.parent
     assert block is not None
-    # Views of the nest's operands may be defined between its stages, so the grid is inserted at the last stage.
-    last = nest.stages[-1].op
+    # Views of the nest's operands may be defined between its ops, so the grid is inserted at the last op.
+    last = nest.ops[-1].op
     grid = _Tiler(nest, static_nest, plan).build_grid(OpBuilder(constants, block, last.location, anchor=last))
     allocations = [root.owner for root in nest.local_buffers()]
-    for stage in nest.stages:
-        stage.op.detach()
-        stage.op.erase(safe_erase=False)
+    for nest_op in nest.ops:
+        nest_op.op.detach()
+        nest_op.op.erase(safe_erase=False)
     for op in allocations:
         assert isinstance(op, Operation)
         op.detach()
@@ -49,15 +49,15 @@ def apply_tiles(
 def _check_symbolic(nest: DynamicLoopNest, plan: TilePlan) -> None:
     """Raise UndecidableError if a dimension that must be static is symbolic."""
     private_dims = set(nest.symbolic_dims).difference(nest.shared)
-    for stage in nest.stages:
+    for nest_op in nest.ops:
         stored_dims = (
-            private_dims.intersection(t.iterator for t in stage.output.terms)
-            if stage.output.root in nest.local_buffers()
+            private_dims.intersection(t.iterator for t in nest_op.output.terms)
+            if nest_op.output.root in nest.local_buffers()
             else ()
         )
         for d in stored_dims:
             raise UndecidableError(f"a kernel needs a local buffer with a dim of size {nest.extents[d]}; make the size static")
-        for a in stage.accesses:
+        for a in nest_op.accesses:
             if a is not None and any(not t.is_plain for t in a.terms if t.iterator in private_dims):
                 raise UndecidableError("an axis of a packed operand has a symbolic size; make the size static")
 
@@ -66,7 +66,7 @@ class _Tiler:
     """Generate the grid, the tasks and the loops over register tiles.
 
     `symbolic_dims` are the dimensions with symbolic extents; `dynamic_extents` are the symbolic extents of private
-    dimensions (those of single stages).
+    dimensions (those of single ops).
     """
 
     def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: TilePlan) -> None:
@@ -124,7 +124,7 @@ class _Tiler:
             if self.group is None:
                 tile_body = TileBody(self.nest, self.plan, tile_ranges, self.dynamic_extents)
                 tile_body.allocate(body_builder)
-                run_stages(tile_body, body_builder)
+                run_nest_ops(tile_body, body_builder)
             else:
                 self.group.emit_barrier_between_rounds(body_builder)
                 body_class = (

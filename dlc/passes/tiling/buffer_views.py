@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from dlc.ir import AffineDimExpr, AffineMap, ArrayAttr, Block, Operation, Region, SSAValue, linalg
 from dlc.passes.structured import Index, OpBuilder
-from dlc.passes.tiling.loop_nests import NestStage, combiner_of
+from dlc.passes.tiling.loop_nests import NestOp, combiner_of
 from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
 
 # A subview of a buffer, and the nest dimension of each of its axes.
@@ -25,9 +25,9 @@ def slice_at(builder: OpBuilder, view: BufferView, d: int, index: Index) -> Buff
     return builder.subview(buffer, offsets, sizes, [axis]), [a for a in axes if a != d]
 
 
-def combine(builder: OpBuilder, stage: NestStage, source: BufferView, target: BufferView) -> None:
+def combine(builder: OpBuilder, nest_op: NestOp, source: BufferView, target: BufferView) -> None:
     """Combine partial results into `target` by the reduction's combiner; the axes that only `source` has are reduced."""
-    combiner = combiner_of(stage)
+    combiner = combiner_of(nest_op)
     assert combiner is not None
     (partial, axes), (result, result_axes) = source, target
     maps = [

@@ -8,7 +8,7 @@ from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, copy
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
 from dlc.passes.tiling.plan import TilePlan, leading_reduction
 from dlc.passes.tiling.prefetch import NextBlockPrefetcher
 from dlc.passes.tiling.structured_ops import operand_maps
@@ -25,7 +25,7 @@ _CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
 
 
 class TaskBuffers:
-    """The buffers of a task with `blocks` or `panels`: packed panels, and accumulators that later stages read.
+    """The buffers of a task with `blocks` or `panels`: packed panels, and accumulators that later ops read.
 
     `sizes` are the extents of a full task. A task at the end of a ragged dimension uses a part of the buffers.
     """
@@ -46,8 +46,8 @@ class TaskBuffers:
 class BlockedTask:
     """One task of a plan with cache blocks or panels: fill accumulators, add all blocks, run the epilogue.
 
-    Between blocks, accumulators are stored in the destination, or in a buffer of the task if later stages transform
-    them. With a single block each register tile runs all stages at once, and its accumulators stay in registers.
+    Between blocks, accumulators are stored in the destination, or in a buffer of the task if later ops transform
+    them. With a single block each register tile runs all ops at once, and its accumulators stay in registers.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BlockedTask:
             self.run_unblocked()
 
     def run_unblocked(self) -> None:
-        """Run all stages on each register tile, with the whole reduction as one block."""
+        """Run all ops on each register tile, with the whole reduction as one block."""
         reduction_ranges = {d: IterationRange(0, self.nest.extents[d]) for d in self.reduction.reductions}
         for body_builder, tile_body in self.packed_tile_bodies(self.builder, reduction_ranges):
             tile_body.run(
@@ -95,29 +95,29 @@ class BlockedTask:
             )
 
     def run_blocked(self) -> None:
-        """Initialize the accumulators, add all blocks, then run the following stages."""
-        init_stage, _, *following_stages = self.nest.stages
+        """Initialize the accumulators, add all blocks, then run the following ops."""
+        init_op, _, *following_ops = self.nest.ops
         for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}):
-            tile_body.emit_stages(body_builder, [init_stage], tile_body.tile)
+            tile_body.emit_nest_ops(body_builder, [init_op], tile_body.tile)
         self.emit_blocks(self.builder, [d for d in self.reduction.dims if d in self.reduction.reductions], {})
-        for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}) if following_stages else ():
+        for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}) if following_ops else ():
             for root in tile_body.local_roots():
                 if root not in self.accumulators:
                     tile_body.make_local(body_builder, root, {d: r.size for d, r in tile_body.tile.items()})
-            tile_body.emit_stages(body_builder, following_stages, tile_body.tile)
+            tile_body.emit_nest_ops(body_builder, following_ops, tile_body.tile)
 
     def emit_blocks(self, builder: OpBuilder, dims: Sequence[int], block: Tile) -> None:
-        """Emit the loops over the blocks of the reduction, and the reduction stage inside."""
+        """Emit the loops over the blocks of the reduction, and the reduction op inside."""
         if dims:
             d, *inner_dims = dims
             extent = self.nest.extents[d]
             for body_builder, step_range in steps(builder, IterationRange(0, extent), self.plan.blocks.get(d, extent), f"k{d}"):
                 self.emit_blocks(body_builder, inner_dims, {**block, d: IterationRange(step_range.offset, step_range.size)})
             return
-        stage = self.reduction
+        nest_op = self.reduction
         for body_builder, tile_body in self.packed_tile_bodies(builder, block):
-            tile_body.emit_stage(
-                body_builder.with_location(stage.op.location), stage, {d: tile_body.tile[d] for d in stage.dims if d >= 0}
+            tile_body.emit_nest_op(
+                body_builder.with_location(nest_op.op.location), nest_op, {d: tile_body.tile[d] for d in nest_op.dims if d >= 0}
             )
 
     def packed_tile_bodies(self, builder: OpBuilder, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
@@ -169,24 +169,24 @@ class _PackedPanel:
     """
 
     def __init__(
-        self, nest: StaticLoopNest, plan: TilePlan, stage: NestStage, k: int, sizes: Mapping[int, int], builder: OpBuilder
+        self, nest: StaticLoopNest, plan: TilePlan, nest_op: NestOp, k: int, sizes: Mapping[int, int], builder: OpBuilder
     ) -> None:
         self.plan = plan
-        self.stage = stage
+        self.nest_op = nest_op
         self.k = k
-        self.source = stage.op.operands[k]
+        self.source = nest_op.op.operands[k]
         full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
-        self.axes = [axis_range(None, e, stage.dims, full_ranges)[0] for e in operand_maps(stage.op)[k].results]
-        access = stage.accesses[k]
+        self.axes = [axis_range(None, e, nest_op.dims, full_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
+        access = nest_op.accesses[k]
         assert access is not None
-        self.shared = [d for d in self.axes if d not in stage.reductions]
-        self.reduced = [d for d in stage.dims if d in self.axes and d in stage.reductions]
+        self.shared = [d for d in self.axes if d not in nest_op.reductions]
+        self.reduced = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]
         # The reduced dimension that is contiguous in memory, if the lanes are not.
         contiguous = [d for d in self.reduced if access.stride(d) == 1]
         self.transposed_dim = contiguous[0] if contiguous else None
         # Operands that are read as vectors have panels as wide as a register tile. Operands whose elements are broadcast
         # stay in rows, padded to an odd number of cache lines: rows along the reduction, or one panel of full width.
-        has_lanes = any(stage.output.stride(d) == 1 for d in self.shared)
+        has_lanes = any(nest_op.output.stride(d) == 1 for d in self.shared)
         self.is_row_layout = self.transposed_dim is not None and not has_lanes
         row_dim = next((d for d in self.axes if access.stride(d) == 1 and not has_lanes), None)
         self.sizes = {d: sizes[d] for d in self.shared}

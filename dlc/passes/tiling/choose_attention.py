@@ -14,7 +14,7 @@ from functools import cached_property
 from math import prod
 
 from dlc.ir import BlockArgument, SSAValue, linalg
-from dlc.passes.tiling.loop_nests import MaskedSelect, NestStage, StaticLoopNest, can_split, find_masked_select
+from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, StaticLoopNest, can_split, find_masked_select
 from dlc.passes.tiling.masked_softmax import has_zero_masked_weights
 from dlc.passes.tiling.online_softmax import match_online_softmax
 from dlc.passes.tiling.plan import FusedLoop
@@ -29,7 +29,7 @@ _MIN_LATENCY_HIDING_ROWS = 8
 
 
 @dataclass(frozen=True)
-class AttentionStages:
+class AttentionOps:
     """The two contractions of attention, by position: `second` reduces `key_dim`, and its lanes are along `value_dim`.
 
     The lanes of `first` are along `key_dim`, or along the query rows if `is_transposed`.
@@ -42,25 +42,25 @@ class AttentionStages:
     is_transposed: bool
 
 
-def match_attention(nest: StaticLoopNest) -> AttentionStages | None:
+def match_attention(nest: StaticLoopNest) -> AttentionOps | None:
     """Return the two contractions of an attention nest, else None.
 
     Requires a reduction of the scores, such as a row maximum, between them.
     """
-    contractions = [k for k, s in enumerate(nest.stages) if s.is_contraction]
+    contractions = [k for k, op in enumerate(nest.ops) if op.is_contraction]
     if len(contractions) != 2 or nest.dynamic_dims:
         return None
     first_position, second_position = contractions
-    first, second = nest.stages[first_position], nest.stages[second_position]
+    first, second = nest.ops[first_position], nest.ops[second_position]
     key = next((d for d in second.reductions if first.output.uses(d)), None)
     lane = next((d for d in first.dims if first.output.stride(d) == 1), None)
     value_dim = next((d for d in second.dims if second.output.stride(d) == 1), None)
-    reductions_between = [s for s in nest.stages[first_position + 1 : second_position] if key in s.reductions]
+    reductions_between = [op for op in nest.ops[first_position + 1 : second_position] if key in op.reductions]
     if key is None or lane not in (key, *nest.shared) or value_dim is None or not reductions_between:
         return None
     return (
-        AttentionStages(first_position, second_position, key, value_dim, lane != key)
-        if all(can_split(s, nest) for s in reductions_between)
+        AttentionOps(first_position, second_position, key, value_dim, lane != key)
+        if all(can_split(op, nest) for op in reductions_between)
         else None
     )
 
@@ -75,7 +75,7 @@ class AttentionChooser:
 
     nest: StaticLoopNest
     target: Target
-    attention: AttentionStages
+    attention: AttentionOps
     row_dim: int
     tile_rows: int
     lanes: int
@@ -116,15 +116,15 @@ class AttentionChooser:
         """Return whether each row reads its own mask row; a mask computed from indices costs no reads."""
         if self._masked_select is None:
             return False
-        stage, masked_select = self._masked_select
-        mask_accesses = [stage.accesses[c.index] for c in masked_select.conditions if isinstance(c, BlockArgument)]
+        nest_op, masked_select = self._masked_select
+        mask_accesses = [nest_op.accesses[c.index] for c in masked_select.conditions if isinstance(c, BlockArgument)]
         return any(a is not None and a.uses(self.row_dim) for a in mask_accesses)
 
     @cached_property
-    def _masked_select(self) -> tuple[NestStage, MaskedSelect] | None:
-        """The stage that selects between scores and the masked value, and its select."""
-        first, last = next((a, b) for a, b in self._fusable_stage_runs(self.attention.key_dim) if a <= self.attention.first < b)
-        return find_masked_select(self.nest.stages[first:last])
+    def _masked_select(self) -> tuple[NestOp, MaskedSelect] | None:
+        """The op that selects between scores and the masked value, and its select."""
+        first, last = next((a, b) for a, b in self._fusable_runs(self.attention.key_dim) if a <= self.attention.first < b)
+        return find_masked_select(self.nest.ops[first:last])
 
     def task_rows(self) -> int:
         """Return the number of rows of a task: as many register tiles as have weights that fit a cache.
@@ -149,10 +149,10 @@ class AttentionChooser:
         The tile must have enough rows, and the L2 cache must hold the operands of one product, such as the keys and values
         of a head.
         """
-        stages, extents = (self.nest.stages[k] for k in (self.attention.first, self.attention.second)), self.nest.extents
+        nest_ops, extents = (self.nest.ops[k] for k in (self.attention.first, self.attention.second)), self.nest.extents
         operand_dims = (
-            stage.reductions | {lane}
-            for stage, lane in zip(stages, (self.attention.key_dim, self.attention.value_dim), strict=True)
+            nest_op.reductions | {lane}
+            for nest_op, lane in zip(nest_ops, (self.attention.key_dim, self.attention.value_dim), strict=True)
         )
         fits_l2 = sum(prod(extents[d] for d in dims) for dims in operand_dims) <= self.target.costs.block_elements
         return fits_l2 and self.tile_rows >= _MIN_LATENCY_HIDING_ROWS
@@ -169,8 +169,8 @@ class AttentionChooser:
             or any(key_block % step for step in steps)
         ):
             return iter(fused_loops)
-        stages = self.nest.stages[self.nest.stages.index(self._masked_select[0]) : self.attention.second]
-        if not has_zero_masked_weights(stages, self.nest.stages[self.attention.second], lane):
+        nest_ops = self.nest.ops[self.nest.ops.index(self._masked_select[0]) : self.attention.second]
+        if not has_zero_masked_weights(nest_ops, self.nest.ops[self.attention.second], lane):
             return iter(fused_loops)
         return (replace(fused_loop, unmasked=(lane, key_block)) for fused_loop in fused_loops)
 
@@ -186,46 +186,46 @@ class AttentionChooser:
         yield FusedLoop(second - 1, second, ((self.row_dim, 1), (value_dim, row_vector)))
         steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, self.tile_rows)
         yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
-        if second + 1 < len(self.nest.stages):
-            yield FusedLoop(second + 1, len(self.nest.stages), ((self.row_dim, 1), (value_dim, row_vector)))
+        if second + 1 < len(self.nest.ops):
+            yield FusedLoop(second + 1, len(self.nest.ops), ((self.row_dim, 1), (value_dim, row_vector)))
 
     def _loops_before_product(self, dim: int) -> Iterator[FusedLoop]:
-        """Yield the fused loops along a dimension of the stages before the second contraction."""
-        for first, last in self._fusable_stage_runs(dim):
-            run = self.nest.stages[first:last]
-            skips = any(s.is_contraction for s in run) and find_masked_select(run) is not None
+        """Yield the fused loops along a dimension of the ops before the second contraction."""
+        for first, last in self._fusable_runs(dim):
+            run = self.nest.ops[first:last]
+            skips = any(op.is_contraction for op in run) and find_masked_select(run) is not None
             yield FusedLoop(first, last, self._steps(dim, run), skips=skips)
 
-    def _fusable_stage_runs(self, dim: int) -> Iterator[tuple[int, int]]:
-        """Yield (first, end) of the longest runs of stages that can share a loop along a dimension.
+    def _fusable_runs(self, dim: int) -> Iterator[tuple[int, int]]:
+        """Yield (first, end) of the longest runs of ops that can share a loop along a dimension.
 
-        A stage that reads the complete result of a reduction along it starts another loop.
+        An op that reads the complete result of a reduction along it starts another loop.
         """
-        stages, last = self.nest.stages, self.attention.second - 1
+        nest_ops, last = self.nest.ops, self.attention.second - 1
         incomplete_sums: set[SSAValue] = set()
         begin = 0
         for k in range(last + 1):
-            stage = stages[k]
-            is_outside = dim not in stage.dims and not (
-                isinstance(stage.op, linalg.FillOp) and self._can_share_loop(stages[begin:k])
+            nest_op = nest_ops[k]
+            is_outside = dim not in nest_op.dims and not (
+                isinstance(nest_op.op, linalg.FillOp) and self._can_share_loop(nest_ops[begin:k])
             )
-            if k == last or is_outside or any(a.root in incomplete_sums for a in stage.inputs):
+            if k == last or is_outside or any(a.root in incomplete_sums for a in nest_op.inputs):
                 if begin < k:
                     yield begin, k
-                is_excluded = is_outside and not isinstance(stage.op, linalg.FillOp)
+                is_excluded = is_outside and not isinstance(nest_op.op, linalg.FillOp)
                 begin = k + is_excluded
                 incomplete_sums.clear()
-            if dim in stage.reductions:
-                incomplete_sums.add(stage.output.root)
+            if dim in nest_op.reductions:
+                incomplete_sums.add(nest_op.output.root)
 
-    def _can_share_loop(self, stages: Sequence[NestStage]) -> bool:
+    def _can_share_loop(self, nest_ops: Sequence[NestOp]) -> bool:
         """Return whether a fill may share the loop of a contraction, without spilling its register tiles."""
-        return not any(s.is_contraction for s in stages)
+        return not any(op.is_contraction for op in nest_ops)
 
-    def _steps(self, dim: int, stages: Sequence[NestStage]) -> tuple[tuple[int, int], ...]:
-        if any(s.is_contraction for s in stages):
+    def _steps(self, dim: int, nest_ops: Sequence[NestOp]) -> tuple[tuple[int, int], ...]:
+        if any(op.is_contraction for op in nest_ops):
             return (dim, self._tile_width(dim, _MAX_PANEL_VECTORS)), (self.row_dim, self.tile_rows)
-        return (self.row_dim, 1), (dim, self._row_vector_elements(dim, any(s.has_transcendental_math for s in stages)))
+        return (self.row_dim, 1), (dim, self._row_vector_elements(dim, any(op.has_transcendental_math for op in nest_ops)))
 
     def _tile_width(self, d: int, vectors: int) -> int:
         """Return the width of a register tile, in elements; it divides the panel size of a packed operand."""

@@ -11,7 +11,7 @@ from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.passes.tiling.loop_nests import NestStage
+from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.plan import TilePlan, divisor_tile, leading_reduction
 from dlc.passes.tiling.tile_rules import MAX_ROW_VECTORS, TileRules
 from dlc.passes.types import memref_of
@@ -27,35 +27,35 @@ class CacheBlockingChooser(TileRules):
     def plan(self) -> TilePlan | None:
         """Return a plan with packed panels or streaming; None if neither is profitable."""
         nest = self.nest
-        stage = leading_reduction(nest)
-        if stage is None or nest.dynamic_dims or nest.panel_sizes:
+        nest_op = leading_reduction(nest)
+        if nest_op is None or nest.dynamic_dims or nest.panel_sizes:
             return None
-        lane = next((d for d in nest.shared if stage.output.stride(d) == 1), None)
-        if lane is None or nest.extents[lane] < self.lanes(stage):
+        lane = next((d for d in nest.shared if nest_op.output.stride(d) == 1), None)
+        if lane is None or nest.extents[lane] < self.lanes(nest_op):
             return None
-        if not all(a is None or all(t.is_plain for t in a.terms) for a in stage.accesses):
+        if not all(a is None or all(t.is_plain for t in a.terms) for a in nest_op.accesses):
             return None
         order = self.order(nest.shared, lane)
-        if not stage.is_contraction:
-            return None if stage.has_transcendental_math else self.plan_streaming(stage, lane, {}, order)
-        register = self.contraction_tile(stage, lane)
-        panels = tuple(k for k in range(len(stage.accesses) - 1) if self.is_worth_packing(stage, k, register, lane))
+        if not nest_op.is_contraction:
+            return None if nest_op.has_transcendental_math else self.plan_streaming(nest_op, lane, {}, order)
+        register = self.contraction_tile(nest_op, lane)
+        panels = tuple(k for k in range(len(nest_op.accesses) - 1) if self.is_worth_packing(nest_op, k, register, lane))
         if not panels:
-            return self.plan_streaming(stage, lane, register, order)
-        operands_fit_l2 = self.operands_fit_l2(stage, panels)
-        blocks = {} if operands_fit_l2 else self.blocks(stage)
+            return self.plan_streaming(nest_op, lane, register, order)
+        operands_fit_l2 = self.operands_fit_l2(nest_op, panels)
+        blocks = {} if operands_fit_l2 else self.blocks(nest_op)
         row_operands = [
-            k for k in range(len(stage.accesses) - 1) if blocks and self.is_worth_packing_rows(stage, k, panels, lane)
+            k for k in range(len(nest_op.accesses) - 1) if blocks and self.is_worth_packing_rows(nest_op, k, panels, lane)
         ]
         if row_operands and self.amortizes_row_packing(
-            (row_packed_plan := self.plan_packed(stage, lane, order, blocks, {*panels, *row_operands})), lane
+            (row_packed_plan := self.plan_packed(nest_op, lane, order, blocks, {*panels, *row_operands})), lane
         ):
             return row_packed_plan
-        return self.plan_packed(stage, lane, order, blocks, panels, operands_fit_l2)
+        return self.plan_packed(nest_op, lane, order, blocks, panels, operands_fit_l2)
 
     def plan_packed(
         self,
-        stage: NestStage,
+        nest_op: NestOp,
         lane: int,
         order: tuple[int, ...],
         blocks: dict[int, int],
@@ -67,16 +67,16 @@ class CacheBlockingChooser(TileRules):
         With `operands_fit_l2` the plan has the same tiles and loop order, but reads the operands in place.
         """
         panels = tuple(sorted(packed_operands))
-        register = self.contraction_tile(stage, lane, panels)
-        if any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
+        register = self.contraction_tile(nest_op, lane, panels)
+        if any(a is not None and a.uses(lane) for a in (nest_op.accesses[k] for k in panels)):
             # Rows are read in place, and stay in cache during the loop over all panels.
-            batch = [d for d in order if d != lane and all(a.uses(d) for a in stage.inputs)]
+            batch = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
             order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
         if operands_fit_l2:
             panels = ()
-        grid, macro_tile = self.blocked_grid(stage, register, order, blocks, panels)
+        grid, macro_tile = self.blocked_grid(nest_op, register, order, blocks, panels)
         chunks, steps = self.chunks(lane), self.steps(register, lane)
-        prefetch = self.prefetch(stage) if blocks or operands_fit_l2 else ()
+        prefetch = self.prefetch(nest_op) if blocks or operands_fit_l2 else ()
         return TilePlan(
             grid, register, order, chunks, steps, blocks=blocks, panels=panels, macro_tile=macro_tile, prefetch=prefetch
         )
@@ -86,11 +86,11 @@ class CacheBlockingChooser(TileRules):
         columns = plan.macro_tile.get(lane, plan.grid[lane])
         return columns > 2 * self.target.costs.min_tiles_per_panel * plan.register[lane]
 
-    def is_lane_innermost(self, stage: NestStage, lane: int, batch: Sequence[int]) -> bool:
+    def is_lane_innermost(self, nest_op: NestOp, lane: int, batch: Sequence[int]) -> bool:
         """Return False: the loop order depends on which operands are packed."""
         return False
 
-    def plan_streaming(self, stage: NestStage, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
+    def plan_streaming(self, nest_op: NestOp, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
         """Return a plan that streams a large operand, which few tiles read, in memory order; None for other nests.
 
         Each step reads a few complete rows of the operand, with accumulators in registers or in the L1 cache. Tiles of a few
@@ -98,12 +98,12 @@ class CacheBlockingChooser(TileRules):
         a task, unlike the reductions of sliding windows.
         """
         costs, extents = self.target.costs, self.nest.extents
-        matrix_dims = stage.reductions | {lane}
-        batch = [d for d in order if d != lane and all(a.uses(d) for a in stage.inputs)]
+        matrix_dims = nest_op.reductions | {lane}
+        batch = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
         rows = [d for d in order if d != lane and d not in batch]
         # Batch dimensions share no operands: they are not part of a tile.
-        register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.streaming_tile(stage, lane)
-        input_dims = ([d for d in stage.dims if d not in batch and a.uses(d)] for a in stage.inputs if a.stride(lane) == 1)
+        register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.streaming_tile(nest_op, lane)
+        input_dims = ([d for d in nest_op.dims if d not in batch and a.uses(d)] for a in nest_op.inputs if a.stride(lane) == 1)
         is_streamed = any(matrix_dims == frozenset(dims) for dims in input_dims)
         tiles = prod(-(-extents[d] // register.get(d, 1)) for d in rows)
         if (
@@ -114,7 +114,7 @@ class CacheBlockingChooser(TileRules):
             return None
         results_per_lane = prod(extents[d] for d in rows)
         work = self.work_per_point() * results_per_lane
-        if batch and not stage.is_contraction and work * extents[lane] < costs.task_work:
+        if batch and not nest_op.is_contraction and work * extents[lane] < costs.task_work:
             return None
         total_work = work * prod(extents[d] for d in (lane, *batch))
         max_work = max(costs.task_work, total_work // costs.min_block_tasks)
@@ -123,23 +123,28 @@ class CacheBlockingChooser(TileRules):
         grid = self.split_into_tasks(register, (*batch, lane, *rows), lambda d, _: task_tiles.get(d, extents[d]))
         # For a single row of results, each step reads one complete row of the operand.
         is_single_row = results_per_lane == 1 and columns * register[lane] >= extents[lane]
-        blocks = self.blocks(stage, 1 if is_single_row else costs.unpacked_row_block) if register[lane] < extents[lane] else {}
+        blocks = (
+            self.blocks(nest_op, 1 if is_single_row else costs.unpacked_row_block) if register[lane] < extents[lane] else {}
+        )
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks)
 
-    def streaming_tile(self, stage: NestStage, lane: int) -> dict[int, int]:
+    def streaming_tile(self, nest_op: NestOp, lane: int) -> dict[int, int]:
         """Return a register tile of a whole row of results if it fits half of the registers, else of maximum width."""
-        max_whole_row, max_width = self.target.vector_registers // 2 * self.lanes(stage), MAX_ROW_VECTORS * self.lanes(stage)
+        max_whole_row, max_width = (
+            self.target.vector_registers // 2 * self.lanes(nest_op),
+            MAX_ROW_VECTORS * self.lanes(nest_op),
+        )
         return {lane: self.nest.extents[lane] if self.nest.extents[lane] <= max_whole_row else max_width}
 
-    def blocks(self, stage: NestStage, steps: int | None = None) -> dict[int, int]:
+    def blocks(self, nest_op: NestOp, steps: int | None = None) -> dict[int, int]:
         """Return the cache block sizes (kc) of the reduction, of about `steps` steps in total (default: the cost model's).
 
         Inner dimensions are not split as far as possible; outer ones have blocks of 1. If no operand is contiguous along
         the reduction, each step reads separate cache lines of both operands, so the L1 cache holds fewer steps.
         """
         extents, costs = self.nest.extents, self.target.costs
-        reduced = [d for d in stage.dims if d in stage.reductions]
-        is_contiguous = any(a.stride(reduced[-1]) == 1 for a in stage.inputs)
+        reduced = [d for d in nest_op.dims if d in nest_op.reductions]
+        is_contiguous = any(a.stride(reduced[-1]) == 1 for a in nest_op.inputs)
         max_steps = steps or (costs.block_steps if is_contiguous else costs.block_lines)
         total_steps = prod(extents[d] for d in reduced)
         max_unblocked_steps = costs.unblocked_steps if is_contiguous and steps is None else 3 * max_steps // 2
@@ -150,66 +155,66 @@ class CacheBlockingChooser(TileRules):
             remaining_steps = remaining_steps // blocks[d] if blocks[d] == extents[d] else 1
         return {d: size for d, size in blocks.items() if size < extents[d]}
 
-    def is_worth_packing(self, stage: NestStage, k: int, register: dict[int, int], lane: int) -> bool:
+    def is_worth_packing(self, nest_op: NestOp, k: int, register: dict[int, int], lane: int) -> bool:
         """Return whether to pack an operand: many tiles read it, and its lanes are strided or its rows exceed the L1 cache.
 
         Rows at a distance that is divisible by a large power of two map to the same sets of the L1 cache. For an operand
         larger than the L2 cache half as many tiles are enough.
         """
-        nest, costs, a = self.nest, self.target.costs, stage.accesses[k]
+        nest, costs, a = self.nest, self.target.costs, nest_op.accesses[k]
         if a is None:
             return False
         reading_tiles = prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared if not a.uses(d))
-        exceeds_l2 = prod(nest.extents[d] for d in stage.dims if d >= 0 and a.uses(d)) > costs.block_elements
+        exceeds_l2 = prod(nest.extents[d] for d in nest_op.dims if d >= 0 and a.uses(d)) > costs.block_elements
         if reading_tiles < (costs.min_tiles_per_panel // 2 if exceeds_l2 else costs.min_tiles_per_panel):
             return False
         if a.uses(lane) and a.stride(lane) != 1:
-            return a.stride(next(d for d in reversed(stage.dims) if d in stage.reductions)) == 1
-        is_strided = self.reduction_stride_bytes(stage, k) >= ALIGNMENT_BYTES
-        return is_strided and prod(nest.extents[d] for d in stage.reductions) > self.l1_resident_steps(stage, k)
+            return a.stride(next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)) == 1
+        is_strided = self.reduction_stride_bytes(nest_op, k) >= ALIGNMENT_BYTES
+        return is_strided and prod(nest.extents[d] for d in nest_op.reductions) > self.l1_resident_steps(nest_op, k)
 
-    def prefetch(self, stage: NestStage) -> tuple[int, ...]:
+    def prefetch(self, nest_op: NestOp) -> tuple[int, ...]:
         """Return the operands to prefetch: those with short row segments, at whose ends the hardware prefetcher stops."""
         if self.target.costs.prefetch is None:
             return ()
-        operands, shared = enumerate(stage.accesses[:-1]), self.nest.shared
+        operands, shared = enumerate(nest_op.accesses[:-1]), self.nest.shared
         return tuple(k for k, a in operands if a is not None and any(a.stride(d) == 1 for d in shared))
 
-    def operands_fit_l2(self, stage: NestStage, panels: Sequence[int]) -> bool:
+    def operands_fit_l2(self, nest_op: NestOp, panels: Sequence[int]) -> bool:
         """Return whether the operands need no packing because the caches hold them in place.
 
         This is the case for the products of a batch if the L2 cache holds one product and the next, which is prefetched, and
         the L1 cache holds half a block of their rows.
         """
         nest, costs = self.nest, self.target.costs
-        batch = [d for d in nest.shared if nest.extents[d] > 1 and stage.is_batch_dim(d)]
-        if not batch or not {*panels} <= {*self.prefetch(stage)}:
+        batch = [d for d in nest.shared if nest.extents[d] > 1 and nest_op.is_batch_dim(d)]
+        if not batch or not {*panels} <= {*self.prefetch(nest_op)}:
             return False
-        product_dims = [d for d in stage.dims if d >= 0 and d not in batch]
-        two_products = 2 * sum(prod(nest.extents[d] for d in product_dims if a.uses(d)) for a in stage.inputs)
+        product_dims = [d for d in nest_op.dims if d >= 0 and d not in batch]
+        two_products = 2 * sum(prod(nest.extents[d] for d in product_dims if a.uses(d)) for a in nest_op.inputs)
         return two_products <= costs.block_elements and all(
-            2 * self.l1_resident_steps(stage, k) >= costs.block_lines for k in panels
+            2 * self.l1_resident_steps(nest_op, k) >= costs.block_lines for k in panels
         )
 
-    def l1_resident_steps(self, stage: NestStage, k: int) -> int:
+    def l1_resident_steps(self, nest_op: NestOp, k: int) -> int:
         """Return the number of reduction steps whose lines of an operand fit the L1 cache, at one line per step."""
-        costs, reduction_stride_bytes = self.target.costs, self.reduction_stride_bytes(stage, k)
+        costs, reduction_stride_bytes = self.target.costs, self.reduction_stride_bytes(nest_op, k)
         return costs.cache_ways * (costs.way_bytes // max(ALIGNMENT_BYTES, gcd(costs.way_bytes, reduction_stride_bytes)))
 
-    def reduction_stride_bytes(self, stage: NestStage, k: int) -> int:
+    def reduction_stride_bytes(self, nest_op: NestOp, k: int) -> int:
         """Return the distance in bytes between the elements of an operand that consecutive reduction steps read."""
-        a, last = stage.accesses[k], next(d for d in reversed(stage.dims) if d in stage.reductions)
+        a, last = nest_op.accesses[k], next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)
         stride = 0 if a is None else int(a.stride(last))
-        return stride * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
+        return stride * numpy_dtype(memref_of(nest_op.op.operands[k]).element_type).itemsize
 
-    def is_worth_packing_rows(self, stage: NestStage, k: int, panels: Sequence[int], lane: int) -> bool:
+    def is_worth_packing_rows(self, nest_op: NestOp, k: int, panels: Sequence[int], lane: int) -> bool:
         """Return whether to pack the row operand next to packed lanes: the rows of a tile are in different pages."""
-        a, last = stage.accesses[k], next(d for d in reversed(stage.dims) if d in stage.reductions)
-        packs_lanes = any(b is not None and b.uses(lane) for b in (stage.accesses[j] for j in panels))
+        a, last = nest_op.accesses[k], next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)
+        packs_lanes = any(b is not None and b.uses(lane) for b in (nest_op.accesses[j] for j in panels))
         return packs_lanes and a is not None and not a.uses(lane) and a.stride(last) == 1
 
     def blocked_grid(
-        self, stage: NestStage, register: dict[int, int], order: Sequence[int], blocks: dict[int, int], panels: Sequence[int]
+        self, nest_op: NestOp, register: dict[int, int], order: Sequence[int], blocks: dict[int, int], panels: Sequence[int]
     ) -> tuple[dict[int, int], dict[int, int]]:
         """Return the task tile and the macro tile of a plan with cache blocks: a few large tasks that share blocks.
 
@@ -219,17 +224,17 @@ class CacheBlockingChooser(TileRules):
         """
         costs, extents, inner = self.target.costs, self.nest.extents, order[-1]
         max_work = max(costs.task_work, self.work_per_point() * prod(extents[d] for d in order) // costs.min_block_tasks)
-        steps_per_block = prod(blocks.get(d, extents[d]) for d in stage.reductions)
-        packed_inner = [a for k in panels if (a := stage.accesses[k]) is not None and a.uses(inner)]
+        steps_per_block = prod(blocks.get(d, extents[d]) for d in nest_op.reductions)
+        packed_inner = [a for k in panels if (a := nest_op.accesses[k]) is not None and a.uses(inner)]
 
         def l2_resident_tiles(d: int, block: dict[int, int]) -> int:
-            elements_per_step = max(prod(size for x, size in block.items() if a.uses(x)) for a in stage.inputs if a.uses(d))
+            elements_per_step = max(prod(size for x, size in block.items() if a.uses(x)) for a in nest_op.inputs if a.uses(d))
             return costs.block_elements // (steps_per_block * elements_per_step)
 
         def max_task_tiles(d: int, block: dict[int, int]) -> int:
             max_tiles = max_work // (self.work_per_point() * prod(block.values()))
-            if all(a.uses(d) for a in stage.inputs):
-                packed_accesses = [a for k in panels if (a := stage.accesses[k]) is not None] or stage.inputs
+            if all(a.uses(d) for a in nest_op.inputs):
+                packed_accesses = [a for k in panels if (a := nest_op.accesses[k]) is not None] or nest_op.inputs
                 packed_elements = steps_per_block * sum(
                     prod(size for x, size in block.items() if a.uses(x)) for a in packed_accesses
                 )
@@ -241,7 +246,7 @@ class CacheBlockingChooser(TileRules):
         def packed_elements(grid: dict[int, int]) -> int:
             tasks = prod(-(-extents[d] // size) for d, size in grid.items())
             return sum(
-                tasks * prod(size for d, size in grid.items() if (a := stage.accesses[k]) is not None and a.uses(d))
+                tasks * prod(size for d, size in grid.items() if (a := nest_op.accesses[k]) is not None and a.uses(d))
                 for k in panels
             )
 

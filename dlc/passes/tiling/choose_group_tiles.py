@@ -17,8 +17,8 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.choose_matrix_unit_tiles import choose_matrix_unit_tiles
 from dlc.passes.tiling.contraction_cost import cost_of_contraction
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split, lane_dim
-from dlc.passes.tiling.plan import TilePlan, divisor_tile, fitting_tile, promoted_stage, vector_divisor_tile
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split, lane_dim
+from dlc.passes.tiling.plan import TilePlan, divisor_tile, fitting_tile, promoted_contraction, vector_divisor_tile
 from dlc.passes.types import memref_of
 from dlc.target import Target, WorkGroups
 
@@ -71,9 +71,9 @@ class _GroupTileChooser:
     def plan(self) -> TilePlan:
         """Return the plan for the nest: contraction, cooperative reduction or elementwise."""
         nest = self.nest
-        if any(s.has_indirect_loads for s in nest.stages):
+        if any(op.has_indirect_loads for op in nest.ops):
             return self.naive()
-        contraction = next((s for s in nest.stages if s.is_contraction), None)
+        contraction = next((op for op in nest.ops if op.is_contraction), None)
         if contraction is not None and (tiled := self.contraction(contraction)) is not None:
             return tiled
         return self.cooperative_plan() or self.elementwise()
@@ -99,8 +99,8 @@ class _GroupTileChooser:
 
     def innermost_first(self, dims: Sequence[int]) -> list[int]:
         """Sort dimensions by their stride in the nest's output, the contiguous one first."""
-        stage = self.nest.stages[-1]
-        return sorted(dims, key=lambda d: stage.output.stride(d) or 1 << 62)
+        nest_op = self.nest.ops[-1]
+        return sorted(dims, key=lambda d: nest_op.output.stride(d) or 1 << 62)
 
     def assign_items(self, dims: Sequence[int], register: dict[int, int], limit: int) -> dict[int, int]:
         """Assign up to `limit` items to dimensions, in the order of `dims`, so that all items have about equal shares.
@@ -140,12 +140,12 @@ class _GroupTileChooser:
         """Return a plan with a few contiguous elements per item, or a small square tile if an operand is transposed."""
         nest = self.nest
         shared = self.innermost_first(nest.shared)
-        lane = lane_dim(nest, nest.stages[-1])
+        lane = lane_dim(nest, nest.ops[-1])
         register: dict[int, int] = {}
         if lane in shared:
             register[lane] = self.fitting(lane, _VECTOR_ELEMENTS)
             shared.sort(key=lambda d: d != lane)
-        transposed_dims = [d for s in nest.stages for a in s.inputs for d in shared if d != lane and a.stride(d) == 1]
+        transposed_dims = [d for op in nest.ops for a in op.inputs for d in shared if d != lane and a.stride(d) == 1]
         max_group_items = self.max_group_items(prod(self.steps(d, register.get(d, 1)) for d in shared))
         if lane in shared and transposed_dims:
             transposed_dim = transposed_dims[0]
@@ -163,7 +163,7 @@ class _GroupTileChooser:
         """Return a tile of output rows that share the weights of a sliding window; empty if too few items remain."""
         nest = self.nest
         shared = [d for d in self.innermost_first(nest.shared) if d != lane and d not in nest.dynamic_dims]
-        reuse_dims = (d for d in shared if any(not a.uses(d) for s in nest.stages if s.reductions for a in s.inputs))
+        reuse_dims = (d for d in shared if any(not a.uses(d) for op in nest.ops if op.reductions for a in op.inputs))
         d = next(reuse_dims, None)
         if d is None:
             return {}
@@ -179,9 +179,9 @@ class _GroupTileChooser:
     def chunks(self, cooperative: Sequence[int]) -> dict[int, int]:
         """Return the steps along private dimensions."""
         chunks: dict[int, int] = {}
-        for stage in self.nest.stages:
-            for d in stage.dims:
-                contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
+        for nest_op in self.nest.ops:
+            for d in nest_op.dims:
+                contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
                 if d not in self.nest.shared and (d in cooperative or not self.is_reduced(d)):
                     lanes = (
                         1 if d in cooperative and d in self.nest.dynamic_dims else min(self.nest.extents[d], _VECTOR_ELEMENTS)
@@ -190,7 +190,7 @@ class _GroupTileChooser:
         return chunks
 
     def is_reduced(self, d: int) -> bool:
-        return any(d in s.reductions for s in self.nest.stages)
+        return any(d in op.reductions for op in self.nest.ops)
 
     def cooperative_plan(self) -> TilePlan | None:
         """Return a plan in which several items share each row, for long or few rows; None if it is not profitable."""
@@ -201,7 +201,7 @@ class _GroupTileChooser:
         shared = self.innermost_first(nest.shared)
         # Adjacent items should read adjacent elements of the largest input.
         largest_input = max(
-            (a for s in nest.stages if s.reductions for a in s.inputs), key=lambda a: self.size(a), default=None
+            (a for op in nest.ops if op.reductions for a in op.inputs), key=lambda a: self.size(a), default=None
         )
         lane = next((d for d in shared if largest_input is not None and largest_input.stride(d) == 1), None)
         register = {lane: self.fitting(lane, _VECTOR_ELEMENTS)} if lane is not None else {}
@@ -246,20 +246,20 @@ class _GroupTileChooser:
         return None
 
     def stores_private_results(self, d: int) -> bool:
-        """Return whether a local buffer holds results along a dimension for a later stage."""
+        """Return whether a local buffer holds results along a dimension for a later op."""
         roots = self.nest.local_buffers()
-        return any(s.output.root in roots and s.output.uses(d) for s in self.nest.stages)
+        return any(op.output.root in roots and op.output.uses(d) for op in self.nest.ops)
 
     def cooperative_local_bytes(self, plan: TilePlan) -> int:
         """Return the bytes of local memory for the results that cooperating items exchange."""
         nest, cooperative = self.nest, plan.cooperative_dims(self.nest)
         sizes = {d: plan.group_tile(d) if d in plan.order else extent for d, extent in nest.extents.items()}
         total = 0
-        for stage in nest.stages:
-            if not any(stage.output.uses(d) for d in cooperative):
-                elements = prod(sizes[t.iterator] for t in stage.output.terms)
-                copies = 1 + (plan.num_cooperating_items(nest) if stage.reductions.intersection(cooperative) else 0)
-                total += copies * elements * numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize
+        for nest_op in nest.ops:
+            if not any(nest_op.output.uses(d) for d in cooperative):
+                elements = prod(sizes[t.iterator] for t in nest_op.output.terms)
+                copies = 1 + (plan.num_cooperating_items(nest) if nest_op.reductions.intersection(cooperative) else 0)
+                total += copies * elements * numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize
         return total
 
     def size(self, a: AffineAccess) -> int:
@@ -267,47 +267,52 @@ class _GroupTileChooser:
         return prod(self.nest.extents[d] for d in {t.iterator for t in a.terms})
 
     def cooperative_dims(self) -> list[int]:
-        """Return one private dimension per stage along which items can cooperate, the longest first.
+        """Return one private dimension per op along which items can cooperate, the longest first.
 
         Empty if a reduction has none.
         """
         nest = self.nest
-        scatter_dims = {s.scatter_dim for s in nest.stages}
+        scatter_dims = {op.scatter_dim for op in nest.ops}
         private_dims = [d for d in nest.extents if d not in nest.shared and d not in scatter_dims]
         dims: list[int] = []
-        covered_stages: set[int] = set()
+        covered_ops: set[int] = set()
         for d in sorted(private_dims, key=lambda d: -nest.extents[d]):
-            stages = {k for k, s in enumerate(nest.stages) if d in s.dims}
-            if not stages & covered_stages and all(can_split(s, nest) for s in nest.stages if d in s.reductions):
+            positions = {k for k, op in enumerate(nest.ops) if d in op.dims}
+            if not positions & covered_ops and all(can_split(op, nest) for op in nest.ops if d in op.reductions):
                 dims.append(d)
-                covered_stages |= stages
-        has_dim_per_reduction = all(set(dims) & set(s.reductions) for s in nest.stages if s.reductions)
+                covered_ops |= positions
+        has_dim_per_reduction = all(set(dims) & set(op.reductions) for op in nest.ops if op.reductions)
         # A dynamic number of sums would need a dynamic number of partial results in local memory.
         dynamic_sums = [
-            d for s in nest.stages if s.reductions for d in nest.dynamic_dims.intersection(private_dims) if s.output.uses(d)
+            d for op in nest.ops if op.reductions for d in nest.dynamic_dims.intersection(private_dims) if op.output.uses(d)
         ]
         return dims if has_dim_per_reduction and not dynamic_sums else []
 
-    def contraction(self, stage: NestStage) -> TilePlan | None:
+    def contraction(self, nest_op: NestOp) -> TilePlan | None:
         """Return the cheapest plan with operands in local memory; None if operands are not reused."""
         nest = self.nest
-        lane = lane_dim(nest, stage)
-        if promoted_stage(nest) is None or lane is None or lane not in nest.shared or nest.dynamic_dims & stage.reductions:
+        lane = lane_dim(nest, nest_op)
+        if (
+            promoted_contraction(nest) is None
+            or lane is None
+            or lane not in nest.shared
+            or nest.dynamic_dims & nest_op.reductions
+        ):
             return None
-        rows = [d for d in self.innermost_first(nest.shared) if d != lane and stage.output.uses(d)]
-        reused_dims = [d for a in stage.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > self.few_rows]
+        rows = [d for d in self.innermost_first(nest.shared) if d != lane and nest_op.output.uses(d)]
+        reused_dims = [d for a in nest_op.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > self.few_rows]
         if lane not in reused_dims or not set(rows).intersection(reused_dims):
             return None
-        plans = [p for p in self.candidates(stage, rows, lane) if self.local_bytes(p, stage) <= self.groups.local_bytes]
-        return min(plans, key=lambda p: cost_of_contraction(p, nest, stage, self.target), default=None)
+        plans = [p for p in self.candidates(nest_op, rows, lane) if self.local_bytes(p, nest_op) <= self.groups.local_bytes]
+        return min(plans, key=lambda p: cost_of_contraction(p, nest, nest_op, self.target), default=None)
 
-    def candidates(self, stage: NestStage, rows: list[int], lane: int) -> Iterator[TilePlan]:
+    def candidates(self, nest_op: NestOp, rows: list[int], lane: int) -> Iterator[TilePlan]:
         """Yield the candidate plans of a contraction."""
         nest = self.nest
-        reduced = [d for d in stage.dims if d in stage.reductions]
-        inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
+        reduced = [d for d in nest_op.dims if d in nest_op.reductions]
+        inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in nest_op.inputs), -nest.extents[d]))
         # Dimensions that all operands have are a batch of independent products, which are not tiled.
-        blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
+        blocked = [d for d in rows if any(not a.uses(d) for a in nest_op.inputs)]
         for (height, width), (down, across), chunk, choose_tile in product(
             _REGISTER_TILES, _GROUP_SHAPES, _REDUCTION_CHUNK_STEPS, (divisor_tile, min)
         ):
@@ -332,11 +337,11 @@ class _GroupTileChooser:
             )
             yield self.with_grid(plan)
 
-    def local_bytes(self, plan: TilePlan, stage: NestStage) -> int:
+    def local_bytes(self, plan: TilePlan, nest_op: NestOp) -> int:
         """Return the bytes of local memory of the promoted operands, with an allowance for padding."""
         (chunk,) = plan.promote.values()
         total = 0
-        for operand, a in zip(stage.op.operands[:-1], stage.accesses, strict=False):
+        for operand, a in zip(nest_op.op.operands[:-1], nest_op.accesses, strict=False):
             if a is not None:
                 size = prod(plan.group_tile(d) for d in plan.order if a.uses(d)) + _VECTOR_ELEMENTS
                 total += chunk * size * numpy_dtype(memref_of(operand).element_type).itemsize

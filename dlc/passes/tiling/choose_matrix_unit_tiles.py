@@ -14,7 +14,7 @@ from math import prod
 from dlc.dialects.matrix_multiply import TILE_WORDS
 from dlc.passes.tiling.loop_nests import StaticLoopNest
 from dlc.passes.tiling.matrix_products import MatrixProduct, has_even_loads, matrix_product
-from dlc.passes.tiling.plan import MatrixUnitTile, TilePlan, promoted_stage
+from dlc.passes.tiling.plan import MatrixUnitTile, TilePlan, promoted_contraction
 from dlc.target import Target
 
 # Candidate tiles: rows and columns of a group's tile, then of the tile of one warp (32 items).
@@ -33,10 +33,10 @@ MATRIX_UNIT_TILES = (
 
 def choose_matrix_unit_tiles(nest: StaticLoopNest, target: Target) -> TilePlan | None:
     """Return the plan for a contraction on matrix units; None for other nests and targets."""
-    stage = promoted_stage(nest)
-    if stage is None or target.groups is None or not target.dot_products:
+    nest_op = promoted_contraction(nest)
+    if nest_op is None or target.groups is None or not target.dot_products:
         return None
-    product = matrix_product(stage, nest)
+    product = matrix_product(nest_op, nest)
     if product is None or product.dot not in target.dot_products:
         return None
     has_few_rows = prod(nest.extents[d] for d in product.rows) <= target.costs.groups.few_rows

@@ -16,7 +16,7 @@ from dlc.passes.tiling.choose_attention import AttentionChooser, match_attention
 from dlc.passes.tiling.choose_cache_blocking import CacheBlockingChooser
 from dlc.passes.tiling.choose_transposed_attention import TransposedAttentionChooser
 from dlc.passes.tiling.constant_matrix_products import ConstantMatrixProduct, match_constant_matrix_product
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, lane_dim
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, lane_dim
 from dlc.passes.tiling.plan import TilePlan, divisor_tile, leading_contraction
 from dlc.passes.tiling.tile_rules import MAX_DYNAMIC_TILE_ROWS, MIN_LATENCY_HIDING_ACCUMULATORS, TileRules, row_tile
 from dlc.passes.tiling.variants import VARIANTS, Variant
@@ -46,7 +46,7 @@ class _TileChooser(TileRules):
         """Return the plan of a nest: the first of the specialized plans that applies, or the default rules."""
         nest = self.nest
         shared = nest.shared
-        if any(s.has_indirect_loads for s in nest.stages):
+        if any(op.has_indirect_loads for op in nest.ops):
             register = self.indirect_load_tile()
             order = (*(d for d in shared if d not in register), *register)
             return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.private_dims()})
@@ -56,8 +56,8 @@ class _TileChooser(TileRules):
             return cache_blocked_plan
         if (attention := self.plan_attention()) is not None:
             return attention
-        contraction = next((s for s in nest.stages if s.is_contraction), None)
-        lane = lane_dim(nest, contraction or nest.stages[-1])
+        contraction = next((op for op in nest.ops if op.is_contraction), None)
+        lane = lane_dim(nest, contraction or nest.ops[-1])
         lane = None if contraction is None and self.vectorizes_reduction(lane) else lane
         if contraction is not None and lane in shared:
             register = self.contraction_tile(contraction, lane)
@@ -81,25 +81,25 @@ class _TileChooser(TileRules):
         the next row. The lane dimension is the innermost loop.
         """
         products = {
-            k: p for k, s in enumerate(self.nest.stages) if (p := match_constant_matrix_product(s, self.nest)) is not None
+            k: p for k, op in enumerate(self.nest.ops) if (p := match_constant_matrix_product(op, self.nest)) is not None
         }
         first_position = min(products, default=None)
-        lane = None if first_position is None else lane_dim(self.nest, self.nest.stages[first_position])
+        lane = None if first_position is None else lane_dim(self.nest, self.nest.ops[first_position])
         if first_position is None or lane not in self.nest.shared or any(lane == p.row for p in products.values()):
             return None
-        lanes = self.lanes(self.nest.stages[first_position])
+        lanes = self.lanes(self.nest.ops[first_position])
         vectors = max(1, self.target.vector_registers // max(sum(p.shape) for p in products.values()))
         extent, rows = self.nest.extents, {p.row for p in products.values()}
         columns = divisor_tile(-(-extent[lane] // lanes), min(vectors, self.target.costs.vectors)) * lanes
         register = {lane: self.fitting(lane, columns)} | {d: extent[d] for d in rows if d in self.nest.shared}
         steps = self.steps(register, lane)
         other_dims = [d for d in self.nest.shared if d not in register and d not in self.nest.dynamic_dims]
-        for d in sorted(other_dims, key=self.nest.stages[-1].output.stride)[:1]:
+        for d in sorted(other_dims, key=self.nest.ops[-1].output.stride)[:1]:
             register[d] = self.positions_in_l1(list(products.values()), extent[d], register[lane])
-        for k, s in enumerate(self.nest.stages):
+        for k, nest_op in enumerate(self.nest.ops):
             p = products.get(k)
-            whole_dims = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in s.dims]
-            single_step_dims = [d for d in register if d != lane and d in s.dims and d not in whole_dims]
+            whole_dims = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in nest_op.dims]
+            single_step_dims = [d for d in register if d != lane and d in nest_op.dims and d not in whole_dims]
             steps[k] = {**steps.get(k, {}), **{d: 1 for d in single_step_dims}, **{d: extent[d] for d in whole_dims}}
         order = (*(d for d in self.order(self.nest.shared, lane) if d != lane), lane)
         return TilePlan(self.grid(register, order, _full_tiles_per_task), register, order, self.chunks(lane), steps)
@@ -117,7 +117,7 @@ class _TileChooser(TileRules):
             (n for n in divisors if n <= max_positions), default=min(divisors, default=divisor_tile(extent, max_positions))
         )
 
-    def balance_dynamic_rows(self, plan: TilePlan, stage: NestStage, lane: int) -> TilePlan:
+    def balance_dynamic_rows(self, plan: TilePlan, nest_op: NestOp, lane: int) -> TilePlan:
         """Return the plan with tasks that split the dynamic rows of the contraction evenly; unchanged without dynamic rows."""
         register = plan.register
         dynamic_rows = [
@@ -125,7 +125,7 @@ class _TileChooser(TileRules):
         ]
         grid = {d: max(size, register[d] * _MAX_BALANCED_TILES) if d in dynamic_rows else size for d, size in plan.grid.items()}
         # With `exact`, the order of additions must not change: no second set of accumulators.
-        min_rows = 1 if self.exact else -(-_MIN_INDEPENDENT_ACCUMULATORS * self.lanes(stage) // register[lane])
+        min_rows = 1 if self.exact else -(-_MIN_INDEPENDENT_ACCUMULATORS * self.lanes(nest_op) // register[lane])
         return replace(plan, grid=grid, balance_threshold=min_rows) if dynamic_rows else plan
 
     def skip_zeros(self, plan: TilePlan) -> TilePlan:
@@ -133,18 +133,18 @@ class _TileChooser(TileRules):
 
         Without `exact`, 0 · x counts as 0, although x may be NaN or ∞.
         """
-        nest, stage = self.nest, leading_contraction(self.nest)
-        if stage is None or nest.dynamic_dims or plan.fused_loops or not nest.zeros:
+        nest, nest_op = self.nest, leading_contraction(self.nest)
+        if nest_op is None or nest.dynamic_dims or plan.fused_loops or not nest.zeros:
             return plan
 
         def may_have_zeros(a: AffineAccess | None) -> bool:
             return a is not None and a.root in nest.zeros
 
-        long_extents = [nest.extents[d] for d in stage.reductions if nest.extents[d] >= _MIN_ZERO_TRIMMED_STEPS]
-        trimmable_operands = (k for k, a in enumerate(stage.accesses[:-1]) if may_have_zeros(a) and not self.exact)
-        zero_trimmed_operand = next(trimmable_operands, None) if long_extents and len(stage.reductions) == 1 else None
-        last = nest.stages[-1]
-        if plan.blocks or len(nest.stages) != 3:
+        long_extents = [nest.extents[d] for d in nest_op.reductions if nest.extents[d] >= _MIN_ZERO_TRIMMED_STEPS]
+        trimmable_operands = (k for k, a in enumerate(nest_op.accesses[:-1]) if may_have_zeros(a) and not self.exact)
+        zero_trimmed_operand = next(trimmable_operands, None) if long_extents and len(nest_op.reductions) == 1 else None
+        last = nest.ops[-1]
+        if plan.blocks or len(nest.ops) != 3:
             return replace(plan, zero_trimmed_operand=zero_trimmed_operand)
         masks = (
             k for k, value in mask_operands(last) if may_have_zeros(last.accesses[k]) and not (self.exact and value is None)
@@ -156,7 +156,7 @@ class _TileChooser(TileRules):
         nest, attention = self.nest, match_attention(self.nest)
         if attention is None:
             return None
-        first = nest.stages[attention.first]
+        first = nest.ops[attention.first]
         lanes = self.lanes(first)
         row_dim = min((d for d in nest.shared if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
         if row_dim is None:
@@ -177,14 +177,14 @@ class _TileChooser(TileRules):
 
     def indirect_load_tile(self) -> dict[int, int]:
         """Return a vector tile along the dimension that all indirect loads read contiguously; empty without one."""
-        dims = {s.contiguous_load_dim for s in self.nest.stages if s.has_indirect_loads}
+        dims = {op.contiguous_load_dim for op in self.nest.ops if op.has_indirect_loads}
         lane = dims.pop()
-        if dims or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.stages[-1]):
+        if dims or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.ops[-1]):
             return {}
         return {lane: self.lane_tile(lane)}
 
     def private_dims(self) -> list[int]:
-        """Return the private dimensions: those of single stages."""
+        """Return the private dimensions: those of single ops."""
         return [d for d in self.nest.extents if d not in self.nest.shared]
 
     def transpose_tile(self, lane: int) -> dict[int, int]:
@@ -192,10 +192,10 @@ class _TileChooser(TileRules):
 
         Empty for other nests.
         """
-        stages, extents = self.nest.stages, self.nest.extents
-        strided = [a for s in stages for a in s.inputs if a.uses(lane) and a.stride(lane) != 1]
+        nest_ops, extents = self.nest.ops, self.nest.extents
+        strided = [a for op in nest_ops for a in op.inputs if a.uses(lane) and a.stride(lane) != 1]
         contiguous_dims = {d for a in strided for d in self.nest.shared if a.stride(d) == 1}
-        has_reductions = any(s.reductions for s in stages)
+        has_reductions = any(op.reductions for op in nest_ops)
         if (
             has_reductions
             or len(contiguous_dims) != 1
@@ -206,22 +206,22 @@ class _TileChooser(TileRules):
 
     def vectorizes_reduction(self, lane: int | None) -> bool:
         """Return whether to vectorize the last reduction instead of `lane`, because its operands are strided along `lane`."""
-        stage = next((s for s in reversed(self.nest.stages) if s.reductions), self.nest.stages[-1])
+        nest_op = next((op for op in reversed(self.nest.ops) if op.reductions), self.nest.ops[-1])
         # An operand with one element per row, such as a mean, is loaded once per row, so its stride does not matter.
-        reduced_accesses = [a for a in stage.inputs if any(map(a.uses, stage.reductions))]
-        if lane in stage.reductions or any(a.stride(lane) == 1 for a in reduced_accesses if lane is not None):
+        reduced_accesses = [a for a in nest_op.inputs if any(map(a.uses, nest_op.reductions))]
+        if lane in nest_op.reductions or any(a.stride(lane) == 1 for a in reduced_accesses if lane is not None):
             return False
         contiguous_reductions = [
-            d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.can_split_all(stage, d)
+            d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs) and self.can_split_all(nest_op, d)
         ]
-        return any(self.nest.extents[d] >= max(self.lanes(stage), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
+        return any(self.nest.extents[d] >= max(self.lanes(nest_op), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
 
     def add_rows(self, register: dict[int, int], shared: list[int]) -> None:
         """Add rows to the register tile until it has about as many vectors as the target prefers."""
-        stage = self.nest.stages[-1]
-        lanes = self.lanes(stage)
+        nest_op = self.nest.ops[-1]
+        lanes = self.lanes(nest_op)
         vectors = -(-prod(register.values()) // lanes)
-        for d in sorted((d for d in shared if d not in register), key=lambda d: stage.output.stride(d)):
+        for d in sorted((d for d in shared if d not in register), key=lambda d: nest_op.output.stride(d)):
             if vectors * 2 > self.target.costs.vectors:
                 break
             register[d] = self.fitting(d, divisor_tile(self.nest.extents[d], self.target.costs.vectors // vectors))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dlc.passes.tiling.choose_attention import AttentionChooser
-from dlc.passes.tiling.loop_nests import NestStage
+from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.plan import FusedLoop, balanced_tile
 from dlc.passes.tiling.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, row_tile
 
@@ -33,7 +33,7 @@ class TransposedAttentionChooser(AttentionChooser):
     @cached_property
     def _head_dim(self) -> int:
         """The dimension that the first contraction reduces: the features of a head."""
-        return next(iter(self.nest.stages[self.attention.first].reductions))
+        return next(iter(self.nest.ops[self.attention.first].reductions))
 
     def _rows_sharing_reads(self) -> int:
         return max(_MIN_SHARED_ROWS, self._tile_vectors * self.lanes)
@@ -71,17 +71,17 @@ class TransposedAttentionChooser(AttentionChooser):
         return self._fitting_rows(self.resident_row_elements, -(-self._tile_lanes // self.lanes))
 
     def _fused_loops(self) -> Iterator[FusedLoop]:
-        first, second, value_dim, stages = (
+        first, second, value_dim, nest_ops = (
             self.attention.first,
             self.attention.second,
             self.attention.value_dim,
-            self.nest.stages,
+            self.nest.ops,
         )
         transpose_steps = (
             (self._head_dim, self._clamped(self._head_dim, _TRANSPOSED_ELEMENTS)),
             (self.row_dim, self._clamped(self.row_dim, _TRANSPOSED_LANES)),
         )
-        copies = (FusedLoop(k, k + 1, transpose_steps) for k in range(first) if self._head_dim in stages[k].dims)
+        copies = (FusedLoop(k, k + 1, transpose_steps) for k in range(first) if self._head_dim in nest_ops[k].dims)
         yield from sorted(
             (*copies, *self._loops_before_product(self.attention.key_dim)), key=lambda fused_loop: fused_loop.first
         )
@@ -90,14 +90,14 @@ class TransposedAttentionChooser(AttentionChooser):
         rows = self._fitting_rows(self.task_rows(), -(-columns // self.lanes))
         steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, rows)
         yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
-        if second + 1 < len(stages):
-            yield FusedLoop(second + 1, len(stages), ((self.row_dim, 1), (value_dim, row_vector)))
+        if second + 1 < len(nest_ops):
+            yield FusedLoop(second + 1, len(nest_ops), ((self.row_dim, 1), (value_dim, row_vector)))
 
-    def _can_share_loop(self, stages: Sequence[NestStage]) -> bool:
+    def _can_share_loop(self, nest_ops: Sequence[NestOp]) -> bool:
         return True
 
-    def _steps(self, dim: int, stages: Sequence[NestStage]) -> tuple[tuple[int, int], ...]:
-        if any(s.is_contraction for s in stages):
+    def _steps(self, dim: int, nest_ops: Sequence[NestOp]) -> tuple[tuple[int, int], ...]:
+        if any(op.is_contraction for op in nest_ops):
             return (dim, self._keys_per_tile), (self.row_dim, self._tile_lanes)
         return (self.row_dim, self._tile_lanes), (dim, 1)
 

@@ -30,7 +30,7 @@ from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, view_order
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestStage
+from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestOp
 from dlc.passes.tiling.structured_ops import is_read, iterator_extents
 from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
 from dlc.target import Target
@@ -67,8 +67,8 @@ class CollapseIteratorsPass(TargetPass, KernelPass):
         for nest in form_loop_nests(kernel):
             merged = _merge(_merge_channel_groups(nest, self.target))
             views = _local_views(merged, constants)
-            for stage in merged.stages:
-                _rewrite(stage, merged, constants, views)
+            for nest_op in merged.ops:
+                _rewrite(nest_op, merged, constants, views)
         _drop_unused_views(kernel)
 
 
@@ -88,17 +88,17 @@ def _merge(nest: DynamicLoopNest) -> DynamicLoopNest:
 
 def _can_merge(nest: DynamicLoopNest, outer: int, inner: int) -> bool:
     """Return whether in every op the pair (outer, inner) counts like one iterator, as two digits of its index."""
-    for stage in nest.stages:
-        has_dims = [d in stage.dims for d in (outer, inner)]
+    for nest_op in nest.ops:
+        has_dims = [d in nest_op.dims for d in (outer, inner)]
         if not any(has_dims):
             continue
         if (
             not all(has_dims)
-            or stage.indexed_dims & {outer, inner}
-            or (outer in stage.reductions) != (inner in stage.reductions)
+            or nest_op.indexed_dims & {outer, inner}
+            or (outer in nest_op.reductions) != (inner in nest_op.reductions)
         ):
             return False
-        for a in stage.accesses:
+        for a in nest_op.accesses:
             if a is None:
                 continue
             if any(not t.is_plain for t in a.terms if t.iterator in (outer, inner)):
@@ -110,7 +110,7 @@ def _can_merge(nest: DynamicLoopNest, outer: int, inner: int) -> bool:
 
 def _merge_channel_groups(nest: DynamicLoopNest, target: Target) -> DynamicLoopNest:
     """Merge the groups of a convolution with the output channels of each, if these are fewer than a vector has lanes."""
-    pairs = ((g, o) for s in nest.stages if s.is_contraction and target.groups is None for g, o in permutations(s.dims, 2))
+    pairs = ((g, o) for op in nest.ops if op.is_contraction and target.groups is None for g, o in permutations(op.dims, 2))
     channel_groups = next((pair for pair in pairs if -1 not in pair and _are_channel_groups(nest, target, *pair)), None)
     return nest if channel_groups is None else _merge_pair(nest, *channel_groups)
 
@@ -122,19 +122,19 @@ def _are_channel_groups(nest: DynamicLoopNest, target: Target, group: int, outpu
     vector then reads these operands in several groups.
     """
     extent, costs, has_repeated_operand = nest.extents[output], target.costs, False
-    for stage in nest.stages:
-        if not {group, output}.issubset(stage.dims) or {group, output} & (stage.indexed_dims | stage.reductions):
+    for nest_op in nest.ops:
+        if not {group, output}.issubset(nest_op.dims) or {group, output} & (nest_op.indexed_dims | nest_op.reductions):
             return False
-        size = max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize)
+        size = max(4, numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize)
         fits_vector = isinstance(extent, int) and target.lanes(size) % extent == 0
-        if not fits_vector or extent * size >= min(target.vector_bytes, costs.min_vector_bytes) or stage.has_indirect_loads:
+        if not fits_vector or extent * size >= min(target.vector_bytes, costs.min_vector_bytes) or nest_op.has_indirect_loads:
             return False
-        for a in stage.accesses:
+        for a in nest_op.accesses:
             if a is None or a.stride(group) == extent * a.stride(output):
                 continue
-            inner_reductions = [nest.extents[d] for d in stage.reductions if a.stride(d) == 1] or [1]
+            inner_reductions = [nest.extents[d] for d in nest_op.reductions if a.stride(d) == 1] or [1]
             is_shared_by_group = (
-                stage.is_contraction and a is not stage.output and not a.uses(output) and a.root not in nest.local_buffers()
+                nest_op.is_contraction and a is not nest_op.output and not a.uses(output) and a.root not in nest.local_buffers()
             )
             if (
                 not is_shared_by_group
@@ -158,41 +158,41 @@ def _merge_pair(nest: DynamicLoopNest, outer: int, inner: int) -> DynamicLoopNes
         repeated = {"iterator": inner, "divisor": int(nest.extents[inner])}
         return a._replace(terms=tuple(t._replace(**repeated) if t.iterator == outer else t for t in a.terms))
 
-    stages = [
+    nest_ops = [
         replace(
-            s,
-            dims=tuple(-1 if d == outer else d for d in s.dims),
-            reductions=s.reductions - {outer},
-            accesses=tuple(map(access_of, s.accesses)),
+            op,
+            dims=tuple(-1 if d == outer else d for d in op.dims),
+            reductions=op.reductions - {outer},
+            accesses=tuple(map(access_of, op.accesses)),
         )
-        for s in nest.stages
+        for op in nest.ops
     ]
     extents = {d: e * nest.extents[outer] if d == inner else e for d, e in nest.extents.items() if d != outer}
-    return DynamicLoopNest(stages, extents)
+    return DynamicLoopNest(nest_ops, extents)
 
 
 def _local_views(nest: DynamicLoopNest, constants: ConstantPool) -> dict[SSAValue, SSAValue]:
     """Replace each local buffer by one whose axes are dimensions of the nest; return the new buffers."""
     result: dict[SSAValue, SSAValue] = {}
-    for stage in nest.stages:
-        root = stage.output.root
+    for nest_op in nest.ops:
+        root = nest_op.output.root
         if isinstance(root.owner, memref.AllocaOp) and root not in result:
-            shape = tuple(nest.extents[t.iterator] for t in view_order(stage.output.terms))
+            shape = tuple(nest.extents[t.iterator] for t in view_order(nest_op.output.terms))
             builder = OpBuilder(constants, cast(Block, root.owner.parent), root.owner.location, anchor=root.owner)
             result[root] = builder.alloca(memref_of(root).element_type, shape, root.name_hint)
     return result
 
 
-def _rewrite(stage: NestStage, nest: DynamicLoopNest, constants: ConstantPool, local_buffers: dict[SSAValue, SSAValue]) -> None:
-    """Replace a stage's op by one with merged iterators on views."""
-    op = stage.op
+def _rewrite(nest_op: NestOp, nest: DynamicLoopNest, constants: ConstantPool, local_buffers: dict[SSAValue, SSAValue]) -> None:
+    """Replace the structured op of a nest op by one with merged iterators on views."""
+    op = nest_op.op
     builder = OpBuilder(constants, cast(Block, op.parent), op.location, anchor=op)
-    dims = [d for d in stage.dims if d >= 0]
+    dims = [d for d in nest_op.dims if d >= 0]
     operands: list[SSAValue] = []
     maps: list[AffineMap] = []
     # Drop operands that only define iterator extents: now every iterator indexes a view by itself, which defines its extent.
     unread = [k for k in range(len(op.operands) - 1) if isinstance(op, linalg.GenericOp) and not is_read(op, k)]
-    for k, (operand, a) in enumerate(zip(op.operands, stage.accesses, strict=True)):
+    for k, (operand, a) in enumerate(zip(op.operands, nest_op.accesses, strict=True)):
         if k in unread:
             continue
         if a is None:
@@ -207,7 +207,7 @@ def _rewrite(stage: NestStage, nest: DynamicLoopNest, constants: ConstantPool, l
         body = op.detach_region(op.regions[0])
         replacement = linalg.FillOp.create(operands=operands, properties=op.properties, regions=[body])
     else:
-        _renumber_indices(op, stage.dims, constants)
+        _renumber_indices(op, nest_op.dims, constants)
         for k in reversed(unread):
             op.body.block.erase_arg(op.body.block.args[k])
         replacement = linalg.GenericOp.create(
@@ -215,7 +215,7 @@ def _rewrite(stage: NestStage, nest: DynamicLoopNest, constants: ConstantPool, l
             properties=op.properties
             | {
                 "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
-                "iterator_types": iterator_types(tuple(d in stage.reductions for d in dims)),
+                "iterator_types": iterator_types(tuple(d in nest_op.reductions for d in dims)),
                 **segments(len(operands) - 1, 1),
             },
             attributes=op.attributes,

@@ -19,7 +19,7 @@ import numpy as np
 from dlc.dialects.dl.dtypes import array_of, numpy_dtype
 from dlc.ir import Attribute, Block, DenseIntOrFPElementsAttr, FastMathFlag, Region, SSAValue, arith, linalg
 from dlc.passes.structured import CONSTANT_MATRIX, ConstantPool
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, initial_fill
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, initial_fill
 from dlc.passes.types import scalar_attribute, zero_attribute
 
 # Pairs (index of a value, coefficient): inputs are numbered first, then the shared subexpressions.
@@ -28,7 +28,7 @@ LinearCombination = tuple[tuple[int, Fraction], ...]
 
 @dataclass(frozen=True)
 class ConstantMatrixProduct:
-    """A stage that multiplies a constant matrix by its first operand.
+    """An op that multiplies a constant matrix by its first operand.
 
     The rows of the matrix are along dimension `row`, its columns along `column`.
     """
@@ -47,28 +47,28 @@ class ConstantMatrixProduct:
         return self.matrix.get_element_type()
 
 
-def match_constant_matrix_product(stage: NestStage, nest: StaticLoopNest) -> ConstantMatrixProduct | None:
-    """Return the product of a stage that sums, from 0, an operand times a finite constant matrix; else None."""
-    constant, initial = stage.op.attributes.get(CONSTANT_MATRIX), initial_fill(stage, nest)
-    if not isinstance(constant, DenseIntOrFPElementsAttr) or initial is None or len(stage.accesses) != 3:
+def match_constant_matrix_product(nest_op: NestOp, nest: StaticLoopNest) -> ConstantMatrixProduct | None:
+    """Return the product of an op that sums, from 0, an operand times a finite constant matrix; else None."""
+    constant, initial = nest_op.op.attributes.get(CONSTANT_MATRIX), initial_fill(nest_op, nest)
+    if not isinstance(constant, DenseIntOrFPElementsAttr) or initial is None or len(nest_op.accesses) != 3:
         return None
     matrix = cast("DenseIntOrFPElementsAttr[Any]", constant)
     rows, columns = matrix.get_shape()
     start, element = initial.op.operands[0].owner, cast(Attribute, matrix.get_element_type())
     if not isinstance(start, arith.ConstantOp) or start.value != zero_attribute(element) or min(rows, columns) < 2:
         return None
-    op_types = [type(op) for op in stage.op.regions[0].block.ops]
+    op_types = [type(op) for op in nest_op.op.regions[0].block.ops]
     if not np.isfinite(array_of(matrix).astype(np.float64)).all():
         return None
     if op_types not in ([arith.MulfOp, arith.AddfOp, linalg.YieldOp], [arith.MuliOp, arith.AddiOp, linalg.YieldOp]):
         return None
     # The matrix is the second operand; the strides of the first one may be the same, so they cannot identify it.
-    a = stage.accesses[1]
+    a = nest_op.accesses[1]
     strides = {t.iterator: t.stride for t in a.terms} if a is not None and all(t.is_plain for t in a.terms) else {}
     if sorted(strides.values(), key=str) != sorted((columns, 1), key=str):
         return None
     row, column = sorted(strides, key=lambda d: strides[d] != columns)
-    if set(stage.reductions) != {column} or (nest.extents[row], nest.extents[column]) != (rows, columns):
+    if set(nest_op.reductions) != {column} or (nest.extents[row], nest.extents[column]) != (rows, columns):
         return None
     return ConstantMatrixProduct(matrix, row, column)
 

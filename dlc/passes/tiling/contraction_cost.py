@@ -16,23 +16,23 @@ from collections.abc import Sequence
 from math import prod
 
 from dlc.passes.tiling.affine_access import AffineAccess
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.target import Target
 
 
-def cost_of_contraction(plan: TilePlan, nest: StaticLoopNest, stage: NestStage, target: Target) -> float:
+def cost_of_contraction(plan: TilePlan, nest: StaticLoopNest, nest_op: NestOp, target: Target) -> float:
     """Return the estimated cycles of a plan on a target with work-groups."""
     assert target.groups is not None
     costs = target.costs.groups.contractions
     ((d, step),) = plan.promote.items()
     items = prod((plan.items or {}).values())
     item_extents = {x: plan.tile(x) * plan.tiles_per_item.get(x, 1) for x in plan.order}
-    input_dims = [[x for x in plan.order if a.uses(x)] for a in stage.inputs]
+    input_dims = [[x for x in plan.order if a.uses(x)] for a in nest_op.inputs]
     accumulators = prod(item_extents.values())
     item_loads = sum(_loads_per_step(plan, dims, costs.scalar_load_factor) for dims in input_dims)
     fetched_elements = sum(prod(plan.group_tile(x) for x in dims) for dims in input_dims) * step
-    cost_factors = [costs.scalar_load_factor if _is_misaligned(a) else 1.0 for a in stage.inputs]
+    cost_factors = [costs.scalar_load_factor if _is_misaligned(a) else 1.0 for a in nest_op.inputs]
     fetch_cost = (
         sum(prod(plan.group_tile(x) for x in dims) * n for dims, n in zip(input_dims, cost_factors, strict=True)) * step
     )
@@ -47,7 +47,7 @@ def cost_of_contraction(plan: TilePlan, nest: StaticLoopNest, stage: NestStage, 
     work = step * (max(multiply, local_loads) + costs.exposed_share * min(multiply, local_loads))
     # The schedulers of a compute unit share the warps; the slowest one has the rounded-up share.
     busy_warps = -(-groups_per_unit * warps // costs.schedulers) * costs.schedulers
-    num_chunks = prod(nest.extents[x] for x in stage.reductions if x != d) * -(-nest.extents[d] // step)
+    num_chunks = prod(nest.extents[x] for x in nest_op.reductions if x != d) * -(-nest.extents[d] // step)
     rounds = -(-groups_per_unit // resident_groups)
     wait = (costs.stall + costs.stall_per_step * step) / (1 + resident_groups * warps / costs.latency_hiding_warps)
     return (

@@ -24,7 +24,7 @@ from dlc.passes.tiling.group_tile_body import GroupTileBody, WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.local_memory_operands import FetchingItems, LocalMemoryOperand, delinearize
 from dlc.passes.tiling.loop_nests import identity_of
-from dlc.passes.tiling.plan import promoted_stage
+from dlc.passes.tiling.plan import promoted_contraction
 from dlc.passes.tiling.tile_body import LocalBuffer
 
 
@@ -37,32 +37,32 @@ class _ItemTile(NamedTuple):
 
 
 class ContractionTileBody(GroupTileBody):
-    """All stages on the tile of a work-group, for a nest that begins with a contraction."""
+    """All ops on the tile of a work-group, for a nest that begins with a contraction."""
 
     def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
         super().__init__(group, group_tile)
-        stage = promoted_stage(self.nest)
-        assert stage is not None
-        self.contraction = stage
+        nest_op = promoted_contraction(self.nest)
+        assert nest_op is not None
+        self.contraction = nest_op
         ((self.promoted, self.chunk_size),) = self.plan.promote.items()
-        self.outer_reductions = [x for x in stage.dims if x in stage.reductions and x != self.promoted]
+        self.outer_reductions = [x for x in nest_op.dims if x in nest_op.reductions and x != self.promoted]
 
     def run(self, builder: OpBuilder) -> None:
-        stage = self.contraction
-        output_root = stage.output.root
+        nest_op = self.contraction
+        output_root = nest_op.output.root
         roots = self.local_roots()
         for root in roots:
             if root is not output_root:
                 self.make_local(builder, root, self.item_sizes)
         item_tiles = [self.make_item_tile(builder, indices) for indices in self.tile_indices()]
-        self.accumulate(builder.with_location(stage.op.location), item_tiles)
-        following_stages = self.nest.stages[self.nest.stages.index(stage) + 1 :]
+        self.accumulate(builder.with_location(nest_op.op.location), item_tiles)
+        following_ops = self.nest.ops[self.nest.ops.index(nest_op) + 1 :]
 
         def run_epilogue(epilogue_builder: OpBuilder, tile: Tile, accumulators: LocalBuffer) -> None:
             if output_root in roots:
                 self.local_buffers[output_root] = accumulators
             else:
-                destination = self.operand_view(epilogue_builder, stage, len(stage.op.operands) - 1, tile)
+                destination = self.operand_view(epilogue_builder, nest_op, len(nest_op.op.operands) - 1, tile)
                 copy(
                     epilogue_builder,
                     self.subview(
@@ -72,7 +72,7 @@ class ContractionTileBody(GroupTileBody):
                     ),
                     destination,
                 )
-            self.emit_stages(epilogue_builder, following_stages, tile)
+            self.emit_nest_ops(epilogue_builder, following_ops, tile)
 
         for body_builder, group_tile in self.full_and_remainder_tiles(builder, self.group_tile, self.group.ragged):
             for item_tile in item_tiles:
@@ -123,12 +123,12 @@ class ContractionTileBody(GroupTileBody):
 
     def accumulate(self, builder: OpBuilder, item_tiles: Sequence[_ItemTile]) -> None:
         """Accumulate the products: all full chunks of the promoted dimension, then its remainder."""
-        stage, d = self.contraction, self.promoted
+        nest_op, d = self.contraction, self.promoted
         num_chunks, remainder = divmod(self.nest.extents[d], self.chunk_size)
         items = FetchingItems(self.group.num_items, self.group.linear_index, self.group.shared)
         origin = {x: self.group_tile[x].offset for x in self.plan.order}
-        inputs = [k for k, a in enumerate(stage.accesses[:-1]) if a is not None and a.terms]
-        operands = {k: LocalMemoryOperand(self.plan, stage, k, d, origin, self.ends(), items) for k in inputs}
+        inputs = [k for k, a in enumerate(nest_op.accesses[:-1]) if a is not None and a.terms]
+        operands = {k: LocalMemoryOperand(self.plan, nest_op, k, d, origin, self.ends(), items) for k in inputs}
         self.accumulate_chunks(builder, operands, item_tiles, IterationRange(0, self.chunk_size), num_chunks)
         if remainder:
             self.accumulate_chunks(builder, operands, item_tiles, IterationRange(num_chunks * self.chunk_size, remainder), 1)
@@ -189,7 +189,7 @@ class ContractionTileBody(GroupTileBody):
         self, builder: OpBuilder, operands: Mapping[int, LocalMemoryOperand], item_tiles: Sequence[_ItemTile], chunk: Tile
     ) -> None:
         """Multiply the chunk in local memory into the accumulators of each register tile, step by step."""
-        stage, d = self.contraction, self.promoted
+        nest_op, d = self.contraction, self.promoted
         loop = builder.loop(0, chunk[d].size, 1, name=f"k{d}")
         loop.attributes[UNROLLED] = UnitAttr()
         body_builder, k = builder.at_block_end(loop.body.block), loop.body.block.args[0]
@@ -197,6 +197,6 @@ class ContractionTileBody(GroupTileBody):
         for item_tile in item_tiles:
             tile = {**item_tile.tile, **step}
             operand_views = {n: operand.view(body_builder, tile) for n, operand in operands.items()}
-            operand_views[len(stage.op.operands) - 1] = item_tile.accumulators.buffer, item_tile.accumulators.dims
-            self.emit_op(body_builder, stage, {x: tile[x] for x in stage.dims}, operand_views)
+            operand_views[len(nest_op.op.operands) - 1] = item_tile.accumulators.buffer, item_tile.accumulators.dims
+            self.emit_op(body_builder, nest_op, {x: tile[x] for x in nest_op.dims}, operand_views)
         body_builder.yield_()

@@ -15,16 +15,16 @@ from dlc.target import Target
 def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterator[str]:
     """Yield the lines of text that describe a plan."""
     shared, extents = nest.shared, nest.extents
-    reduced = sorted({d for s in nest.stages for d in s.reductions})
-    contraction = next((s for s in nest.stages if s.is_contraction), None)
+    reduced = sorted({d for op in nest.ops for d in op.reductions})
+    contraction = next((op for op in nest.ops if op.is_contraction), None)
     kind = "a contraction" if contraction is not None else "row-wise reductions" if reduced else "elementwise"
     reduction_text = f", reduced over {_product(reduced, extents)}" if reduced else ""
-    stages = "1 stage" if len(nest.stages) == 1 else f"{len(nest.stages)} stages"
-    yield f"{kind}, {stages} over {_product(shared, extents)}{reduction_text}"
-    stage = contraction or nest.stages[-1]
-    lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
+    nest_ops = "1 op" if len(nest.ops) == 1 else f"{len(nest.ops)} ops"
+    yield f"{kind}, {nest_ops} over {_product(shared, extents)}{reduction_text}"
+    nest_op = contraction or nest.ops[-1]
+    lane = next((d for d in plan.register if nest_op.output.stride(d) == 1), None)
     if plan.register:
-        lanes = target.lanes(max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize))
+        lanes = target.lanes(max(4, numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize))
         width = plan.register.get(lane, 1) if lane is not None else 1
         vectors = prod(plan.register.values()) // width * -(-width // lanes)
         tile = " × ".join(f"d{d}: {size}" for d, size in plan.register.items())
@@ -40,7 +40,7 @@ def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterat
     else:
         yield f"work-groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
     if plan.chunks:
-        yield "step sizes along private dimensions (those of single stages): " + ", ".join(
+        yield "step sizes along private dimensions (those of single ops): " + ", ".join(
             f"d{d}: {size}" for d, size in plan.chunks.items()
         )
     if plan.tiles_per_item:
@@ -62,7 +62,7 @@ def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterat
     if plan.zero_trimmed_operand is not None:
         yield f"zeros of operand {plan.zero_trimmed_operand} at both ends of the reduction are skipped at run time"
     if plan.mask_operand is not None:
-        yield f"register tiles where operand {plan.mask_operand} of the last stage is all zeros are skipped"
+        yield f"register tiles where operand {plan.mask_operand} of the last op is all zeros are skipped"
     if plan.online_softmax is not None:
         d, size = plan.online_softmax
         yield f"online softmax: d{d} in blocks of {size} that fit the cache; each block rescales earlier sums"

@@ -15,7 +15,7 @@ from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import MemRefType, func, linalg, memref
 from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, access, root_of
-from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestStage
+from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestOp
 from dlc.passes.tiling.structured_ops import StructuredOp, is_read, iterator_extents, operand_maps, reduction_iterators
 
 
@@ -72,7 +72,7 @@ class _OpIteration:
 
 
 class _UnionFind:
-    """Union-find over pairs (stage, iterator)."""
+    """Union-find over pairs (op, iterator)."""
 
     def __init__(self) -> None:
         self.parent: dict[tuple[int, int], tuple[int, int]] = {}
@@ -169,13 +169,13 @@ def _simplified(terms: Sequence[AffineTerm], extents: Sequence[Size]) -> Iterato
 def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> DynamicLoopNest:
     """Build a nest of linked ops, numbering the dimensions in the order of their first iterator."""
     dim_numbers: dict[tuple[int, int], int] = {}
-    stages: list[NestStage] = []
+    nest_ops: list[NestOp] = []
     extents: dict[int, Size] = {}
-    for stage, iteration in members:
+    for nest_op, iteration in members:
         dims: list[int] = []
         for i, extent in enumerate(iteration.extents):
             # -1 marks an iterator of extent 1, which is not a dimension, so that the others keep their positions.
-            d = -1 if extent == 1 else dim_numbers.setdefault(union.find((stage, i)), len(dim_numbers))
+            d = -1 if extent == 1 else dim_numbers.setdefault(union.find((nest_op, i)), len(dim_numbers))
             dims.append(d)
             if d >= 0:
                 extents[d] = extent
@@ -184,5 +184,5 @@ def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> D
             for a in iteration.accesses
         )
         reductions = frozenset(d for d, r in zip(dims, iteration.reduced, strict=True) if r and d >= 0)
-        stages.append(NestStage(iteration.op, tuple(dims), reductions, accesses))
-    return DynamicLoopNest(stages, extents)
+        nest_ops.append(NestOp(iteration.op, tuple(dims), reductions, accesses))
+    return DynamicLoopNest(nest_ops, extents)

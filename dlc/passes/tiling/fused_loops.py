@@ -1,4 +1,4 @@
-"""Fused loops: several stages run on each step of a tile, so that intermediate results stay in registers."""
+"""Fused loops: several ops run on each step of a tile, so that intermediate results stay in registers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, combine, fill
 from dlc.passes.tiling.index_conditions import may_hold_in_tile
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps, steps_between
-from dlc.passes.tiling.loop_nests import MaskedSelect, NestStage, find_masked_select, identity_of
+from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, find_masked_select, identity_of
 from dlc.passes.tiling.online_softmax import match_online_softmax
 from dlc.passes.tiling.softmax_rescaling import SoftmaxRescaling
 from dlc.passes.tiling.tile_body import TileBody
@@ -19,11 +19,11 @@ from dlc.passes.tiling.zero_blocks import any_nonzero
 from dlc.passes.types import memref_of
 
 
-def run_stages(tile_body: TileBody, builder: OpBuilder) -> None:
-    """Emit all stages of a nest on a tile, in the plan's fused loops; with an online softmax, per key block."""
-    positions = range(len(tile_body.nest.stages))
+def run_nest_ops(tile_body: TileBody, builder: OpBuilder) -> None:
+    """Emit all ops of a nest on a tile, in the plan's fused loops; with an online softmax, per key block."""
+    positions = range(len(tile_body.nest.ops))
     if tile_body.plan.online_softmax is None:
-        _run_stages(tile_body, builder, tile_body.tile, positions, {})
+        _run_nest_ops(tile_body, builder, tile_body.tile, positions, {})
         return
     lane, size = tile_body.plan.online_softmax
     online_softmax = match_online_softmax(tile_body.nest, lane)
@@ -31,15 +31,15 @@ def run_stages(tile_body: TileBody, builder: OpBuilder) -> None:
     last, per_row = online_softmax.sums[-1], {*online_softmax.initial, *online_softmax.deferred}
     per_block = [k for k in positions if k <= last and k not in per_row]
     rescaling = SoftmaxRescaling(tile_body, online_softmax, builder)
-    _run_stages(tile_body, builder, tile_body.tile, online_softmax.initial, {})
+    _run_nest_ops(tile_body, builder, tile_body.tile, online_softmax.initial, {})
     for body_builder, block in steps(builder, tile_body.tile[lane], size, f"b{lane}"):
         # Buffers along the key dimension hold one block, so offsets in them start at 0.
         tile, loop_ends = {**tile_body.tile, lane: IterationRange(block.offset, block.size)}, dict[int, Index]()
         body_builder = _branch_unless_masked(tile_body, body_builder, tile, lane)
-        _run_stages(tile_body, body_builder, tile, [k for k in per_block if k < online_softmax.weights], loop_ends)
+        _run_nest_ops(tile_body, body_builder, tile, [k for k in per_block if k < online_softmax.weights], loop_ends)
         rescaling.rescale(body_builder, tile)
-        _run_stages(tile_body, body_builder, tile, [k for k in per_block if k >= online_softmax.weights], loop_ends)
-    _run_stages(tile_body, builder, tile_body.tile, [*online_softmax.deferred, *positions[last + 1 :]], {})
+        _run_nest_ops(tile_body, body_builder, tile, [k for k in per_block if k >= online_softmax.weights], loop_ends)
+    _run_nest_ops(tile_body, builder, tile_body.tile, [*online_softmax.deferred, *positions[last + 1 :]], {})
 
 
 def _branch_unless_masked(tile_body: TileBody, builder: OpBuilder, tile: Tile, lane: int) -> OpBuilder:
@@ -53,12 +53,12 @@ def _branch_unless_masked(tile_body: TileBody, builder: OpBuilder, tile: Tile, l
     )
     if not masked_loops or isinstance(block_start, int):
         return builder
-    stage, select = next(
+    nest_op, select = next(
         masked_select
         for fused_loop in masked_loops
-        if (masked_select := find_masked_select(tile_body.nest.stages[fused_loop.first : fused_loop.end])) is not None
+        if (masked_select := find_masked_select(tile_body.nest.ops[fused_loop.first : fused_loop.end])) is not None
     )
-    unmasked = _conjunction(builder, (may_hold_in_tile(builder, stage, c, tile) for c in select.conditions))
+    unmasked = _conjunction(builder, (may_hold_in_tile(builder, nest_op, c, tile) for c in select.conditions))
     return (
         builder
         if unmasked is None
@@ -66,13 +66,13 @@ def _branch_unless_masked(tile_body: TileBody, builder: OpBuilder, tile: Tile, l
     )
 
 
-def _may_be_unmasked(builder: OpBuilder, tile_body: TileBody, stage: NestStage, select: MaskedSelect, tile: Tile) -> SSAValue:
-    """Emit an i1: whether some element of a tile may be unmasked, given a stage's masked select."""
+def _may_be_unmasked(builder: OpBuilder, tile_body: TileBody, nest_op: NestOp, select: MaskedSelect, tile: Tile) -> SSAValue:
+    """Emit an i1: whether some element of a tile may be unmasked, given an op's masked select."""
 
     def may_be(condition: SSAValue) -> SSAValue | None:
         if isinstance(condition, BlockArgument):
-            return any_nonzero(builder, tile_body.operand_view(builder, stage, condition.index, tile))
-        return may_hold_in_tile(builder, stage, condition, tile)
+            return any_nonzero(builder, tile_body.operand_view(builder, nest_op, condition.index, tile))
+        return may_hold_in_tile(builder, nest_op, condition, tile)
 
     unmasked = _conjunction(builder, map(may_be, select.conditions))
     return builder.constants.get(BoolAttr.from_bool(True), i1) if unmasked is None else unmasked
@@ -84,30 +84,28 @@ def _conjunction(builder: OpBuilder, conditions: Iterable[SSAValue | None]) -> S
     return reduce(lambda a, b: builder.op(arith.AndIOp(a, b)), present) if present else None
 
 
-def _run_stages(
+def _run_nest_ops(
     tile_body: TileBody, builder: OpBuilder, tile: Tile, positions: Sequence[int], loop_ends: dict[int, Index]
 ) -> None:
-    """Emit the stages at `positions`; the stages of a fused loop share the loops over the dimensions that they have.
+    """Emit the ops at `positions`; the ops of a fused loop share the loops over the dimensions that they have.
 
     `loop_ends` maps dimensions to loop ends that are computed at run time. The first loop that stops after the last
     unmasked step computes its end, and later loops along the dimension use the same end.
     """
-    stages, next_position = tile_body.nest.stages, 0
+    nest_ops, next_position = tile_body.nest.ops, 0
     for fused_loop in tile_body.plan.fused_loops:
-        tile_body.emit_stages(builder, [stages[k] for k in positions if next_position <= k < fused_loop.first], tile)
+        tile_body.emit_nest_ops(builder, [nest_ops[k] for k in positions if next_position <= k < fused_loop.first], tile)
         next_position = fused_loop.end
-        if loop_stages := [stages[k] for k in positions if fused_loop.first <= k < fused_loop.end]:
-            emitter = _FusedLoopEmitter(tile_body, loop_stages, fused_loop.skips, loop_ends)
-            dims = {d for s in loop_stages for d in s.dims}
+        if loop_ops := [nest_ops[k] for k in positions if fused_loop.first <= k < fused_loop.end]:
+            emitter = _FusedLoopEmitter(tile_body, loop_ops, fused_loop.skips, loop_ends)
+            dims = {d for op in loop_ops for d in op.dims}
             computes_end = (
-                fused_loop.unmasked is not None
-                and fused_loop.unmasked[0] in dims
-                and find_masked_select(loop_stages) is not None
+                fused_loop.unmasked is not None and fused_loop.unmasked[0] in dims and find_masked_select(loop_ops) is not None
             )
             if fused_loop.unmasked is not None and computes_end and not loop_ends:
                 loop_ends[fused_loop.unmasked[0]] = emitter.find_last_unmasked(builder, tile, *fused_loop.unmasked)
             emitter.emit_loops(builder, tile, [(d, step) for d, step in fused_loop.steps if d in dims], {})
-    tile_body.emit_stages(builder, [stages[k] for k in positions if k >= next_position], tile)
+    tile_body.emit_nest_ops(builder, [nest_ops[k] for k in positions if k >= next_position], tile)
 
 
 @dataclass(frozen=True)
@@ -130,49 +128,51 @@ class _PartialReduction:
 
 
 class _FusedLoopEmitter:
-    """Emit the stages of a fused loop.
+    """Emit the ops of a fused loop.
 
     Reductions other than contractions have separate partial results for each element of a step along their dimension.
     """
 
-    def __init__(self, tile_body: TileBody, stages: Sequence[NestStage], skips: bool, loop_ends: Mapping[int, Index]) -> None:
+    def __init__(self, tile_body: TileBody, nest_ops: Sequence[NestOp], skips: bool, loop_ends: Mapping[int, Index]) -> None:
         self.tile_body = tile_body
-        self.stages = stages
+        self.ops = nest_ops
         self.skips = skips
         self.loop_ends = loop_ends
 
     def emit_loops(
         self, builder: OpBuilder, tile: Tile, loops: Sequence[tuple[int, int]], partials: Mapping[Operation, _PartialReduction]
     ) -> None:
-        """Emit nested loops over the tile, outermost first, with all stages in the innermost loop."""
+        """Emit nested loops over the tile, outermost first, with all ops in the innermost loop."""
         if not loops:
-            masked_select = find_masked_select(self.stages) if self.skips else None
+            masked_select = find_masked_select(self.ops) if self.skips else None
             if masked_select is None:
-                self.run(builder, tile, self.stages, partials)
+                self.run(builder, tile, self.ops, partials)
             else:
                 self.run_unless_masked(builder, tile, *masked_select, partials)
             return
         (d, step), *inner_loops = loops
-        split_reductions = [s for s in self.stages if d in s.reductions and not s.is_contraction]
+        split_reductions = [op for op in self.ops if d in op.reductions and not op.is_contraction]
         # Reductions along contiguous memory have one partial sum per lane.
-        contiguous = [s for s in split_reductions if any(a.stride(d) == 1 for a in s.inputs)]
-        new_partials = {s.op: self.allocate_partials(builder, s, tile, d, min(step, tile[d].size)) for s in contiguous}
-        # Stages without the dimension initialize its reductions, so they run before the loop.
-        loop_stages = [s for s in self.stages if not split_reductions or d in s.dims]
-        for stage in self.stages:
-            if stage not in loop_stages:
-                self.emit_stage(builder, stage, tile)
-        skips_zero_blocks = self.skips and self.stages[0].is_contraction
-        emitter = _FusedLoopEmitter(self.tile_body, loop_stages, self.skips and not skips_zero_blocks, self.loop_ends)
+        contiguous = [op for op in split_reductions if any(a.stride(d) == 1 for a in op.inputs)]
+        new_partials = {
+            nest_op.op: self.allocate_partials(builder, nest_op, tile, d, min(step, tile[d].size)) for nest_op in contiguous
+        }
+        # Ops without the dimension initialize its reductions, so they run before the loop.
+        loop_ops = [op for op in self.ops if not split_reductions or d in op.dims]
+        for nest_op in self.ops:
+            if nest_op not in loop_ops:
+                self.emit_nest_op(builder, nest_op, tile)
+        skips_zero_blocks = self.skips and self.ops[0].is_contraction
+        emitter = _FusedLoopEmitter(self.tile_body, loop_ops, self.skips and not skips_zero_blocks, self.loop_ends)
         for body_builder, step_range in self.steps(builder, tile[d], d, step):
             step_tile = {**tile, d: step_range}
             if skips_zero_blocks:
                 body_builder = self.branch_unless_zero(body_builder, step_tile)
             emitter.emit_loops(body_builder, step_tile, inner_loops, {**partials, **new_partials})
-        for stage in contiguous:
-            partial = new_partials[stage.op]
-            target = self.tile_body.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
-            combine(builder.with_location(stage.op.location), stage, (partial.buffer, partial.dims), target)
+        for nest_op in contiguous:
+            partial = new_partials[nest_op.op]
+            target = self.tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+            combine(builder.with_location(nest_op.op.location), nest_op, (partial.buffer, partial.dims), target)
 
     def steps(
         self, builder: OpBuilder, full_range: IterationRange, d: int, step: int
@@ -187,16 +187,16 @@ class _FusedLoopEmitter:
 
         The first step always counts as unmasked: the softmax of a fully masked row needs at least one element.
         """
-        masked_select = find_masked_select(self.stages)
+        masked_select = find_masked_select(self.ops)
         assert masked_select is not None
-        stage, select = masked_select
+        nest_op, select = masked_select
         main_size = tile[d].size - tile[d].size % size
         loop = builder.loop(size, main_size, size, [SSAValue.get(builder.value(size))], f"j{d}")
         body_builder, (start, end) = builder.at_block_end(loop.body.block), loop.body.block.args
 
         def updated_end(body_builder: OpBuilder, start: Index, size: int, end: SSAValue) -> SSAValue:
             step_tile = {**tile, d: tile[d].subrange(body_builder, start, size)}
-            is_unmasked = _may_be_unmasked(body_builder, self.tile_body, stage, select, step_tile)
+            is_unmasked = _may_be_unmasked(body_builder, self.tile_body, nest_op, select, step_tile)
             return body_builder.op(arith.SelectOp(is_unmasked, body_builder.value(body_builder.add(start, size)), end))
 
         body_builder.yield_(updated_end(body_builder, start, size, end))
@@ -204,53 +204,53 @@ class _FusedLoopEmitter:
         return updated_end(builder, main_size, tile[d].size - main_size, end) if tile[d].size > main_size else end
 
     def run(
-        self, builder: OpBuilder, tile: Tile, stages: Iterable[NestStage], partials: Mapping[Operation, _PartialReduction]
+        self, builder: OpBuilder, tile: Tile, nest_ops: Iterable[NestOp], partials: Mapping[Operation, _PartialReduction]
     ) -> None:
-        """Emit stages on a step; reductions in `partials` accumulate into their partial results."""
-        for stage in stages:
-            if stage.op not in partials:
-                self.emit_stage(builder, stage, tile)
+        """Emit ops on a step; reductions in `partials` accumulate into their partial results."""
+        for nest_op in nest_ops:
+            if nest_op.op not in partials:
+                self.emit_nest_op(builder, nest_op, tile)
                 continue
-            partial = partials[stage.op]
+            partial = partials[nest_op.op]
             partial_view = self.tile_body.subview(builder, partial.buffer, partial.ranges(builder, tile))
-            self.emit_stage(builder, stage, tile, {len(stage.op.operands) - 1: partial_view})
+            self.emit_nest_op(builder, nest_op, tile, {len(nest_op.op.operands) - 1: partial_view})
 
     def run_unless_masked(
         self,
         builder: OpBuilder,
         tile: Tile,
-        last: NestStage,
+        last: NestOp,
         select: MaskedSelect,
         partials: Mapping[Operation, _PartialReduction],
     ) -> None:
-        """Emit all stages on a step; if it is fully masked, a fill of the output of `last` replaces those up to `last`."""
+        """Emit all ops on a step; if it is fully masked, a fill of the output of `last` replaces those up to `last`."""
         unmasked_body, masked_body = Block(), Block()
-        num_guarded = self.stages.index(last) + 1
+        num_guarded = self.ops.index(last) + 1
         is_unmasked = _may_be_unmasked(builder, self.tile_body, last, select, tile)
         builder.insert(scf.IfOp(is_unmasked, [], Region(unmasked_body), Region(masked_body)))
-        self.run(unmasked_builder := builder.at_block_end(unmasked_body), tile, self.stages[:num_guarded], partials)
+        self.run(unmasked_builder := builder.at_block_end(unmasked_body), tile, self.ops[:num_guarded], partials)
         unmasked_builder.yield_()
         masked_builder = builder.at_block_end(masked_body)
         output, _ = self.tile_body.operand_view(masked_builder, last, len(last.op.operands) - 1, tile)
         fill(masked_builder, select.masked_value, output)
         masked_builder.yield_()
-        self.run(builder, tile, self.stages[num_guarded:], partials)
+        self.run(builder, tile, self.ops[num_guarded:], partials)
 
     def branch_unless_zero(self, builder: OpBuilder, tile: Tile) -> OpBuilder:
         """Skip a contraction's steps where its first operand is all zeros; return the builder inside the guard."""
-        return builder.branch(any_nonzero(builder, self.tile_body.operand_view(builder, self.stages[0], 0, tile)))
+        return builder.branch(any_nonzero(builder, self.tile_body.operand_view(builder, self.ops[0], 0, tile)))
 
-    def allocate_partials(self, builder: OpBuilder, stage: NestStage, tile: Tile, d: int, step: int) -> _PartialReduction:
+    def allocate_partials(self, builder: OpBuilder, nest_op: NestOp, tile: Tile, d: int, step: int) -> _PartialReduction:
         """Allocate partial results of a reduction along `d`, filled with its identity."""
-        _, result_dims = self.tile_body.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
+        _, result_dims = self.tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
         dims = [*result_dims, *([d] if step > 1 else [])]
         shape = tuple(step if axis == d else tile[axis].size for axis in dims)
-        buffer = builder.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
-        fill(builder, identity_of(stage, self.tile_body.nest), buffer)
+        buffer = builder.alloca(memref_of(nest_op.op.operands[-1]).element_type, shape, "partial")
+        fill(builder, identity_of(nest_op, self.tile_body.nest), buffer)
         return _PartialReduction(buffer, dims, d, tile)
 
-    def emit_stage(
-        self, builder: OpBuilder, stage: NestStage, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
+    def emit_nest_op(
+        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
     ) -> None:
-        stage_tile = {d: tile[d] for d in stage.dims if d >= 0}
-        self.tile_body.emit_op(builder.with_location(stage.op.location), stage, stage_tile, operand_views)
+        op_tile = {d: tile[d] for d in nest_op.dims if d >= 0}
+        self.tile_body.emit_op(builder.with_location(nest_op.op.location), nest_op, op_tile, operand_views)

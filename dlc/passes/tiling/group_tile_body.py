@@ -1,11 +1,11 @@
-"""Generate the stages of a nest on the tile of a work-group, distributed over its items.
+"""Generate the ops of a nest on the tile of a work-group, distributed over its items.
 
 Items divide the work in one of three ways:
 - Each item computes its own register tile, independently.
-- Items *cooperate* along a private dimension of a stage; they read each other's results after a barrier.
+- Items *cooperate* along a private dimension of an op; they read each other's results after a barrier.
 - Contractions with promoted operands are in `contraction_tile_body.py`.
 
-All items execute all barriers, outside of branches, since drivers miscompile barriers in branches. So each stage has
+All items execute all barriers, outside of branches, since drivers miscompile barriers in branches. So each op has
 its own guards against the remainder: inside, an item computes a part of its tile, or nothing.
 """
 
@@ -21,7 +21,7 @@ from dlc.ir import SSAValue, UnitAttr, gpu
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, combine, copy, fill
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, full_or_remainder
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, identity_of, initial_fill
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, identity_of, initial_fill
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.tile_body import Continuation, LocalBuffer, TileBody
 from dlc.passes.types import memref_of
@@ -85,7 +85,7 @@ def _item_axes(nest: StaticLoopNest, plan: TilePlan) -> list[tuple[int, int]]:
 
 
 class GroupTileBody(TileBody):
-    """All stages on the tile of a work-group, `group_tile`; `tile` is the register tile of an item."""
+    """All ops on the tile of a work-group, `group_tile`; `tile` is the register tile of an item."""
 
     def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
         plan = group.plan
@@ -101,11 +101,11 @@ class GroupTileBody(TileBody):
         for root in self.local_roots():
             self.make_local(builder, root, self.item_sizes)
         if self.group.num_cooperating > 1:
-            for stage in self.nest.stages:
-                self.emit_cooperative_stage(builder.with_location(stage.op.location), stage)
+            for nest_op in self.nest.ops:
+                self.emit_cooperative_op(builder.with_location(nest_op.op.location), nest_op)
         else:
             self.for_each_item(
-                builder, lambda item_builder, item_tile: self.emit_stages(item_builder, self.nest.stages, item_tile)
+                builder, lambda item_builder, item_tile: self.emit_nest_ops(item_builder, self.nest.ops, item_tile)
             )
 
     # Independent items
@@ -171,45 +171,45 @@ class GroupTileBody(TileBody):
         chunk = self.plan.chunks.get(d, 1)
         return chunk * -(-self.nest.extents[d] // (chunk * self.group.num_cooperating))
 
-    def emit_cooperative_stage(self, builder: OpBuilder, stage: NestStage) -> None:
-        """Emit a stage for cooperating items, after a barrier if it needs one."""
-        d = next((d for d in self.plan.cooperative_dims(self.nest) if d in stage.dims), None)
-        if self.is_fill_of_cooperative_reduction(stage):
+    def emit_cooperative_op(self, builder: OpBuilder, nest_op: NestOp) -> None:
+        """Emit an op for cooperating items, after a barrier if it needs one."""
+        d = next((d for d in self.plan.cooperative_dims(self.nest) if d in nest_op.dims), None)
+        if self.is_fill_of_cooperative_reduction(nest_op):
             return
-        self.synchronize(builder, stage)
-        if d is not None and d in stage.reductions:
-            self.emit_cooperative_reduction(builder, stage, d)
+        self.synchronize(builder, nest_op)
+        if d is not None and d in nest_op.reductions:
+            self.emit_cooperative_reduction(builder, nest_op, d)
         elif d is not None:
             self.for_each_item(
-                builder, lambda item_builder, item_tile: self.emit_cooperative_chunks(item_builder, stage, item_tile, d)
+                builder, lambda item_builder, item_tile: self.emit_cooperative_chunks(item_builder, nest_op, item_tile, d)
             )
         else:
             self.for_each_item(
                 builder,
-                lambda item_builder, item_tile: self.emit_stages(
-                    self.single_item_branch(item_builder, stage), [stage], item_tile
+                lambda item_builder, item_tile: self.emit_nest_ops(
+                    self.single_item_branch(item_builder, nest_op), [nest_op], item_tile
                 ),
             )
 
-    def is_fill_of_cooperative_reduction(self, stage: NestStage) -> bool:
-        """Return whether a stage only initializes a cooperative reduction, whose partial results are initialized separately."""
+    def is_fill_of_cooperative_reduction(self, nest_op: NestOp) -> bool:
+        """Return whether an op only initializes a cooperative reduction, whose partial results are initialized separately."""
         cooperative = self.plan.cooperative_dims(self.nest)
-        return any(s.reductions.intersection(cooperative) and initial_fill(s, self.nest) is stage for s in self.nest.stages)
+        return any(op.reductions.intersection(cooperative) and initial_fill(op, self.nest) is nest_op for op in self.nest.ops)
 
-    def synchronize(self, builder: OpBuilder, stage: NestStage) -> None:
-        """Insert a barrier if the stage accesses a buffer that other items may have written since the last barrier."""
-        roots = {a.root for a in stage.accesses if a is not None}
+    def synchronize(self, builder: OpBuilder, nest_op: NestOp) -> None:
+        """Insert a barrier if the op accesses a buffer that other items may have written since the last barrier."""
+        roots = {a.root for a in nest_op.accesses if a is not None}
         if roots & self.unsynchronized:
             builder.insert(gpu.BarrierOp())
             self.unsynchronized.clear()
-        root = stage.output.root
+        root = nest_op.output.root
         if root not in self.local_buffers or self.local_buffers[root].shared:
             self.unsynchronized.add(root)
 
-    def single_item_branch(self, builder: OpBuilder, stage: NestStage) -> OpBuilder:
+    def single_item_branch(self, builder: OpBuilder, nest_op: NestOp) -> OpBuilder:
         """Guard code that several items would run identically, so that one does; return the builder inside the guard."""
         for d, i in self.group.item_indices.items():
-            if d not in stage.dims or i is self.group.cooperative_index:
+            if d not in nest_op.dims or i is self.group.cooperative_index:
                 builder = builder.branch(builder.compare(i, "eq", 0))
         return builder
 
@@ -222,10 +222,10 @@ class GroupTileBody(TileBody):
         is_strided = d in self.plan.cooperative_dims(self.nest) and not self.has_adjacent_cooperating_items()
         return 1 if is_strided else super().num_partial_results(d)
 
-    def emit_cooperative_chunks(self, builder: OpBuilder, stage: NestStage, tile: Tile, d: int) -> None:
-        """Emit a stage with the cooperative dimension `d` on an item's chunks."""
+    def emit_cooperative_chunks(self, builder: OpBuilder, nest_op: NestOp, tile: Tile, d: int) -> None:
+        """Emit an op with the cooperative dimension `d` on an item's chunks."""
         for inner_builder, chunk_range in self.item_chunks(builder, d):
-            self.emit_stage(inner_builder, stage, {**{x: tile[x] for x in stage.dims if x >= 0}, d: chunk_range})
+            self.emit_nest_op(inner_builder, nest_op, {**{x: tile[x] for x in nest_op.dims if x >= 0}, d: chunk_range})
 
     def item_chunks(self, builder: OpBuilder, d: int, loads_in_flight: int = 1) -> Iterator[tuple[OpBuilder, IterationRange]]:
         """Yield an item's chunks of a cooperative dimension, interleaved with those of the other items.
@@ -279,21 +279,21 @@ class GroupTileBody(TileBody):
                 chunk,
             )
 
-    def emit_cooperative_reduction(self, builder: OpBuilder, stage: NestStage, d: int) -> None:
+    def emit_cooperative_reduction(self, builder: OpBuilder, nest_op: NestOp, d: int) -> None:
         """Reduce each item's chunks, then combine the results of the items as a tree of arity eight.
 
         p[t] = reduce(chunks of item t)
         for s = n/8, …, 1:  barrier;  if t < s: p[t] = combine(p[t], p[t + s], …, p[t + 7s])
         y = p[0]
         """
-        output = len(stage.op.operands) - 1
+        output = len(nest_op.op.operands) - 1
         sizes = self.group_sizes()
-        axes = [x for x in self.axes_of(stage.output.root) if sizes[x] > 1]
+        axes = [x for x in self.axes_of(nest_op.output.root) if sizes[x] > 1]
         n, cooperative_index = self.group.num_cooperating, self.group.cooperative_index
         # Adjacent items have adjacent results.
         order = [*axes, d] if self.has_adjacent_cooperating_items() else [d, *axes]
         shape = tuple({**sizes, d: n}[x] for x in order)
-        partials = self.group.shared((stage.op, "partials"), stage.op.operands[output], shape, "partials")
+        partials = self.group.shared((nest_op.op, "partials"), nest_op.op.operands[output], shape, "partials")
 
         def view_of(item_builder: OpBuilder, item_tile: Tile, item: Index) -> BufferView:
             ranges = {
@@ -304,20 +304,20 @@ class GroupTileBody(TileBody):
 
         def reduce_chunks(item_builder: OpBuilder, item_tile: Tile) -> None:
             own_view = view_of(item_builder, item_tile, cooperative_index)
-            fill(item_builder, identity_of(stage, self.nest), own_view[0])
-            reduction_tile = {**{x: item_tile[x] for x in stage.dims if x >= 0}, d: self.tile[d]}
+            fill(item_builder, identity_of(nest_op, self.nest), own_view[0])
+            reduction_tile = {**{x: item_tile[x] for x in nest_op.dims if x >= 0}, d: self.tile[d]}
             # Loads of strided rows are issued together.
             loads_in_flight = 1 if self.has_adjacent_cooperating_items() else _LOADS_IN_FLIGHT
             self.split_reduction(
-                item_builder, stage, reduction_tile, d, own_view, self.item_chunks(item_builder, d, loads_in_flight)
+                item_builder, nest_op, reduction_tile, d, own_view, self.item_chunks(item_builder, d, loads_in_flight)
             )
 
         def finish(item_builder: OpBuilder, item_tile: Tile) -> None:
-            single_builder = self.single_item_branch(item_builder, stage)
+            single_builder = self.single_item_branch(item_builder, nest_op)
             copy(
                 single_builder,
                 view_of(single_builder, item_tile, 0),
-                self.operand_view(single_builder, stage, output, item_tile),
+                self.operand_view(single_builder, nest_op, output, item_tile),
             )
 
         self.for_each_item(builder, reduce_chunks)
@@ -330,7 +330,7 @@ class GroupTileBody(TileBody):
             for k in range(1, arity):
                 combine(
                     combine_builder,
-                    stage,
+                    nest_op,
                     view_of(combine_builder, tile, combine_builder.add(cooperative_index, k * n)),
                     view_of(combine_builder, tile, cooperative_index),
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dlc.ir import IntegerAttr, SSAValue, arith, linalg
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
-from dlc.passes.tiling.loop_nests import NestStage
+from dlc.passes.tiling.loop_nests import NestOp
 
 # For each arith.cmpi predicate: two intervals contain some x and y in this relation if all of these comparisons of their
 # bounds hold, (relation, bound of x, bound of y).
@@ -22,21 +22,21 @@ _RELATIONS = {
 }
 
 
-def may_hold_in_tile(builder: OpBuilder, stage: NestStage, condition: SSAValue, tile: Tile) -> SSAValue | None:
+def may_hold_in_tile(builder: OpBuilder, nest_op: NestOp, condition: SSAValue, tile: Tile) -> SSAValue | None:
     """Emit an i1: whether an index condition may hold for some element of a tile; None if its bounds are unknown (it may).
 
     x ≤ y holds for some x and y of two intervals if min x ≤ max y. Requires arithmetic that does not overflow.
     """
     match condition.owner:
         case arith.CmpiOp() as op:
-            x, y = (_interval(builder, stage, v, tile) for v in op.operands)
+            x, y = (_interval(builder, nest_op, v, tile) for v in op.operands)
             relations = _RELATIONS.get(op.predicate.value.data)
             if x is None or y is None or relations is None:
                 return None
             conditions = [_compare(builder, x[a], relation, y[b]) for relation, a, b in relations]
             return conditions[0] if len(conditions) == 1 else builder.op(arith.AndIOp(conditions[0], conditions[1]))
         case arith.AndIOp() | arith.OrIOp() as op:
-            conditions = [x for v in op.operands if (x := may_hold_in_tile(builder, stage, v, tile)) is not None]
+            conditions = [x for v in op.operands if (x := may_hold_in_tile(builder, nest_op, v, tile)) is not None]
             if len(conditions) == 2:
                 return builder.op(type(op)(conditions[0], conditions[1]))
             return conditions[0] if conditions and isinstance(op, arith.AndIOp) else None
@@ -48,19 +48,19 @@ def _compare(builder: OpBuilder, x: Index, relation: str, y: Index) -> SSAValue:
     return builder.op(arith.CmpiOp(builder.value(x), builder.value(y), relation))
 
 
-def _interval(builder: OpBuilder, stage: NestStage, value: SSAValue, tile: Tile) -> tuple[Index, Index] | None:
+def _interval(builder: OpBuilder, nest_op: NestOp, value: SSAValue, tile: Tile) -> tuple[Index, Index] | None:
     """Return the bounds of an index expression in a tile; None if they are unknown."""
     op = value.owner
     match op:
         case arith.ConstantOp(value=IntegerAttr(value=number)):
             return number.data, number.data
         case linalg.IndexOp():
-            iteration_range = tile.get(stage.dims[op.dim.value.data], IterationRange(0, 1))
+            iteration_range = tile.get(nest_op.dims[op.dim.value.data], IterationRange(0, 1))
             return iteration_range.offset, builder.add(iteration_range.offset, iteration_range.size - 1)
         case arith.IndexCastOp() | arith.TruncIOp() | arith.ExtSIOp():
-            return _interval(builder, stage, op.operands[0], tile)
+            return _interval(builder, nest_op, op.operands[0], tile)
         case arith.AddiOp() | arith.SubiOp() | arith.MuliOp():
-            x, y = (_interval(builder, stage, v, tile) for v in op.operands)
+            x, y = (_interval(builder, nest_op, v, tile) for v in op.operands)
         case _:
             return None
     if x is None or y is None:

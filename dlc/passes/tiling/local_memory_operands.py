@@ -15,7 +15,7 @@ from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, copy
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
-from dlc.passes.tiling.loop_nests import NestStage
+from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
@@ -63,7 +63,7 @@ class LocalMemoryOperand:
     def __init__(
         self,
         plan: TilePlan,
-        stage: NestStage,
+        nest_op: NestOp,
         k: int,
         d: int,
         origin: Mapping[int, Index],
@@ -73,9 +73,9 @@ class LocalMemoryOperand:
         self.items = items
         self.origin = origin
         self.ends = ends
-        self.source = stage.op.operands[k]
-        unit_ranges = {x: IterationRange(0, 1) for x in stage.dims if x >= 0}
-        self.axes = [axis_range(None, e, stage.dims, unit_ranges)[0] for e in operand_maps(stage.op)[k].results]
+        self.source = nest_op.op.operands[k]
+        unit_ranges = {x: IterationRange(0, 1) for x in nest_op.dims if x >= 0}
+        self.axes = [axis_range(None, e, nest_op.dims, unit_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
         self.sizes = {x: plan.group_tile(x) if x in plan.order else 1 for x in self.axes}
         # The reduced dimension is first, so that a register tile reads adjacent elements. If items fetch along it they store
         # columns, for which rows are padded against bank conflicts. Dimensions of size 1 are dropped, or the padding of an
@@ -84,7 +84,7 @@ class LocalMemoryOperand:
         shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
         is_transposed = self.axes[-1] == d and len(dims) > 1
         padded = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
-        self.local = LocalBuffer(items.shared((stage.op, k), self.source, padded, self.source.name_hint), dims, shared=True)
+        self.local = LocalBuffer(items.shared((nest_op.op, k), self.source, padded, self.source.name_hint), dims, shared=True)
         self.reduced = d
         self._shares: dict[int, list[_FetchShare]] = {}
 

@@ -35,7 +35,7 @@ _TRANSCENDENTAL_OPS = (
 
 
 @dataclass(frozen=True)
-class NestStage:
+class NestOp:
     """One structured op of a nest, described in the nest's dimensions.
 
     `dims`: the dimension of each of the op's iterators (-1: none). `accesses`: one per operand, the output last; None
@@ -112,12 +112,12 @@ class NestStage:
 
 @dataclass(frozen=True)
 class DynamicLoopNest:
-    """Stages in program order, and the extent of each dimension: an int, or a polynomial of the kernel's symbolic sizes.
+    """Ops in program order, and the extent of each dimension: an int, or a polynomial of the kernel's symbolic sizes.
 
     `zeros` are the buffers that may have blocks of zeros.
     """
 
-    stages: Sequence[NestStage]
+    ops: Sequence[NestOp]
     extents: Mapping[int, Size]
     zeros: frozenset[SSAValue] = field(default=frozenset(), kw_only=True)
 
@@ -135,29 +135,29 @@ class DynamicLoopNest:
             terms = tuple(t._replace(stride=substitute(t.stride, sizes)) for t in a.terms)
             return a._replace(offset=substitute(a.offset, sizes), terms=terms)
 
-        stages = [replace(s, accesses=tuple(map(substituted, s.accesses))) for s in self.stages] if sizes else self.stages
+        nest_ops = [replace(op, accesses=tuple(map(substituted, op.accesses))) for op in self.ops] if sizes else self.ops
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
         # Representative sizes may be 0 or impossible. A one-dimensional elementwise nest matters only if it is long, so plan
         # for a long one.
-        minimum = _MIN_DYNAMIC_VECTOR_ELEMENTS if len(extents) == 1 and not any(s.reductions for s in self.stages) else 1
+        minimum = _MIN_DYNAMIC_VECTOR_ELEMENTS if len(extents) == 1 and not any(op.reductions for op in self.ops) else 1
         extents |= {d: max(extents[d], minimum) for d in self.symbolic_dims}
-        return StaticLoopNest(stages, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
+        return StaticLoopNest(nest_ops, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
 
     @cached_property
     def shared(self) -> list[int]:
-        """The dimensions along which all stages can be tiled: parallel in the last stage, and reduced in none.
+        """The dimensions along which all ops can be tiled: parallel in the last op, and reduced in none.
 
         All reductions and scatters must have them, or each tile would recompute these.
         """
-        reductions = [s for s in self.stages if s.reductions or s.scatter_dim is not None]
-        reduced = {d for s in reductions for d in (*s.reductions, s.scatter_dim)}
-        return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in reductions)]
+        reductions = [op for op in self.ops if op.reductions or op.scatter_dim is not None]
+        reduced = {d for op in reductions for d in (*op.reductions, op.scatter_dim)}
+        return [d for d in self.ops[-1].dims if d not in reduced and all(d in op.dims for op in reductions)]
 
     @cached_property
     def panel_sizes(self) -> Mapping[int, int]:
         """For dimensions along which operands are packed in panels: the panel size, which a tile size must divide."""
         sizes_by_dim: dict[int, int] = {}
-        for t in (t for s in self.stages for a in s.accesses if a is not None for t in a.terms if t.modulus):
+        for t in (t for op in self.ops for a in op.accesses if a is not None for t in a.terms if t.modulus):
             # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
             sizes_by_dim[t.iterator] = gcd(sizes_by_dim.get(t.iterator, 0), t.modulus)
         return sizes_by_dim
@@ -168,12 +168,12 @@ class DynamicLoopNest:
 
         A tile size must be a multiple or a divisor of the count.
         """
-        terms = (t for s in self.stages for a in s.accesses if a is not None for t in a.terms)
+        terms = (t for op in self.ops for a in op.accesses if a is not None for t in a.terms)
         return {t.iterator: t.divisor for t in terms if t.divisor > 1 and t.iterator not in self.panel_sizes}
 
     def local_buffers(self) -> set[SSAValue]:
         """Return the buffers that are local to the nest."""
-        return {s.output.root for s in self.stages if isinstance(s.output.root.owner, memref.AllocaOp)}
+        return {op.output.root for op in self.ops if isinstance(op.output.root.owner, memref.AllocaOp)}
 
 
 @dataclass(frozen=True)
@@ -186,28 +186,28 @@ class StaticLoopNest(DynamicLoopNest):
     @cached_property
     def element_bytes(self) -> int:
         """The bytes per lane: 4, or fewer if the ops compute only with narrower integers."""
-        values = (v for s in self.stages for v in (*_body(s).args, *(r for o in _body(s).ops for r in o.results)))
+        values = (v for op in self.ops for v in (*_body(op).args, *(r for o in _body(op).ops for r in o.results)))
         types = {v.type for v in values} - {i1}
         widths = [int(cast(IntegerType, t).width.data) // 8 for t in types if isinstance(t, IntegerType)]
         return min(4, max(widths)) if widths and len(widths) == len(types) else 4
 
 
-def _body(stage: NestStage) -> Block:
-    return stage.op.regions[0].block
+def _body(nest_op: NestOp) -> Block:
+    return nest_op.op.regions[0].block
 
 
-def combiner_of(stage: NestStage) -> Operation | None:
+def combiner_of(nest_op: NestOp) -> Operation | None:
     """Return the op that combines the accumulator with an element; None if the body has none, or a chain of unequal ops."""
-    ops = _combining_ops(stage)
+    ops = _combining_ops(nest_op)
     if not ops or (len(ops) > 1 and not all(isinstance(op, arith.AddfOp) for op in ops)):
         return None
     # Its operands are (accumulator, element), in this order.
     return ops[-1]
 
 
-def _combining_ops(stage: NestStage) -> list[Operation]:
+def _combining_ops(nest_op: NestOp) -> list[Operation]:
     """Return the chain of binary ops from the accumulator to the yielded value; empty if there is no such chain."""
-    body, ops = stage.op.regions[0].block, list[Operation]()
+    body, ops = nest_op.op.regions[0].block, list[Operation]()
     value: SSAValue = body.args[-1]
     while (use := value.get_user_of_unique_use()) is not body.last_op:
         if use is None or len(use.operands) != 2 or len(use.results) != 1:
@@ -217,31 +217,31 @@ def _combining_ops(stage: NestStage) -> list[Operation]:
     return ops
 
 
-def initial_fill(stage: NestStage, nest: DynamicLoopNest) -> NestStage | None:
-    """Return the stage that fills the accumulator of a reduction, or None."""
-    fills = (s for s in nest.stages if isinstance(s.op, linalg.FillOp) and s.output.root is stage.output.root)
+def initial_fill(nest_op: NestOp, nest: DynamicLoopNest) -> NestOp | None:
+    """Return the op that fills the accumulator of a reduction, or None."""
+    fills = (fill for fill in nest.ops if isinstance(fill.op, linalg.FillOp) and fill.output.root is nest_op.output.root)
     return next(fills, None)
 
 
-def can_split(stage: NestStage, nest: StaticLoopNest) -> bool:
+def can_split(nest_op: NestOp, nest: StaticLoopNest) -> bool:
     """Return whether a reduction can be split into partial results, which start from its identity and are combined."""
-    return combiner_of(stage) is not None and initial_fill(stage, nest) is not None
+    return combiner_of(nest_op) is not None and initial_fill(nest_op, nest) is not None
 
 
-def identity_of(stage: NestStage, nest: StaticLoopNest) -> SSAValue:
+def identity_of(nest_op: NestOp, nest: StaticLoopNest) -> SSAValue:
     """Return the scalar that fills the accumulator, which is the identity of the reduction.
 
     Raises UnsupportedError for a reduction that cannot be split.
     """
-    initial = initial_fill(stage, nest)
-    if initial is None or combiner_of(stage) is None:
+    initial = initial_fill(nest_op, nest)
+    if initial is None or combiner_of(nest_op) is None:
         raise UnsupportedError("a reduction cannot be split: it has no combiner or no identity")
     return initial.op.operands[0]
 
 
 @dataclass(frozen=True)
 class MaskedSelect:
-    """A select at the end of a stage: the computed value if all `conditions` hold, else the constant `masked_value`.
+    """A select at the end of an op: the computed value if all `conditions` hold, else the constant `masked_value`.
 
     Each condition is an argument of the body or depends only on indices.
     """
@@ -250,9 +250,9 @@ class MaskedSelect:
     masked_value: SSAValue
 
 
-def masked_select_of(stage: NestStage) -> MaskedSelect | None:
-    """Return the masked select at the end of a stage, or None."""
-    body = stage.op.regions[0].block
+def masked_select_of(nest_op: NestOp) -> MaskedSelect | None:
+    """Return the masked select at the end of an op, or None."""
+    body = nest_op.op.regions[0].block
     yield_op = body.last_op
     producer = yield_op.operands[0].owner if yield_op is not None and yield_op.operands else None
     conditions: list[SSAValue] = []
@@ -267,12 +267,16 @@ def masked_select_of(stage: NestStage) -> MaskedSelect | None:
     return None if masked_value is None else MaskedSelect(tuple(conditions), masked_value)
 
 
-def find_masked_select(stages: Sequence[NestStage]) -> tuple[NestStage, MaskedSelect] | None:
-    """Return the stage of a fused loop that ends in a masked select, and the select; only reductions of it may follow."""
-    producers = (s for s in reversed(stages) if s.is_contraction or not (s.reductions or isinstance(s.op, linalg.FillOp)))
-    stage = next(producers, None)
-    select = None if stage is None else masked_select_of(stage)
-    return None if stage is None or select is None else (stage, select)
+def find_masked_select(nest_ops: Sequence[NestOp]) -> tuple[NestOp, MaskedSelect] | None:
+    """Return the op of a fused loop that ends in a masked select, and the select; only reductions of it may follow."""
+    producers = (
+        nest_op
+        for nest_op in reversed(nest_ops)
+        if nest_op.is_contraction or not (nest_op.reductions or isinstance(nest_op.op, linalg.FillOp))
+    )
+    nest_op = next(producers, None)
+    select = None if nest_op is None else masked_select_of(nest_op)
+    return None if nest_op is None or select is None else (nest_op, select)
 
 
 def is_index_computation(value: SSAValue) -> bool:
@@ -280,17 +284,17 @@ def is_index_computation(value: SSAValue) -> bool:
     return isinstance(value.owner, INDEX_ARITHMETIC_OPS) and all(map(is_index_computation, value.owner.operands))
 
 
-def lane_dim(nest: StaticLoopNest, stage: NestStage) -> int | None:
+def lane_dim(nest: StaticLoopNest, nest_op: NestOp) -> int | None:
     """Return the dimension to vectorize: the contiguous one of the output, else of most inputs."""
-    candidates = [d for d in stage.dims if d >= 0]
+    candidates = [d for d in nest_op.dims if d >= 0]
     votes = {d: 0 for d in candidates}
-    for weight, accesses in ((2, (stage.output,)), (1, stage.inputs)):
+    for weight, accesses in ((2, (nest_op.output,)), (1, nest_op.inputs)):
         for a in accesses:
             for d in candidates:
                 votes[d] += weight * (a.stride(d) == 1)
-    if stage.reductions and not any(votes[d] >= 2 for d in candidates):
+    if nest_op.reductions and not any(votes[d] >= 2 for d in candidates):
         # A reduction to few elements is vectorized along the inputs' contiguous dimension, if that is reduced.
-        contiguous = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs)]
+        contiguous = [d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs)]
         return max(contiguous, key=lambda d: nest.extents[d], default=None)
     best = max(candidates, key=lambda d: (votes[d], nest.extents[d]), default=None)
     return best if best is not None and votes[best] else None

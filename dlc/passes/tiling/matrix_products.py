@@ -10,7 +10,7 @@ from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
 from dlc.dialects.matrix_multiply import TILE_WORDS, WORDS_PER_ITEM
 from dlc.ir import Block, Operation, StringAttr, arith, f32, i32, linalg
 from dlc.passes.structured import PACKED_DOT
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
 from dlc.passes.tiling.plan import MatrixUnitTile
 
 # Items whose words form one row (or column) of a tile; candidate numbers of adjacent columns per load.
@@ -34,19 +34,19 @@ class MatrixProduct:
     words: int
 
 
-def matrix_product(stage: NestStage, nest: StaticLoopNest) -> MatrixProduct | None:
+def matrix_product(nest_op: NestOp, nest: StaticLoopNest) -> MatrixProduct | None:
     """Return a contraction as a matrix product whose layout `MatrixTileBody` can load; None for other contractions."""
-    name = stage.op.attributes.get(PACKED_DOT)
+    name = nest_op.op.attributes.get(PACKED_DOT)
     if not isinstance(name, StringAttr) or PACKED_DOTS[name.data].total != f32 or nest.dynamic_dims:
         return None
-    if [type(op) for op in stage.op.regions[0].block.ops] != _body_ops(name.data) or len(stage.op.operands) != 3:
+    if [type(op) for op in nest_op.op.regions[0].block.ops] != _body_ops(name.data) or len(nest_op.op.operands) != 3:
         return None
-    for k, (a, b) in enumerate((stage.inputs, stage.inputs[::-1])):
-        columns = [d for d in nest.shared if stage.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]
-        rows = [d for d in nest.shared if a.uses(d) and not b.uses(d) and stage.output.uses(d)]
-        words = [d for d in stage.reductions if a.stride(d) == 1 and b.uses(d) and nest.extents[d] % TILE_WORDS == 0]
+    for k, (a, b) in enumerate((nest_op.inputs, nest_op.inputs[::-1])):
+        columns = [d for d in nest.shared if nest_op.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]
+        rows = [d for d in nest.shared if a.uses(d) and not b.uses(d) and nest_op.output.uses(d)]
+        words = [d for d in nest_op.reductions if a.stride(d) == 1 and b.uses(d) and nest.extents[d] % TILE_WORDS == 0]
         if columns and rows and words:
-            rows.sort(key=lambda d: int(stage.output.stride(d)), reverse=True)
+            rows.sort(key=lambda d: int(nest_op.output.stride(d)), reverse=True)
             return MatrixProduct(name.data, k, 1 - k, tuple(rows), columns[0], words[0])
     return None
 

@@ -43,7 +43,7 @@ from dlc.passes.tiling.matrix_products import (
     matrix_product,
     words_per_load,
 )
-from dlc.passes.tiling.plan import promoted_stage
+from dlc.passes.tiling.plan import promoted_contraction
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
 from dlc.passes.types import i64_array, vector_type
@@ -58,31 +58,36 @@ _ITEM_WORDS_MAP = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
 
 
 class MatrixTileBody(TileBody):
-    """A contraction on the tile of a work-group, and the stages after it."""
+    """A contraction on the tile of a work-group, and the ops after it."""
 
     def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
         nest, plan, shared = group.nest, group.plan, group.shared
-        stage = promoted_stage(nest)
-        assert stage is not None and plan.matrix_tile is not None
-        product = matrix_product(stage, nest)
+        nest_op = promoted_contraction(nest)
+        assert nest_op is not None and plan.matrix_tile is not None
+        product = matrix_product(nest_op, nest)
         assert product is not None
         super().__init__(
             nest, plan, {**dict.fromkeys(group_tile, IterationRange(0, 1)), product.column: IterationRange(0, SUMS_PER_ITEM)}
         )
-        self.contraction, self.product, self.matrices, self.linear_index = stage, product, plan.matrix_tile, group.linear_index
+        self.contraction, self.product, self.matrices, self.linear_index = (
+            nest_op,
+            product,
+            plan.matrix_tile,
+            group.linear_index,
+        )
         self.origin = {d: r.offset for d, r in group_tile.items()}
-        a, b = (stage.op.operands[k] for k in (product.a, product.b))
-        self.a = shared((stage.op, product.a), a, (self.matrices.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
-        self.b = shared((stage.op, product.b), b, (self.matrices.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
+        a, b = (nest_op.op.operands[k] for k in (product.a, product.b))
+        self.a = shared((nest_op.op, product.a), a, (self.matrices.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
+        self.b = shared((nest_op.op, product.b), b, (self.matrices.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
 
     def run(self, builder: OpBuilder) -> None:
-        stage, sizes = self.contraction, {d: r.size for d, r in self.tile.items()}
-        stage_builder = builder.with_location(stage.op.location)
+        nest_op, sizes = self.contraction, {d: r.size for d, r in self.tile.items()}
+        op_builder = builder.with_location(nest_op.op.location)
         for root in self.local_roots():
-            if root is not stage.output.root:
+            if root is not nest_op.output.root:
                 self.make_local(builder, root, sizes)
-        zero = stage_builder.splat(identity_of(stage, self.nest), (SUMS_PER_ITEM,))
-        self.finish(stage_builder, self.accumulate(stage_builder, [zero for _ in self.accumulator_positions(stage_builder)]))
+        zero = op_builder.splat(identity_of(nest_op, self.nest), (SUMS_PER_ITEM,))
+        self.finish(op_builder, self.accumulate(op_builder, [zero for _ in self.accumulator_positions(op_builder)]))
 
     # Distribution over items
 
@@ -269,11 +274,11 @@ class MatrixTileBody(TileBody):
     # Epilogue
 
     def finish(self, builder: OpBuilder, sums: Values) -> None:
-        """Run the stages after the contraction (or only a store) on each accumulator vector inside the extents."""
-        stage, column = self.contraction, self.product.column
-        root, is_local = stage.output.root, stage.output.root in self.nest.local_buffers()
+        """Run the ops after the contraction (or only a store) on each accumulator vector inside the extents."""
+        nest_op, column = self.contraction, self.product.column
+        root, is_local = nest_op.output.root, nest_op.output.root in self.nest.local_buffers()
         buffer = builder.alloca(f32, (SUMS_PER_ITEM,), root.name_hint)
-        following_stages = self.nest.stages[self.nest.stages.index(stage) + 1 :]
+        following_ops = self.nest.ops[self.nest.ops.index(nest_op) + 1 :]
         if is_local:
             self.local_buffers[root] = LocalBuffer(buffer, (column,))
         group_position = {d: IterationRange(i, 1) for d, i in self.origin.items()}
@@ -283,8 +288,8 @@ class MatrixTileBody(TileBody):
                 tile = {**self.tile, **group_position, **tile}
                 if not is_local:
                     view = self.subview(store_builder, buffer, [(column, IterationRange(0, tile[column].size))])
-                    copy(store_builder, view, self.operand_view(store_builder, stage, len(stage.op.operands) - 1, tile))
-                self.emit_stages(store_builder, following_stages, tile)
+                    copy(store_builder, view, self.operand_view(store_builder, nest_op, len(nest_op.op.operands) - 1, tile))
+                self.emit_nest_ops(store_builder, following_ops, tile)
 
     def stored_tiles(self, builder: OpBuilder, row: Index, first_column: Index) -> Iterator[tuple[OpBuilder, Tile]]:
         """Yield a builder, guarded if the tile is ragged, and the ranges of an accumulator vector to store."""

@@ -72,13 +72,13 @@ class MemoryEffects:
         """Return the memory effects of a nest."""
         reads: list[tuple[SSAValue, StridedElements | None]] = []
         writes: list[tuple[SSAValue, StridedElements | None]] = []
-        for stage in nest.stages:
-            reads += [(a.root, _strided_elements(a, nest)) for a in stage.accesses[:-1] if a is not None]
-            loads = (o for o in stage.op.regions[0].walk() if isinstance(o, memref.LoadOp))
+        for nest_op in nest.ops:
+            reads += [(a.root, _strided_elements(a, nest)) for a in nest_op.accesses[:-1] if a is not None]
+            loads = (o for o in nest_op.op.regions[0].walk() if isinstance(o, memref.LoadOp))
             reads += [(root_of(o.memref)[0], None) for o in loads]
-            written = stage.output
-            # A stage also reads the elements that it accumulates into, at the offsets that it writes.
-            writes.append((written.root, None if stage.scatter_dim is not None else _strided_elements(written, nest)))
+            written = nest_op.output
+            # An op also reads the elements that it accumulates into, at the offsets that it writes.
+            writes.append((written.root, None if nest_op.scatter_dim is not None else _strided_elements(written, nest)))
         return MemoryEffects(reads, writes)
 
     def is_independent(self, other: MemoryEffects) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.ir import Block, SSAValue, arith, linalg, math
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, combiner_of, initial_fill
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, combiner_of, initial_fill
 from dlc.passes.tiling.masked_softmax import constant_value
 
 # Facts about a buffer: the scores, values computed from them, and values that depend on complete rows.
@@ -21,10 +21,10 @@ _SCORES, _MAXIMUM, _WEIGHTS, _SUM, _DEFERRED = "scores", "maximum", "weights", "
 
 
 @dataclass(frozen=True)
-class OnlineSoftmaxStages:
-    """The stages of an online softmax, by position; stages that are not listed run once per key block.
+class OnlineSoftmaxOps:
+    """The ops of an online softmax, by position; ops that are not listed run once per key block.
 
-    `initial` run before the first block: the fills of `maximum` and `sums`, and stages that read only arguments.
+    `initial` run before the first block: the fills of `maximum` and `sums`, and ops that read only arguments.
     `deferred` run after the last block: they read complete results. `weights` reads the scores as operand
     `score_operand`, and their maximum as operand `maximum_operand`.
     """
@@ -38,10 +38,10 @@ class OnlineSoftmaxStages:
     deferred: tuple[int, ...]
 
 
-def match_online_softmax(nest: StaticLoopNest, lane: int) -> OnlineSoftmaxStages | None:
-    """Return the stages of an online softmax along `lane`; None if the nest needs whole rows."""
-    stages = nest.stages
-    last_sum = max((k for k, s in enumerate(stages) if lane in s.reductions), default=-1)
+def match_online_softmax(nest: StaticLoopNest, lane: int) -> OnlineSoftmaxOps | None:
+    """Return the ops of an online softmax along `lane`; None if the nest needs whole rows."""
+    nest_ops = nest.ops
+    last_sum = max((k for k, op in enumerate(nest_ops) if lane in op.reductions), default=-1)
     facts: dict[SSAValue, str] = {}
     scores: SSAValue | None = None
     maximum: int | None = None
@@ -49,54 +49,60 @@ def match_online_softmax(nest: StaticLoopNest, lane: int) -> OnlineSoftmaxStages
     sums: list[int] = []
     independent: list[int] = []
     deferred: list[int] = []
-    for k, stage in enumerate(stages[: last_sum + 1]):
-        root = stage.output.root
-        if isinstance(stage.op, linalg.FillOp):
+    for k, nest_op in enumerate(nest_ops[: last_sum + 1]):
+        root = nest_op.output.root
+        if isinstance(nest_op.op, linalg.FillOp):
             continue
-        operand_facts = [None if a is None else facts.get(a.root) for a in stage.accesses[:-1]]
-        if lane not in stage.dims and not any(operand_facts):
+        operand_facts = [None if a is None else facts.get(a.root) for a in nest_op.accesses[:-1]]
+        if lane not in nest_op.dims and not any(operand_facts):
             independent.append(k)
-        elif lane not in stage.dims:
+        elif lane not in nest_op.dims:
             deferred.append(k)
             facts[root] = _DEFERRED
-        elif lane in stage.reductions:
-            if operand_facts == [_SCORES] and maximum is None and _reduces(stage, nest, lane, arith.MaximumfOp, float("-inf")):
-                maximum, scores, facts[root] = k, stage.inputs[0].root, _MAXIMUM
-            elif operand_facts[0] == _WEIGHTS and not any(operand_facts[1:]) and _reduces(stage, nest, lane, arith.AddfOp, 0.0):
+        elif lane in nest_op.reductions:
+            if (
+                operand_facts == [_SCORES]
+                and maximum is None
+                and _reduces(nest_op, nest, lane, arith.MaximumfOp, float("-inf"))
+            ):
+                maximum, scores, facts[root] = k, nest_op.inputs[0].root, _MAXIMUM
+            elif (
+                operand_facts[0] == _WEIGHTS and not any(operand_facts[1:]) and _reduces(nest_op, nest, lane, arith.AddfOp, 0.0)
+            ):
                 sums.append(k)
                 facts[root] = _SUM
             else:
                 return None
         elif not set(operand_facts) - {None, _SCORES}:
             facts[root] = _SCORES
-        elif weights is None and (operands := _exponential(stage, operand_facts)) is not None:
+        elif weights is None and (operands := _exponential(nest_op, operand_facts)) is not None:
             weights = (k, *operands)
-            access = stage.accesses[weights[1]]
+            access = nest_op.accesses[weights[1]]
             if access is None or access.root is not scores:
                 return None
             facts[root] = _WEIGHTS
         else:
             return None
-    if maximum is None or weights is None or last_sum not in sums or any(lane in s.dims for s in stages[last_sum + 1 :]):
+    if maximum is None or weights is None or last_sum not in sums or any(lane in op.dims for op in nest_ops[last_sum + 1 :]):
         return None
-    fills = [stages.index(f) for k in (maximum, *sums) if (f := initial_fill(stages[k], nest)) is not None]
-    return OnlineSoftmaxStages(tuple(sorted([*independent, *fills])), maximum, *weights, tuple(sums), tuple(deferred))
+    fills = [nest_ops.index(f) for k in (maximum, *sums) if (f := initial_fill(nest_ops[k], nest)) is not None]
+    return OnlineSoftmaxOps(tuple(sorted([*independent, *fills])), maximum, *weights, tuple(sums), tuple(deferred))
 
 
-def _reduces(stage: NestStage, nest: StaticLoopNest, lane: int, op: type, start: float) -> bool:
-    """Return whether a stage reduces only `lane` by an op, starting from its identity `start`."""
-    initial = initial_fill(stage, nest)
+def _reduces(nest_op: NestOp, nest: StaticLoopNest, lane: int, combiner: type, start: float) -> bool:
+    """Return whether an op reduces only `lane`, by `combiner`, from its identity `start`."""
+    initial = initial_fill(nest_op, nest)
     return (
-        stage.reductions == frozenset((lane,))
-        and isinstance(combiner_of(stage), op)
+        nest_op.reductions == frozenset((lane,))
+        and isinstance(combiner_of(nest_op), combiner)
         and initial is not None
         and constant_value(initial.op.operands[0]) == start
     )
 
 
-def _exponential(stage: NestStage, operand_facts: Sequence[str | None]) -> tuple[int, int] | None:
-    """Return the positions of x and m if a stage computes exp(x − m) of scores and their maximum; else None."""
-    block: Block = stage.op.regions[0].block
+def _exponential(nest_op: NestOp, operand_facts: Sequence[str | None]) -> tuple[int, int] | None:
+    """Return the positions of x and m if an op computes exp(x − m) of scores and their maximum; else None."""
+    block: Block = nest_op.op.regions[0].block
     if len(operand_facts) != 2 or set(operand_facts) != {_SCORES, _MAXIMUM}:
         return None
     score_operand, maximum_operand = operand_facts.index(_SCORES), operand_facts.index(_MAXIMUM)

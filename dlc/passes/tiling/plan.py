@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from math import prod
 
 from dlc.dialects.matrix_multiply import SUBGROUP_ITEMS, TILE_COLUMNS, TILE_ROWS
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split, initial_fill
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split, initial_fill
 from dlc.passes.tiling.online_softmax import match_online_softmax
 
 
 @dataclass(frozen=True)
 class FusedLoop:
-    """Stages [first, end) that share loops over steps of a tile; `steps` are (dimension, step) pairs, outermost first.
+    """Ops [first, end) that share loops over steps of a tile; `steps` are (dimension, step) pairs, outermost first.
 
-    `skips`: steps that do not affect the result are skipped. If the stages end in a masked select, these are the fully
+    `skips`: steps that do not affect the result are skipped. If the ops end in a masked select, these are the fully
     masked steps; for a contraction, the steps of the outermost loop in which the first operand is all zeros.
 
     `unmasked`: a dimension and a block size. The loop along the dimension ends after the last block that is not fully
@@ -32,10 +32,7 @@ class FusedLoop:
         skips = ", skips" if self.skips else ""
         unmasked = "" if self.unmasked is None else f", d{self.unmasked[0]} up to the last unmasked {self.unmasked[1]}"
         return (
-            f"stages {self.first} to {self.end - 1}: "
-            + ", ".join(f"d{d} by {step}" for d, step in self.steps)
-            + skips
-            + unmasked
+            f"ops {self.first} to {self.end - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips + unmasked
         )
 
 
@@ -74,16 +71,16 @@ class TilePlan:
       without an entry completely.
     - `register`: for shared dimensions, the size of the register tile.
     - `order`: the loops over register tiles inside a task, outermost first.
-    - `chunks`: for private dimensions (those of single stages), the step size; for a reduction along contiguous memory,
+    - `chunks`: for private dimensions (those of single ops), the step size; for a reduction along contiguous memory,
       the number of partial results.
-    - `steps`: for some stages, smaller steps than the register tile, which would need too many registers.
+    - `steps`: for some ops, smaller steps than the register tile, which would need too many registers.
 
     Without an entry in `register` or `chunks`, the step is 1 along a shared dimension, the extent along a private one.
 
     Work-groups (None or empty for a CPU task, which is one thread):
     - `items`: the work-items along each dimension, outermost first. Along a shared dimension each item has its own
       register tile. Along private dimensions, all with the same number of items, the items cooperate: they compute
-      interleaved chunks of a stage, and combine their partial results of a reduction.
+      interleaved chunks of an op, and combine their partial results of a reduction.
     - `promote`: one reduced dimension of a contraction, and the chunk size in which operands are copied to local memory.
     - `tiles_per_item`: with `promote`, the number of register tiles of an item along shared dimensions; the tiles of
       different items are interleaved.
@@ -100,10 +97,10 @@ class TilePlan:
 
     Zeros and masks:
     - `zero_trimmed_operand`: the operand whose leading and trailing zeros along the reduction each register tile skips.
-    - `mask_operand`: an operand of the last stage; a register tile where it is all zeros is not computed.
+    - `mask_operand`: an operand of the last op; a register tile where it is all zeros is not computed.
 
     Attention:
-    - `fused_loops`: stages that run in common loops.
+    - `fused_loops`: ops that run in common loops.
     - `online_softmax`: a dimension and the size of its key blocks. The fused loops up to the last reduction along it run
       block by block, with an online softmax (`online_softmax.py`), and buffers along it hold one block.
 
@@ -149,8 +146,8 @@ class TilePlan:
                 raise ValueError(f"chunks[d{d}] = {size}: must be a private dimension with 1 ≤ size ≤ its extent")
         for k, steps in self.steps.items():
             for d, size in steps.items():
-                if not 0 <= k < len(nest.stages) or d not in nest.stages[k].dims or d in nest.stages[k].reductions or size < 1:
-                    raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the stage does not reduce")
+                if not 0 <= k < len(nest.ops) or d not in nest.ops[k].dims or d in nest.ops[k].reductions or size < 1:
+                    raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the op does not reduce")
         fused_dims = self.check_fused_loops(nest)
         self.check_online_softmax(nest)
         for d, panel in nest.panel_sizes.items():
@@ -170,26 +167,28 @@ class TilePlan:
         """Check the fused loops; return their dimensions."""
         next_position = 0
         for fused_loop in self.fused_loops:
-            stages = nest.stages[fused_loop.first : fused_loop.end]
+            nest_ops = nest.ops[fused_loop.first : fused_loop.end]
             if (
                 self.items is not None
                 or self.is_blocked
-                or not next_position <= fused_loop.first < fused_loop.end <= len(nest.stages)
+                or not next_position <= fused_loop.first < fused_loop.end <= len(nest.ops)
             ):
                 raise ValueError(
-                    f"fused loop {fused_loop}: its stages must follow those of the loop before; no items, no cache blocks"
+                    f"fused loop {fused_loop}: its ops must follow those of the loop before; no items, no cache blocks"
                 )
             for d, step in fused_loop.steps:
                 if not 1 <= step <= nest.extents.get(d, 0):
                     raise ValueError(
                         f"fused loop {fused_loop}: d{d} must be a dimension of the nest, with 1 ≤ step ≤ its extent"
                     )
-                reductions = [s for s in stages if d in s.reductions]
-                if not all(s.is_contraction or can_split(s, nest) for s in reductions):
+                reductions = [op for op in nest_ops if d in op.reductions]
+                if not all(op.is_contraction or can_split(op, nest) for op in reductions):
                     raise ValueError(f"fused loop {fused_loop}: a reduction cannot be split: it has no combiner or no identity")
-                if any(a.root in {s.output.root for s in reductions} for s in stages for a in s.inputs):
-                    raise ValueError(f"fused loop {fused_loop}: a stage reads the result of a reduction before it is complete")
-                if any(t.modulus % step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
+                if any(a.root in {op.output.root for op in reductions} for op in nest_ops for a in op.inputs):
+                    raise ValueError(f"fused loop {fused_loop}: an op reads the result of a reduction before it is complete")
+                if any(
+                    t.modulus % step for op in nest_ops for a in op.inputs for t in a.terms if t.iterator == d and t.modulus
+                ):
                     raise ValueError(f"fused loop {fused_loop}: the step must divide the panels of a packed operand")
                 if fused_loop.unmasked is not None and fused_loop.unmasked[0] == d and fused_loop.unmasked[1] % step:
                     raise ValueError(f"fused loop {fused_loop}: the unmasked size must be a multiple of the step")
@@ -222,16 +221,14 @@ class TilePlan:
         size = self.num_cooperating_items(nest)
         if size & (size - 1) or any((self.items or {})[d] != size for d in cooperative):
             raise ValueError(f"items {self.items}: private dimensions must have equal items, a power of two")
-        for stage in nest.stages:
-            if stage.scatter_dim in cooperative:
-                raise ValueError(f"items[d{stage.scatter_dim}]: must not be a dimension along which a stage scatters")
-            stage_dims = [d for d in stage.dims if d in cooperative]
-            if len(stage_dims) > 1:
-                raise ValueError(
-                    f"items {self.items}: items can cooperate along one dimension per stage, not along {stage_dims}"
-                )
-            if stage.reductions.intersection(stage_dims) and not can_split(stage, nest):
-                raise ValueError(f"items[d{stage_dims[0]}]: the reduction cannot be split: it has no combiner or no identity")
+        for nest_op in nest.ops:
+            if nest_op.scatter_dim in cooperative:
+                raise ValueError(f"items[d{nest_op.scatter_dim}]: must not be a dimension along which an op scatters")
+            op_dims = [d for d in nest_op.dims if d in cooperative]
+            if len(op_dims) > 1:
+                raise ValueError(f"items {self.items}: items can cooperate along one dimension per op, not along {op_dims}")
+            if nest_op.reductions.intersection(op_dims) and not can_split(nest_op, nest):
+                raise ValueError(f"items[d{op_dims[0]}]: the reduction cannot be split: it has no combiner or no identity")
 
     def check_ragged_extents(self, nest: StaticLoopNest) -> None:
         for d, block in self.grid.items():
@@ -247,7 +244,7 @@ class TilePlan:
                 raise ValueError(f"tiles_per_item[d{d}] = {n}: must be a shared dimension of a promoted contraction")
         if not self.promote:
             return
-        contraction = promoted_stage(nest)
+        contraction = promoted_contraction(nest)
         if contraction is None or self.items is None or self.cooperative_dims(nest):
             raise ValueError(
                 f"promote {self.promote}: must be a contraction of plain operands by work-groups without cooperating items"
@@ -304,8 +301,8 @@ class TilePlan:
         k = self.zero_trimmed_operand
         if k is not None and (len(reduction.reductions) != 1 or not 0 <= k < len(reduction.accesses) - 1):
             raise ValueError(f"zero_trimmed_operand {k}: must be an operand of a contraction that reduces one dimension")
-        if self.mask_operand is not None and (self.blocks or len(nest.stages) != 3):
-            raise ValueError(f"mask_operand {self.mask_operand}: needs one stage after the contraction, and no blocks")
+        if self.mask_operand is not None and (self.blocks or len(nest.ops) != 3):
+            raise ValueError(f"mask_operand {self.mask_operand}: needs one op after the contraction, and no blocks")
         for k in self.panels:
             access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
             if access is None or not all(t.is_plain for t in access.terms):
@@ -382,38 +379,38 @@ def fitting_tile(nest: StaticLoopNest, d: int, max_size: int) -> int:
     return next(tile for tile in range(min(max_size, panel or times), 0, -1) if (panel or times) % tile == 0)
 
 
-def leading_contraction(nest: StaticLoopNest) -> NestStage | None:
+def leading_contraction(nest: StaticLoopNest) -> NestOp | None:
     """Return the leading reduction of a nest if it is a contraction, else None."""
-    stage = leading_reduction(nest)
-    return stage if stage is not None and stage.is_contraction else None
+    nest_op = leading_reduction(nest)
+    return nest_op if nest_op is not None and nest_op.is_contraction else None
 
 
-def leading_reduction(nest: StaticLoopNest) -> NestStage | None:
+def leading_reduction(nest: StaticLoopNest) -> NestOp | None:
     """Return the first reduction of a nest, if only the fill of its result precedes it.
 
     None for other nests, and for a reduction with a private parallel dimension.
     """
-    reduction = next((k for k, s in enumerate(nest.stages) if s.reductions), 0)
-    stage = nest.stages[reduction]
-    preceding = nest.stages[:reduction]
+    reduction = next((k for k, op in enumerate(nest.ops) if op.reductions), 0)
+    nest_op = nest.ops[reduction]
+    preceding = nest.ops[:reduction]
     if (
-        not stage.reductions
-        or stage.scatter_dim is not None
-        or stage.has_indirect_loads
+        not nest_op.reductions
+        or nest_op.scatter_dim is not None
+        or nest_op.has_indirect_loads
         or len(preceding) != 1
-        or preceding[0] is not initial_fill(stage, nest)
+        or preceding[0] is not initial_fill(nest_op, nest)
     ):
         return None
-    private = [d for d in stage.dims if d >= 0 and d not in nest.shared and d not in stage.reductions]
-    return None if private else stage
+    private = [d for d in nest_op.dims if d >= 0 and d not in nest.shared and d not in nest_op.reductions]
+    return None if private else nest_op
 
 
-def promoted_stage(nest: StaticLoopNest) -> NestStage | None:
+def promoted_contraction(nest: StaticLoopNest) -> NestOp | None:
     """Return the contraction whose operands can be promoted to local memory: a leading one of plain operands."""
-    stage = leading_contraction(nest)
-    if stage is None or not all(t.is_plain for a in (*stage.inputs, stage.output) for t in a.terms):
+    nest_op = leading_contraction(nest)
+    if nest_op is None or not all(t.is_plain for a in (*nest_op.inputs, nest_op.output) for t in a.terms):
         return None
-    return stage
+    return nest_op
 
 
 def balanced_tile(extent: int, limit: int) -> int:

@@ -10,7 +10,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import axis_range
@@ -26,20 +26,20 @@ class NextBlockPrefetcher:
     rows, starting at row t · ⌈rows / n⌉.
     """
 
-    def __init__(self, nest: StaticLoopNest, plan: TilePlan, stage: NestStage, k: int) -> None:
-        access = stage.accesses[k]
+    def __init__(self, nest: StaticLoopNest, plan: TilePlan, nest_op: NestOp, k: int) -> None:
+        access = nest_op.accesses[k]
         assert access is not None
         self.plan = plan
-        self.source = stage.op.operands[k]
+        self.source = nest_op.op.operands[k]
         full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
-        self.axes = [axis_range(None, e, stage.dims, full_ranges)[0] for e in operand_maps(stage.op)[k].results]
+        self.axes = [axis_range(None, e, nest_op.dims, full_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
         self.line_elements = ALIGNMENT_BYTES // numpy_dtype(memref_of(self.source).element_type).itemsize
-        self.reduced_dims = [d for d in stage.dims if d in self.axes and d in stage.reductions]
+        self.reduced_dims = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]
         self.row_dim = next(d for d in self.axes if access.stride(d) == 1 and d not in self.reduced_dims)
         self.sharing_dims = [d for d in plan.order if d not in self.axes]
         # The dimension of the innermost loop over blocks, or over batch entries.
-        blocks = (d for d in reversed(stage.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
-        self.advancing_dim = next(chain(blocks, (d for d in reversed(plan.order) if stage.is_batch_dim(d))))
+        blocks = (d for d in reversed(nest_op.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
+        self.advancing_dim = next(chain(blocks, (d for d in reversed(plan.order) if nest_op.is_batch_dim(d))))
 
     def prefetch_share(self, builder: OpBuilder, macro_tile: Tile, tile: Tile, block: Tile) -> None:
         """Prefetch one register tile's share of the block after `block`; `macro_tile` contains `tile`."""

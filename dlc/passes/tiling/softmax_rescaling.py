@@ -14,7 +14,7 @@ from dlc.passes.structured import OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, fill, generic
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
 from dlc.passes.tiling.loop_nests import initial_fill
-from dlc.passes.tiling.online_softmax import OnlineSoftmaxStages
+from dlc.passes.tiling.online_softmax import OnlineSoftmaxOps
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.passes.types import memref_of
 
@@ -25,10 +25,10 @@ class SoftmaxRescaling:
     If all scores so far are -∞, their weights are exp(-∞) = 0, as for scores that are far below the maximum.
     """
 
-    def __init__(self, tile_body: TileBody, online_softmax: OnlineSoftmaxStages, builder: OpBuilder) -> None:
+    def __init__(self, tile_body: TileBody, online_softmax: OnlineSoftmaxOps, builder: OpBuilder) -> None:
         self.tile_body = tile_body
         self.online_softmax = online_softmax
-        self.maximum, self.weights = (tile_body.nest.stages[k] for k in (online_softmax.maximum, online_softmax.weights))
+        self.maximum, self.weights = (tile_body.nest.ops[k] for k in (online_softmax.maximum, online_softmax.weights))
         maximum = tile_body.local_buffers[self.maximum.output.root]
         self.dims = maximum.dims
         self.element = memref_of(maximum.buffer).element_type
@@ -61,19 +61,19 @@ class SoftmaxRescaling:
     def scale_sum(self, builder: OpBuilder, k: int, tile: Tile) -> None:
         """Multiply a sum by the factors of its rows, in loops with the steps of its initial fill."""
         nest = self.tile_body.nest
-        stage = nest.stages[k]
-        fill_stage = initial_fill(stage, nest)
-        assert fill_stage is not None
-        fill_position = nest.stages.index(fill_stage)
+        nest_op = nest.ops[k]
+        fill_op = initial_fill(nest_op, nest)
+        assert fill_op is not None
+        fill_position = nest.ops.index(fill_op)
         loops = [
             step
             for fused_loop in self.tile_body.plan.fused_loops
             if fused_loop.first <= fill_position < fused_loop.end
             for step in fused_loop.steps
-            if step[0] in fill_stage.dims
+            if step[0] in fill_op.dims
         ]
-        for body_builder, step_tile in _nested_steps(builder.with_location(stage.op.location), tile, loops):
-            target, axes = self.tile_body.operand_view(body_builder, stage, len(stage.accesses) - 1, step_tile)
+        for body_builder, step_tile in _nested_steps(builder.with_location(nest_op.op.location), tile, loops):
+            target, axes = self.tile_body.operand_view(body_builder, nest_op, len(nest_op.accesses) - 1, step_tile)
             factor, rows = self.row_view(self.factor, body_builder, step_tile)
             maps = [
                 AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in result_dims))

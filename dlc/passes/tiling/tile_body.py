@@ -1,4 +1,4 @@
-"""The body of a register tile: the stages of a nest, as structured ops on subviews of their operands."""
+"""The body of a register tile: the ops of a nest, as structured ops on subviews of their operands."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from dlc.passes.tiling.constant_matrix_products import (
     match_constant_matrix_product,
 )
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, dynamic_steps, steps, steps_between
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split, identity_of
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split, identity_of
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.scatter_tiles import split as split_scatter
@@ -65,7 +65,7 @@ Continuation: TypeAlias = Callable[[OpBuilder, Tile], None]
 
 
 class TileBody:
-    """All stages on one register tile, with local buffers of the tile's size.
+    """All ops on one register tile, with local buffers of the tile's size.
 
     `dynamic_extents` are the symbolic extents of private dimensions.
     """
@@ -89,7 +89,7 @@ class TileBody:
 
     def run(self, builder: OpBuilder) -> None:
         self.allocate(builder)
-        self.emit_stages(builder, self.nest.stages, self.tile)
+        self.emit_nest_ops(builder, self.nest.ops, self.tile)
 
     def allocate(self, builder: OpBuilder) -> None:
         """Allocate the local buffers of the nest; with an online softmax they hold one key block."""
@@ -100,93 +100,95 @@ class TileBody:
             else:
                 self.make_local(builder, root, {d: r.size for d, r in self.tile.items()} | dict(online_softmax))
 
-    def emit_stages(self, builder: OpBuilder, stages: Sequence[NestStage], tile: Tile) -> None:
-        """Emit stages in order; an initial fill and its reduction become one op with an initial value."""
-        for stage, following in zip(stages, [*stages, None][1:], strict=True):
-            if following is not None and self.is_fill_for(stage, following, tile):
-                self.initial_values[following.op] = stage.op.operands[0]
+    def emit_nest_ops(self, builder: OpBuilder, nest_ops: Sequence[NestOp], tile: Tile) -> None:
+        """Emit ops in order; an initial fill and its reduction become one op with an initial value."""
+        for nest_op, following in zip(nest_ops, [*nest_ops, None][1:], strict=True):
+            if following is not None and self.is_fill_for(nest_op, following, tile):
+                self.initial_values[following.op] = nest_op.op.operands[0]
             else:
-                self.emit_stage(builder.with_location(stage.op.location), stage, {d: tile[d] for d in stage.dims if d >= 0})
+                self.emit_nest_op(
+                    builder.with_location(nest_op.op.location), nest_op, {d: tile[d] for d in nest_op.dims if d >= 0}
+                )
 
-    def is_fill_for(self, stage: NestStage, following: NestStage, tile: Tile) -> bool:
-        """Return whether a stage only fills the accumulator of the following one, and both run in the same steps."""
-        if not isinstance(stage.op, linalg.FillOp) or following.output.root is not stage.output.root:
+    def is_fill_for(self, nest_op: NestOp, following: NestOp, tile: Tile) -> bool:
+        """Return whether an op only fills the accumulator of the following one, and both run in the same steps."""
+        if not isinstance(nest_op.op, linalg.FillOp) or following.output.root is not nest_op.output.root:
             return False
         return following.scatter_dim is None and following.reductions.isdisjoint(
             [*self.requested_steps(following, tile), *self.spans]
         )
 
-    def requested_steps(self, stage: NestStage, tile: Tile) -> dict[int, int]:
-        """Return the step sizes that the plan requests for a stage on a tile."""
-        stage_steps = self.plan.steps.get(self.nest.stages.index(stage), {})
+    def requested_steps(self, nest_op: NestOp, tile: Tile) -> dict[int, int]:
+        """Return the step sizes that the plan requests for an op on a tile."""
+        op_steps = self.plan.steps.get(self.nest.ops.index(nest_op), {})
         single_steps = dict.fromkeys(self.dynamic_extents, 1)
-        requested = {**single_steps, **self.plan.chunks, **stage_steps}
-        stage_dims = [d for d in requested if d in stage.dims and d != stage.scatter_dim]
+        requested = {**single_steps, **self.plan.chunks, **op_steps}
+        op_dims = [d for d in requested if d in nest_op.dims and d != nest_op.scatter_dim]
         # A row that one step computes also has partial results.
-        partial = {d for d in stage_dims if d in stage.reductions and requested[d] > 1}
-        return {d: requested[d] for d in stage_dims if requested[d] < tile[d].size or d in self.dynamic_extents or d in partial}
+        partial = {d for d in op_dims if d in nest_op.reductions and requested[d] > 1}
+        return {d: requested[d] for d in op_dims if requested[d] < tile[d].size or d in self.dynamic_extents or d in partial}
 
     def step_ranges(self, builder: OpBuilder, tile: Tile, d: int, step: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
-        """Yield the steps of a dimension of a stage, and the remainder."""
+        """Yield the steps of a dimension of an op, and the remainder."""
         if d not in self.dynamic_extents:
             return steps(builder, tile[d], step, f"j{d}")
         extent = self.dynamic_extents[d]
         return dynamic_steps(builder, tile[d], builder.size(extent), step, is_multiple(extent, step), f"j{d}")
 
-    def emit_stage(self, builder: OpBuilder, stage: NestStage, tile: Tile) -> None:
-        """Emit a stage on a tile, in the steps that the plan requests."""
-        requested_steps = self.requested_steps(stage, tile)
-        if stage.scatter_dim is not None:
-            self.emit_scatter(builder, stage, tile, [d for d in stage.dims if d in stage.reductions])
+    def emit_nest_op(self, builder: OpBuilder, nest_op: NestOp, tile: Tile) -> None:
+        """Emit an op on a tile, in the steps that the plan requests."""
+        requested_steps = self.requested_steps(nest_op, tile)
+        if nest_op.scatter_dim is not None:
+            self.emit_scatter(builder, nest_op, tile, [d for d in nest_op.dims if d in nest_op.reductions])
             return
-        spanned = next((d for d in self.spans if d in stage.reductions), None)
-        split = next((d for d in requested_steps if d in stage.reductions), None)
+        spanned = next((d for d in self.spans if d in nest_op.reductions), None)
+        split = next((d for d in requested_steps if d in nest_op.reductions), None)
         if spanned is not None:
-            target = self.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
+            target = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
             first, end, step = self.spans[spanned]
             step_ranges = steps_between(builder, tile[spanned], step, first, end, f"k{spanned}")
-            self.split_reduction(builder, stage, tile, spanned, target, step_ranges)
-        elif any(d in self.dynamic_extents for d in stage.reductions):
-            in_order = sorted(requested_steps.items(), key=lambda w: (w[0] in stage.reductions, w[1]))
-            self.reduce_dynamic_extents(builder, stage, tile, in_order)
+            self.split_reduction(builder, nest_op, tile, spanned, target, step_ranges)
+        elif any(d in self.dynamic_extents for d in nest_op.reductions):
+            in_order = sorted(requested_steps.items(), key=lambda w: (w[0] in nest_op.reductions, w[1]))
+            self.reduce_dynamic_extents(builder, nest_op, tile, in_order)
         elif split is not None:
-            target = self.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
+            target = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
             self.split_reduction(
-                builder, stage, tile, split, target, steps(builder, tile[split], requested_steps[split], f"j{split}")
+                builder, nest_op, tile, split, target, steps(builder, tile[split], requested_steps[split], f"j{split}")
             )
         else:
-            self.emit_in_steps(builder, stage, tile, list(requested_steps.items()))
+            self.emit_in_steps(builder, nest_op, tile, list(requested_steps.items()))
 
     def emit_in_steps(
-        self, builder: OpBuilder, stage: NestStage, tile: Tile, requested_steps: Sequence[tuple[int, int]]
+        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, requested_steps: Sequence[tuple[int, int]]
     ) -> None:
-        """Emit nested loops over the steps of a tile, with the stage inside."""
+        """Emit nested loops over the steps of a tile, with the op inside."""
         if not requested_steps:
-            self.emit_op(builder, stage, tile)
+            self.emit_op(builder, nest_op, tile)
             return
         (d, step), *inner_steps = requested_steps
         for body_builder, step_range in self.step_ranges(builder, tile, d, step):
-            self.emit_in_steps(body_builder, stage, {**tile, d: step_range}, inner_steps)
+            self.emit_in_steps(body_builder, nest_op, {**tile, d: step_range}, inner_steps)
 
     def reduce_dynamic_extents(
-        self, builder: OpBuilder, stage: NestStage, tile: Tile, requested_steps: Sequence[tuple[int, int]]
+        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, requested_steps: Sequence[tuple[int, int]]
     ) -> None:
         """Emit a reduction with dynamic extents: loops over parallel dimensions, and partial results along the last one."""
         (d, step), *inner_steps = requested_steps
-        if not inner_steps and can_split(stage, self.nest):
-            target = self.operand_view(builder, stage, len(stage.op.operands) - 1, tile)
-            self.split_reduction(builder, stage, tile, d, target, self.step_ranges(builder, tile, d, step))
+        if not inner_steps and can_split(nest_op, self.nest):
+            target = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+            self.split_reduction(builder, nest_op, tile, d, target, self.step_ranges(builder, tile, d, step))
             return
         for body_builder, step_range in self.step_ranges(builder, tile, d, step):
             if inner_steps:
-                self.reduce_dynamic_extents(body_builder, stage, {**tile, d: step_range}, inner_steps)
+                self.reduce_dynamic_extents(body_builder, nest_op, {**tile, d: step_range}, inner_steps)
             else:
-                self.emit_op(body_builder, stage, {**tile, d: step_range})
+                self.emit_op(body_builder, nest_op, {**tile, d: step_range})
 
     def split_reduction(
         self,
         builder: OpBuilder,
-        stage: NestStage,
+        nest_op: NestOp,
         tile: Tile,
         d: int,
         target: BufferView,
@@ -200,72 +202,72 @@ class TileBody:
         """
         width = min(self.num_partial_results(d), tile[d].size)
         result_dims = [t for t in target[1] if tile[t].size > 1]
-        partial = self.allocate_partials(builder, stage, tile, result_dims, width)
+        partial = self.allocate_partials(builder, nest_op, tile, result_dims, width)
         for body_builder, step_range in step_ranges:
             if body_builder.block is builder.block and 1 < step_range.size < width:
-                remainder_partial = self.allocate_partials(body_builder, stage, tile, result_dims, step_range.size)
+                remainder_partial = self.allocate_partials(body_builder, nest_op, tile, result_dims, step_range.size)
                 self.emit_op(
                     body_builder,
-                    stage,
+                    nest_op,
                     {**tile, d: step_range},
-                    {len(stage.op.operands) - 1: (remainder_partial, [*result_dims, d])},
+                    {len(nest_op.op.operands) - 1: (remainder_partial, [*result_dims, d])},
                 )
-                combine(body_builder, stage, (remainder_partial, [*result_dims, d]), target)
+                combine(body_builder, nest_op, (remainder_partial, [*result_dims, d]), target)
                 continue
             step_view, axes = partial, result_dims
             if width > 1:
                 sizes = (*(tile[t].size for t in result_dims), step_range.size)
                 step_view = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
                 axes = [*result_dims, d] if step_range.size > 1 else result_dims
-            self.emit_op(body_builder, stage, {**tile, d: step_range}, {len(stage.op.operands) - 1: (step_view, axes)})
-        combine(builder, stage, (partial, [*result_dims, d] if width > 1 else result_dims), target)
+            self.emit_op(body_builder, nest_op, {**tile, d: step_range}, {len(nest_op.op.operands) - 1: (step_view, axes)})
+        combine(builder, nest_op, (partial, [*result_dims, d] if width > 1 else result_dims), target)
 
     def num_partial_results(self, d: int) -> int:
         """Return the number of partial results per element along a reduced dimension."""
         return self.plan.chunks.get(d, 1)
 
     def allocate_partials(
-        self, builder: OpBuilder, stage: NestStage, tile: Tile, result_dims: Sequence[int], width: int
+        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, result_dims: Sequence[int], width: int
     ) -> SSAValue:
         """Allocate and initialize `width` partial results for each element along `result_dims`."""
         shape = (*(tile[t].size for t in result_dims), *([width] if width > 1 else []))
-        partial = builder.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
-        fill(builder, identity_of(stage, self.nest), partial)
+        partial = builder.alloca(memref_of(nest_op.op.operands[-1]).element_type, shape, "partial")
+        fill(builder, identity_of(nest_op, self.nest), partial)
         return partial
 
-    def emit_scatter(self, builder: OpBuilder, stage: NestStage, tile: Tile, dims: Sequence[int]) -> None:
+    def emit_scatter(self, builder: OpBuilder, nest_op: NestOp, tile: Tile, dims: Sequence[int]) -> None:
         """Emit a scatter, one reduction step at a time, on the row that the step's index selects."""
         for d in dims[:1]:
             for body_builder, step_range in self.step_ranges(builder, tile, d, 1):
-                self.emit_scatter(body_builder, stage, {**tile, d: step_range}, dims[1:])
+                self.emit_scatter(body_builder, nest_op, {**tile, d: step_range}, dims[1:])
             return
-        scatter, row_dim = scatter_of(stage.op), stage.scatter_dim
-        assert isinstance(stage.op, linalg.GenericOp) and scatter is not None and row_dim is not None
+        scatter, row_dim = scatter_of(nest_op.op), nest_op.scatter_dim
+        assert isinstance(nest_op.op, linalg.GenericOp) and scatter is not None and row_dim is not None
 
         def load(k: int) -> SSAValue:
-            view, _ = self.operand_view(builder, stage, k, tile)
+            view, _ = self.operand_view(builder, nest_op, k, tile)
             return builder.op(memref.LoadOp.get(view, []))
 
-        row, body = split_scatter(stage.op, scatter, builder, load)
-        op = linalg.GenericOp.create(operands=stage.op.operands, properties=stage.op.properties, regions=[body])
+        row, body = split_scatter(nest_op.op, scatter, builder, load)
+        op = linalg.GenericOp.create(operands=nest_op.op.operands, properties=nest_op.op.properties, regions=[body])
         self.emit_op(
-            builder, replace(stage, op=op, reductions=frozenset()), {**tile, row_dim: IterationRange(row, 1, row, row)}
+            builder, replace(nest_op, op=op, reductions=frozenset()), {**tile, row_dim: IterationRange(row, 1, row, row)}
         )
         op.erase()
 
     def emit_op(
-        self, builder: OpBuilder, stage: NestStage, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
+        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
     ) -> None:
-        """Emit the stage's op on the views of its operands that a tile covers; `operand_views` replaces some, by position."""
+        """Emit the structured op on the tile's views of its operands; `operand_views` replaces some, by position."""
         operand_views = operand_views or {}
-        dims = [d for d in stage.dims if d >= 0 and tile[d].size > 1]
+        dims = [d for d in nest_op.dims if d >= 0 and tile[d].size > 1]
         operands: list[SSAValue] = []
         maps: list[AffineMap] = []
         axes: Sequence[int] = ()
-        for k, operand in enumerate(stage.op.operands):
+        for k, operand in enumerate(nest_op.op.operands):
             view, axes = operand, list[int]()
             if isinstance(operand.type, MemRefType):
-                view, axes = operand_views[k] if k in operand_views else self.operand_view(builder, stage, k, tile)
+                view, axes = operand_views[k] if k in operand_views else self.operand_view(builder, nest_op, k, tile)
             operands.append(view)
             sizes = memref_of(view).get_shape() if isinstance(view.type, MemRefType) else ()
             repeat_counts = (tile[d].size // size for d, size in zip(axes, sizes, strict=True))
@@ -279,39 +281,39 @@ class TileBody:
             for body_builder, index in steps(builder, IterationRange(0, tile[lane].size), 1, f"j{lane}"):
                 element_views = {k: slice_at(body_builder, view, lane, index.offset) for k, view in operand_views.items()}
                 self.emit_op(
-                    body_builder, stage, {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}, element_views
+                    body_builder, nest_op, {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}, element_views
                 )
             return
-        if isinstance(stage.op, linalg.FillOp):
+        if isinstance(nest_op.op, linalg.FillOp):
             fill(builder, operands[0], operands[1])
             return
-        product = None if operand_views else match_constant_matrix_product(stage, self.nest)
+        product = None if operand_views else match_constant_matrix_product(nest_op, self.nest)
         if product is not None and product.shape == (tile[product.row].size, tile[product.column].size):
-            self.emit_constant_matrix_product(builder, stage, tile, product, [d for d in axes if d != product.row])
+            self.emit_constant_matrix_product(builder, nest_op, tile, product, [d for d in axes if d != product.row])
             return
-        if stage.op in self.initial_values:
-            fill(builder, self.initial_values[stage.op], operands[-1])
+        if nest_op.op in self.initial_values:
+            fill(builder, self.initial_values[nest_op.op], operands[-1])
         # A dimension along which the output has partial results is not reduced here.
-        reduced = [d in stage.reductions and d not in axes for d in dims]
-        body = _clone_body(builder, stage, tile, dims)
+        reduced = [d in nest_op.reductions and d not in axes for d in dims]
+        body = _clone_body(builder, nest_op, tile, dims)
         op, yield_op = generic(builder, operands, maps, reduced, body), body.block.last_op
-        if stage.reductions and all(tile[d].size == 1 for d in stage.reductions):
+        if nest_op.reductions and all(tile[d].size == 1 for d in nest_op.reductions):
             op.attributes[ONE_STEP] = UnitAttr()
         is_sum = yield_op is not None and isinstance(yield_op.operands[0].owner, arith.AddfOp)
         dynamic_rows = prod(tile[d].size for d in self.plan.register if d in self.nest.dynamic_dims and d in tile)
-        if is_sum and stage.is_contraction and dynamic_rows < self.plan.balance_threshold:
+        if is_sum and nest_op.is_contraction and dynamic_rows < self.plan.balance_threshold:
             op.attributes[TWO_ACCUMULATORS] = UnitAttr()
-        replaced_inputs = [k for k in operand_views if k < len(stage.op.operands) - 1]
+        replaced_inputs = [k for k in operand_views if k < len(nest_op.op.operands) - 1]
         if (
             self.plan.items is not None
             and not replaced_inputs
-            and 1 < prod(tile[d].size for d in stage.reductions) <= _MAX_UNROLLED_REDUCTION_STEPS
+            and 1 < prod(tile[d].size for d in nest_op.reductions) <= _MAX_UNROLLED_REDUCTION_STEPS
         ):
             # Unrolled global loads are issued together.
             op.attributes[UNROLLED] = UnitAttr()
 
     def emit_constant_matrix_product(
-        self, builder: OpBuilder, stage: NestStage, tile: Tile, product: ConstantMatrixProduct, dims: Sequence[int]
+        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, product: ConstantMatrixProduct, dims: Sequence[int]
     ) -> None:
         """Emit a product with a constant matrix for all elements of `dims`: first the common subexpressions, then the rows.
 
@@ -336,21 +338,21 @@ class TileBody:
         for k in range(product.shape[1]):
             if k in read_values:
                 product_tile = {**tile, product.column: tile[product.column].subrange(builder, k, 1)}
-                copy(builder, self.operand_view(builder, stage, 0, product_tile), buffer(k))
+                copy(builder, self.operand_view(builder, nest_op, 0, product_tile), buffer(k))
         for k, terms in enumerate(subexpressions, product.shape[1]):
             add_up(terms, buffer(k))
         for r, terms in enumerate(rows):
             product_tile = {**tile, product.row: tile[product.row].subrange(builder, r, 1)}
-            add_up(terms, self.operand_view(builder, stage, len(stage.op.operands) - 1, product_tile))
+            add_up(terms, self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, product_tile))
 
-    def operand_view(self, builder: OpBuilder, stage: NestStage, k: int, tile: Tile) -> BufferView:
+    def operand_view(self, builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> BufferView:
         """Return the view of an operand that a tile covers, with the dimension of each axis of size > 1."""
-        if (stage.op, k) in self.copies:
-            return self.copies[stage.op, k](builder, tile)
-        a = stage.accesses[k]
+        if (nest_op.op, k) in self.copies:
+            return self.copies[nest_op.op, k](builder, tile)
+        a = nest_op.accesses[k]
         assert a is not None
-        operand = stage.op.operands[k]
-        axis_ranges = [axis_range(builder, expr, stage.dims, tile) for expr in operand_maps(stage.op)[k].results]
+        operand = nest_op.op.operands[k]
+        axis_ranges = [axis_range(builder, expr, nest_op.dims, tile) for expr in operand_maps(nest_op.op)[k].results]
         if a.root in self.local_buffers:
             local = self.local_buffers[a.root]
             operand = local.buffer
@@ -370,7 +372,7 @@ class TileBody:
     def local_roots(self) -> list[SSAValue]:
         """Return the buffers that are local to the nest, in the order of their first writes."""
         roots = self.nest.local_buffers()
-        return list(dict.fromkeys(s.output.root for s in self.nest.stages if s.output.root in roots))
+        return list(dict.fromkeys(op.output.root for op in self.nest.ops if op.output.root in roots))
 
     def make_local(self, builder: OpBuilder, root: SSAValue, sizes: Mapping[int, int]) -> None:
         """Allocate a local buffer for one tile, without axes of size 1."""
@@ -380,23 +382,23 @@ class TileBody:
 
     def reusable_buffer(self, root: SSAValue) -> SSAValue | None:
         """Return a buffer of earlier fused loops that `root` may overwrite, since it is computed elementwise; else None."""
-        stages = self.nest.stages
-        stage = next(s for s in stages if s.output.root is root)
-        fused_loop = next((s for s in self.plan.fused_loops if stage in stages[s.first : s.end]), None)
-        if fused_loop is None or stage.reductions or any(d not in stage.dims for d, _ in fused_loop.steps):
+        nest_ops = self.nest.ops
+        nest_op = next(op for op in nest_ops if op.output.root is root)
+        fused_loop = next((s for s in self.plan.fused_loops if nest_op in nest_ops[s.first : s.end]), None)
+        if fused_loop is None or nest_op.reductions or any(d not in nest_op.dims for d, _ in fused_loop.steps):
             return None
-        earlier = stages[: fused_loop.first]
-        for source in stage.inputs:
-            users = [s for s in stages if any(a is not None and a.root is source.root for a in s.accesses)]
-            is_equal = source._replace(root=root) == stage.output and source.root.type == root.type
-            if source.root in self.local_buffers and is_equal and all(s is stage or s in earlier for s in users):
+        earlier = nest_ops[: fused_loop.first]
+        for source in nest_op.inputs:
+            users = [op for op in nest_ops if any(a is not None and a.root is source.root for a in op.accesses)]
+            is_equal = source._replace(root=root) == nest_op.output and source.root.type == root.type
+            if source.root in self.local_buffers and is_equal and all(op is nest_op or op in earlier for op in users):
                 return source.root
         return None
 
     def axes_of(self, root: SSAValue) -> list[int]:
         """Return the dimensions along which a buffer of the nest is written."""
-        stage = next(s for s in self.nest.stages if s.output.root is root)
-        return [axis_range(None, e, stage.dims, self.tile)[0] for e in operand_maps(stage.op)[-1].results]
+        nest_op = next(op for op in self.nest.ops if op.output.root is root)
+        return [axis_range(None, e, nest_op.dims, self.tile)[0] for e in operand_maps(nest_op.op)[-1].results]
 
 
 def _has_dynamic_stride(operand: SSAValue, map_: AffineMap, iterator: int) -> bool:
@@ -429,13 +431,13 @@ def axis_range(builder: OpBuilder | None, expr: AffineExpr, dims: Sequence[int],
             raise UnsupportedError(f"tile-kernels: access by {expr}; run collapse-iterators first")
 
 
-def _clone_body(builder: OpBuilder, stage: NestStage, tile: Tile, dims: Sequence[int]) -> Region:
+def _clone_body(builder: OpBuilder, nest_op: NestOp, tile: Tile, dims: Sequence[int]) -> Region:
     """Clone the op's scalar body, with iteration indices offset by those of the tile."""
-    region = stage.op.regions[0].clone()
+    region = nest_op.op.regions[0].clone()
     for op in list(region.block.ops):
         if not isinstance(op, linalg.IndexOp):
             continue
-        d = stage.dims[op.dim.value.data]
+        d = nest_op.dims[op.dim.value.data]
         inner = OpBuilder(builder.constants, region.block, op.location, anchor=op)
         index: Index = inner.op(linalg.IndexOp(dims.index(d))) if d in dims else 0
         op.result.replace_all_uses_with(inner.value(inner.add(tile[d].offset, index)))

@@ -38,7 +38,7 @@ class TileKernelsPass(TargetPass, KernelPass):
             linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
 
     Requires the views of `collapse-iterators`. Remainders get separate code with static sizes. The remainder of a
-    symbolic extent is split into tiles of 8, 4, 2 and 1: register tiles along shared dimensions, chunks of a stage
+    symbolic extent is split into tiles of 8, 4, 2 and 1: register tiles along shared dimensions, chunks of an op
     along private ones, such as the length of the rows that it reduces. Plans assume the kernel's representative sizes.
 
     With work-groups the grid's body is one `scf.parallel {level = "item"}`, preceded by the buffers that its items

@@ -13,7 +13,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.affine_access import AffineAccess
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split
 from dlc.passes.tiling.plan import balanced_tile, divisor_tile, fitting_tile
 from dlc.passes.tiling.variants import Variant
 from dlc.passes.types import memref_of
@@ -39,12 +39,12 @@ class TileRules:
     variant: Variant
     exact: bool
 
-    def max_tile_rows(self, stage: NestStage, vectors: int) -> int:
+    def max_tile_rows(self, nest_op: NestOp, vectors: int) -> int:
         """Return the maximum rows of a contraction's register tile for rows of `vectors` vectors."""
         # The operand with fewer vectors or broadcasts stays in registers, the other one is streamed. If an operand repeats
         # elements, each accumulator needs a separate vector of it, which is shuffled at each step.
-        accumulators_per_element, registers = stage.num_accumulators, self.target.vector_registers
-        has_repeated_operand = self.has_repeated_operand(stage)
+        accumulators_per_element, registers = nest_op.num_accumulators, self.target.vector_registers
+        has_repeated_operand = self.has_repeated_operand(nest_op)
 
         def needed_registers(rows: int) -> int:
             return (
@@ -56,14 +56,14 @@ class TileRules:
         fitting_rows = (r for r in range(registers, 0, -1) if needed_registers(r) <= registers)
         return max(1, int(self.variant.row_scale * next(fitting_rows, 1)))
 
-    def has_repeated_operand(self, stage: NestStage) -> bool:
-        """Return whether an operand of a stage repeats elements along a dimension."""
+    def has_repeated_operand(self, nest_op: NestOp) -> bool:
+        """Return whether an operand of an op repeats elements along a dimension."""
         times = self.nest.repeat_counts
-        return any(t.iterator in times and t.divisor > 1 for a in stage.inputs for t in a.terms)
+        return any(t.iterator in times and t.divisor > 1 for a in nest_op.inputs for t in a.terms)
 
-    def lanes(self, stage: NestStage) -> int:
-        """Return the number of SIMD lanes of a stage's element type."""
-        t = memref_of(stage.op.operands[-1]).element_type
+    def lanes(self, nest_op: NestOp) -> int:
+        """Return the number of SIMD lanes of an op's element type."""
+        t = memref_of(nest_op.op.operands[-1]).element_type
         match t:
             case Float64Type():
                 width = 8
@@ -79,17 +79,17 @@ class TileRules:
         return fitting_tile(self.nest, d, preferred_size)
 
     def lane_tile(self, lane: int) -> int:
-        return self.fitting(lane, self.target.costs.vectors * self.lanes(self.nest.stages[-1]))
+        return self.fitting(lane, self.target.costs.vectors * self.lanes(self.nest.ops[-1]))
 
-    def contraction_tile(self, stage: NestStage, lane: int, panels: Sequence[int] = ()) -> dict[int, int]:
+    def contraction_tile(self, nest_op: NestOp, lane: int, panels: Sequence[int] = ()) -> dict[int, int]:
         """Return the register tile of a contraction: rows × lanes, vectors of one operand times broadcasts of the other.
 
         It needs registers for the accumulators, the vectors of one operand, and one of the other; with sums of products
         inside a step, for 2 · accumulators + 1.
         """
-        lanes = self.lanes(stage)
+        lanes = self.lanes(nest_op)
         extents = self.nest.extents
-        row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
+        row_dims = [d for d in self.nest.shared if d != lane and nest_op.output.uses(d)]
         # A contraction with few rows needs wide tiles for enough accumulators and long contiguous reads. Prepacked panels
         # already have the best width.
         max_vectors = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
@@ -98,21 +98,21 @@ class TileRules:
         )
         columns = self.fitting(lane, preferred_size * lanes)
         vectors = -(-columns // lanes)
-        rows = self.max_tile_rows(stage, vectors)
-        if self.fits_half_l1(stage, columns):
+        rows = self.max_tile_rows(nest_op, vectors)
+        if self.fits_half_l1(nest_op, columns):
             rows = min(rows, max(1, _MAX_L1_ACCUMULATORS // vectors))
         register = {lane: columns}
-        vector_accesses = [a for a in stage.inputs if a.uses(lane)]
+        vector_accesses = [a for a in nest_op.inputs if a.uses(lane)]
 
         def preference(d: int) -> tuple[bool, Size]:
-            return all(a.uses(d) for a in vector_accesses), stage.output.stride(d)
+            return all(a.uses(d) for a in vector_accesses), nest_op.output.stride(d)
 
         # Prefer dimensions whose rows share vectors; of these the innermost one, whose rows share cache lines.
         for d in sorted(row_dims, key=preference):
             # A panel whose rows are adjacent needs an even split, so that tiles share its cache lines.
             min_rows = (
                 0
-                if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels)
+                if any((a := nest_op.accesses[k]) is not None and a.stride(d) == 1 for k in panels)
                 else MIN_LATENCY_HIDING_ACCUMULATORS / vectors
             )
             if d in self.nest.dynamic_dims:
@@ -120,20 +120,20 @@ class TileRules:
                 register[d] = rows if rows <= MAX_DYNAMIC_TILE_ROWS else self.fitting(d, rows)
                 break
             tiles = ({**register, d: n} for n in range(min(rows, extents[d]), 0, -1))
-            max_rows = next(tile[d] for tile in tiles if tile[d] == 1 or self.avoids_set_conflicts(stage, lane, tile, panels))
+            max_rows = next(tile[d] for tile in tiles if tile[d] == 1 or self.avoids_set_conflicts(nest_op, lane, tile, panels))
             register[d] = self.fitting(d, row_tile(extents[d], max_rows, min_rows))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
         return register
 
-    def fits_half_l1(self, stage: NestStage, columns: int) -> bool:
+    def fits_half_l1(self, nest_op: NestOp, columns: int) -> bool:
         """Return whether the vectors that all rows of a contraction share fill at most half of the L1 cache."""
-        costs, steps = self.target.costs, prod(self.nest.extents[d] for d in stage.reductions)
-        size = numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize
+        costs, steps = self.target.costs, prod(self.nest.extents[d] for d in nest_op.reductions)
+        size = numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize
         return 2 * steps * columns * size <= costs.cache_ways * costs.way_bytes
 
-    def avoids_set_conflicts(self, stage: NestStage, lane: int, tile: Mapping[int, int], panels: Sequence[int]) -> bool:
+    def avoids_set_conflicts(self, nest_op: NestOp, lane: int, tile: Mapping[int, int], panels: Sequence[int]) -> bool:
         """Return whether the L1 cache holds the lines that a contraction broadcasts from until all their elements are read.
 
         Rows at a distance of a power of two map to few sets, and each set holds one line per way. The rows of packed
@@ -141,10 +141,10 @@ class TileRules:
         """
         costs, rows = self.target.costs, [d for d in tile if d != lane]
         positions = [dict(zip(rows, position, strict=True)) for position in product(*(range(tile[d]) for d in rows))]
-        for k, a in enumerate(stage.accesses[:-1]):
+        for k, a in enumerate(nest_op.accesses[:-1]):
             if a is None or a.uses(lane) or k in panels:
                 continue
-            size = numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
+            size = numpy_dtype(memref_of(nest_op.op.operands[k]).element_type).itemsize
             lines = {a.distance(position) * size // ALIGNMENT_BYTES for position in positions}
             sets = Counter(line % (costs.way_bytes // ALIGNMENT_BYTES) for line in lines)
             if max(sets.values()) > costs.cache_ways:
@@ -152,16 +152,18 @@ class TileRules:
         return True
 
     def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
-        """Return smaller steps than the register tile for stages that would spill registers or have much code.
+        """Return smaller steps than the register tile for ops that would spill registers or have much code.
 
-        Long formulas are computed row by row. Sums of a contraction that a later stage reduces are computed one at a time.
+        Long formulas are computed row by row. Sums of a contraction that a later op reduces are computed one at a time.
         """
         steps: dict[int, dict[int, int]] = {}
-        for k, stage in enumerate(self.nest.stages):
-            if stage.is_contraction and (private_dims := [d for d in stage.dims if d in self.reduced() - stage.reductions]):
+        for k, nest_op in enumerate(self.nest.ops):
+            if nest_op.is_contraction and (
+                private_dims := [d for d in nest_op.dims if d in self.reduced() - nest_op.reductions]
+            ):
                 steps[k] = {d: 1 for d in private_dims}
-            rows = [d for d in register if d != lane and d in stage.dims and register[d] > 1]
-            if rows and not stage.reductions and stage.has_transcendental_math:
+            rows = [d for d in register if d != lane and d in nest_op.dims and register[d] > 1]
+            if rows and not nest_op.reductions and nest_op.has_transcendental_math:
                 steps[k] = {d: 1 for d in rows}
         return steps
 
@@ -169,19 +171,19 @@ class TileRules:
         """Return the steps along private dimensions: vectors along contiguous memory, single elements otherwise."""
         chunks: dict[int, int] = {}
         packed = self.nest.panel_sizes
-        for stage in self.nest.stages:
-            lanes = self.lanes(stage)
-            for d in stage.dims:
+        for nest_op in self.nest.ops:
+            lanes = self.lanes(nest_op)
+            for d in nest_op.dims:
                 if d < 0 or d in self.nest.shared or d in chunks:
                     continue
-                contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
+                contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
                 if d not in self.reduced():
                     chunks[d] = self.fitting(d, self.target.costs.vectors * lanes if contiguous else 1)
-                elif d in packed or (lane is None and contiguous and self.can_split_all(stage, d)):
+                elif d in packed or (lane is None and contiguous and self.can_split_all(nest_op, d)):
                     preferred_size = self.target.costs.vectors * lanes
                     # A slightly longer row is computed in one step: a remainder would need separate partial results.
                     is_short_row = (
-                        d not in packed and self.nest.extents[d] <= 2 * preferred_size and not stage.has_transcendental_math
+                        d not in packed and self.nest.extents[d] <= 2 * preferred_size and not nest_op.has_transcendental_math
                     )
                     chunks[d] = self.fitting(
                         d, 2 * preferred_size if is_short_row and d not in self.nest.dynamic_dims else preferred_size
@@ -189,12 +191,12 @@ class TileRules:
         return chunks
 
     def reduced(self) -> set[int]:
-        """Return the dimensions that any stage reduces."""
-        return {d for s in self.nest.stages for d in s.reductions}
+        """Return the dimensions that any op reduces."""
+        return {d for op in self.nest.ops for d in op.reductions}
 
-    def can_split_all(self, stage: NestStage, d: int) -> bool:
+    def can_split_all(self, nest_op: NestOp, d: int) -> bool:
         """Return whether all reductions along a dimension can be split."""
-        return all(can_split(s, self.nest) for s in self.nest.stages if d in s.reductions)
+        return all(can_split(op, self.nest) for op in self.nest.ops if d in op.reductions)
 
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
         """Return the loop order: the loop over panels of lanes is outside of that over rows, or inside.
@@ -202,9 +204,9 @@ class TileRules:
         Products of a batch are outermost: they share no operands, and a cache holds the panels of one product. Small channel
         groups are not part of the batch, since they share cache lines.
         """
-        stage = self.nest.stages[-1]
-        rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
-        contraction = next((s for s in self.nest.stages if s.is_contraction), None)
+        nest_op = self.nest.ops[-1]
+        rows = sorted((d for d in shared if d != lane), key=lambda d: -nest_op.output.stride(d))
+        contraction = next((op for op in self.nest.ops if op.is_contraction), None)
         if lane is None or lane not in shared:
             return tuple(rows)
         if contraction is None:
@@ -215,7 +217,7 @@ class TileRules:
             return (*batch, *row_dims, lane)
         return (*batch, lane, *row_dims)
 
-    def is_lane_innermost(self, stage: NestStage, lane: int, batch: Sequence[int]) -> bool:
+    def is_lane_innermost(self, nest_op: NestOp, lane: int, batch: Sequence[int]) -> bool:
         """Return whether the loop over panels is inside that over rows, for each product of the batch.
 
         It is inside if a cache holds all panels: any cache for packed weights, the L1 cache for others. Packed weights are
@@ -227,13 +229,13 @@ class TileRules:
         costs, extents = self.target.costs, self.nest.extents
         if self.nest.dynamic_dims:
             return False
-        results = prod(extents[d] for d in self.nest.shared if stage.output.uses(d) and d not in batch)
-        if all(a.uses(lane) for a in stage.inputs):
+        results = prod(extents[d] for d in self.nest.shared if nest_op.output.uses(d) and d not in batch)
+        if all(a.uses(lane) for a in nest_op.inputs):
             return results >= costs.block_elements
         max_elements = costs.outer_cache_blocks * costs.block_elements
-        weights = prod(extents[d] for d in (lane, *stage.reductions))
+        weights = prod(extents[d] for d in (lane, *nest_op.reductions))
         has_cached_panels = lane in self.nest.panel_sizes and weights <= max_elements
-        return results <= max_elements and (has_cached_panels or self.fits_half_l1(stage, extents[lane]))
+        return results <= max_elements and (has_cached_panels or self.fits_half_l1(nest_op, extents[lane]))
 
     def grid(
         self, register: dict[int, int], order: Sequence[int], choose_size: Callable[[int, int], int] = divisor_tile
@@ -248,12 +250,12 @@ class TileRules:
         )
 
     def work_per_point(self) -> int:
-        """Return the work of all stages for one index of the shared dimensions, in multiply-adds."""
+        """Return the work of all ops for one index of the shared dimensions, in multiply-adds."""
         extents = self.nest.extents
         return sum(
-            (1 if s.is_contraction else self.target.costs.elementwise_work)
-            * prod(extents[d] for d in s.dims if d >= 0 and d not in self.nest.shared and d != s.scatter_dim)
-            for s in self.nest.stages
+            (1 if op.is_contraction else self.target.costs.elementwise_work)
+            * prod(extents[d] for d in op.dims if d >= 0 and d not in self.nest.shared and d != op.scatter_dim)
+            for op in self.nest.ops
         )
 
     def split_into_tasks(

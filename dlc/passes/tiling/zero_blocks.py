@@ -24,7 +24,7 @@ from dlc.ir import (
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, fill, generic
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
-from dlc.passes.tiling.loop_nests import NestStage, masked_select_of
+from dlc.passes.tiling.loop_nests import NestOp, masked_select_of
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.passes.types import memref_of, zero_attribute
@@ -77,12 +77,12 @@ class NonzeroSpans:
     Tiles that read the same elements share a span: %spans[t] = (first nonzero step, end after the last one).
     """
 
-    def __init__(self, stage: NestStage, k: int, plan: TilePlan, tile: Tile, builder: OpBuilder) -> None:
-        access = stage.accesses[k]
+    def __init__(self, nest_op: NestOp, k: int, plan: TilePlan, tile: Tile, builder: OpBuilder) -> None:
+        access = nest_op.accesses[k]
         assert access is not None
-        self.stage = stage
+        self.nest_op = nest_op
         self.k = k
-        (self.reduced,) = stage.reductions
+        (self.reduced,) = nest_op.reductions
         self.widths = {d: plan.tile(d) for d in plan.order if access.uses(d)}
         self.tile = tile
         counts = tuple(-(-tile[d].size // width) for d, width in self.widths.items())
@@ -109,7 +109,10 @@ class NonzeroSpans:
 
         def extended_span(body_builder: OpBuilder, start: Index, size: int, span: Sequence[SSAValue]) -> list[SSAValue]:
             step_view = body.operand_view(
-                body_builder, self.stage, self.k, {**body.tile, self.reduced: reduced_range.subrange(body_builder, start, size)}
+                body_builder,
+                self.nest_op,
+                self.k,
+                {**body.tile, self.reduced: reduced_range.subrange(body_builder, start, size)},
             )
             is_nonzero, is_first = any_nonzero(body_builder, step_view), body_builder.compare(span[1], "eq", 0)
             new_first = body_builder.op(
@@ -142,16 +145,16 @@ class NonzeroSpans:
         return {self.reduced: (first, end, _STEPS_PER_TEST)}
 
 
-def mask_operands(stage: NestStage) -> Iterator[tuple[int, SSAValue | None]]:
-    """Yield the operands of a stage whose zeros make its first operand irrelevant.
+def mask_operands(nest_op: NestOp) -> Iterator[tuple[int, SSAValue | None]]:
+    """Yield the operands of an op whose zeros make its first operand irrelevant.
 
     Each is paired with the value of the result where it is zero; None means 0.
 
     y = select(mask, f(x), c);  y = x · weight
     """
-    if (masked_select := masked_select_of(stage)) is not None:
+    if (masked_select := masked_select_of(nest_op)) is not None:
         yield from ((c.index, masked_select.masked_value) for c in masked_select.conditions if isinstance(c, BlockArgument))
-    body = stage.op.regions[0].block
+    body = nest_op.op.regions[0].block
     yield_op = body.last_op
     product = yield_op.operands[0].owner if yield_op is not None and yield_op.operands else None
     for factor in product.operands if isinstance(product, arith.MulfOp) else ():
@@ -160,14 +163,14 @@ def mask_operands(stage: NestStage) -> Iterator[tuple[int, SSAValue | None]]:
 
 
 def branch_unless_masked(builder: OpBuilder, tile_body: TileBody, k: int) -> OpBuilder:
-    """Skip a register tile if the last stage's operand `k` is all zeros; return the builder inside the guard.
+    """Skip a register tile if the last op's operand `k` is all zeros; return the builder inside the guard.
 
     A skipped output is filled with the masked value.
     """
-    stage = tile_body.nest.stages[-1]
-    value = dict(mask_operands(stage))[k]
-    output, _ = tile_body.operand_view(builder, stage, len(stage.op.operands) - 1, tile_body.tile)
-    is_unmasked = any_nonzero(builder, tile_body.operand_view(builder, stage, k, tile_body.tile))
+    nest_op = tile_body.nest.ops[-1]
+    value = dict(mask_operands(nest_op))[k]
+    output, _ = tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile_body.tile)
+    is_unmasked = any_nonzero(builder, tile_body.operand_view(builder, nest_op, k, tile_body.tile))
     element = memref_of(output).element_type
     masked_builder = builder.branch(builder.op(arith.XOrIOp(is_unmasked, builder.constants.get(BoolAttr.from_bool(True), i1))))
     fill(masked_builder, builder.constants.get(zero_attribute(element), element) if value is None else value, output)

@@ -90,7 +90,7 @@ def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Sta
 def test_reduction_blocks_are_processed_by_rows_of_tiles() -> None:
     for steps, whole in ((1024, True), (1025, False)):
         nest, plan = planned(dnp.matmul, (70, steps), (steps, 512))
-        lane = next(d for d in plan.order if nest.stages[1].output.stride(d) == 1)
+        lane = next(d for d in plan.order if nest.ops[1].output.stride(d) == 1)
         assert (not plan.blocks, plan.order[-1]) == (whole, lane)
 
 

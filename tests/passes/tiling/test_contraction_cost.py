@@ -184,12 +184,12 @@ TIMES: dict[tuple[int, ...], dict[tuple[int, int, int, int, int], float]] = {
 def nest_of(m: int, n: int, k: int, batch: int = 1) -> StaticLoopNest:
     left = ("bmkl", "bkln") if batch > 1 else ("mkl", "kln")
     _, kernel = Product(*left, {"b": batch, "m": m, "n": n, "k": 1, "l": k}).kernel()
-    return next(n.specialize({}) for n in form_loop_nests(kernel) if any(s.is_contraction for s in n.stages))
+    return next(n.specialize({}) for n in form_loop_nests(kernel) if any(op.is_contraction for op in n.ops))
 
 
 def plan_of(nest: StaticLoopNest, rows: int, columns: int, step: int, height: int, width: int) -> TilePlan:
     m, n = nest.shared[-2:]
-    (k,) = next(s.reductions for s in nest.stages if s.is_contraction)
+    (k,) = next(op.reductions for op in nest.ops if op.is_contraction)
     return TilePlan(
         register={m: height, n: 4},
         order=tuple(nest.shared),
@@ -202,8 +202,8 @@ def plan_of(nest: StaticLoopNest, rows: int, columns: int, step: int, height: in
 @pytest.mark.parametrize("sizes", TIMES, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_cheapest_plan_is_close_to_the_fastest(sizes: tuple[int, ...]) -> None:
     nest, times = nest_of(*sizes), TIMES[sizes]
-    stage = next(s for s in nest.stages if s.is_contraction)
-    costs = {plan: cost_of_contraction(plan_of(nest, *plan), nest, stage, gpu(132)) for plan in times}
+    nest_op = next(op for op in nest.ops if op.is_contraction)
+    costs = {plan: cost_of_contraction(plan_of(nest, *plan), nest, nest_op, gpu(132)) for plan in times}
     assert times[min(costs, key=lambda plan: costs[plan])] <= 1.15 * min(times.values())
 
 

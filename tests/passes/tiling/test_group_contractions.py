@@ -54,7 +54,7 @@ def test_random_plans_give_equal_results(layout: tuple[str, str], seed: int) -> 
     for nest in form_loop_nests(kernel):
         plan = (
             random_plan(nest.specialize({}), rng)
-            if any(s.is_contraction for s in nest.stages)
+            if any(op.is_contraction for op in nest.ops)
             else TilePlan(order=tuple(nest.shared))
         )
         apply_tiles(nest, plan, ConstantPool(kernel))

@@ -19,20 +19,20 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.choose_attention import AttentionChooser, AttentionStages, match_attention
+from dlc.passes.tiling.choose_attention import AttentionChooser, AttentionOps, match_attention
 from dlc.passes.tiling.choose_group_tiles import choose_group_tiles, naive_group_tiles
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.choose_transposed_attention import TransposedAttentionChooser
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split
+from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split
 from dlc.passes.tiling.online_softmax import match_online_softmax
 from dlc.passes.tiling.plan import (
     FusedLoop,
     TilePlan,
     fitting_tile,
     leading_reduction,
-    promoted_stage,
+    promoted_contraction,
 )
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.tiling.variants import Variant
@@ -78,12 +78,12 @@ def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
     chunks = {
         d: size(extents[d])
         for d in extents
-        if d not in shared and rng.random() < 0.7 and not any(s.indexed_dims for s in nest.stages)
+        if d not in shared and rng.random() < 0.7 and not any(op.indexed_dims for op in nest.ops)
     }
     steps = {
-        k: {d: size(register[d]) for d in shared if d in s.dims and rng.random() < 0.5}
-        for k, s in enumerate(nest.stages)
-        if not s.reductions
+        k: {d: size(register[d]) for d in shared if d in op.dims and rng.random() < 0.5}
+        for k, op in enumerate(nest.ops)
+        if not op.reductions
     }
     plan = TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
     known = nest.specialize({})
@@ -98,9 +98,7 @@ def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
     plain = [k for k, a in inputs if a is not None and a.terms and all(t.is_plain for t in a.terms)]
     blocks = {d: size(extents[d]) for d in sorted(reduction.reductions) if rng.random() < 0.7}
     hides = (
-        [k for k, _ in mask_operands(nest.stages[-1])]
-        if reduction.is_contraction and len(nest.stages) == 3 and not blocks
-        else []
+        [k for k, _ in mask_operands(nest.ops[-1])] if reduction.is_contraction and len(nest.ops) == 3 and not blocks else []
     )
     panels = tuple(k for k in plain if rng.random() < 0.7)
     parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
@@ -121,12 +119,12 @@ def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
     )
 
 
-def random_fused_loops(nest: StaticLoopNest, sums: AttentionStages, rng: np.random.Generator) -> tuple[FusedLoop, ...]:
+def random_fused_loops(nest: StaticLoopNest, sums: AttentionOps, rng: np.random.Generator) -> tuple[FusedLoop, ...]:
     """Return fused loops of two contractions with random steps."""
     packed = nest.panel_sizes
 
-    def step(d: int, stages: Sequence[NestStage]) -> int:
-        read = any(t.modulus for s in stages for a in s.inputs for t in a.terms if t.iterator == d)
+    def step(d: int, nest_ops: Sequence[NestOp]) -> int:
+        read = any(t.modulus for op in nest_ops for a in op.inputs for t in a.terms if t.iterator == d)
         sizes = [n for n in range(1, nest.extents[d] + 1) if not read or packed[d] % n == 0]
         return int(rng.choice(sizes))
 
@@ -134,10 +132,10 @@ def random_fused_loops(nest: StaticLoopNest, sums: AttentionStages, rng: np.rand
     chooser = kind(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared[-1], 6, 8)
     # Masked parts may be skipped, and rows may end at the last unmasked part, in whole steps of all fused loops.
     skips, ends = rng.random() < 0.7, rng.random() < 0.7
-    unmasked = (sums.key_dim, step(sums.key_dim, nest.stages)) if ends else None
+    unmasked = (sums.key_dim, step(sums.key_dim, nest.ops)) if ends else None
 
     def drawn(fused_loop: FusedLoop) -> FusedLoop:
-        steps = [(d, step(d, nest.stages[fused_loop.first : fused_loop.end])) for d, _ in fused_loop.steps]
+        steps = [(d, step(d, nest.ops[fused_loop.first : fused_loop.end])) for d, _ in fused_loop.steps]
         if unmasked is not None:
             steps = [unmasked if d == sums.key_dim else (d, size) for d, size in steps]
         return replace(fused_loop, steps=tuple(steps), skips=fused_loop.skips and skips, unmasked=unmasked)
@@ -154,10 +152,10 @@ def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePla
     # One round of all items, where what is ragged needs it.
     cut = plan.grid
     plan = replace(plan, grid={d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in cut.items()})
-    scatter_dim = {s.scatter_dim for s in nest.stages}
+    scatter_dim = {op.scatter_dim for op in nest.ops}
     own = [d for d in nest.extents if d not in nest.shared and d not in scatter_dim]
     kind = rng.choice(["alone", "team", "promote"])
-    contraction = promoted_stage(nest)
+    contraction = promoted_contraction(nest)
     if kind == "promote" and contraction is not None:
         d = int(rng.choice(sorted(contraction.reductions)))
         tiles_per_item = {d: int(rng.integers(2, 4)) for d in nest.shared if rng.random() < 0.4}
@@ -168,13 +166,13 @@ def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePla
         return replace(plan, grid={d: min(n, plan.group_tile(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()})
     if kind == "team" and own:
         size = int(2 ** rng.integers(1, 4))
-        # At most one dimension of each stage.
+        # At most one dimension of each op.
         taken: set[int] = set()
         for d in rng.permutation(own).tolist():
-            stages = {k for k, s in enumerate(nest.stages) if d in s.dims}
-            if not stages & taken and all(can_split(s, nest) for s in nest.stages if d in s.reductions):
+            positions = {k for k, op in enumerate(nest.ops) if d in op.dims}
+            if not positions & taken and all(can_split(op, nest) for op in nest.ops if d in op.reductions):
                 items[d] = size
-                taken |= stages
+                taken |= positions
         items = {d: items[d] for d in rng.permutation(list(items)).tolist()}
     return replace(plan, items=items)
 
@@ -280,7 +278,7 @@ def test_lanes_without_reuse_follow_memory_order_beyond_l2(rows: int, rows_first
     text = DEPTHWISE.replace("60x", f"{rows}x").replace("62x", f"{rows + 2}x")
     nest = nest_in(text)
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
-    lane = next(d for d in nest.shared if nest.stages[-1].output.stride(d) == 1)
+    lane = next(d for d in nest.shared if nest.ops[-1].output.stride(d) == 1)
     assert (plan.order[-1] == lane) is rows_first
 
 
@@ -288,7 +286,7 @@ def test_lanes_without_reuse_follow_memory_order_beyond_l2(rows: int, rows_first
 def test_items_reuse_window_weights_for_several_rows(rows: int, tile: int) -> None:
     """With 32 channels, eight items have four channels each; 131,072 items occupy the device."""
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("depthwise")))))
-    (row,) = [d for d in nest.shared if nest.stages[-1].output.stride(d) == 32]
+    (row,) = [d for d in nest.shared if nest.ops[-1].output.stride(d) == 32]
     known = replace(nest.specialize({}), extents={**nest.specialize({}).extents, row: rows})
     plan = choose_group_tiles(known, OPENCL_PROFILES["opencl:gpu"])
     plan.check(known)
@@ -344,14 +342,14 @@ def test_transposes_are_tiled_in_squares() -> None:
 
 def test_row_wise_products_are_vectorized_along_rows() -> None:
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("dots")))))
-    (row,), (reduced,) = nest.shared, nest.stages[-1].reductions
+    (row,), (reduced,) = nest.shared, nest.ops[-1].reductions
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
     assert (plan.tile(row), plan.chunks) == (1, {reduced: 32})
 
 
 def test_operands_with_one_element_per_row_have_no_lane() -> None:
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("distances")))))
-    (row,), reduced = nest.shared, {d for s in nest.stages for d in s.reductions}
+    (row,), reduced = nest.shared, {d for op in nest.ops for d in op.reductions}
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
     assert plan.tile(row) == 1
     assert set(plan.chunks) == reduced and min(plan.chunks.values()) >= 32
@@ -377,7 +375,7 @@ def test_reductions_across_rows_are_streamed(columns: int, tile: int, part: int,
           func.return %r : tensor<8x{columns}xf32>
         }}"""
     nest = nest_in(text)
-    (reduced,), (batch, lane) = nest.stages[-1].reductions, nest.shared
+    (reduced,), (batch, lane) = nest.ops[-1].reductions, nest.shared
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx512"])
     assert (plan.tile(lane), plan.grid[batch], plan.grid[lane]) == (tile, 1, part)
     assert plan.blocks == ({} if steps is None else {reduced: steps})
@@ -431,11 +429,11 @@ def test_illegal_fused_loops_are_rejected() -> None:
     first, *rest = plan.fused_loops
     (lane, width), (row, _) = first.steps
     for fused_loops, problem in (
-        ((replace(first, last=len(nest.stages)), *rest), "reads the result of a reduction before it is complete"),
+        ((replace(first, last=len(nest.ops)), *rest), "reads the result of a reduction before it is complete"),
         ((replace(first, steps=((lane, 5), (row, 6))), *rest), "must divide the panels of a packed operand"),
         ((replace(first, unmasked=(lane, width + 1)), *rest), "must be a multiple of the step"),
         ((replace(first, steps=((row, 10),)), *rest), "with 1 ≤ step ≤ its extent"),
-        ((*rest, first), "stages must follow those of the loop before"),
+        ((*rest, first), "ops must follow those of the loop before"),
     ):
         with pytest.raises(ValueError, match=problem):
             replace(plan, fused_loops=fused_loops).check(nest)
@@ -489,8 +487,8 @@ def test_other_sums_have_no_online_softmax(old: str, new: str) -> None:
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
         p.apply(CONTEXT, module)
     (kernel,) = kernels_of(module)
-    nest = next(n for n in form_loop_nests(kernel) if len(n.stages) > 3).specialize({})
-    lane = next(d for s in nest.stages for d in s.reductions if s.output.stride(d) == 0 and nest.extents[d] == 21)
+    nest = next(n for n in form_loop_nests(kernel) if len(n.ops) > 3).specialize({})
+    lane = next(d for op in nest.ops for d in op.reductions if op.output.stride(d) == 0 and nest.extents[d] == 21)
     assert match_online_softmax(nest, lane) is None
 
 
@@ -512,7 +510,7 @@ def test_illegal_group_plans_are_rejected_by_entry() -> None:
     with pytest.raises(ValueError, match="must be 1 for cooperating items along a dynamic dimension"):
         TilePlan(order=(row,), items={own[0]: 4}, chunks={own[0]: 2}).check(replace(nest, dynamic_dims=frozenset({own[0]})))
     (kernel,) = kernels_of(buffered("convolution"))
-    nest = max(form_loop_nests(kernel), key=lambda n: len(n.stages)).specialize({})
+    nest = max(form_loop_nests(kernel), key=lambda n: len(n.ops)).specialize({})
     with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one reduced dimension"):
         TilePlan(order=tuple(nest.shared), items={}, promote={nest.shared[0]: 4}).check(nest)
 
@@ -547,7 +545,7 @@ def test_items_loop_and_synchronize_around_fetches() -> None:
 def test_a_convolution_shares_dims_with_its_epilogue() -> None:
     (kernel,) = kernels_of(buffered("convolution"))
     nests = form_loop_nests(kernel)
-    main = next(n for n in nests if len(n.stages) == 3)
+    main = next(n for n in nests if len(n.ops) == 3)
     assert [main.extents[d] for d in main.shared] == [7, 6, 20]
     # kw and c are contiguous and become one iterator.
     assert sorted(main.extents[d] for d in main.extents if d not in main.shared) == [3, 15]
@@ -585,7 +583,7 @@ def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, in
     nest = next(iter(form_loop_nests(kernel))).specialize({})
     sums = match_attention(nest)
     assert sums is not None and sums.is_transposed
-    row, (width,) = nest.shared[-1], nest.stages[sums.first].reductions
+    row, (width,) = nest.shared[-1], nest.ops[sums.first].reductions
     nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key_dim, width), sizes, strict=True)))
     at = CPU_LEVELS[target]
     chooser = TransposedAttentionChooser(nest, at, sums, row, 8, at.lanes(4))
