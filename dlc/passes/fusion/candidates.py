@@ -7,7 +7,7 @@ from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement, Stage
 from dlc.dialects.dl.movement.shaping import ConcatOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.ir import Block, Operation, SSAValue
-from dlc.passes.fusion.iteration_spaces import can_absorb_movement
+from dlc.passes.fusion.iteration_spaces import can_fuse_movement
 from dlc.passes.views import is_contiguous_concat, is_view
 from dlc.target import Target
 
@@ -44,11 +44,11 @@ class Candidates:
         return self.position.get(op, len(self.position))
 
     def fuses_operand(self, op: Operation, index: int) -> bool:
-        """Return whether a kernel that contains `op` also contains the movement that computes this operand."""
+        """Return whether a kernel that contains `op` also contains the data-movement op that computes this operand."""
         value = op.operands[index]
         if not isinstance(value.owner, Movement) or self.is_view(value.owner):
             return False
-        return value not in self.constant and can_absorb_movement(op, index, value.owner)
+        return value not in self.constant and can_fuse_movement(op, index, value.owner)
 
     def _concatenates_kernel_results(self, op: ConcatOp) -> bool:
         """Return whether separate kernels compute all operands of a concatenation and can write directly into its result."""

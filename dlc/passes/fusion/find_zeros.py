@@ -1,9 +1,10 @@
-"""Find operands of contractions in which masks leave blocks of zeros: in attention and its derivative."""
+"""Dataflow analysis: find contraction operands with blocks of zeros, which masks leave in attention and its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import count
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
@@ -17,10 +18,15 @@ from dlc.dialects.dl.reductions.normalization import SoftmaxOp
 from dlc.ir import BlockArgument, Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr
 from dlc.passes.dl.rewriting import program_blocks, splat, users
 
-# Facts about masked elements.
-_LOWEST, _ZERO = "lowest", "zero"
-# Maximum score of a masked element: its softmax weight is 0 next to any other score.
+# Scores up to this value count as masked: their softmax weight underflows to 0 next to any other score.
 _MAX_MASKED_SCORE = -1e4
+
+
+class _Fact(Enum):
+    """A lattice value: what is known about the masked elements of a tensor."""
+
+    MASKED_SCORES = "masked scores"
+    ZEROS = "zeros"
 
 
 @dataclass(frozen=True)
@@ -34,60 +40,60 @@ class FindZerosPass(ModulePass):
         dl.kernel @scores(…) attributes {zeros = [2]};  dl.kernel @values(…) attributes {zeros = [0]};  …
 
     Masked positions have zero weight. Products with these weights, and their gradients, are zero as well. Masks mostly
-    cover blocks (future positions, padding), so kernels check at run time which blocks are all zeros, and skip these
-    terms and results. A kernel whose dispatches have different facts is duplicated.
+    cover blocks (future positions, padding), so kernels test at run time which blocks are all zeros, and skip their
+    products and results. A kernel is cloned if its dispatches disagree about their arguments.
     """
 
     name = "find-zeros"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        marker = _Marker(op)
+        analysis = _ZeroAnalysis(op)
         for block in program_blocks(op):
-            facts = dict[SSAValue, str]()
+            facts = dict[SSAValue, _Fact]()
             for inner in block.ops:
                 if isinstance(inner, DispatchOp):
-                    marker.mark_dispatch(inner, facts)
+                    analysis.annotate_dispatch(inner, facts)
                 elif isinstance(inner, DlOp):
                     _propagate(inner, facts)
 
 
-class _Marker:
-    """Mark kernels by the facts about their arguments."""
+class _ZeroAnalysis:
+    """Annotate kernels with the facts about their arguments."""
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
         self.kernels = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
         # (kernel, facts about its arguments) → (specialized kernel, facts about its results).
-        self.specializations: dict[tuple[str, tuple[str | None, ...]], tuple[str, list[str | None]]] = {}
-        self.marked: set[str] = set()
+        self.specializations: dict[tuple[str, tuple[_Fact | None, ...]], tuple[str, list[_Fact | None]]] = {}
+        self.annotated: set[str] = set()
 
-    def mark_dispatch(self, dispatch: DispatchOp, known_facts: dict[SSAValue, str]) -> None:
-        """Mark the kernel of a dispatch and propagate facts to the results; other facts need a copy of the kernel."""
+    def annotate_dispatch(self, dispatch: DispatchOp, known_facts: dict[SSAValue, _Fact]) -> None:
+        """Annotate the kernel of a dispatch and propagate facts to its results; clone a kernel annotated for other facts."""
         symbol, facts = dispatch.symbol, tuple([known_facts.get(v) for v in dispatch.arguments])
         if (symbol, facts) not in self.specializations:
-            kernel = self.kernels[symbol] if symbol not in self.marked else self.copy(symbol)
-            self.specializations[symbol, facts] = kernel.symbol, _mark_kernel(kernel, facts)
-            self.marked.add(kernel.symbol)
+            kernel = self.kernels[symbol] if symbol not in self.annotated else self.clone(symbol)
+            self.specializations[symbol, facts] = kernel.symbol, _annotate_kernel(kernel, facts)
+            self.annotated.add(kernel.symbol)
         name, results = self.specializations[symbol, facts]
         if name != symbol:
             dispatch.callee = SymbolRefAttr(name)
         known_facts |= {value: fact for value, fact in zip(dispatch.outputs, results, strict=True) if fact is not None}
 
-    def copy(self, symbol: str) -> KernelOp:
-        """Insert a copy of a kernel, without marks, and return it."""
-        copy, original = self.kernels[symbol].clone(), self.kernels[symbol]
-        copy.attributes.pop(ZEROS, None)
+    def clone(self, symbol: str) -> KernelOp:
+        """Insert a clone of a kernel, without annotations, and return it."""
+        clone, original = self.kernels[symbol].clone(), self.kernels[symbol]
+        clone.attributes.pop(ZEROS, None)
         name = next(n for n in (f"{symbol}_{k}" for k in count(1)) if n not in self.kernels)
-        copy.sym_name = StringAttr(name)
-        self.kernels[name] = copy
-        self.module.body.block.insert_op_after(copy, original)
-        return copy
+        clone.sym_name = StringAttr(name)
+        self.kernels[name] = clone
+        self.module.body.block.insert_op_after(clone, original)
+        return clone
 
 
-def _mark_kernel(kernel: KernelOp, facts: Sequence[str | None]) -> list[str | None]:
-    """Mark the arguments whose zeros allow skipping; return the facts about the kernel's results."""
+def _annotate_kernel(kernel: KernelOp, facts: Sequence[_Fact | None]) -> list[_Fact | None]:
+    """Annotate the arguments whose zeros allow skipping; return the facts about the kernel's results."""
     arguments = kernel.body.block.args
-    known_facts: dict[SSAValue, str] = {a: fact for a, fact in zip(arguments, facts, strict=True) if fact is not None}
+    known_facts: dict[SSAValue, _Fact] = {a: fact for a, fact in zip(arguments, facts, strict=True) if fact is not None}
     for op in kernel.body.block.ops:
         if isinstance(op, DlOp):
             _propagate(op, known_facts)
@@ -98,40 +104,40 @@ def _mark_kernel(kernel: KernelOp, facts: Sequence[str | None]) -> list[str | No
     return [known_facts.get(value) for value in kernel.yielded]
 
 
-def _zeros_allow_skipping(value: BlockArgument, user: Operation, known_facts: Mapping[SSAValue, str]) -> bool:
-    """Return whether zeros of an argument allow parts of an op to be skipped: a sum, a product, or masked scores."""
+def _zeros_allow_skipping(value: BlockArgument, user: Operation, known_facts: Mapping[SSAValue, _Fact]) -> bool:
+    """Return whether zeros of an argument make work of its user skippable: terms of a product, or masked scores."""
     match user:
         case SelectOp():
             return user.operands[0] is value and user.results[0] in known_facts
         case Contraction() | MulOp():
-            return known_facts.get(value) == _ZERO
+            return known_facts.get(value) == _Fact.ZEROS
         case _:
             return False
 
 
-def _propagate(op: DlOp, known_facts: dict[SSAValue, str]) -> None:
+def _propagate(op: DlOp, known_facts: dict[SSAValue, _Fact]) -> None:
     """Record the fact about an op's result.
 
-    select(mask, x, -∞) is lowest;  exp(lowest) = softmax(lowest) = 0;  0·x = 0/x = f(0) = 0
+    select(mask, x, -∞) has masked scores;  exp(masked) = softmax(masked) = 0;  0·x = 0/x = f(0) = 0
     """
     facts = [known_facts.get(v) for v in op.operands]
     if not any(facts) and not isinstance(op, SelectOp):
         return
     match op, facts:
         case SelectOp(), [_, _, None] if (number := splat(op.operands[2])) is not None and number <= _MAX_MASKED_SCORE:
-            fact = _LOWEST
+            fact = _Fact.MASKED_SCORES
         case SelectOp(), [_, fact, _] if (number := splat(op.operands[2])) == 0:
             pass
-        case SubOp(), ["lowest", None]:
-            fact = _LOWEST
-        case ((SoftmaxOp() | ExpOp()), ["lowest"]):
-            fact = _ZERO
-        case MulOp(), [a, b] if _ZERO in (a, b):
-            fact = _ZERO
-        case DivOp(), ["zero", _]:
-            fact = _ZERO
-        case ((AddOp() | SubOp()), ["zero", "zero"]):
-            fact = _ZERO
+        case SubOp(), [_Fact.MASKED_SCORES, None]:
+            fact = _Fact.MASKED_SCORES
+        case ((SoftmaxOp() | ExpOp()), [_Fact.MASKED_SCORES]):
+            fact = _Fact.ZEROS
+        case MulOp(), [a, b] if _Fact.ZEROS in (a, b):
+            fact = _Fact.ZEROS
+        case DivOp(), [_Fact.ZEROS, _]:
+            fact = _Fact.ZEROS
+        case ((AddOp() | SubOp()), [_Fact.ZEROS, _Fact.ZEROS]):
+            fact = _Fact.ZEROS
         case ((NegOp() | CastOp() | TransposeOp() | ReshapeOp() | SliceOp() | BroadcastToOp()), [fact]):
             pass
         case _:

@@ -46,7 +46,7 @@ class FormKernelsPass(ReportingPass, TargetPass):
     Requires composites to be decomposed, except for row composites. Afterwards functions contain only `dl.dispatch`,
     `dl.reshape`, `dl.view_as_i32`, the slices and concatenations above, `dl.weight`, weight expressions, loops and
     branches. Equal groups that read the same kinds of values share a kernel. Exceptions are kernels in loops, and kernels
-    of two contractions or of movements only: they have one dispatch each, until `dedupe-kernels`.
+    of two contractions or of data movement only: they have one dispatch each, until `dedupe-kernels`.
     """
 
     name = "form-kernels"
@@ -124,13 +124,13 @@ class _KernelFormer:
             # Other ops may read the value that the pad extends.
             last, pad, results = members[-2], last, [last.result]
         outline = Outline(members, self.candidates, self.ranges)
-        sharing_key = outline.sharing_key(results) if self.allows_sharing else None
-        name = self.kernel_by_sharing_key.get(sharing_key) if sharing_key is not None else None
+        deduplication_key = outline.deduplication_key(results) if self.allows_sharing else None
+        name = self.kernel_by_sharing_key.get(deduplication_key) if deduplication_key is not None else None
         if name is None:
             name = self.unique_name(members)
             self.module.body.block.add_op(outline.kernel(name, results))
-            if sharing_key is not None:
-                self.kernel_by_sharing_key[sharing_key] = name
+            if deduplication_key is not None:
+                self.kernel_by_sharing_key[deduplication_key] = name
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
         end = self.grouper.end

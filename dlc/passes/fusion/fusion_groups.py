@@ -24,10 +24,10 @@ from dlc.passes.fusion.candidates import MAX_KERNEL_OPS, Candidates
 from dlc.passes.fusion.fusion_refusals import GroupEnd, refusal_reason
 from dlc.passes.fusion.iteration_spaces import (
     IterationSpace,
-    can_absorb_movement,
+    can_fuse_movement,
     fuses_producers,
-    has_long_code,
     is_fusion_root,
+    is_scalarized,
     row_axes,
     space_of,
 )
@@ -52,7 +52,7 @@ class FusionGrouper:
     def should_wait(self, root: DlOp) -> bool:
         """Return whether `root` should not start a group yet, because its users or another root may fuse it."""
         if isinstance(root, Movement):
-            return all(can_absorb_movement(use.operation, use.index, root) for r in root.results for use in r.uses)
+            return all(can_fuse_movement(use.operation, use.index, root) for r in root.results for use in r.uses)
         if not isinstance(root, Elementwise):
             return False
         previous, reader = root, self._single_consumer(root)
@@ -100,7 +100,7 @@ class FusionGrouper:
         if not group:
             space = space_of(root, self.max_row_elements)
             group = self._grow_in_space(root, space)
-            if not space.rows and not isinstance(root, LibraryKernel):
+            if not space.row_axes and not isinstance(root, LibraryKernel):
                 group += self._add_epilogue(root, group)
         return sorted(group, key=lambda op: self.candidates.position[op])
 
@@ -114,7 +114,7 @@ class FusionGrouper:
         space = IterationSpace(shape_of(root.results[0]), accepts_row_ops=True)
         weights = self._grow_in_space(root, space)
         results = results_of(weights)
-        second = single_user(results[0]) if space.rows and len(results) == 1 else None
+        second = single_user(results[0]) if space.row_axes and len(results) == 1 else None
         if not isinstance(second, Contraction) or second not in self.candidates or not is_attention_product(second, results[0]):
             return []
         if any(c.operands[1] in self.candidates.constant for c in (root, second)):
@@ -243,15 +243,15 @@ class FusionGrouper:
         if not isinstance(user, DlOp) or user not in self.candidates:
             return None
         rows = row_axes(user, self.max_row_elements)
-        if rows and space.accepts_row_ops and rows == (space.rows or rows) and shape_of(user.operands[0]) == space.shape:
+        if rows and space.accepts_row_ops and rows == (space.row_axes or rows) and shape_of(user.operands[0]) == space.shape:
             if user.operands[0].owner not in members:
                 return None
-            space.rows = rows
+            space.row_axes = rows
             return [user]
         if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
             return None
         joining = [*producers(self.candidates, [*deferred, *user.operands], user, members, space), user]
-        return joining if space.accepts_long_code or not any(map(has_long_code, joining)) else None
+        return joining if space.accepts_scalarized_ops or not any(map(is_scalarized, joining)) else None
 
     def _epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
         """Return the transpose and the pad that only move a group's single result; empty if there are none."""

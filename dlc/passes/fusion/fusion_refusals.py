@@ -13,7 +13,7 @@ from dlc.dims import Size
 from dlc.ir import Operation, func
 from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.candidates import Candidates
-from dlc.passes.fusion.iteration_spaces import IterationSpace, has_long_code, row_axes
+from dlc.passes.fusion.iteration_spaces import IterationSpace, is_scalarized, row_axes
 
 # The reason if the group's result is a result of the program.
 RETURNED = "the program returns it"
@@ -21,7 +21,7 @@ RETURNED = "the program returns it"
 
 @dataclass(frozen=True)
 class GroupEnd:
-    """The end of a group: the next op, which was not fused (None if there is no reader), and the reason."""
+    """The end of a group: the next op, which was not fused (None if there is no user), and the reason."""
 
     op: Operation | None
     reason: str
@@ -50,7 +50,7 @@ def refusal_reason(candidates: Candidates, user: Operation, space: IterationSpac
     if isinstance(user, Contraction | Window):
         return "it reads each element several times, so its operands must be in memory: it starts a kernel"
     if isinstance(user, Elementwise):
-        if not space.accepts_long_code and has_long_code(user):
+        if not space.accepts_scalarized_ops and is_scalarized(user):
             return "its code is long, and would be duplicated for each tile size of the dynamic shape"
         shapes = f"its shape is {_shape(shape_of(user.results[0]))}, this kernel's is {_shape(space.shape)}"
         return f"{shapes}; fusion needs equal shapes"
@@ -61,7 +61,7 @@ def refusal_reason(candidates: Candidates, user: Operation, space: IterationSpac
             else "it reduces rows, which this kernel does not"
         )
     if isinstance(user, Movement):
-        return "it is a movement: its readers fuse it"
+        return "it is data movement: its users fuse it"
     return "it iterates in another order"
 
 

@@ -1,4 +1,4 @@
-"""Outline a group of ops as a kernel."""
+"""Outline a fusion group as a kernel."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from dlc.passes.fusion.kernel_sizes import KernelSizes, require_size_independent
 
 
 class Outline:
-    """The contents of a kernel: a group's ops, with copies of the movements and constants that they read.
+    """The ops of a new kernel: those of a fusion group, and copies of the data-movement ops and constants fused into them.
 
-    `inputs` are the program's values for the arguments, `sizes` the program's sizes for the kernel-local size names.
-    `ranges` are the ranges of the program's sizes. `location` lists the origins of all ops, in order.
+    Attributes:
+        inputs: The operands of the dispatch.
+        sizes: The symbolic dimensions that the dispatch passes, in the order of the kernel-local symbols.
+        location: The locations of all ops, fused in order.
     """
 
     def __init__(self, members: Sequence[DlOp], candidates: Candidates, ranges: Mapping[str, SizeRange]) -> None:
@@ -29,18 +31,18 @@ class Outline:
         self._members = set(members)
         self._candidates = candidates
         self._ranges = ranges
-        # The kernel's ops with their origins; producers precede their users.
+        # The kernel's ops in topological order, with their source locations.
         self._ops: dict[DlOp, list[LocationAttr]] = {}
         for op in members:
-            self._add_op(op, origins(op.location))
-        self._origins: dict[LocationAttr, int] = {}
-        for op_origins in self._ops.values():
-            for origin in op_origins:
-                self._origins.setdefault(origin, len(self._origins))
+            self._add_op(op, _components(op.location))
+        self._location_indices: dict[LocationAttr, int] = {}
+        for op_locations in self._ops.values():
+            for location in op_locations:
+                self._location_indices.setdefault(location, len(self._location_indices))
         self._sizes = KernelSizes([v.type for v in self.inputs], self._ops)
         self.sizes = self._sizes.outer_sizes
 
-    def _add_op(self, op: DlOp, op_origins: list[LocationAttr]) -> None:
+    def _add_op(self, op: DlOp, op_locations: list[LocationAttr]) -> None:
         if op in self._ops:
             return
         for index, value in enumerate(op.operands):
@@ -49,24 +51,26 @@ class Outline:
                 continue
             is_constant = isinstance(source, ConstantOp) and splat(value) is not None and not isinstance(op, LibraryKernel)
             if isinstance(source, DlOp) and (is_constant or self._candidates.fuses_operand(op, index)):
-                # Shared constants and inserted slices have no origin of their own: use that of their reader.
-                self._add_op(source, op_origins if is_constant else origins(source.location) or op_origins)
+                # Shared constants and compiler-inserted slices have no location of their own: use that of their user.
+                self._add_op(source, op_locations if is_constant else _components(source.location) or op_locations)
             elif value not in self.inputs:
                 self.inputs.append(value)
-        self._ops[op] = op_origins
+        self._ops[op] = op_locations
 
-    def sharing_key(self, results: Sequence[SSAValue]) -> Hashable | None:
-        """Return a key that groups with equal kernels share; None for kernels that must not be shared.
+    def deduplication_key(self, results: Sequence[SSAValue]) -> Hashable | None:
+        """Return a key that is equal for groups whose kernels are equal; None for kernels that must stay separate.
 
-        Later passes specialize kernels of two contractions for their masks and argument producers, and may remove kernels of
-        movements. Kernels with symbolic sizes are not compared, since these have the program's names.
+        These must stay separate:
+        - kernels of two contractions (attention): later passes specialize them for their masks and operands;
+        - kernels of data movement only: later passes may remove them;
+        - kernels with symbolic dimensions: their types contain symbols of the program.
         """
         contractions = sum(isinstance(op, Contraction) for op in self._ops)
         if self.sizes or contractions > 1 or all(isinstance(op, Movement) for op in self._ops):
             return None
         value_numbers = {value: k for k, value in enumerate(self.inputs)}
         ops: list[Hashable] = []
-        for op, op_origins in self._ops.items():
+        for op, op_locations in self._ops.items():
             operand_numbers = tuple([value_numbers[v] for v in op.operands])
             result_types = tuple([r.type for r in op.results])
             ops.append(
@@ -75,7 +79,7 @@ class Outline:
                     operand_numbers,
                     tuple(op.properties.items()),
                     result_types,
-                    self._origins[op_origins[0]] if op_origins else None,
+                    self._location_indices[op_locations[0]] if op_locations else None,
                 )
             )
             for result in op.results:
@@ -85,40 +89,40 @@ class Outline:
 
     @property
     def location(self) -> LocationAttr:
-        return FusedLoc(ArrayAttr(list(self._origins)), NoneAttr()) if self._origins else UnknownLoc()
+        return FusedLoc(ArrayAttr(list(self._location_indices)), NoneAttr()) if self._location_indices else UnknownLoc()
 
     def kernel(self, name: str, results: Sequence[SSAValue]) -> KernelOp:
-        """Build the kernel; the location of each op is an index into the list of origins."""
+        """Build the kernel. The location of each op is its index `#k` in the kernel's fused location."""
         kernel_type = self._sizes.kernel_type
         kernel = empty_kernel(name, [kernel_type(v.type) for v in self.inputs], [kernel_type(r.type) for r in results])
         if self.sizes:
             kernel.attributes[REPRESENTATIVE] = attribute(self._sizes.representative(self._ranges))
-        values: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
-        for outer, inner in values.items():
+        mapping: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
+        for outer, inner in mapping.items():
             inner.name_hint = outer.name_hint or ("w" if outer in self._candidates.constant else "x")
-        for op, op_origins in self._ops.items():
+        for op, op_locations in self._ops.items():
             copy = type(op).create(
-                operands=[values[v] for v in op.operands],
+                operands=[mapping[v] for v in op.operands],
                 result_types=[kernel_type(r.type) for r in op.results],
                 properties={name: self._sizes.property(value) for name, value in op.properties.items()},
             )
             require_size_independent_types(copy, op, self._sizes)
-            copy.location = _origin_index(self._origins[op_origins[0]]) if op_origins else UnknownLoc()
+            copy.location = _indexed_location(self._location_indices[op_locations[0]]) if op_locations else UnknownLoc()
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):
-                values[old] = new
+                mapping[old] = new
                 new.name_hint = old.name_hint or op.name.partition(".")[2]
-        kernel.body.block.add_op(YieldOp([values[r] for r in results]))
+        kernel.body.block.add_op(YieldOp([mapping[r] for r in results]))
         return kernel
 
 
 @lru_cache(maxsize=256)
-def _origin_index(index: int) -> LocationAttr:
-    """Return the location for an index in a kernel's list of origins."""
+def _indexed_location(index: int) -> LocationAttr:
+    """Return the location that refers to a component of the kernel's fused location."""
     return NameLoc(StringAttr(f"#{index}"), NoneAttr())
 
 
-def origins(location: Attribute) -> list[LocationAttr]:
+def _components(location: Attribute) -> list[LocationAttr]:
     """Return the components of a fused location; empty for an unknown one."""
     match location:
         case FusedLoc(locations=components):

@@ -67,7 +67,7 @@ def _fits(op: Operation | Block, candidates: Candidates, space: IterationSpace) 
     if isinstance(op, Elementwise):
         shape = shape_of(op.results[0])
         return bool(shape) and shape in space.shapes and op in candidates
-    if not space.rows or not isinstance(op, DlOp) or row_axes(op, candidates.max_row_elements) != space.rows:
+    if not space.row_axes or not isinstance(op, DlOp) or row_axes(op, candidates.max_row_elements) != space.row_axes:
         return False
     return shape_of(op.operands[0]) == space.shape and op in candidates
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dlc.passes.library_kernels.builder import Buffer, Cell, KernelBuilder
 from dlc.passes.library_kernels.elimination import copy, exchange
 from dlc.passes.library_kernels.reflections import reflect, reflection
-from dlc.passes.library_kernels.values import Index, KernelValue, absolute, fma, maximum, select, sqrt, with_sign_of
+from dlc.passes.library_kernels.values import Index, KernelValue, absolute, copysign, fma, maximum, select, sqrt
 
 # Rows that share each load of a vector.
 _ROWS_PER_TILE = 4
@@ -184,7 +184,7 @@ def _implicit_ql_step(
     zero, one = builder.number(0.0), builder.number(1.0)
     g = (d[first + 1] - d[first]) / (e[first] * 2.0)
     root = sqrt(fma(g, g, one))
-    shifted = d[end] - d[first] + e[first] / (g + with_sign_of(root, g))
+    shifted = d[end] - d[first] + e[first] / (g + copysign(root, g))
     g, s, c, p, is_active = (builder.cell(value) for value in (shifted, one, one, zero, one))
     with builder.loop(0, end - first, name="t") as t, builder.when(is_active.value > 0.0):
         i = end - t - 1
@@ -294,7 +294,7 @@ def _orthogonalize_rows(
     a, b = squares[p], squares[q]
     with builder.when(_is_above_rounding(builder, product, a, b, size)):
         ratio = (b - a) / (product * 2.0)
-        tangent = with_sign_of(1.0 / (absolute(ratio) + sqrt(fma(ratio, ratio, builder.number(1.0)))), ratio)
+        tangent = copysign(1.0 / (absolute(ratio) + sqrt(fma(ratio, ratio, builder.number(1.0)))), ratio)
         cosine = 1.0 / sqrt(fma(tangent, tangent, builder.number(1.0)))
         sine = cosine * tangent
         squares[p], squares[q] = a - tangent * product, b + tangent * product

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
 from dlc.passes.library_kernels.elimination import copy
-from dlc.passes.library_kernels.values import Index, KernelValue, absolute, fma, select, sqrt, with_sign_of
+from dlc.passes.library_kernels.values import Index, KernelValue, absolute, copysign, fma, select, sqrt
 
 # Rows that share each load of a reflection.
 REFLECTED_ROWS = 4
@@ -53,7 +53,7 @@ def reflection(builder: KernelBuilder, x: Buffer, first: Index, size: int, v: Bu
         return [(scaled, scaled)]
 
     (square_sum,) = builder.sums(first, size, 1, squares)
-    beta = -with_sign_of(sqrt(fma(alpha, alpha, square_sum)), alpha)
+    beta = -copysign(sqrt(fma(alpha, alpha, square_sum)), alpha)
     # No reflection is needed if all other elements are 0.
     is_needed = square_sum.differs(0.0)
     divisor = select(is_needed, alpha - beta, builder.number(1.0))

@@ -277,6 +277,6 @@ def absolute(x: KernelValue) -> KernelValue:
     return x.builder.op(math.AbsFOp(x.ssa))
 
 
-def with_sign_of(x: KernelValue, sign: KernelValue) -> KernelValue:
+def copysign(x: KernelValue, sign: KernelValue) -> KernelValue:
     """Return the magnitude of x with the sign of `sign`."""
     return x.builder.op(math.CopySignOp(x.ssa, sign.ssa))

@@ -355,7 +355,7 @@ class Float:
         """Round to the nearest integer, ties to even."""
         return self._of(math.RoundEvenOp, self)
 
-    def with_sign_of(self, other: Float) -> Float:
+    def copysign(self, other: Float) -> Float:
         """Copy the sign of another float."""
         return self._of(math.CopySignOp, self, other)
 

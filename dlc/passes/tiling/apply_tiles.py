@@ -56,17 +56,17 @@ def _check_symbolic(nest: DynamicLoopNest, plan: TilePlan) -> None:
             else ()
         )
         for d in stored_dims:
-            raise UndecidableError(f"a kernel needs a local buffer with a dim of size {nest.extents[d]}; make the size static")
+            raise UndecidableError(f"a local buffer would have the symbolic dim {nest.extents[d]}; make this dim static")
         for a in nest_op.accesses:
             if a is not None and any(not t.is_plain for t in a.terms if t.iterator in private_dims):
-                raise UndecidableError("an axis of a packed operand has a symbolic size; make the size static")
+                raise UndecidableError("a packed operand has a symbolic dim; make this dim static")
 
 
 class _Tiler:
     """Generate the grid, the tasks and the loops over register tiles.
 
     `symbolic_dims` are the dimensions with symbolic extents; `dynamic_extents` are the symbolic extents of private
-    dimensions (those of single ops).
+    dimensions, which only one op iterates over.
     """
 
     def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: TilePlan) -> None:
@@ -88,30 +88,34 @@ class _Tiler:
         block = grid.body.block
         starts = dict(zip(tiled_dims, block.args, strict=False))
         tile = {d: IterationRange(starts.get(d, 0), blocks[d]) for d in self.plan.order}
-        ragged = [d for d in tiled_dims if extents[d] % blocks[d] and d not in self.symbolic_dims]
+        partial_dims = [d for d in tiled_dims if extents[d] % blocks[d] and d not in self.symbolic_dims]
         task_builder = builder.at_block_end(block)
         if self.plan.is_blocked:
             self.buffers = TaskBuffers(self.nest, self.plan, task_builder, blocks)
         if self.plan.items is None:
-            self.emit_full_and_ragged(task_builder, tile, ragged)
+            self.emit_full_and_partial_tasks(task_builder, tile, partial_dims)
         else:
-            # Barriers must not be inside branches. A group with barriers therefore guards its remainders between them.
+            # Barriers must be in uniform control flow. So a group with barriers guards the code of its partial tiles between
+            # the barriers, not around them.
             needs_barriers = self.plan.needs_barriers(self.nest)
             dynamic_extents = {d: self.extents[d] for d in self.symbolic_dims}
-            self.group = WorkGroup(self.nest, self.plan, task_builder, ragged if needs_barriers else (), dynamic_extents)
-            self.emit_full_and_ragged(self.group.builder, tile, () if needs_barriers else ragged)
+            self.group = WorkGroup(self.nest, self.plan, task_builder, partial_dims if needs_barriers else (), dynamic_extents)
+            self.emit_full_and_partial_tasks(self.group.builder, tile, () if needs_barriers else partial_dims)
             self.group.builder.insert(scf.ReduceOp())
         task_builder.insert(scf.ReduceOp())
         return grid
 
-    def emit_full_and_ragged(self, builder: OpBuilder, tile: Tile, ragged: Sequence[int]) -> None:
-        """Generate the code of full tasks, and separate code for tasks that cover only the remainder of a ragged dimension."""
-        if not ragged:
+    def emit_full_and_partial_tasks(self, builder: OpBuilder, tile: Tile, partial_dims: Sequence[int]) -> None:
+        """Generate the code of full tasks, and separate code for partial tasks.
+
+        Partial tasks are at the end of `partial_dims`, the dimensions that the block size does not divide.
+        """
+        if not partial_dims:
             self.emit_task(builder, tile)
             return
-        d, *inner_dims = ragged
-        for body_builder, case_range in full_or_remainder(builder, tile[d], self.nest.extents[d]):
-            self.emit_full_and_ragged(body_builder, {**tile, d: case_range}, inner_dims)
+        d, *inner_dims = partial_dims
+        for body_builder, task_range in full_or_remainder(builder, tile[d], self.nest.extents[d]):
+            self.emit_full_and_partial_tasks(body_builder, {**tile, d: task_range}, inner_dims)
 
     def emit_task(self, builder: OpBuilder, tile: Tile) -> None:
         """Generate the code of one task."""
@@ -119,14 +123,14 @@ class _Tiler:
             BlockedTask(self.nest, self.plan, builder, tile, self.register_tiles, self.buffers).run()
             return
         for body_builder, tile_ranges in self.register_tiles(builder, tile):
-            # The tile has local buffers of its own, so its offsets in them are 0.
+            # Local buffers are allocated per tile, so offsets in them are 0.
             tile_ranges = {d: IterationRange(r.offset, r.size) for d, r in tile_ranges.items()}
             if self.group is None:
                 tile_body = TileBody(self.nest, self.plan, tile_ranges, self.dynamic_extents)
                 tile_body.allocate(body_builder)
                 run_nest_ops(tile_body, body_builder)
             else:
-                self.group.emit_barrier_between_rounds(body_builder)
+                self.group.emit_round_barrier(body_builder)
                 body_class = (
                     MatrixTileBody if self.plan.matrix_tile else ContractionTileBody if self.plan.promote else GroupTileBody
                 )
@@ -141,7 +145,7 @@ class _Tiler:
             yield builder, tile
             return
         d, *inner_dims = order
-        # On a device with work-groups, each item instead compares its index with the symbolic extent.
+        # On a device with work-groups, each work-item compares its index with the symbolic extent instead.
         dynamic_tiles = self.dynamic_tiles(builder, tile[d], d) if d in self.symbolic_dims and self.group is None else None
         for body_builder, step_range in dynamic_tiles or steps(builder, tile[d], self.plan.group_tile(d), f"j{d}"):
             yield from self._nested_tiles(body_builder, {**tile, d: step_range}, inner_dims)

@@ -25,11 +25,11 @@ def slice_at(builder: OpBuilder, view: BufferView, d: int, index: Index) -> Buff
     return builder.subview(buffer, offsets, sizes, [axis]), [a for a in axes if a != d]
 
 
-def combine(builder: OpBuilder, nest_op: NestOp, source: BufferView, target: BufferView) -> None:
-    """Combine partial results into `target` by the reduction's combiner; the axes that only `source` has are reduced."""
+def combine(builder: OpBuilder, nest_op: NestOp, source: BufferView, destination: BufferView) -> None:
+    """Accumulate partial results into `destination` with the reduction's combiner; reduce the axes that only `source` has."""
     combiner = combiner_of(nest_op)
     assert combiner is not None
-    (partial, axes), (result, result_axes) = source, target
+    (partial, axes), (result, result_axes) = source, destination
     maps = [
         AffineMap.identity(len(axes)),
         AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in result_axes)),
@@ -42,9 +42,9 @@ def combine(builder: OpBuilder, nest_op: NestOp, source: BufferView, target: Buf
     generic(builder, [partial, result], maps, [d not in result_axes for d in axes], region)
 
 
-def copy(builder: OpBuilder, source: BufferView, target: BufferView) -> None:
+def copy(builder: OpBuilder, source: BufferView, destination: BufferView) -> None:
     """Copy a view into another one, whose axes are the same dimensions in any order."""
-    (source_buffer, axes), (target_buffer, target_axes) = source, target
+    (source_buffer, axes), (target_buffer, target_axes) = source, destination
     element = memref_of(source_buffer).element_type
     body = Block(arg_types=[element, element])
     body.add_op(linalg.YieldOp(body.args[0]))
@@ -61,11 +61,11 @@ def drop_unit_dims(builder: OpBuilder, view: SSAValue) -> SSAValue:
     return builder.subview(view, [0] * len(shape), shape, [i for i, size in enumerate(shape) if size == 1])
 
 
-def fill(builder: OpBuilder, value: SSAValue, target: SSAValue) -> None:
+def fill(builder: OpBuilder, value: SSAValue, destination: SSAValue) -> None:
     """Insert a linalg.fill of a buffer."""
     body = Block(arg_types=[value.type, value.type])
     body.add_op(linalg.YieldOp(body.args[0]))
-    builder.insert(linalg.FillOp.create(operands=[value, target], properties=segments(1, 1), regions=[Region(body)]))
+    builder.insert(linalg.FillOp.create(operands=[value, destination], properties=segments(1, 1), regions=[Region(body)]))
 
 
 def generic(

@@ -27,7 +27,7 @@ _CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
 class TaskBuffers:
     """The buffers of a task with `blocks` or `panels`: packed panels, and accumulators that later ops read.
 
-    `sizes` are the extents of a full task. A task at the end of a ragged dimension uses a part of the buffers.
+    `sizes` are the extents of a full task. Partial tasks use a part of the buffers.
     """
 
     def __init__(self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, sizes: Mapping[int, int]) -> None:

@@ -89,14 +89,14 @@ class AttentionChooser:
         remainder code.
         """
         lane, costs = self.attention.key_dim, self.target.costs
-        extent, resident = self.nest.extents[lane], costs.max_row_elements // self._rows_sharing_reads()
+        extent, resident = self.nest.extents[lane], costs.max_row_elements // self._queries_per_read()
         if extent <= resident or match_online_softmax(self.nest, lane) is None:
             return None
         max_size, period = resident if self.reads_mask else 2 * costs.block_steps, self.nest.panel_sizes.get(lane, self.lanes)
         sizes = range(max(max_size - max_size % period, period), max_size // 2, -period)
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
-    def _rows_sharing_reads(self) -> int:
+    def _queries_per_read(self) -> int:
         """Return the number of rows that should share each read of keys and values."""
         return self.target.costs.row_tiles * self.tile_rows
 
@@ -126,7 +126,7 @@ class AttentionChooser:
         first, last = next((a, b) for a, b in self._fusable_runs(self.attention.key_dim) if a <= self.attention.first < b)
         return find_masked_select(self.nest.ops[first:last])
 
-    def task_rows(self) -> int:
+    def queries_per_task(self) -> int:
         """Return the number of rows of a task: as many register tiles as have weights that fit a cache.
 
         With key blocks, the cache must also hold the keys and values of a block.
@@ -207,7 +207,7 @@ class AttentionChooser:
         for k in range(last + 1):
             nest_op = nest_ops[k]
             is_outside = dim not in nest_op.dims and not (
-                isinstance(nest_op.op, linalg.FillOp) and self._can_share_loop(nest_ops[begin:k])
+                isinstance(nest_op.op, linalg.FillOp) and self._can_fuse(nest_ops[begin:k])
             )
             if k == last or is_outside or any(a.root in incomplete_sums for a in nest_op.inputs):
                 if begin < k:
@@ -218,7 +218,7 @@ class AttentionChooser:
             if dim in nest_op.reductions:
                 incomplete_sums.add(nest_op.output.root)
 
-    def _can_share_loop(self, nest_ops: Sequence[NestOp]) -> bool:
+    def _can_fuse(self, nest_ops: Sequence[NestOp]) -> bool:
         """Return whether a fill may share the loop of a contraction, without spilling its register tiles."""
         return not any(op.is_contraction for op in nest_ops)
 

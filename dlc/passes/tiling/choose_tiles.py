@@ -166,7 +166,7 @@ class _TileChooser(TileRules):
         )
         chooser_class = TransposedAttentionChooser if attention.is_transposed else AttentionChooser
         chooser = chooser_class(nest, self.target, attention, row_dim, tile_rows, lanes, self.exact)
-        register, order = {row_dim: chooser.task_rows()}, self.order(nest.shared, None)
+        register, order = {row_dim: chooser.queries_per_task()}, self.order(nest.shared, None)
         return TilePlan(
             self.grid(register, order),
             register,

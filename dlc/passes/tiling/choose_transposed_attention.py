@@ -1,6 +1,6 @@
-"""Choose the plan of attention with queries vectorized along SIMD lanes: scores are transposed, K·Qᵀ.
+"""Choose tile plans for attention with transposed scores, Sᵀ = K·Qᵀ: queries are vectorized along SIMD lanes.
 
-Each lane computes the softmax of its own query, so no operation combines the lanes of a vector.
+Each lane computes the softmax of its own query, so there are no horizontal reductions.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.plan import FusedLoop, balanced_tile
 from dlc.passes.tiling.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, row_tile
 
-# Contiguous elements, and lanes, of a block that is transposed in registers.
+# Size of a block that is transposed in registers: contiguous elements × lanes.
 _TRANSPOSED_ELEMENTS, _TRANSPOSED_LANES = 8, 16
-# Factor by which key blocks are smaller if they may be masked.
+# Divide the key block by this if blocks may be fully masked, so that more of them are skipped.
 _MASKED_BLOCK_DIVISOR = 4
-# Minimum query rows that share a read from beyond the L2 cache.
-_MIN_SHARED_ROWS = 32
+# Minimum queries that share each read of keys and values from the L3 cache or memory.
+_MIN_QUERIES_PER_READ = 32
+# Vector registers that are not accumulators: one row of the vector operand, and the broadcast element.
+_RESERVED_REGISTERS = 3
 
 
 @dataclass(frozen=True)
 class TransposedAttentionChooser(AttentionChooser):
-    """Choose fused loops with register tiles of query vectors by keys; the second product is tiled as in `AttentionChooser`."""
+    """Choose fused loops whose score tiles are query vectors × keys; P·V is tiled as in `AttentionChooser`."""
 
     @property
     def _tile_vectors(self) -> int:
@@ -32,14 +34,14 @@ class TransposedAttentionChooser(AttentionChooser):
 
     @cached_property
     def _head_dim(self) -> int:
-        """The dimension that the first contraction reduces: the features of a head."""
+        """The head dimension, which Q·Kᵀ reduces."""
         return next(iter(self.nest.ops[self.attention.first].reductions))
 
-    def _rows_sharing_reads(self) -> int:
-        return max(_MIN_SHARED_ROWS, self._tile_vectors * self.lanes)
+    def _queries_per_read(self) -> int:
+        return max(_MIN_QUERIES_PER_READ, self._tile_vectors * self.lanes)
 
-    def task_rows(self) -> int:
-        """Return the rows of a task: their copy fills at most half of the L1 cache, their weights at most the L2 cache."""
+    def queries_per_task(self) -> int:
+        """Return the queries per task: the transposed queries fit half of the L1 cache, their softmax weights the L2 cache."""
         costs, extents = self.target.costs, self.nest.extents
         max_l1_rows = (
             costs.cache_ways * costs.way_bytes * self.lanes // (2 * self.target.vector_bytes * extents[self._head_dim])
@@ -55,20 +57,20 @@ class TransposedAttentionChooser(AttentionChooser):
         )
 
     def _key_block(self) -> int:
-        # Scores are in the L2 cache for any block size; large blocks keep accumulators in registers for longer.
+        # Scores are in the L2 cache for every block size, so choose large blocks: accumulators stay in registers for longer.
         steps, keys = self.target.costs.block_steps, self._keys_per_tile
         return min(
             keys * max(1, steps // _MASKED_BLOCK_DIVISOR // keys) if self.is_masked else 2 * steps, self.resident_row_elements
         )
 
     @cached_property
-    def _tile_lanes(self) -> int:
-        return min(self.task_rows(), self._tile_vectors * self.lanes)
+    def _queries_per_tile(self) -> int:
+        return min(self.queries_per_task(), self._tile_vectors * self.lanes)
 
     @cached_property
     def _keys_per_tile(self) -> int:
         """The keys per register tile."""
-        return self._fitting_rows(self.resident_row_elements, -(-self._tile_lanes // self.lanes))
+        return self._max_tile_rows(self.resident_row_elements, -(-self._queries_per_tile // self.lanes))
 
     def _fused_loops(self) -> Iterator[FusedLoop]:
         first, second, value_dim, nest_ops = (
@@ -87,23 +89,25 @@ class TransposedAttentionChooser(AttentionChooser):
         )
         columns, row_vector = self._tile_width(value_dim, self._tile_vectors), self._row_vector_elements(value_dim)
         yield FusedLoop(second - 1, second, ((self.row_dim, 1), (value_dim, row_vector)))
-        rows = self._fitting_rows(self.task_rows(), -(-columns // self.lanes))
+        rows = self._max_tile_rows(self.queries_per_task(), -(-columns // self.lanes))
         steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, rows)
         yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
         if second + 1 < len(nest_ops):
             yield FusedLoop(second + 1, len(nest_ops), ((self.row_dim, 1), (value_dim, row_vector)))
 
-    def _can_share_loop(self, nest_ops: Sequence[NestOp]) -> bool:
+    def _can_fuse(self, nest_ops: Sequence[NestOp]) -> bool:
         return True
 
     def _steps(self, dim: int, nest_ops: Sequence[NestOp]) -> tuple[tuple[int, int], ...]:
         if any(op.is_contraction for op in nest_ops):
-            return (dim, self._keys_per_tile), (self.row_dim, self._tile_lanes)
-        return (self.row_dim, self._tile_lanes), (dim, 1)
+            return (dim, self._keys_per_tile), (self.row_dim, self._queries_per_tile)
+        return (self.row_dim, self._queries_per_tile), (dim, 1)
 
-    def _fitting_rows(self, extent: int, vectors: int) -> int:
-        """Return the rows of a register tile that is `vectors` wide."""
-        return row_tile(extent, (self.target.vector_registers - 3) // vectors, MIN_LATENCY_HIDING_ACCUMULATORS / vectors)
+    def _max_tile_rows(self, extent: int, vectors: int) -> int:
+        """Return the number of rows of a register tile that is `vectors` vectors wide."""
+        return row_tile(
+            extent, (self.target.vector_registers - _RESERVED_REGISTERS) // vectors, MIN_LATENCY_HIDING_ACCUMULATORS / vectors
+        )
 
     def _clamped(self, d: int, max_size: int) -> int:
         return min(max_size, self.nest.extents[d])

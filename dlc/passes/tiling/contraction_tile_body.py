@@ -74,7 +74,7 @@ class ContractionTileBody(GroupTileBody):
                 )
             self.emit_nest_ops(epilogue_builder, following_ops, tile)
 
-        for body_builder, group_tile in self.full_and_remainder_tiles(builder, self.group_tile, self.group.ragged):
+        for body_builder, group_tile in self.full_and_remainder_tiles(builder, self.group_tile, self.group.partial_dims):
             for item_tile in item_tiles:
                 if (clipped_tile := self.clip_to_item_tile(body_builder, group_tile, item_tile)) is not None:
                     self.distribute(
@@ -135,8 +135,8 @@ class ContractionTileBody(GroupTileBody):
 
     def ends(self) -> dict[int, Size]:
         """Return the extents of the dimensions along which a group may exceed them."""
-        partial_dims = {x for x in self.plan.order if self.group_tile[x].size < self.plan.group_tile(x)}
-        return {x: self.nest.extents[x] for x in (*self.group.ragged, *partial_dims)} | dict(self.group.dynamic_extents)
+        clipped_dims = {x for x in self.plan.order if self.group_tile[x].size < self.plan.group_tile(x)}
+        return {x: self.nest.extents[x] for x in (*self.group.partial_dims, *clipped_dims)} | dict(self.group.dynamic_extents)
 
     def accumulate_chunks(
         self,

@@ -171,8 +171,8 @@ class _FusedLoopEmitter:
             emitter.emit_loops(body_builder, step_tile, inner_loops, {**partials, **new_partials})
         for nest_op in contiguous:
             partial = new_partials[nest_op.op]
-            target = self.tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
-            combine(builder.with_location(nest_op.op.location), nest_op, (partial.buffer, partial.dims), target)
+            destination = self.tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+            combine(builder.with_location(nest_op.op.location), nest_op, (partial.buffer, partial.dims), destination)
 
     def steps(
         self, builder: OpBuilder, full_range: IterationRange, d: int, step: int

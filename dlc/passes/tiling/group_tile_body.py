@@ -1,12 +1,13 @@
-"""Generate the ops of a nest on the tile of a work-group, distributed over its items.
+"""Generate the code of a work-group's tile, distributed over its work-items.
 
-Items divide the work in one of three ways:
-- Each item computes its own register tile, independently.
-- Items *cooperate* along a private dimension of an op; they read each other's results after a barrier.
-- Contractions with promoted operands are in `contraction_tile_body.py`.
+Work-items divide the work in one of two ways:
+- Each work-item computes its own register tile, independently.
+- Work-items *cooperate* along a private dimension of an op; they read each other's results after a barrier.
 
-All items execute all barriers, outside of branches, since drivers miscompile barriers in branches. So each op has
-its own guards against the remainder: inside, an item computes a part of its tile, or nothing.
+`contraction_tile_body.py` has a third way, for contractions whose operands are promoted to local memory.
+
+Barriers are in uniform control flow only, since drivers miscompile barriers in branches. So each op has its own bounds
+guard, inside which a work-item computes all, a part or nothing of its tile.
 """
 
 from __future__ import annotations
@@ -26,66 +27,73 @@ from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.tile_body import Continuation, LocalBuffer, TileBody
 from dlc.passes.types import memref_of
 
-# Partial results that an item combines between two barriers.
-_REDUCTION_TREE_ARITY = 8
-# Maximum unrolled rounds of cooperating items; strided chunks whose loads an item issues together.
-_MAX_UNROLLED_ROUNDS, _LOADS_IN_FLIGHT = 4, 8
+# Fan-in of the tree reduction: partial results that a work-item combines between two barriers.
+_REDUCTION_FAN_IN = 8
+# Maximum unrolled rounds of cooperating work-items.
+_MAX_UNROLLED_ROUNDS = 4
+# Number of strided chunks that a work-item loads before it uses them.
+_LOADS_IN_FLIGHT = 8
 
 
 class WorkGroup:
-    """The items of one grid point.
+    """The work-group of one grid point: its work-items, their indices, and the buffers that they subrange.
 
-    `builder` inserts the code of an item; buffers that items share are allocated before it. `dynamic_extents` maps
-    dimensions to their symbolic extents.
+    `builder` inserts the code of a work-item; shared buffers are allocated before the loop over work-items.
+    `dynamic_extents` maps dimensions to their symbolic extents.
     """
 
     def __init__(
-        self, nest: StaticLoopNest, plan: TilePlan, task: OpBuilder, ragged: Sequence[int], dynamic_extents: Mapping[int, Size]
+        self,
+        nest: StaticLoopNest,
+        plan: TilePlan,
+        task: OpBuilder,
+        partial_dims: Sequence[int],
+        dynamic_extents: Mapping[int, Size],
     ) -> None:
         self.nest = nest
         self.plan = plan
         self.dynamic_extents = dynamic_extents
-        # Dimensions along which the last group covers only a remainder.
-        self.ragged = ragged
-        # On matrix units the work of an item depends only on its linear index.
+        # Dimensions along which the last group has a partial tile.
+        self.partial_dims = partial_dims
+        # With matrix units, work-items are distributed by their linear index.
         self.axes = [(plan.order[-1], prod((plan.items or {}).values()))] if plan.matrix_tile else _item_axes(nest, plan)
         loop = task.parallel("item", [(n, 1) for _, n in self.axes] or [(1, 1)], [f"t{d}" for d, _ in self.axes] or ["t"])
         arguments = loop.body.block.args
         self.builder = task.at_block_end(loop.body.block)
         self.item_indices: dict[int, Index] = {d: i for (d, n), i in zip(self.axes, arguments, strict=False) if n > 1}
         self.num_items = prod(n for _, n in self.axes)
-        self._before_items = OpBuilder(task.constants, task.block, task.location, anchor=loop)
+        self._allocation_builder = OpBuilder(task.constants, task.block, task.location, anchor=loop)
         self._shared: dict[object, SSAValue] = {}
-        # The linear index of an item in its group.
+        # The linear index of a work-item in its group.
         self.linear_index: Index = 0
         for (_, n), i in zip(self.axes, arguments, strict=False) if plan.promote else ():
             self.linear_index = self.builder.add(self.builder.multiply(self.linear_index, n), i)
         cooperative = plan.cooperative_dims(nest)
         self.num_cooperating = plan.num_cooperating_items(nest)
         has_rounds = any(plan.grid.get(d, nest.extents[d]) > plan.group_tile(d) for d in plan.order)
-        self.has_barrier_rounds = has_rounds and plan.needs_barriers(nest)
+        self.needs_barrier_between_rounds = has_rounds and plan.needs_barriers(nest)
         self.cooperative_index: Index = self.item_indices.get(cooperative[0], 0) if cooperative else 0
 
     def shared(self, key: object, like: SSAValue, shape: tuple[int, ...], name: str | None) -> SSAValue:
-        """Return the shared buffer for a key, allocated once: code for full tiles and for remainders uses the same buffer."""
+        """Return the shared buffer for a key, allocated once: code for full and for partial tiles uses the same buffer."""
         if key not in self._shared:
-            self._shared[key] = self._before_items.alloca(memref_of(like).element_type, shape, name, WORKGROUP)
+            self._shared[key] = self._allocation_builder.alloca(memref_of(like).element_type, shape, name, WORKGROUP)
         return self._shared[key]
 
-    def emit_barrier_between_rounds(self, builder: OpBuilder) -> None:
-        """Insert a barrier if there are several rounds, because other items may still read what this item overwrites next."""
-        if self.has_barrier_rounds:
+    def emit_round_barrier(self, builder: OpBuilder) -> None:
+        """Insert a barrier between rounds: other work-items may still read what this one overwrites next."""
+        if self.needs_barrier_between_rounds:
             builder.insert(gpu.BarrierOp())
 
 
 def _item_axes(nest: StaticLoopNest, plan: TilePlan) -> list[tuple[int, int]]:
-    """Return (dimension, size) of each axis of items; cooperative dimensions share an axis, named after the first of them."""
+    """Return (dimension, size) of each axis of work-items; all cooperative dimensions map to one axis, that of the first."""
     items, cooperative = plan.items or {}, plan.cooperative_dims(nest)
     return [(d, n) for d, n in items.items() if d not in cooperative[1:]]
 
 
 class GroupTileBody(TileBody):
-    """All ops on the tile of a work-group, `group_tile`; `tile` is the register tile of an item."""
+    """All ops on the tile of a work-group, `group_tile`; `tile` is the register tile of a work-item."""
 
     def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
         plan = group.plan
@@ -108,26 +116,26 @@ class GroupTileBody(TileBody):
                 builder, lambda item_builder, item_tile: self.emit_nest_ops(item_builder, self.nest.ops, item_tile)
             )
 
-    # Independent items
+    # Independent work-items
 
     def for_each_item(self, builder: OpBuilder, body: Continuation) -> None:
-        """Emit `body` on each item's part of the group tile, guarded if the part may be empty."""
-        for inner_builder, full_tile in self.full_and_remainder_tiles(builder, self.group_tile, self.group.ragged):
+        """Emit `body` for the work-item's subtile of the group tile, under a guard if it may be empty."""
+        for inner_builder, full_tile in self.full_and_remainder_tiles(builder, self.group_tile, self.group.partial_dims):
             self.distribute(inner_builder, full_tile, self.plan.order, body)
 
     def full_and_remainder_tiles(
-        self, builder: OpBuilder, full_tile: Tile, ragged: Sequence[int]
+        self, builder: OpBuilder, full_tile: Tile, partial_dims: Sequence[int]
     ) -> Iterator[tuple[OpBuilder, Tile]]:
-        """Yield the tile of a full group, and that of the last group along each ragged dimension."""
-        if not ragged:
+        """Yield the tile of a full group, and the partial tiles of the last groups along these dimensions."""
+        if not partial_dims:
             yield builder, full_tile
             return
-        d, *inner_dims = ragged
-        for inner_builder, case_range in full_or_remainder(builder, full_tile[d], self.nest.extents[d]):
-            yield from self.full_and_remainder_tiles(inner_builder, {**full_tile, d: case_range}, inner_dims)
+        d, *inner_dims = partial_dims
+        for inner_builder, tile_range in full_or_remainder(builder, full_tile[d], self.nest.extents[d]):
+            yield from self.full_and_remainder_tiles(inner_builder, {**full_tile, d: tile_range}, inner_dims)
 
     def distribute(self, builder: OpBuilder, tile: Tile, dims: Sequence[int], body: Continuation) -> None:
-        """Emit `body` on each item's part of a tile along these dimensions, guarded if the part may be empty."""
+        """Emit `body` for the work-item's subtile along these dimensions, under a guard if it may be empty."""
         if not dims:
             body(builder, tile)
             return
@@ -137,22 +145,22 @@ class GroupTileBody(TileBody):
             inner_builder = self.guard_index(builder, d, builder.add(tile[d].offset, i))
             self.distribute(inner_builder, {**tile, d: tile[d].subrange(inner_builder, i, 1)}, inner_dims, body)
             return
-        for inner_builder, share in item_shares(builder, tile[d], i, self.num_items_along(d), self.plan.tile(d)):
-            self.distribute(inner_builder, {**tile, d: share}, inner_dims, body)
+        for inner_builder, subrange in item_subranges(builder, tile[d], i, self.num_items_along(d), self.plan.tile(d)):
+            self.distribute(inner_builder, {**tile, d: subrange}, inner_dims, body)
 
     def guard_index(self, builder: OpBuilder, d: int, index: Index) -> OpBuilder:
-        """Guard an index by a symbolic extent; return the builder inside the guard, or `builder` for a static extent."""
+        """Guard `index < extent` if the extent is symbolic; return the builder inside the guard."""
         extent = self.group.dynamic_extents.get(d)
         return builder if extent is None else builder.branch(builder.compare(index, "ult", builder.size(extent)))
 
     def num_items_along(self, d: int) -> int:
-        """Return the number of items along a dimension."""
+        """Return the number of work-items along a dimension."""
         return (self.plan.items or {}).get(d, 1)
 
-    # Cooperating items
+    # Cooperating work-items
 
     def make_local(self, builder: OpBuilder, root: SSAValue, sizes: Mapping[int, int]) -> None:
-        """Allocate a local buffer: private to an item if it has a cooperative dimension, else shared by cooperating items."""
+        """Allocate a local buffer: private if it has a cooperative dimension, else shared by cooperating work-items."""
         cooperative = self.plan.cooperative_dims(self.nest)
         if not cooperative or set(cooperative).intersection(self.axes_of(root)):
             super().make_local(builder, root, {**sizes, **{d: self.iterations_per_item(d) for d in cooperative}})
@@ -167,12 +175,12 @@ class GroupTileBody(TileBody):
         return {d: self.plan.group_tile(d) if d in self.plan.order else r.size for d, r in self.tile.items()}
 
     def iterations_per_item(self, d: int) -> int:
-        """Return the number of iterations of a cooperative dimension that one item computes."""
+        """Return the number of iterations of a cooperative dimension per work-item."""
         chunk = self.plan.chunks.get(d, 1)
         return chunk * -(-self.nest.extents[d] // (chunk * self.group.num_cooperating))
 
     def emit_cooperative_op(self, builder: OpBuilder, nest_op: NestOp) -> None:
-        """Emit an op for cooperating items, after a barrier if it needs one."""
+        """Emit an op for cooperating work-items, after a barrier if it needs one."""
         d = next((d for d in self.plan.cooperative_dims(self.nest) if d in nest_op.dims), None)
         if self.is_fill_of_cooperative_reduction(nest_op):
             return
@@ -187,7 +195,7 @@ class GroupTileBody(TileBody):
             self.for_each_item(
                 builder,
                 lambda item_builder, item_tile: self.emit_nest_ops(
-                    self.single_item_branch(item_builder, nest_op), [nest_op], item_tile
+                    self.guard_single_item(item_builder, nest_op), [nest_op], item_tile
                 ),
             )
 
@@ -197,7 +205,7 @@ class GroupTileBody(TileBody):
         return any(op.reductions.intersection(cooperative) and initial_fill(op, self.nest) is nest_op for op in self.nest.ops)
 
     def synchronize(self, builder: OpBuilder, nest_op: NestOp) -> None:
-        """Insert a barrier if the op accesses a buffer that other items may have written since the last barrier."""
+        """Insert a barrier if the op accesses a buffer that other work-items may have written since the last barrier."""
         roots = {a.root for a in nest_op.accesses if a is not None}
         if roots & self.unsynchronized:
             builder.insert(gpu.BarrierOp())
@@ -206,29 +214,32 @@ class GroupTileBody(TileBody):
         if root not in self.local_buffers or self.local_buffers[root].shared:
             self.unsynchronized.add(root)
 
-    def single_item_branch(self, builder: OpBuilder, nest_op: NestOp) -> OpBuilder:
-        """Guard code that several items would run identically, so that one does; return the builder inside the guard."""
+    def guard_single_item(self, builder: OpBuilder, nest_op: NestOp) -> OpBuilder:
+        """Guard redundant code so that one work-item executes it; return the builder inside the guard."""
         for d, i in self.group.item_indices.items():
             if d not in nest_op.dims or i is self.group.cooperative_index:
                 builder = builder.branch(builder.compare(i, "eq", 0))
         return builder
 
     def has_adjacent_cooperating_items(self) -> bool:
-        """Return whether cooperating items access adjacent memory."""
+        """Return whether cooperating work-items access adjacent memory."""
         return self.group.axes[-1][0] in self.plan.cooperative_dims(self.nest)
 
     def num_partial_results(self, d: int) -> int:
-        """Return the number of partial results of an item: 1 if adjacent items have different results (strided loads)."""
+        """Return the number of partial results of a work-item.
+
+        It is 1 for strided loads, where adjacent work-items reduce different results.
+        """
         is_strided = d in self.plan.cooperative_dims(self.nest) and not self.has_adjacent_cooperating_items()
         return 1 if is_strided else super().num_partial_results(d)
 
     def emit_cooperative_chunks(self, builder: OpBuilder, nest_op: NestOp, tile: Tile, d: int) -> None:
-        """Emit an op with the cooperative dimension `d` on an item's chunks."""
+        """Emit an op with the cooperative dimension `d` on a work-item's chunks."""
         for inner_builder, chunk_range in self.item_chunks(builder, d):
             self.emit_nest_op(inner_builder, nest_op, {**{x: tile[x] for x in nest_op.dims if x >= 0}, d: chunk_range})
 
     def item_chunks(self, builder: OpBuilder, d: int, loads_in_flight: int = 1) -> Iterator[tuple[OpBuilder, IterationRange]]:
-        """Yield an item's chunks of a cooperative dimension, interleaved with those of the other items.
+        """Yield a work-item's chunks of a cooperative dimension, interleaved with those of the other work-items.
 
         A loop iteration computes `loads_in_flight` chunks, so that their loads overlap.
         """
@@ -245,10 +256,10 @@ class GroupTileBody(TileBody):
             return
         rounds, remainder = divmod(self.nest.extents[d], num_items * chunk)
         first_offset = builder.multiply(cooperative_index, chunk)
-        # A few rounds are unrolled: an item's private results are in registers, which cannot be indexed dynamically.
+        # Few rounds are unrolled completely: private results are in registers, which cannot be indexed dynamically.
         looped_rounds = 0 if rounds <= max(_MAX_UNROLLED_ROUNDS, loads_in_flight) else rounds - rounds % loads_in_flight
         if looped_rounds:
-            # The loop starts at the item's own offset: PoCL assumes that a loop with uniform bounds contains a barrier.
+            # The loop starts at the work-item's own offset: PoCL assumes that a loop with uniform bounds contains a barrier.
             loop = builder.loop(
                 first_offset,
                 builder.add(first_offset, looped_rounds * num_items * chunk),
@@ -256,7 +267,7 @@ class GroupTileBody(TileBody):
                 name=f"j{d}",
             )
             if loads_in_flight > 1:
-                # Unrolling further would need more registers than a large group has.
+                # Do not unroll: a large group has too few registers per work-item.
                 loop.attributes[ROLLED] = UnitAttr()
             body_builder = builder.at_block_end(loop.body.block)
             for k in range(loads_in_flight):
@@ -271,7 +282,7 @@ class GroupTileBody(TileBody):
         for k in range(looped_rounds, rounds):
             yield builder, IterationRange(builder.add(first_offset, k * num_items * chunk), chunk, k * chunk)
         if remainder:
-            yield from item_shares(
+            yield from item_subranges(
                 builder,
                 IterationRange(rounds * num_items * chunk, remainder, rounds * chunk),
                 cooperative_index,
@@ -280,9 +291,9 @@ class GroupTileBody(TileBody):
             )
 
     def emit_cooperative_reduction(self, builder: OpBuilder, nest_op: NestOp, d: int) -> None:
-        """Reduce each item's chunks, then combine the results of the items as a tree of arity eight.
+        """Reduce the chunks of each work-item, then combine the partial results by a tree reduction in local memory.
 
-        p[t] = reduce(chunks of item t)
+        p[t] = reduce(chunks of work-item t)
         for s = n/8, …, 1:  barrier;  if t < s: p[t] = combine(p[t], p[t + s], …, p[t + 7s])
         y = p[0]
         """
@@ -290,7 +301,7 @@ class GroupTileBody(TileBody):
         sizes = self.group_sizes()
         axes = [x for x in self.axes_of(nest_op.output.root) if sizes[x] > 1]
         n, cooperative_index = self.group.num_cooperating, self.group.cooperative_index
-        # Adjacent items have adjacent results.
+        # Adjacent work-items have adjacent results.
         order = [*axes, d] if self.has_adjacent_cooperating_items() else [d, *axes]
         shape = tuple({**sizes, d: n}[x] for x in order)
         partials = self.group.shared((nest_op.op, "partials"), nest_op.op.operands[output], shape, "partials")
@@ -306,14 +317,14 @@ class GroupTileBody(TileBody):
             own_view = view_of(item_builder, item_tile, cooperative_index)
             fill(item_builder, identity_of(nest_op, self.nest), own_view[0])
             reduction_tile = {**{x: item_tile[x] for x in nest_op.dims if x >= 0}, d: self.tile[d]}
-            # Loads of strided rows are issued together.
+            # Strided loads have a long latency: issue several before the first use.
             loads_in_flight = 1 if self.has_adjacent_cooperating_items() else _LOADS_IN_FLIGHT
             self.split_reduction(
                 item_builder, nest_op, reduction_tile, d, own_view, self.item_chunks(item_builder, d, loads_in_flight)
             )
 
-        def finish(item_builder: OpBuilder, item_tile: Tile) -> None:
-            single_builder = self.single_item_branch(item_builder, nest_op)
+        def write_result(item_builder: OpBuilder, item_tile: Tile) -> None:
+            single_builder = self.guard_single_item(item_builder, nest_op)
             copy(
                 single_builder,
                 view_of(single_builder, item_tile, 0),
@@ -322,35 +333,35 @@ class GroupTileBody(TileBody):
 
         self.for_each_item(builder, reduce_chunks)
         while n > 1:
-            arity = min(_REDUCTION_TREE_ARITY, n)
-            n //= arity
+            fan_in = min(_REDUCTION_FAN_IN, n)
+            n //= fan_in
             builder.insert(gpu.BarrierOp())
             combine_builder = builder.branch(builder.compare(cooperative_index, "ult", n))
             tile = self.unclipped_tile(combine_builder)
-            for k in range(1, arity):
+            for k in range(1, fan_in):
                 combine(
                     combine_builder,
                     nest_op,
                     view_of(combine_builder, tile, combine_builder.add(cooperative_index, k * n)),
                     view_of(combine_builder, tile, cooperative_index),
                 )
-        self.for_each_item(builder, finish)
+        self.for_each_item(builder, write_result)
 
     def unclipped_tile(self, builder: OpBuilder) -> Tile:
-        """Return an item's register tile, which may exceed the extents."""
+        """Return a work-item's register tile without clipping to the extents."""
         starts = {d: builder.multiply(self.group.item_indices.get(d, 0), self.plan.tile(d)) for d in self.plan.order}
         item_ranges = {d: self.group_tile[d].subrange(builder, start, self.plan.tile(d)) for d, start in starts.items()}
         return {**self.tile, **{d: IterationRange(r.offset, r.size, 0, r.group_offset) for d, r in item_ranges.items()}}
 
 
-def item_shares(
+def item_subranges(
     builder: OpBuilder, full_range: IterationRange, i: Index, n: int, step: int
 ) -> Iterator[tuple[OpBuilder, IterationRange]]:
-    """Yield item `i`'s share of a range, up to `step` iterations for each of `n` items; guarded unless shares are equal."""
-    num_full_shares, remainder = divmod(full_range.size, step)
-    if num_full_shares == n or n == 1:
-        # With one item a partial step is the whole range.
-        start, size = builder.multiply(i, step), step if num_full_shares else remainder
+    """Yield the subrange of work-item `i`: at most `step` iterations each for `n` work-items; guarded unless all are equal."""
+    num_full_subranges, remainder = divmod(full_range.size, step)
+    if num_full_subranges == n or n == 1:
+        # A single work-item takes the whole range.
+        start, size = builder.multiply(i, step), step if num_full_subranges else remainder
         yield (
             builder,
             IterationRange(
@@ -360,8 +371,8 @@ def item_shares(
         return
     start = builder.multiply(i, step)
     for relation, size in (("ult", step), ("eq", remainder)):
-        if size and (relation == "eq" or num_full_shares):
-            inner_builder = builder.branch(builder.compare(i, relation, num_full_shares))
+        if size and (relation == "eq" or num_full_subranges):
+            inner_builder = builder.branch(builder.compare(i, relation, num_full_subranges))
             yield (
                 inner_builder,
                 IterationRange(

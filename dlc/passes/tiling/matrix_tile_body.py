@@ -292,7 +292,7 @@ class MatrixTileBody(TileBody):
                 self.emit_nest_ops(store_builder, following_ops, tile)
 
     def stored_tiles(self, builder: OpBuilder, row: Index, first_column: Index) -> Iterator[tuple[OpBuilder, Tile]]:
-        """Yield a builder, guarded if the tile is ragged, and the ranges of an accumulator vector to store."""
+        """Yield a builder, guarded if the tile is partial, and the ranges of an accumulator vector to store."""
         m, column = self.matrices, self.product.column
         rows = prod(self.plan.grid[d] for d in m.row_dims)
         if rows < m.rows:

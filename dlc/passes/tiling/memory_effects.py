@@ -13,7 +13,7 @@ from dlc.ir import SSAValue, memref
 from dlc.passes.tiling.affine_access import AffineAccess, root_of
 from dlc.passes.tiling.loop_nests import DynamicLoopNest
 
-# Maximum elements of a set that is enumerated; larger sets are compared by their bounds.
+# Enumerate sets of at most this many elements; compare larger sets by their bounds.
 _MAX_ENUMERATED_ELEMENTS = 1 << 12
 
 
@@ -41,7 +41,10 @@ class StridedElements(NamedTuple):
         return low, high
 
     def delinearize(self, base: int) -> tuple[StridedElements, StridedElements] | None:
-        """Split offsets into `base · high + low`, low < base; None if `high` and `low` are not independent strided sets."""
+        """Split offsets into (high, low) with offset = base · high + low and 0 ≤ low < base.
+
+        Return None if `high` and `low` are not independent strided sets.
+        """
         high = [StridedRange(stride // base, size) for stride, size in self.ranges if stride % base == 0]
         low = StridedElements(self.offset % base, tuple(s for s in self.ranges if s.stride % base))
         if (bounds := low.bounds) is None or bounds[0] < 0 or bounds[1] >= base:
@@ -62,7 +65,7 @@ class StridedElements(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryEffects:
-    """The elements of each buffer that a nest reads and writes; None for unknown elements."""
+    """The elements of each buffer that a nest reads and writes; None if any element may be accessed."""
 
     reads: Sequence[tuple[SSAValue, StridedElements | None]]
     writes: Sequence[tuple[SSAValue, StridedElements | None]]
@@ -76,9 +79,9 @@ class MemoryEffects:
             reads += [(a.root, _strided_elements(a, nest)) for a in nest_op.accesses[:-1] if a is not None]
             loads = (o for o in nest_op.op.regions[0].walk() if isinstance(o, memref.LoadOp))
             reads += [(root_of(o.memref)[0], None) for o in loads]
-            written = nest_op.output
-            # An op also reads the elements that it accumulates into, at the offsets that it writes.
-            writes.append((written.root, None if nest_op.scatter_dim is not None else _strided_elements(written, nest)))
+            output = nest_op.output
+            # An accumulating op also reads its output, at the offsets that it writes: the write covers that read.
+            writes.append((output.root, None if nest_op.scatter_dim is not None else _strided_elements(output, nest)))
         return MemoryEffects(reads, writes)
 
     def is_independent(self, other: MemoryEffects) -> bool:
@@ -96,10 +99,10 @@ def may_overlap(a: StridedElements | None, b: StridedElements | None) -> bool:
     if a is None or b is None:
         return True
     for base in sorted({abs(s.stride) for s in (*a.ranges, *b.ranges)}, reverse=True):
-        if base > 1 and (first := a.delinearize(base)) is not None and (second := b.delinearize(base)) is not None:
-            if _are_disjoint(first[0], second[0]):
+        if base > 1 and (parts_a := a.delinearize(base)) is not None and (parts_b := b.delinearize(base)) is not None:
+            (high_a, a), (high_b, b) = parts_a, parts_b
+            if _are_disjoint(high_a, high_b):
                 return False
-            a, b = first[1], second[1]
     return not _are_disjoint(a, b)
 
 

@@ -160,7 +160,7 @@ class TilePlan:
         self.check_items(nest)
         self.check_promote(nest)
         self.check_matrix_tile(nest)
-        self.check_ragged_extents(nest)
+        self.check_partial_group_tiles(nest)
         self.check_blocks(nest)
 
     def check_fused_loops(self, nest: StaticLoopNest) -> set[int]:
@@ -230,7 +230,7 @@ class TilePlan:
             if nest_op.reductions.intersection(op_dims) and not can_split(nest_op, nest):
                 raise ValueError(f"items[d{op_dims[0]}]: the reduction cannot be split: it has no combiner or no identity")
 
-    def check_ragged_extents(self, nest: StaticLoopNest) -> None:
+    def check_partial_group_tiles(self, nest: StaticLoopNest) -> None:
         for d, block in self.grid.items():
             if self.needs_barriers(nest) and block > self.group_tile(d) and nest.extents[d] % block:
                 raise ValueError(

@@ -73,13 +73,13 @@ class SoftmaxRescaling:
             if step[0] in fill_op.dims
         ]
         for body_builder, step_tile in _nested_steps(builder.with_location(nest_op.op.location), tile, loops):
-            target, axes = self.tile_body.operand_view(body_builder, nest_op, len(nest_op.accesses) - 1, step_tile)
+            destination, axes = self.tile_body.operand_view(body_builder, nest_op, len(nest_op.accesses) - 1, step_tile)
             factor, rows = self.row_view(self.factor, body_builder, step_tile)
             maps = [
                 AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in result_dims))
                 for result_dims in (rows, axes)
             ]
-            generic(body_builder, [factor, target], maps, [False] * len(axes), self.body(body_builder, 2, _product))
+            generic(body_builder, [factor, destination], maps, [False] * len(axes), self.body(body_builder, 2, _product))
 
     def body(self, builder: OpBuilder, num_args: int, formula: Callable[[OpBuilder, Sequence[SSAValue]], SSAValue]) -> Region:
         """Return a body with `num_args` arguments that yields a formula of them."""

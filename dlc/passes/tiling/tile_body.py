@@ -144,17 +144,17 @@ class TileBody:
         spanned = next((d for d in self.spans if d in nest_op.reductions), None)
         split = next((d for d in requested_steps if d in nest_op.reductions), None)
         if spanned is not None:
-            target = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+            destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
             first, end, step = self.spans[spanned]
             step_ranges = steps_between(builder, tile[spanned], step, first, end, f"k{spanned}")
-            self.split_reduction(builder, nest_op, tile, spanned, target, step_ranges)
+            self.split_reduction(builder, nest_op, tile, spanned, destination, step_ranges)
         elif any(d in self.dynamic_extents for d in nest_op.reductions):
             in_order = sorted(requested_steps.items(), key=lambda w: (w[0] in nest_op.reductions, w[1]))
             self.reduce_dynamic_extents(builder, nest_op, tile, in_order)
         elif split is not None:
-            target = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+            destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
             self.split_reduction(
-                builder, nest_op, tile, split, target, steps(builder, tile[split], requested_steps[split], f"j{split}")
+                builder, nest_op, tile, split, destination, steps(builder, tile[split], requested_steps[split], f"j{split}")
             )
         else:
             self.emit_in_steps(builder, nest_op, tile, list(requested_steps.items()))
@@ -176,8 +176,8 @@ class TileBody:
         """Emit a reduction with dynamic extents: loops over parallel dimensions, and partial results along the last one."""
         (d, step), *inner_steps = requested_steps
         if not inner_steps and can_split(nest_op, self.nest):
-            target = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
-            self.split_reduction(builder, nest_op, tile, d, target, self.step_ranges(builder, tile, d, step))
+            destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+            self.split_reduction(builder, nest_op, tile, d, destination, self.step_ranges(builder, tile, d, step))
             return
         for body_builder, step_range in self.step_ranges(builder, tile, d, step):
             if inner_steps:
@@ -191,7 +191,7 @@ class TileBody:
         nest_op: NestOp,
         tile: Tile,
         d: int,
-        target: BufferView,
+        destination: BufferView,
         step_ranges: Iterator[tuple[OpBuilder, IterationRange]],
     ) -> None:
         """Emit a reduction along contiguous memory with `chunk` partial results, which are combined at the end.
@@ -201,7 +201,7 @@ class TileBody:
         A remainder has separate partial results, so that no vector of `p` is only partly written before it is read.
         """
         width = min(self.num_partial_results(d), tile[d].size)
-        result_dims = [t for t in target[1] if tile[t].size > 1]
+        result_dims = [t for t in destination[1] if tile[t].size > 1]
         partial = self.allocate_partials(builder, nest_op, tile, result_dims, width)
         for body_builder, step_range in step_ranges:
             if body_builder.block is builder.block and 1 < step_range.size < width:
@@ -212,7 +212,7 @@ class TileBody:
                     {**tile, d: step_range},
                     {len(nest_op.op.operands) - 1: (remainder_partial, [*result_dims, d])},
                 )
-                combine(body_builder, nest_op, (remainder_partial, [*result_dims, d]), target)
+                combine(body_builder, nest_op, (remainder_partial, [*result_dims, d]), destination)
                 continue
             step_view, axes = partial, result_dims
             if width > 1:
@@ -220,7 +220,7 @@ class TileBody:
                 step_view = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
                 axes = [*result_dims, d] if step_range.size > 1 else result_dims
             self.emit_op(body_builder, nest_op, {**tile, d: step_range}, {len(nest_op.op.operands) - 1: (step_view, axes)})
-        combine(builder, nest_op, (partial, [*result_dims, d] if width > 1 else result_dims), target)
+        combine(builder, nest_op, (partial, [*result_dims, d] if width > 1 else result_dims), destination)
 
     def num_partial_results(self, d: int) -> int:
         """Return the number of partial results per element along a reduced dimension."""
@@ -324,9 +324,12 @@ class TileBody:
         read_values = {k for terms in (*subexpressions, *rows) for k, _ in terms}
         values: dict[int, SSAValue] = {}
 
-        def add_up(terms: LinearCombination, target: BufferView) -> None:
-            operands = [*(values[k] for k, _ in terms), target[0]]
-            maps = [*(identity for _ in terms), AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in target[1]))]
+        def add_up(terms: LinearCombination, destination: BufferView) -> None:
+            operands = [*(values[k] for k, _ in terms), destination[0]]
+            maps = [
+                *(identity for _ in terms),
+                AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in destination[1])),
+            ]
             generic(
                 builder, operands, maps, [False] * len(dims), linear_combination_body(terms, product.element, builder.constants)
             )

@@ -454,7 +454,7 @@ def test_a_single_large_tile_if_keys_and_values_fit_l2(rows: int, near: int, hei
     sums, target = match_attention(nest), CPU_LEVELS["cpu:avx512"]
     assert sums is not None
     target = replace(target, costs=replace(target.costs, block_elements=near))
-    assert AttentionChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).task_rows() == height
+    assert AttentionChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).queries_per_task() == height
 
 
 def test_key_blocks_are_whole_panels() -> None:
@@ -587,6 +587,6 @@ def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, in
     nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key_dim, width), sizes, strict=True)))
     at = CPU_LEVELS[target]
     chooser = TransposedAttentionChooser(nest, at, sums, row, 8, at.lanes(4))
-    assert chooser.task_rows() == height
+    assert chooser.queries_per_task() == height
     swept = next(s for s in chooser.fused_loops() if s.first <= sums.first < s.end)
     assert swept.steps == ((sums.key_dim, tile[0]), (row, tile[1]))

@@ -30,7 +30,7 @@ def erf(x: Float) -> Float:
         t = x * x
         # Clamp, since rounding may exceed 1; from 3.92 on erf rounds to 1.
         y = (a * polynomial(t, ERF_NUMERATOR_F32) / polynomial(t, ERF_DENOMINATOR_F32)).at_most(1.0)
-        return select(a > 3.92, x.constant(1.0), y).with_sign_of(x)
+        return select(a > 3.92, x.constant(1.0), y).copysign(x)
     small = fma(a, polynomial(a * a, ERF_SMALL_F64), a)
     large = 1.0 - exp(polynomial(a.at_most(5.95) - 3.4375, LOG_ERFC_LARGE_F64))
-    return select(a > 1.0, large, small).with_sign_of(x)
+    return select(a > 1.0, large, small).copysign(x)

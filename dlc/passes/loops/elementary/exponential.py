@@ -129,7 +129,7 @@ def expm1(x: Float) -> Float:
     half_power = power_of_two(shifted, -1)
     half = fma(e, half_power, half_power - 0.5)
     # The sum loses the sign of zero; the result's sign is that of x.
-    return (half + half).with_sign_of(x)
+    return (half + half).copysign(x)
 
 
 def quarter_expm1(x: Float) -> Float:
@@ -143,7 +143,7 @@ def sinh(x: Float) -> Float:
     """With m = e^|x| − 1: sinh |x| = (m + m/(m + 1))/2. At most 3 ulp in f32 and in f64."""
     m = quarter_expm1(abs(x))
     half = m + m / fma(m, 4.0, 1.0)
-    return (half + half).with_sign_of(x)
+    return (half + half).copysign(x)
 
 
 def cosh(x: Float) -> Float:
@@ -167,8 +167,8 @@ def tanh(x: Float) -> Float:
         p, q = fma(square, TANH_Q, 1.0), fma(y * square, TANH_P, y)
         power = (shifted.bits() << x.format.mantissa).as_float()
         power_minus_one, power_plus_one = power - 1.0, power + 1.0
-        return (fma(power_minus_one, p, power_plus_one * q) / fma(power_plus_one, p, power_minus_one * q)).with_sign_of(x)
+        return (fma(power_minus_one, p, power_plus_one * q) / fma(power_plus_one, p, power_minus_one * q)).copysign(x)
     shifted, e = reduced_expm1((abs(x) * 2.0).at_most(40.0))
     power = power_of_two(shifted)
     m = fma(e, power, power - 1.0)
-    return (m / (m + 2.0)).with_sign_of(x)
+    return (m / (m + 2.0)).copysign(x)

@@ -119,7 +119,7 @@ def log1p(x: Float) -> Float:
     y = select(x.equals(-1.0), x.constant(-math.inf), y)
     y = select(x < -1.0, x.constant(math.nan), y)
     # The sums lose the sign of zero; the result's sign is that of x.
-    return y.with_sign_of(x)
+    return y.copysign(x)
 
 
 def _log1p_or_large(small: Float, x: Float, large: Float) -> Float:
@@ -132,7 +132,7 @@ def asinh(x: Float) -> Float:
     """With a = |x|: log1p(a + a²/(1 + √(a² + 1))). At most 3 ulp in f32 and in f64."""
     a = abs(x)
     square = a * a
-    return _log1p_or_large(a + square / ((square + 1.0).sqrt() + 1.0), a, a).with_sign_of(x)
+    return _log1p_or_large(a + square / ((square + 1.0).sqrt() + 1.0), a, a).copysign(x)
 
 
 def acosh(x: Float) -> Float:
@@ -145,4 +145,4 @@ def acosh(x: Float) -> Float:
 def atanh(x: Float) -> Float:
     """With a = |x|: log1p(2a/(1 − a))/2. At most 3 ulp in f32 and in f64."""
     a = abs(x)
-    return (log1p((a + a) / (1.0 - a)) * 0.5).with_sign_of(x)
+    return (log1p((a + a) / (1.0 - a)) * 0.5).copysign(x)

@@ -31,7 +31,7 @@ _LIMB_BITS = 32
 _LIMB_MASK = (1 << _LIMB_BITS) - 1
 
 
-def reduce(x: Float) -> tuple[Bits, Float]:
+def reduce_argument(x: Float) -> tuple[Bits, Float]:
     """Return n, of which only the low two bits are valid, and r with x = n·π/2 + r, |r| ≤ π/4; NaN for infinities.
 
     For a scalar with |x| ≥ 2⁹ in f32 and 2²² in f64.
@@ -56,9 +56,9 @@ def reduce(x: Float) -> tuple[Bits, Float]:
     total = fraction.to_float()
     rounding_error = (fraction - total.to_bits()).to_float()
     if not is_f32:
-        following_limbs = [((a << 2) & _LIMB_MASK) | b.unsigned_shift(_LIMB_BITS - 2) for a, b in pairwise(limbs[2:5])]
+        low_limbs = [((a << 2) & _LIMB_MASK) | b.unsigned_shift(_LIMB_BITS - 2) for a, b in pairwise(limbs[2:5])]
         rounding_error = rounding_error + (
-            following_limbs[0].to_float() * 2.0**-_LIMB_BITS + following_limbs[1].to_float() * 2.0 ** (-2 * _LIMB_BITS)
+            low_limbs[0].to_float() * 2.0**-_LIMB_BITS + low_limbs[1].to_float() * 2.0 ** (-2 * _LIMB_BITS)
         )
     high = total + rounding_error
     low = (total - high) + rounding_error

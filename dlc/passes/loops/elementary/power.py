@@ -54,7 +54,7 @@ def _with_special_cases(x: Float, y: Float, magnitude: Float) -> Float:
     half = y * 0.5
     is_integer = y.floor().equals(y)
     is_odd = is_integer & _not(half.floor().equals(half))
-    is_negative = x.constant(1.0).with_sign_of(x) < 0.0
+    is_negative = x.constant(1.0).copysign(x) < 0.0
     result = select(is_negative & is_odd, -magnitude, magnitude)
     is_undefined = (x < 0.0) & (x > -math.inf) & _not(is_integer)
     result = select(is_undefined, x.constant(math.nan), result)
@@ -176,7 +176,7 @@ def cbrt(x: Float) -> Float:
         high = _high_half(p)
         e = (1.0 - high * y) - (p - high) * y
     r = fma(p, e * polynomial(e, (2 / 3, 5 / 9)), p)
-    r = select(is_subnormal, r * 2.0 ** -(scale_bits // 3), r).with_sign_of(x)
+    r = select(is_subnormal, r * 2.0 ** -(scale_bits // 3), r).copysign(x)
     return select(abs(x) < math.inf, r, x)
 
 
