@@ -47,6 +47,13 @@ EXCLUDED = {
     "tril_indices", "triu_indices", "zeros",
 }  # fmt: skip
 
+# The operands in CASES, for the page; `arrays` makes them.
+_OPERANDS = (
+    "Operands of *n* elements: `x`, `y` and `z` are vectors, `p` is positive, `u` is within ±0.95, and `s` is sorted; `f` and "
+    "`g` have rows of 100, `q` is square, `v` has rows of 3, and `c` has three axes; `i` and `k` are int32, `b` and `t` are "
+    "boolean, and `j` and `o` are indices. `r` has 100 elements. `m` is the module, `dlc.numpy` or NumPy."
+)
+
 # Arguments of calls, as Python expressions over the arrays of `arrays`.
 CASES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(["acos", "asin", "atanh"], ("u",)),
@@ -250,17 +257,22 @@ def measure(size: int, names: Sequence[str], seconds: float) -> Iterator[Row]:
             yield Row(f"{name}({text})", size, times["dlc"].fastest, times["numpy"].fastest, overhead)
 
 
-def lines(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[str]]:
+def format_microseconds(seconds: float) -> str:
+    """Format a time with four significant digits, without an exponent."""
+    return f"{float(f'{1e6 * seconds:.4g}'):,.10g}"
+
+
+def table_rows(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[str]]:
     """Return a row of cells for each call, the slowest relative to NumPy first."""
     table: dict[str, dict[int, Row]] = {}
     for row in rows:
         table.setdefault(row.call, {})[row.size] = row
 
-    def times(row: Row | None) -> list[str]:
-        return ["", ""] if row is None else [f"{1e6 * row.dlc:.4g}", row.formatted]
+    def cells_of(row: Row | None) -> list[str]:
+        return ["", ""] if row is None else [format_microseconds(row.dlc), row.formatted]
 
     ordered = sorted(table.items(), key=lambda item: min(r.numpy / max(r.dlc - r.overhead, 1e-7) for r in item[1].values()))
-    return [[call, *(cell for n in sizes for cell in times(by_size.get(n)))] for call, by_size in ordered]
+    return [[call, *(cell for n in sizes for cell in cells_of(by_size.get(n)))] for call, by_size in ordered]
 
 
 def main() -> None:
@@ -281,18 +293,19 @@ def main() -> None:
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows]))
         return
-    header = ["call", *(h for n in arguments.sizes for h in (f"{n:,} µs", "speedup"))]
-    cells = lines(rows, arguments.sizes)
+    header = ["call", *(h for n in arguments.sizes for h in (f"µs, {n:,} elements", "speedup"))]
+    cells = table_rows(rows, arguments.sizes)
     if arguments.write:
-        lines_of_page = [header, ["---"] * len(header), *([f"`{call}`", *rest] for call, *rest in cells)]
-        text = f"A call: {1e6 * median(row.overhead for row in rows):.0f} µs.\n\n"
-        PAGE.write_text(text + "".join(f"| {' | '.join(line)} |\n" for line in lines_of_page))
+        lines = [header, ["---"] * len(header), *([f"`{call}`", *rest] for call, *rest in cells)]
+        overhead = f"{1e6 * median(row.overhead for row in rows):.0f}"
+        text = f"All times include the overhead of a call of dlc, {overhead} µs. {_OPERANDS}\n\n"
+        PAGE.write_text(text + "".join(f"| {' | '.join(line)} |\n" for line in lines))
         return
     table = Table(*header)
     for line in cells:
         table.add_row(*map(escape, line))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
-    print(f"A call: {1e6 * median(row.overhead for row in rows):.1f} µs", file=sys.stderr)
+    print(f"overhead of a call: {1e6 * median(row.overhead for row in rows):.1f} µs", file=sys.stderr)
 
 
 if __name__ == "__main__":

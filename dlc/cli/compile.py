@@ -31,9 +31,9 @@ from dlc.cli.common import (
     weights_options,
 )
 from dlc.cli.compile_variants import compile_variants, count_programs
-from dlc.cli.derivative_options import DerivativeCommand, derived_options
 from dlc.cli.shape_options import Shapes, each_shape_option, each_value_option
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
+from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.deploy import SUFFIXES, runs_without_python, write_library
 from dlc.dims import is_static
 from dlc.files.atomic_writes import atomic_write_text, require_writable
@@ -53,7 +53,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(
     "compile",
-    cls=DerivativeCommand,
+    cls=TransformCommand,
     epilog=examples(
         "dlc compile model.onnx -o model.dlc",
         "dlc compile model.onnx --shape x=N:1..32,3,224,224 -o model.so",
@@ -65,7 +65,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @target_option
 @each_shape_option
 @each_value_option
-@derived_options
+@transform_options
 @click.option(
     "--emit",
     "form",

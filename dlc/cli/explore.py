@@ -36,9 +36,9 @@ from dlc.cli.common import (
     threads_option,
     weights_options,
 )
-from dlc.cli.derivative_options import DerivativeCommand, derived_options
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
+from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.errors import AbsentError, DlcError, DTypeError, ModelError
 from dlc.files.atomic_writes import require_writable
 from dlc.files.python_files import locate_error, run_python_file
@@ -74,7 +74,7 @@ def _parse_against(context: click.Context, option: click.Parameter, value: str |
 
 @click.command(
     "explore",
-    cls=DerivativeCommand,
+    cls=TransformCommand,
     epilog=examples(
         "dlc explore model.onnx --serve",
         "dlc explore net.py:forward --shape x=8,64",
@@ -96,7 +96,7 @@ def _parse_against(context: click.Context, option: click.Parameter, value: str |
 @target_option
 @shape_option
 @value_option
-@derived_options
+@transform_options
 @seed_option
 @threads_option
 @numerics_option

@@ -45,7 +45,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "samples",
     type=click.Path(exists=True, path_type=Path),
     metavar="FOLDER|FILE.npz",
-    help="Calibration data: NAME.npy per input with many examples along axis 0, or .npz files with one set of inputs each.",
+    help="Calibration data: NAME.npy per input with many samples along axis 0, or .npz files with one sample each.",
 )
 @click.option("-o", "--output", required=True, type=FILE, help="Write the quantized ONNX model here.")
 @click.option(
@@ -163,5 +163,5 @@ def _print(report: QuantizationReport, output: Path) -> None:
     sizes = f"{report.bytes_before / 1e6:.2f} → {report.bytes_after / 1e6:.2f} MB"
     out.print(f"{len(report.layers) - report.kept_in_float} of {len(report.layers)} layers quantized; {sizes}")
     if report.error is not None:
-        out.print(f"output error: {report.error:.2%} ({decibels(report.error)}) over {report.samples} sets of inputs")
+        out.print(f"output error: {report.error:.2%} ({decibels(report.error)}) over {report.samples} samples")
     out.print(f"Saved as {escape(str(output))}.")

@@ -34,9 +34,9 @@ from dlc.cli.common import (
     threads_option,
     weights_options,
 )
-from dlc.cli.derivative_options import DerivativeCommand, derived_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.structured_values import flatten_value
+from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.dims import substitute
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import atomic_write, require_writable
@@ -124,7 +124,7 @@ def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -
 
 @click.command(
     "run",
-    cls=DerivativeCommand,
+    cls=TransformCommand,
     epilog=examples(
         "dlc run model.onnx --input x=x.npy -o outputs.npz",
         "dlc run model.dlc --input inputs.npz",
@@ -153,7 +153,7 @@ def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -
     is_flag=True,
     help="Find the op that produces the first NaN of an output; exit status 1 if there is one.",
 )
-@derived_options
+@transform_options
 @click.option("--stage", help="With --target reference: evaluate the module at the end of this stage.")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')

@@ -29,7 +29,7 @@ from dlc.cli.common import (
     target_option,
     threads_option,
 )
-from dlc.cli.derivative_options import (
+from dlc.cli.transform_options import (
     decay_option,
     momentum_option,
     of_option,

@@ -26,11 +26,15 @@ _DERIVATIVE = "∂ "
 
 @dataclass(frozen=True)
 class FirstNan:
-    """The origin of a NaN in a result; `str` of it is a message.
+    """The origin of a NaN in a result. `str` of it is a message.
 
-    `op` is the name of the op, such as `dl.log`; or `argument` or `weight`, if the NaN is in one of these. `location` is the
-    user's line, such as `model.py:12`, the ONNX node, or the name of the argument or weight. `in_derivative` marks an op of the
-    derivative of that line. `count` of `size` elements are NaN; `operands` describes the operands of the first NaN.
+    Attributes:
+        op: The name of the op, such as `dl.log`; `argument` or `weight` if the NaN is in one of these.
+        location: The user's line, such as `model.py:12`, the ONNX node, or the name of the argument or weight.
+        in_derivative: Whether the op belongs to the derivative of that line.
+        count: The number of elements that are NaN.
+        size: The number of elements.
+        operands: A description of the operands of the first NaN.
     """
 
     op: str
@@ -43,7 +47,7 @@ class FirstNan:
     def __str__(self) -> str:
         elements = f"{self.count} of {self.size} elements" if self.size > 1 else "its value"
         if self.op in ("argument", "weight"):
-            return f"{self.op} {self.location} holds NaN: {elements}"
+            return f"{self.op} {self.location} contains NaN: {elements}"
         location_text = (
             (f" in the derivative of {self.location}" if self.in_derivative else f" at {self.location}")
             if self.location
@@ -56,7 +60,7 @@ def first_nan(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> FirstNan | 
     """Find the origin of the first NaN in the result of a function; None if it contains no NaN.
 
         print(dlc.debug.first_nan(dlc.grad(loss), params, x))
-        dl.div in the derivative of model.py:12 produces the first NaN: 1 of 8 elements; of 0 and 0 at [3]
+        dl.div in the derivative of model.py:12 produces the first NaN: 1 of 8 elements; operands 0 and 0 at [3]
 
     The function, including derivatives, is traced and evaluated op by op with NumPy, without optimization. A NaN that does not
     reach a result, such as one that `where` discards, is not reported. Raises the errors of tracing the function.
@@ -163,12 +167,15 @@ def _describe_elements(result: Array, operands: Sequence[Array]) -> str:
     """Describe the operands' elements at the position of the first NaN."""
     index = tuple(int(i) for i in np.argwhere(np.isnan(result))[0])
     elements = [np.broadcast_to(a, result.shape)[index] for a in operands]
-    return "of " + " and ".join(f"{float(n):g}" for n in elements) + (f" at {list(index)}" if index else "")
+    values = " and ".join(f"{float(element):g}" for element in elements)
+    return f"operand{'s' * (len(elements) > 1)} {values}" + (f" at {list(index)}" if index else "")
 
 
 def _describe_ranges(operands: Sequence[Array]) -> str:
     """Describe the operands and their ranges of values."""
-    return "of " + " and ".join(_describe_range(a) for a in operands) if operands else ""
+    if not operands:
+        return ""
+    return f"operand{'s' * (len(operands) > 1)} " + " and ".join(map(_describe_range, operands))
 
 
 def _describe_range(array: Array) -> str:

@@ -35,10 +35,10 @@ def describe_plans(fault: Fault, target: Target) -> str:
         _apply_simplest(nest, kernel)
     difference = largest_deviation(evaluate(program.module, inputs), expected)[1]
     if difference <= tolerance_of([*inputs, *expected]):
-        verdict = "the results are right: check how the plan above is applied"
+        verdict = "the results are correct: check how the plan above is applied"
     else:
-        verdict = f"the results are off by {difference:.1e}: the fault is in the application of plans, not in the plan above"
-    return "\n".join([*lines, f"with the simplest plan, a task per point, {verdict}"])
+        verdict = f"the results are off by {difference:.1e}: the fault is in applying plans, not in the plan above"
+    return "\n".join([*lines, f"with the simplest plan (one task per point) {verdict}"])
 
 
 def _apply_simplest(nest: StaticLoopNest, kernel: func.FuncOp) -> None:

@@ -83,7 +83,7 @@ def test_faults_are_reported_with_kernel_and_nodes(mnist: tuple[Program, list[Ar
         verdict = bisect(*mnist, folder=tmp_path)
     assert verdict.fault is not None
     assert (verdict.fault.kernel, verdict.fault.origins) == ("pad", ("node_Conv_12",))
-    assert "register {" in verdict.advice and "the results are right" in verdict.advice
+    assert "register {" in verdict.advice and "the results are correct" in verdict.advice
 
 
 @pytest.mark.parametrize("name", ["cse", "vectorize", "plan-arena", "native code"])

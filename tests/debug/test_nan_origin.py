@@ -40,7 +40,7 @@ def test_op_line_and_operands() -> None:
     assert found is not None
     assert (found.op, found.in_derivative, found.count, found.size) == ("dl.log", False, 1, 3)
     assert found.location == line_of(logarithms, "dnp.log")
-    assert str(found).endswith("produces the first NaN: 1 of 3 elements; of -1 at [1]")
+    assert str(found).endswith("produces the first NaN: 1 of 3 elements; operand -1 at [1]")
 
 
 def test_in_the_derivative() -> None:
@@ -66,7 +66,7 @@ def test_discarded_nans_are_not_reported() -> None:
 def test_inputs_that_contain_nan() -> None:
     table = np.array([1.0, np.nan])
     found = dlc.debug.first_nan(lambda x: x + 1, np.array([np.nan, 2.0]))
-    assert str(found) == "argument x holds NaN: 1 of 2 elements"
+    assert str(found) == "argument x contains NaN: 1 of 2 elements"
     found = dlc.debug.first_nan(lambda x: x + table, np.zeros(2))
     assert found is not None and found.op == "weight"
 
@@ -102,9 +102,9 @@ def model(tmp_path: Path) -> Path:
     ("x", "arguments", "status", "text"),
     [
         ([-4, -1], [], 0, "no output contains a NaN"),
-        ([-4, 1], [], 1, "dl.sqrt at root produces the first NaN: 1 of 2 elements; of -1 at [1]"),
+        ([-4, 1], [], 1, "dl.sqrt at root produces the first NaN: 1 of 2 elements; operand -1 at [1]"),
         ([0, -1], ["--vjp", "y", "--wrt", "w"], 1, "in the derivative of times produces the first NaN"),
-        ([-4, np.nan], [], 1, "argument x holds NaN: 1 of 2 elements"),
+        ([-4, np.nan], [], 1, "argument x contains NaN: 1 of 2 elements"),
     ],
 )
 def test_on_the_command_line(model: Path, x: list[float], arguments: list[str], status: int, text: str) -> None:

@@ -53,7 +53,7 @@ NOT_RUN = {
 # Optional packages that commands need; without them a command is skipped.
 PACKAGES = {
     "dlc bench model.onnx --vs onnxruntime,openvino": ("onnxruntime", "openvino"),
-    "compile-model m.pt2": ("torch",),
+    "dlc compile m.pt2": ("torch",),
 }
 # Commands that fail by design, and a part of their message.
 EXPECTED_ERRORS = {

@@ -30,7 +30,7 @@ def quantize(folder: Path, *arguments: object) -> Result:
 def test_model_table_and_page(folder: Path) -> None:
     done = quantize(folder, "--calibrate", folder / "data", "--layers", "--page", folder / "q.html")
     assert done.exit_code == 0, done.stderr
-    for text in ("depthwise", "error if quantized alone", "4 of 4 layers quantized", "over 12 sets of inputs", "Saved as"):
+    for text in ("depthwise", "error if quantized alone", "4 of 4 layers quantized", "over 12 samples", "Saved as"):
         assert text in done.stdout
     page = (folder / "q.html").read_text()
     assert page.count("<tr>") == 5 and "pointwise" in page and "range method mse over 12 sets of inputs" in page

@@ -1,4 +1,4 @@
-"""Options that compile a derivative or training step of a model, or a model whose parameters are inputs."""
+"""Command-line options for derivatives, training steps, and parameters as inputs."""
 
 from __future__ import annotations
 
@@ -23,22 +23,20 @@ from dlc.model_transforms import (
 )
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-# The parameters of a training step, in the order of the help; and all parameters that `derived_options` adds.
+# Options of a training step, in the order of the help; all options that `transform_options` adds.
 _STEP_OPTIONS = ("loss", "of", "learning_rate", "momentum", "weight_decay", "donate")
-_DERIVATIVE_OPTIONS = (*MODES, "train_step", "wrt", "parameters", *_STEP_OPTIONS)
+_TRANSFORM_OPTIONS = (*MODES, "train_step", "wrt", "parameters", *_STEP_OPTIONS)
 
 
-class DerivativeCommand(click.Command):
-    """A command whose help lists the options of `derived_options` in a section of their own."""
+class TransformCommand(click.Command):
+    """A click command with a separate help section for the options of `transform_options`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
-        records = [(o.name in _DERIVATIVE_OPTIONS, record) for o in options if (record := o.get_help_record(ctx)) is not None]
-        for is_derivative, title in ((False, "Options"), (True, "Derivatives, training steps and parameters of an ONNX model")):
+        records = [(o.name in _TRANSFORM_OPTIONS, record) for o in options if (record := o.get_help_record(ctx)) is not None]
+        for is_transform, title in ((False, "Options"), (True, "Derivatives, training steps and parameters of an ONNX model")):
             with formatter.section(title):
-                formatter.write_dl(
-                    [record for is_derivative_option, record in records if is_derivative_option == is_derivative]
-                )
+                formatter.write_dl([record for is_transform_option, record in records if is_transform_option == is_transform])
 
 
 def _split(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -55,7 +53,7 @@ wrt_option = _names(
     f"Differentiate with respect to these inputs and weights; patterns such as 'layer4.*'; {WEIGHTS}: all trainable weights.",
 )
 loss_option = click.option("--loss", type=click.Choice(LOSSES), help="The loss that the training step minimizes.")
-of_option = click.option("--of", metavar="OUTPUT", help="The output or inner tensor that the loss is computed from.")
+of_option = click.option("--of", metavar="OUTPUT", help="The output or intermediate tensor from which the loss is computed.")
 rate_option = click.option(
     "--learning-rate",
     type=NonNanFloatRange(0, min_open=True),
@@ -82,13 +80,13 @@ def train_step_from_options(
         raise click.UsageError(str(error)) from error
 
 
-def derived_options(command: Command) -> Command:
-    """Add the options to a command. It gets the selected derivative or training step as `transform`, or None."""
+def transform_options(command: Command) -> Command:
+    """Decorator: add the options to a command, and pass it the selected `ModelTransform`, or None, as `transform`."""
 
     @functools.wraps(command)
     def run(**parameters: Any) -> Any:
         return command(
-            transform=_derived_from_options(**{name: parameters.pop(name) for name in _DERIVATIVE_OPTIONS}), **parameters
+            transform=_transform_from_options(**{name: parameters.pop(name) for name in _TRANSFORM_OPTIONS}), **parameters
         )
 
     options = [
@@ -116,7 +114,7 @@ def derived_options(command: Command) -> Command:
     return decorated_command
 
 
-def _derived_from_options(
+def _transform_from_options(
     train_step: Optimizer | None, wrt: tuple[str, ...], parameters: tuple[str, ...], **step_options: Any
 ) -> ModelTransform | None:
     modes = {mode: step_options.pop(mode) or None for mode in MODES}
