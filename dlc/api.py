@@ -67,22 +67,21 @@ def compile_model(
             in the file: `{"x": ("N:1..32", None, 224, 224)}`. `{"batch": 8}` sets the dimension that the file calls `batch`.
             Symbolic dimensions compile to one dynamic-shape program where possible; otherwise the model is specialized per set
             of input shapes at run time.
-        input_values: Inputs to turn into constants; the model has no inputs of these names afterwards. Without it, inputs on
-        whose
-            values shapes depend (axes, repeats, a condition; see `model.values`) are read at each call, and the model is
-            specialized for each of their values.
+        input_values: Inputs to turn into constants; the model has no inputs of these names afterwards. Without it, inputs whose
+            values determine shapes or branches (axes, repeats, a condition; see `model.values`) are read at each call, and the
+            model is specialized for each of their values.
         num_threads: Number of threads; by default one per processor that this process may use.
-        dump_ir: A folder for the IR after every pass.
+        dump_ir: Write the IR after every pass to this folder.
         pipeline: Passes to run instead of the target's, such as `"a,b{k=1}"`.
         check_each_pass: Verify every pass numerically during the first call, on its inputs. CompileError names the first pass
             after which results are wrong, the kernel or op, and the nodes that it comes from.
         cache: Store programs compiled for CPUs and OpenCL devices in the cache, and load them from it, keyed by the content of
             the file.
-        numerics: `"strict"` keeps the operations of the model as they are (docs/numerics.md).
+        numerics: `"strict"` disables transforms that change rounding (docs/numerics.md).
         precision: `bf16` or `f16` rounds the operands of f32 contractions with weights (docs/numerics.md).
         weights: `int8` or `int4` quantizes the large weights of matrix products, with one scale per `group` of weights: less
             memory, different results (docs/weight_only_quantization.md).
-        group: The number of weights that share a scale.
+        group: Group size of weight-only quantization: the number of weights per scale.
         tune: Seconds to spend on measuring tile plans on this machine; results are cached.
         vjp, jvp, hvp: Outputs whose derivative is compiled instead of the model, with respect to the inputs and weights `wrt`
             (docs/autodiff.md). The weights become inputs that a call may omit.
@@ -94,7 +93,7 @@ def compile_model(
 
     Raises:
         ModelError: The file is malformed.
-        UnsupportedError: Lists everything in the model that dlc does not support.
+        UnsupportedError: The model uses something that dlc does not support; the message lists all of it.
         ShapeError: The shapes contradict the model.
         DeviceError: This machine cannot run the target.
     """
@@ -163,14 +162,15 @@ def from_torch(
     tune: float = 0.0,
     progress: bool | Progress = False,
 ) -> Model:
-    """Compile a PyTorch module, or a torch.export.ExportedProgram, for arguments like the examples.
+    """Compile a PyTorch module, or a torch.export.ExportedProgram, for arguments with the dtypes and shapes of
+    the examples.
 
     Inputs are named like the arguments of `forward`, outputs by their position in the result: `output`, `output0`,
     `last_hidden_state`. `dynamic_shapes` is that of torch.export.export; dynamic dimensions compile to one dynamic-shape
     program where possible. Parameters and buffers become weights with their current values. See `compile_model` for the other
     arguments.
 
-    Raises UnsupportedError for a module that changes its buffers, if PyTorch is not installed, and for operators without a
+    Raises UnsupportedError for a module that mutates its buffers, if PyTorch is not installed, and for operators without a
     rule in dlc (all of them, with the lines that call them); raises ModelError for a module that torch cannot export.
     """
     # torch is an optional dependency.

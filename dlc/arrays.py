@@ -134,7 +134,7 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
-    """Read the array in an `.npy` file; `mapped`: memory-map it. Pickled objects are refused.
+    """Read the array in an `.npy` file; `mapped`: memory-map it. Pickled objects are an error.
 
     Raises ValueError for an invalid file and OSError for one that cannot be read.
     """
@@ -143,7 +143,7 @@ def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays in an `.npz` file by name; pickled objects are refused. Raises as `read_npy` does."""
+    """Read the arrays in an `.npz` file by name; pickled objects are an error. Raises as `read_npy` does."""
     with _as_value_errors():
         file = np.load(path, allow_pickle=False)
         if isinstance(file, np.lib.npyio.NpzFile):

@@ -164,9 +164,9 @@ class ParameterKinds:
                     raise ShapeError(f"{name} of {self.name}: {size} = {shape[axis]}, outside of its range: {allowed}")
 
     def require_representable(self, arguments: CallArguments, integer_dtypes: Mapping[int, set[np.dtype[Any]]]) -> None:
-        """Raise DTypeError for a Python scalar that does not fit the integer dtypes that it is converted to.
+        """Raise DTypeError for a Python scalar that does not fit the integer dtypes to which it is converted.
 
-        `taken` has these dtypes by the position of the number among the leaves.
+        `integer_dtypes` has these dtypes by the position of the scalar among the leaves.
         """
         for position, dtypes in integer_dtypes.items():
             scalar = arguments.leaves[position]

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class WinogradCosts:
-    """Costs of a Winograd convolution in addition to its multiply-adds, in multiply-adds at the rate of a direct convolution.
+    """Costs of a Winograd convolution in addition to its multiply-adds.
 
-    `input` is the cost per element that the input transform reads, `output` per element that the output transform writes,
-    `weight` per weight that is read from memory, and `runtime_weight` per weight if weights, their packed panels or their
-    gradients are transformed at run time. Winograd must be faster by at least the factor `gain`, since transformed weights
-    need more memory. Measured on AVX-512; on shorter vectors, weights cost less and images more.
+    The unit is a multiply-add of a direct convolution. The costs were measured on AVX-512: on shorter vectors, weights cost
+    less and images more. Strips were measured on AVX2 on a loaded machine: they take a third to two thirds of the time.
 
-    If tiles and products exceed `cached_bytes`, they are computed in strips of about `strip_bytes`. There are at most
-    `max_strips`, since each strip has separate ops. Measured on AVX2, on a loaded machine: strips take a third to two thirds
-    of the time without them.
+    Attributes:
+        input: The cost per element that the input transform reads.
+        output: The cost per element that the output transform writes.
+        runtime_weight: The cost per weight if weights, their packed panels or their gradients are transformed at run time.
+        weight: The cost per weight that is read from memory.
+        gain: The minimum speedup, since transformed weights need more memory.
+        cached_bytes: The size of tiles and products above which they are computed in strips.
+        strip_bytes: The approximate size of a strip.
+        max_strips: The maximum number of strips, since each strip has separate ops.
     """
 
     input: int = 15
@@ -31,15 +35,19 @@ class WinogradCosts:
 
 @dataclass(frozen=True)
 class PrefetchCosts:
-    """Prefetching of rows of packed weights: `prefetch_distance` steps ahead, in loops of at least `min_steps` iterations.
+    """Prefetching of rows of packed weights.
 
-    Measured on matrix products of 8 to 128 rows. With a smaller distance lines arrive too late; with a larger one more
-    lines are evicted before use. Shorter loops end before prefetching is profitable. A single row reads its weights from
-    memory sequentially, where the hardware prefetcher suffices: software prefetching took a third longer (Zen 3: 33 instead
-    of 24 ms for a token of GPT-2), hence `min_rows`.
+    Measured on matrix products of 8 to 128 rows.
 
-    The output, and operands of the epilogue, are prefetched line by line: interleaved with the computation if a step has at
-    least `interleaved_rows` rows, which take long enough, and before it otherwise.
+    Attributes:
+        prefetch_distance: The prefetch distance in k iterations. With a smaller distance lines arrive too late; with a larger
+            one more lines are evicted before use.
+        line_bytes: The size of a cache line.
+        min_steps: The minimum iterations of a loop. Shorter loops end before prefetching is profitable.
+        min_rows: The minimum rows of a product. A single row reads its weights sequentially, where the hardware prefetcher
+            suffices: software prefetching took a third longer (Zen 3: 33 instead of 24 ms for a token of GPT-2).
+        interleaved_rows: The minimum rows for which prefetches of the output, and of operands of the epilogue, are interleaved
+            with the computation line by line. With fewer rows they precede it, because a k iteration is too short.
     """
 
     prefetch_distance: int = 8
@@ -53,19 +61,24 @@ class PrefetchCosts:
 class GroupContractionCosts:
     """Costs of a contraction on a device with work-groups, in clock cycles of one compute unit (`contraction_cost.py`).
 
-    A warp is `warp_items` work-items in lockstep; each of the `schedulers` schedulers of a compute unit runs some warps. A unit
-    has `registers` 32-bit registers and at most `max_resident_items` resident work-items; an item needs `overhead_registers`
-    in addition to those for accumulators and operands.
-
-    For all items of a warp, a multiply-add costs `multiply`, and an element read from local memory `local_load`. An element
-    that the group reads from global memory costs `global_load`. Unaligned elements, which are loaded one at a time, cost
-    `scalar_load_factor` as much. Computing and loading overlap, except for the share `exposed_share` of the shorter one.
-
-    Starting and finishing a group costs `group_start` cycles. Between two chunks of the reduction a group stalls for `stall`
-    cycles plus `stall_per_step` cycles per step of the chunk; `latency_hiding_warps` resident warps hide half of this.
-
     Fitted to the times of 172 plans for 21 contractions on an H100 and an H200, with a mean error of 9 %; most of them are in
     `tests/passes/tiling/test_contraction_cost.py`.
+
+    Attributes:
+        warp_items: The work-items of a warp, which run in lockstep.
+        schedulers: The schedulers of a compute unit; each runs some warps.
+        registers: The 32-bit registers of a compute unit.
+        max_resident_items: The maximum number of resident work-items of a compute unit.
+        overhead_registers: The registers of a work-item in addition to accumulators and operands.
+        multiply: The cost of a multiply-add for all work-items of a warp.
+        local_load: The cost of an element read from local memory, for all work-items of a warp.
+        global_load: The cost of an element that the group reads from global memory.
+        scalar_load_factor: The cost factor of unaligned elements, which are loaded one at a time.
+        exposed_share: The fraction of the shorter one of computing and loading that does not overlap.
+        group_start: The cost of starting and finishing a group.
+        stall: The cost of the stall between two chunks of the reduction.
+        stall_per_step: The additional cost of this stall per k iteration of the chunk.
+        latency_hiding_warps: The number of resident warps that hide half of a stall.
     """
 
     warp_items: int = 32
@@ -86,11 +99,16 @@ class GroupContractionCosts:
 
 @dataclass(frozen=True)
 class MatrixUnitCosts:
-    """Costs of a step of a contraction on matrix units (tensor cores), in multiply-adds of a compute unit.
+    """Costs of a k iteration of a contraction on matrix units (tensor cores), in multiply-adds of a compute unit.
 
-    Loading a row or column of a warp tile costs `operand_load`. A step costs at least `min_step`, plus `min_per_accumulator`
-    per accumulator of a warp tile. A compute unit runs up to `max_resident_tiles` warp tiles concurrently, with up to
-    `max_accumulators` accumulators in its registers. Measured on an H100 (docs/performance.experiments.md, "Matrix units").
+    Measured on an H100 (docs/performance.experiments.md, "Matrix units").
+
+    Attributes:
+        operand_load: The cost of loading a row or column of a warp tile.
+        min_step: The minimum cost of a k iteration.
+        min_per_accumulator: An addition to the minimum cost per accumulator of a warp tile.
+        max_resident_tiles: The maximum number of warp tiles that a compute unit runs concurrently.
+        max_accumulators: The maximum number of accumulators in the registers of a compute unit.
     """
 
     operand_load: int = 128
@@ -102,17 +120,21 @@ class MatrixUnitCosts:
 
 @dataclass(frozen=True)
 class SplitReductionCosts:
-    """Costs of a contraction with and without a split reduction, in steps of a nearly empty work-group (16 ns).
+    """Costs of a contraction with and without a split reduction.
 
-    A step costs at least `min_step`. A compute-bound step computes `results_per_step` results; loading an element of both
-    operands costs as much as `operand_load` results. With few rows, a step of `cooperative_columns` columns costs
-    `cooperative_step`.
+    The unit, called a step, is a k iteration of a nearly empty work-group (16 ns). Measured on an H100 and an H200
+    (docs/performance.experiments.md, "Split reductions and few rows").
 
-    Splitting adds `kernel_steps` for the kernel that sums the chunks; it reads and writes `partial_sums_per_step` partial sums
-    per step. A reduction is split only if the time drops to the share `max_time_ratio` or less. Of the numbers of chunks whose
-    time is within the factor `count_tolerance` of the optimum, the smallest is chosen.
-
-    Measured on an H100 and an H200 (docs/performance.experiments.md, "Split reductions and few rows").
+    Attributes:
+        min_step: The minimum cost of a k iteration.
+        results_per_step: The results that a compute-bound step computes.
+        operand_load: The cost of loading an element of both operands, in results.
+        cooperative_columns: The columns of a step if there are few rows.
+        cooperative_step: The cost of a step of `cooperative_columns` columns.
+        kernel_steps: The cost of the kernel that sums the chunks.
+        partial_sums_per_step: The partial sums that this kernel reads and writes per step.
+        max_time_ratio: The maximum time with a split reduction, relative to the time without it.
+        count_tolerance: The smallest number of chunks is chosen whose time is within this factor of the optimum.
     """
 
     min_step: float = 0.75
@@ -128,7 +150,14 @@ class SplitReductionCosts:
 
 @dataclass(frozen=True)
 class GroupCosts:
-    """Costs of contractions on a device with work-groups. Up to `few_rows` rows are computed as matrix-vector products."""
+    """Costs of contractions on a device with work-groups.
+
+    Attributes:
+        few_rows: The maximum rows of a contraction that is computed as matrix-vector products.
+        contractions: The costs of contractions without matrix units.
+        matrix_units: The costs of contractions on matrix units.
+        split_reductions: The costs of split reductions.
+    """
 
     few_rows: int = 4
     contractions: GroupContractionCosts = field(default_factory=GroupContractionCosts)
@@ -140,34 +169,40 @@ class GroupCosts:
 class CostModel:
     """Costs on a device that passes use for decisions; the unit of work is a multiply-add of a contraction.
 
-    Tasks: a task should have `task_work`, about 5 µs on one core and ten times the cost of handing it to another thread.
-    `kernel_work` is the cost of an additional kernel: its launch, and fewer tiles to distribute. `elementwise_work` is the cost
-    of an element of any other op, which is bound by memory or by transcendental functions. `stack_bytes` is the available
-    stack of a thread, without the caller's frames.
+    Measured on AVX2. "Steps" are k iterations.
 
-    Registers: a step of an elementwise op processes `vectors` vectors. A contraction with one vector per row is
-    `single_vector_slowdown` times as slow, since each multiply-add loads its own broadcast operand. One with up to `few_rows`
-    rows has free registers. Vectors shorter than `min_vector_bytes` are not faster, so channel groups of a convolution with
-    fewer outputs share a vector, at the cost of one instruction to broadcast each input. Up to `max_packed_pair_rows` rows that
-    may be rounded are multiplied by int4/int8 weights as packed pairs of 16 bits.
-
-    Rows: kernels store rows of up to `max_row_elements` elements in local buffers; a few rows must fit in the L2 cache and on
-    the stack. In fused attention `row_tiles` register tiles share the operands of a contraction; 0 means that contractions and
-    the ops that consume them are separate kernels.
-
-    Cache blocking:
-    - The L1 cache has `cache_ways` ways of `way_bytes`.
-    - An operand that exceeds it is packed in panels if at least `min_tiles_per_panel` register tiles read it.
-    - A reduction of up to `unblocked_steps` steps is one block, so that partial sums need not be stored. Longer ones have
-      blocks of about `block_steps`, or `block_lines` if each step reads separate cache lines.
-    - A block has up to `block_elements` elements, which fit the L2 cache, and there are at least `min_block_tasks` tasks. An
-      operand that large parts of a task reuse may have `outer_cache_blocks` times as many elements, in an outer cache; so may
-      packed weights that are read completely for a few rows at a time.
-    - A larger operand that few tiles read is read in place, `unpacked_row_block` rows at a time, with up to
-      `max_l1_partial_sums` partial sums in the L1 cache.
-
-    Measured on AVX2. `winograd` and `prefetch` are None if the device does not use them; `groups` applies to devices with
-    work-groups.
+    Attributes:
+        task_work: The preferred work of a task: about 5 µs on one core, ten times the cost of handing it to another thread.
+        kernel_work: The cost of an additional kernel: its launch, and fewer tiles to distribute.
+        elementwise_work: The cost of an element of any other op, which is bound by memory or by transcendental functions.
+        vectors: The vectors per step of an elementwise op.
+        single_vector_slowdown: The slowdown of a contraction with one vector per row: each multiply-add loads its own
+            broadcast operand.
+        min_vector_bytes: The size below which shorter vectors are not faster. Channel groups of a convolution with fewer
+            outputs share a vector, at the cost of one instruction to broadcast each input.
+        few_rows: The maximum rows of a contraction that leaves registers free.
+        max_packed_pair_rows: The maximum rows that are multiplied by int4/int8 weights as packed pairs of 16 bits, if they may
+            be rounded.
+        max_row_elements: The maximum row length for which kernels store rows in local buffers. A few rows must fit in the L2
+            cache and on the stack.
+        row_tiles: The register tiles that share the operands of a contraction in fused attention; 0 means that contractions
+            and the ops that consume them are separate kernels.
+        stack_bytes: The available stack of a thread, without the caller's frames.
+        way_bytes: The size of a way of the L1 cache.
+        cache_ways: The number of ways of the L1 cache.
+        unblocked_steps: The maximum steps of a reduction that is one cache block, so that partial sums need not be stored.
+        block_steps: The approximate steps of a cache block of a longer reduction.
+        block_lines: The same if each step reads separate cache lines.
+        min_block_tasks: The minimum number of tasks with cache blocks.
+        block_elements: The maximum elements of a block, which fit the L2 cache.
+        outer_cache_blocks: The maximum blocks in an outer cache: of an operand that large parts of a task reuse, or of packed
+            weights that are read completely for a few rows at a time.
+        unpacked_row_block: The rows that are read at a time from a large operand that few tiles read, without packing.
+        max_l1_partial_sums: The maximum partial sums in the L1 cache for such an operand.
+        min_tiles_per_panel: The minimum register tiles that read a packed panel of an operand larger than the L1 cache.
+        winograd: The costs of Winograd convolutions; None if the device does not use them.
+        prefetch: The costs of prefetching; None if the device does not use it.
+        groups: The costs on devices with work-groups.
     """
 
     task_work: int = 1 << 19

@@ -54,7 +54,7 @@ def is_jit_disabled(default: bool) -> bool:
 
 
 class EagerTrace(Trace):
-    """The trace of a function for these arguments; values have elements as soon as they are created, where possible."""
+    """The trace of a function for these arguments; values have elements from their creation on, where possible."""
 
     def __init__(self, arguments: Sequence[Array]) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ class JaxFunction:
         return self._jax.tree.unflatten(self._result_tree, [self._result(results, info) for info in self._result_infos])
 
     def _arrays(self, leaf: Any, info: Any) -> Sequence[Any]:
-        """Return the model's inputs for one leaf: the parts of a complex array, or the data of a random key."""
+        """Return the model's inputs for one leaf: real and imaginary part of a complex array, or the data of a random key."""
         if self._is_key(info):
             return (np.asarray(self._jax.random.key_data(leaf) if self._is_key(leaf) else leaf),)
         array = np.asarray(leaf, info.dtype)
@@ -80,10 +80,10 @@ def from_jax(
     group: int = 32,
     tune: float = 0.0,
 ) -> JaxFunction:
-    """Compile a JAX function for arguments like the examples: arrays, `jax.ShapeDtypeStruct`, or pytrees of them.
+    """Compile a JAX function for arguments with the shapes and dtypes of the examples.
 
-    Dimensions of `jax.export.symbolic_shape` stay symbolic: one compilation is valid for all sizes. See `compile_model` for the
-    other arguments.
+    Examples are arrays, `jax.ShapeDtypeStruct`, or pytrees of them. Dimensions of `jax.export.symbolic_shape` stay symbolic:
+    one compilation is valid for all sizes. See `compile_model` for the other arguments.
 
     Raises UnsupportedError for ops that dlc does not support (all of them, with their lines in the StableHLO text), and
     DlcError if JAX is not installed.

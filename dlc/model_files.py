@@ -1,6 +1,6 @@
 """Compile, inspect and profile models in files.
 
-The compiler is imported only when it is needed: a program that is in the cache is found by the content of the model file.
+The compiler is imported only when it is needed: a cached program is loaded by the digest of the model file.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def explore_file(
         arrays_by_name = {**static_program.defaults, **inputs(static_program)}
         return [arrays_by_name[info.name] for info in static_program.inputs]
 
-    # Report invalid inputs early; with symbolic sizes, inputs are known only after the sizes are chosen.
+    # Report invalid inputs early; with symbolic sizes, inputs can be created only after the sizes are chosen.
     measured = None if inputs is None else arrays(program) if program.is_static else arrays
     listing = None
     if isinstance(model, ModelFile):

@@ -77,7 +77,7 @@ def run_node(
     else:
         arrays = list(cast("Sequence[Any]", inputs)) if isinstance(inputs, Sequence) else [inputs]
         if len(arrays) != len(names):
-            raise ModelError(f"{node.op_type}: {len(arrays)} inputs given, it has {len(names)}: {', '.join(names)}")
+            raise ModelError(f"{node.op_type}: got {len(arrays)} inputs, expected {len(names)}: {', '.join(names)}")
         inputs_by_name = dict(zip(names, map(_as_input, arrays), strict=True))
     graph = helper.make_graph(
         [node],

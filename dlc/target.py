@@ -16,10 +16,14 @@ from dlc.options import Environment
 
 @dataclass(frozen=True)
 class WorkGroups:
-    """Work-groups of a device: at most `items` work-items run together and share `local_bytes` of local memory.
+    """Work-groups of a device.
 
-    A device has `units` compute units, and each unit runs a few groups concurrently. If there are too few groups to occupy the
-    units, groups of cooperating items may have up to `max_cooperating_items`, so that more loads are in flight.
+    Attributes:
+        items: The maximum number of work-items per group.
+        local_bytes: The local memory that a group shares.
+        units: The number of compute units. Each runs a few groups concurrently.
+        max_cooperating_items: The maximum group size if work-items cooperate and there are too few groups to occupy all
+            compute units: more work-items have more loads in flight.
     """
 
     items: int
@@ -32,17 +36,24 @@ class WorkGroups:
 class Target:
     """A device to generate code for. Sizes are in bytes.
 
-    - `cpu`, `features`: LLVM's names of a processor of `architecture` and its features.
-    - `vector_registers` registers of `vector_bytes` each; per work-item if the device has work-`groups`. Without groups, a grid
-      point is a task of one thread.
-    - `has_f16`, `has_f64`: the device computes in f16 and f64. `has_f16_conversion`: a processor that computes f16 in f32 has
-      conversion instructions.
-    - `dot_products`: the packed dot products with an instruction, by their names in `PACKED_DOTS`, the fastest first; with
-      `groups`, the matrix products of a 32-item warp (NVIDIA's `mma.sync`).
-    - `alignment`: the alignment of buffers.
-    - `version`: identifies the code generator in addition to dlc's own sources (a digest, a compiler version); programs are
-      not cached if it is None.
-    - `costs`: the cost model.
+    Attributes:
+        name: The name of the target, such as `cpu:avx2`.
+        cpu: LLVM's name of the processor.
+        features: LLVM's names of its features.
+        vector_bytes: The size of a vector register.
+        vector_registers: The number of vector registers, per work-item if the device has work-groups.
+        has_fma: Whether it has FMA instructions.
+        groups: The work-groups; None if a grid point is a task of one thread.
+        has_f16: Whether it computes in f16.
+        has_f64: Whether it computes in f64.
+        dot_products: The packed dot products that have an instruction, by their names in `PACKED_DOTS`, the fastest first.
+            With `groups`, these are matrix products of a warp of 32 work-items (NVIDIA's `mma.sync`).
+        alignment: The alignment of buffers.
+        version: The version of the code generator outside of dlc (a digest, a compiler version). If it is None, programs
+            are not cached.
+        costs: The cost model.
+        architecture: The architecture of the processor.
+        has_f16_conversion: Whether a processor that computes f16 in f32 has conversion instructions.
     """
 
     name: str

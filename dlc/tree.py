@@ -33,7 +33,7 @@ def unflatten(shape: Tree, leaves: Iterable[Any], /) -> Any:
     """Build the tree of a structure from leaves. Raises ShapeError for a wrong number of leaves."""
     flat, count = list(leaves), len(list(shape.paths("")))
     if len(flat) != count:
-        raise ShapeError(f"dlc.tree.unflatten: {len(flat)} leaves for a tree with {count}")
+        raise ShapeError(f"dlc.tree.unflatten: got {len(flat)} leaves for a tree with {count}")
     return pytree.unflatten(shape, iter(flat))
 
 

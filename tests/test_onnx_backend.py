@@ -43,7 +43,7 @@ def test_nodes_have_the_requested_opset() -> None:
     np.testing.assert_array_equal(onnx_backend.run_node(concat, [[X, X]], "reference")[0], np.concatenate([X, X]))
     twice = helper.make_node("StringConcat", ["x", "x"], ["y"])
     assert onnx_backend.run_node(twice, np.array(["a", "b"]), "reference")[0].tolist() == ["aa", "bb"]
-    with pytest.raises(ModelError, match="2 inputs given, it has 1: x"):
+    with pytest.raises(ModelError, match="got 2 inputs, expected 1: x"):
         onnx_backend.run_node(node, [X, X], "reference")
 
 

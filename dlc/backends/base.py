@@ -85,8 +85,10 @@ class ModuleBackend(Backend):
 class ProgramParts(Generic[KernelCodeT]):
     """The components of a program: its kernels, and the host program that runs them on buffers and weights.
 
-    `origins` are the layers in each kernel, `results` the dtypes of its results, `flops` the floating-point operations of its
-    contractions per launch.
+    Attributes:
+        origins: The layers in each kernel.
+        results: The dtypes of the results of each kernel.
+        flops: The floating-point operations of the contractions of each kernel, per launch.
     """
 
     name: str
@@ -101,10 +103,12 @@ class ProgramParts(Generic[KernelCodeT]):
 
 @dataclass(frozen=True)
 class CodeListing:
-    """A kernel's code in one format, and the known origins of its lines.
+    """A kernel's code in one format, with the origins of its lines.
 
-    `line_origins` gives, for each line, indices `#0`, … into the list of origins of the kernel's launches. `lines`, if any,
-    gives 0-based line numbers in the kernel's own text (-1: unknown), which are more precise.
+    Attributes:
+        line_origins: For each line, indices `#0`, … into the list of origins of the kernel's launches.
+        lines: For each line, the 0-based line number in the kernel's own text (-1: unknown), which is more precise. It may be
+            empty.
     """
 
     format: str
@@ -127,8 +131,10 @@ def _line_origins(code: str) -> Iterator[tuple[str, ...]]:
 class KernelBackend(Backend, Generic[KernelTextT, KernelCodeT]):
     """A backend that compiles each kernel separately (in parallel processes) and assembles programs from the compiled kernels.
 
-    `listing_formats` are the formats that `show` accepts; the first is used for dumps, which have the file suffix `suffix`.
-    `compiler` names the compiler of the kernel text.
+    Attributes:
+        listing_formats: The formats that `show` accepts; the first is used for dumps.
+        suffix: The file suffix of dumps.
+        compiler: The name of the compiler of the kernel text.
     """
 
     listing_formats: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Convert the host program from IR to the instructions that the run-time executes."""
+"""Convert the host program from IR to instructions (runtime/program/host_program.py)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _HostReader:
         return DynamicProgram(*self.infos(), ranges, regions, instructions, self.slots - first_new_slot, equal)
 
     def infos(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-        """Return the descriptions of inputs, outputs and weights."""
+        """Return the names, shapes and dtypes of inputs, outputs and weights."""
         names = self.names()
         inputs = tuple(_info(name, v) for name, v in zip(names, self.inputs, strict=False))
         return inputs, tuple(_info(name, v) for name, v in zip(names[len(inputs) :], self.outputs, strict=True)), self.weights
@@ -194,7 +194,7 @@ class _HostReader:
         return self.subbuffer(op.source, offset)
 
     def subbuffer(self, source: SSAValue, first: int) -> BufferRef:
-        """Return a reference to the elements of a buffer from index `elements` on."""
+        """Return a reference to the elements of a buffer from index `first` on."""
         slot, offset = self.refs[source]
         return slot, offset + first * numpy_dtype(_type(source).element_type).itemsize
 

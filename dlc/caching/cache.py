@@ -13,11 +13,11 @@ or may write to is ignored.
 The *kind* of an entry ("model", "opencl") defines its file format. Its *key* identifies everything that the file depends on:
 two files of the same kind and key are interchangeable. Keys are used as folder names.
 
-    path = cache.lookup("opencl", key)               the file, or None; counts as a hit
+    path = cache.lookup("opencl", key)                       returns the file, or None; counts as a hit
     path = cache.store("opencl", key, write, metadata)       calls write(path of a new file); None if it was not stored
-    with cache.lock("opencl", key): ...              excludes other processes and threads
-    cache.read("opencl", key, read)                  read(path), or None; damaged entries are removed
-    cache.fetch("opencl", key, read, make, write, metadata)  all of it: one process creates the entry, the others read it
+    with cache.lock("opencl", key): ...                      excludes other processes and threads
+    cache.read("opencl", key, read)                          returns read(path), or None; removes invalid entries
+    cache.fetch("opencl", key, read, make, write, metadata)  reads the entry, or creates it in one process
 
 Entries appear atomically: they are written to a temporary folder and renamed. The operating system releases the locks of
 processes that die. An unusable folder is reported once, and caching is disabled in this process. When the capacity is

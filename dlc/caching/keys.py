@@ -43,7 +43,7 @@ KEY_FIELDS = {
     "dlc": "dlc itself",
     "packages": "the packages that dlc compiles with",
 }
-# Files are hashed in chunks, in parallel; the result is the hash of the hashes.
+# Files are hashed in chunks, in parallel; the digest of a file is the hash of the hashes of its chunks.
 _DIGEST_CHUNK_BYTES = 2 << 20
 _COMPILER_PACKAGES = ("xdsl", "llvmlite", "onnx", "numpy", "ml_dtypes")
 

@@ -49,11 +49,11 @@ from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, HostProgram, Laun
 KIND = "plan"
 # A variant must be faster by this factor, in addition to the noise; variants within this factor of the best count as equal.
 _MIN_SPEEDUP = 1.02
-# Variants slower than the best by this factor are dropped after this share of the time. The minimum number of rounds.
+# Variants slower than the best by this factor are dropped after this fraction of the time. The minimum number of rounds.
 _MAX_SCREENED_SLOWDOWN, _SCREENING_TIME_SHARE, _MIN_ROUNDS = 1.1, 0.3, 4
 # A program repeats its kernel on different arguments until they have this size (to evict the L2 cache), up to a limit.
 _MIN_ARGUMENT_BYTES, _MAX_RUNS_PER_PROGRAM = 4 << 20, 64
-# The slowest kernels are tuned, until they cover this share of the model's time.
+# The slowest kernels are tuned, until they cover this fraction of the model's time.
 _TUNED_TIME_SHARE = 0.95
 
 

@@ -1,7 +1,7 @@
 """Write shared libraries and relocatable objects that contain one function and the constants that it accesses.
 
-The code is position-independent and accesses the constants at a fixed distance, so that no relocations are needed; no other
-library is needed either.
+The code is position-independent and accesses the constants at a fixed distance, so that files need no relocations and no other
+libraries.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from dlc.ir import Block, ModuleOp, Operation, SSAValue, func, print_module
 from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
-# The allowed multiple of the deviation caused by one rounding of inputs and weights, since a program rounds repeatedly.
+# A program rounds repeatedly: it may deviate by this multiple of the effect of rounding its inputs and weights once.
 _ROUNDING_MULTIPLE = 16
 
 
@@ -70,9 +70,12 @@ class OpEvaluation:
 
 @dataclass(frozen=True)
 class KernelRun:
-    """The inputs and outputs of a kernel in one run of the program, the origins of its ops, and the tolerance for its dtypes.
+    """One run of a kernel.
 
-    `sizes` are the size arguments of a kernel with symbolic sizes.
+    Attributes:
+        origins: The origins of its ops.
+        tolerance: The allowed relative deviation of its results, which depends on its dtypes.
+        sizes: The size arguments of a kernel with symbolic sizes.
     """
 
     kernel: str
@@ -144,7 +147,7 @@ class Evaluator:
 
 
 class _Tracer:
-    """One evaluation; `memoized` has the values of the previous evaluation, `used` those of this one."""
+    """Evaluates a module once. `memoized` has the values of the previous evaluation, `used` those of this one."""
 
     def __init__(
         self,
@@ -279,7 +282,7 @@ def _op_origins(op: Operation, kernel_origins: Sequence[str]) -> tuple[str, ...]
 def rounding_tolerance(
     module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Array], results: Sequence[Array]
 ) -> float:
-    """Return the deviation that rounding can explain: a multiple of the effect of perturbed last bits in inputs and weights.
+    """Return the deviation that rounding can explain: a multiple of the effect of changing inputs and weights by one ulp.
 
     In an ill-conditioned program it exceeds the tolerance of the dtypes.
     """
@@ -289,7 +292,7 @@ def rounding_tolerance(
 
 
 def _perturb(array: Array) -> Array:
-    """Return a float array with every other element replaced by its neighbour."""
+    """Return a float array with every other element changed by one ulp."""
     if array.dtype.kind != "f":
         return array
     result = np.array(array, order="C")
@@ -325,7 +328,7 @@ def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Arra
         results = Frame(context).run(main.body.block, values)
     skipped = next(remaining_runs, None)
     if skipped is not None:
-        raise OperandMismatch(skipped, "it is no longer run")
+        raise OperandMismatch(skipped, "the host program no longer runs it")
     return destinations or [cast(Array, r) for r in results]
 
 
@@ -344,7 +347,7 @@ def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | Non
     """Return the captured results of a dispatch after checking its operands; for a launch, write the results to its buffers."""
     if run is None or op.symbol != run.kernel:
         run = run or KernelRun(op.symbol, origins(op.location), (), (), 0.0)
-        raise OperandMismatch(run, f"@{op.symbol} is run instead")
+        raise OperandMismatch(run, f"the host program runs @{op.symbol} instead")
     destinations = op.arguments[len(run.inputs) :]
     for operand in destinations:
         # Overwrite the destinations first: they must not overlap the kernel's inputs.

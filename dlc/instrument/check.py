@@ -56,7 +56,7 @@ class CheckedStep:
 
 @dataclass(frozen=True)
 class Check:
-    """A step that passed: `checked` describes the compared values, `deviation` is the largest deviation."""
+    """A step that passed. `checked` describes the compared values; `deviation` is their largest deviation."""
 
     step: CheckedStep
     checked: str
@@ -66,9 +66,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Fault:
-    """A step that changes results, the affected op or output as text, and its origins.
+    """A step that changes results.
 
-    `kernel` is set if the code of one kernel is wrong.
+    Attributes:
+        location: The affected op, kernel or output, as text.
+        origins: The ONNX nodes or Python lines of `location`.
+        kernel: The kernel whose code is wrong, if it is one kernel.
     """
 
     step: CheckedStep
@@ -297,7 +300,7 @@ def _deviation_text(difference: float, allowed: float) -> str:
     """Describe a deviation that exceeds the tolerance."""
     if difference == np.inf:
         return "differs in shape, NaN or infinities"
-    return f"is off by {difference:.1e} of its largest magnitude, where {allowed:.0e} is allowed"
+    return f"is off by {difference:.1e} of its largest magnitude; the tolerance is {allowed:.0e}"
 
 
 def _first_line(error: Exception) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# The allowed relative deviation between results whose arithmetic was only reordered: sums of thousands of terms, functions with
-# the precision of a math library. A quantized result may differ by one step. Other integers and bools must be equal.
+# The allowed relative deviation between results whose arithmetic was only reordered: sums of thousands of terms, and functions
+# with the precision of a math library. A quantized result may differ by one quantization step. Other integers and bools must be
+# equal.
 _TOLERANCES = {
     "float64": 1e-9,
     "float32": 1e-4,

@@ -1,7 +1,7 @@
-"""Record a compilation as texts for a reader: each module and kernel after each pass, with the origins of its lines.
+"""Record a compilation as text: each module and kernel after each pass, with the origins of its lines.
 
     recorder = CompilationRecorder()
-    recorded(Compilation(program, backend, options, recorder=recorder))
+    compile_recorded(Compilation(program, backend, options, recorder=recorder))
     recorder.program.snapshots              the module after each pass that changed it; in the host stage, only its entry
     recorder.segments[0].program            the same for a segment, if the program is split at a data-dependent size
     recorder.kernels["conv"].snapshots      a kernel after each of its passes, then its code
@@ -27,9 +27,11 @@ from dlc.passes.base import Stage, kernels_of
 
 @dataclass(frozen=True)
 class Listing:
-    """A text, and the origins of each line: names, and a line number in the loops (-1: unknown).
+    """A text with the origins of its lines.
 
-    Only generated code has such line numbers.
+    Attributes:
+        origins: The names of the origins of each line.
+        lines: For generated code, the line of the `loops` module from which each line was generated (-1: unknown).
     """
 
     text: str
@@ -64,8 +66,10 @@ Note = Callable[[ModulePass, ModuleOp], Sequence[str]]
 class CompilationRecorder:
     """Record one compilation.
 
-    `keep` names stages after which the program's module is copied to `modules`; `reports` are the reports of passes by name.
-    `result` is the result: an artifact, or an executable.
+    Attributes:
+        keep: The stages after which the program's module is copied to `modules`.
+        reports: The reports of passes, by name.
+        result: The compiled program: an artifact or an executable.
     """
 
     keep: tuple[str, ...] = ()

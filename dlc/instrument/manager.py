@@ -22,10 +22,13 @@ Observer = Callable[[Stage, ModulePass, Sequence[ModulePass], ModuleOp], None]
 
 
 class PassManager:
-    """Run stages over modules; `records` lists the passes that ran, `reports` has the reports of passes by name.
+    """Run stages over modules.
 
-    `plan` is the complete pipeline of a program, so that a dumped module can list the remaining passes. `count_ops`: count the
-    ops before and after each pass.
+    Attributes:
+        plan: The complete pipeline of a program, so that a dumped module can list the remaining passes.
+        count_ops: Whether to count the ops before and after each pass.
+        records: The passes that ran.
+        reports: The reports of passes, by name.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from dlc.ir import ModuleOp, Operation, walk_ops
 
 
 def runs(module: ModuleOp) -> Counter[str]:
-    """Count the runs of each kernel; a body with a dynamic or data-dependent iteration count is counted once."""
+    """Count the runs of each kernel; a body with a dynamic or data-dependent trip count is counted once."""
     counts = Counter[str]()
     for op in walk_ops(module, DispatchOp):
         counts[op.symbol] += _times(op)

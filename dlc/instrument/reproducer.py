@@ -35,7 +35,7 @@ class Reproducer:
     line: str
 
     def __str__(self) -> str:
-        return f"  before, after and the inputs are in {self.folder}\n  to reproduce it: {self.line}"
+        return f"  before.mlir, after.mlir and the inputs are in {self.folder}\n  to reproduce it: {self.line}"
 
 
 def input_names(main: func.FuncOp) -> list[str]:

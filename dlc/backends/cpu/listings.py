@@ -1,4 +1,4 @@
-"""Listings of LLVM IR and assembly for readers: debug information is removed and its line numbers are extracted."""
+"""Listings of LLVM IR and assembly: remove debug information from the text, and extract its line numbers."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class EvaluationContext:
         return run
 
     def memoize(self, op: Operation, function: Callable[..., T], *arguments: Hashable) -> T:
-        """Return `derive(op, *details)`, memoized, since an op in a loop is evaluated many times."""
+        """Return `function(op, *arguments)`, memoized, since an op in a loop is evaluated many times."""
         key = (op, function, arguments)
         if key not in self._memoized:
             self._memoized[key] = function(op, *arguments)
@@ -119,8 +119,9 @@ class Frame:
         self.outer = outer
         self.adapt = adapt
         self.values: dict[SSAValue, Value] = {}
-        # If the points are work-items: the work-group of each, and the number of work-items per group.
+        # The work-group of each point, if points are work-items.
         self.groups: Array | None = None
+        # The number of work-items per group.
         self.items = 1
 
     def __getitem__(self, name: SSAValue) -> Value:

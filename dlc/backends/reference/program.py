@@ -58,7 +58,7 @@ def evaluate(
     callee = context.functions[function]
     shapes: list[tuple[int, ...]] = []
     if isinstance(callee, func.FuncOp):
-        # A data-dependent size is 0 at first; once it is known, evaluation restarts with it.
+        # A data-dependent size is 0 at first; when it has been computed, evaluation restarts with it.
         shapes = [tuple(s if isinstance(s, int) else 0 for s in sizes_of(a)) for a in outputs_of(callee)]
     try:
         with np.errstate(all="ignore"):
@@ -141,7 +141,7 @@ def _invoke(
     sizes: Sequence[int] = (),
     shapes: Sequence[tuple[int, ...]] | None = None,
 ) -> list[Array]:
-    """Call a function or kernel with inputs and sizes; destinations of `shapes` are allocated here."""
+    """Call a function or kernel with inputs and sizes; allocate its destination buffers, which have these `shapes`."""
     if isinstance(callee, KernelOp):
         return _run(context, context.memoize(callee, _kernel_of, *sizes) if sizes else callee, inputs)
     assert isinstance(callee, func.FuncOp)
@@ -297,7 +297,7 @@ def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
     shapes = [tuple(int(substitute(s, sizes_by_symbol)) for s in dl_shape_of(r)) for r in op.results] if sizes else None
     results = _invoke(frame.context, callee_of(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
     if len(results) != len(op.results):
-        raise EvaluationError(f"{describe(op)}: {len(results)} results, expected {len(op.results)}")
+        raise EvaluationError(f"{describe(op)}: got {len(results)} results, expected {len(op.results)}")
     return [reinterpret_dtype(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
 
 

@@ -2,8 +2,8 @@
 
 A `linalg.generic` is evaluated for its whole iteration space at once. Each operand becomes an array with one axis per iterator
 (a strided view if its map is affine; size 1 where the operand does not depend on the iterator), and the body runs once on these
-arrays. Reductions become `ufunc.reduce`, and sums of products matrix products. A body that uses its accumulator in another way
-runs once per reduced point.
+arrays. Reductions become `ufunc.reduce`; sums of products become matrix products. A body that uses its accumulator in another
+way runs once per reduced point.
 """
 
 from __future__ import annotations
@@ -76,12 +76,13 @@ class GenericPlan:
     affine_indices: tuple[tuple[AffineIndex | None, ...], ...]
     extents: tuple[int, ...]
     reduced: tuple[int, ...]
-    # The op that updates the accumulator, and its other operand.
+    # The op that updates the accumulator.
     combinator: Operation | None
+    # The other operand of `combinator`.
     element: SSAValue | None
-    # The factors of that value if the body sums products.
+    # The factors of `element` if the body sums products.
     factors: tuple[SSAValue, SSAValue] | None
-    # Ops of the recognized pattern, which need not run.
+    # Ops of the matched pattern, which are not executed.
     skipped: frozenset[Operation]
     has_regions: bool
 

@@ -173,7 +173,7 @@ def emit_select(e: CWriter, op: Operation) -> None:
 
 
 def _is_nonnegative(e: CWriter, expr: LinearExpression) -> bool:
-    """Return whether an index expression is known to be at least zero."""
+    """Return whether an index expression is provably nonnegative."""
     interval = e.range(expr)
     return interval is not None and interval[0] >= 0
 
@@ -202,12 +202,12 @@ def linear_or(
 def _divide(e: CWriter, expr: LinearExpression, divisor: int) -> tuple[LinearExpression | None, LinearExpression | None]:
     """Return quotient and remainder of a non-negative index where they are linear: (8·x + y) / 8 = x if 0 ≤ y < 8."""
     remainder = LinearExpression(
-        expr.constant % divisor, tuple((d, n, c) for d, n, c in expr.terms if e.known_divisor(n, c) % divisor)
+        expr.constant % divisor, tuple((d, n, c) for d, n, c in expr.terms if e.constant_divisor(n, c) % divisor)
     )
     interval = e.range(remainder)
     if interval is None or interval[0] < 0 or interval[1] >= divisor:
         return None, None
-    divisible_terms = [(d, n, c) for d, n, c in expr.terms if not e.known_divisor(n, c) % divisor]
+    divisible_terms = [(d, n, c) for d, n, c in expr.terms if not e.constant_divisor(n, c) % divisor]
     linear = all(c % divisor == 0 for _, _, c in divisible_terms)
     quotient = LinearExpression(expr.constant // divisor, tuple((d, n, c // divisor) for d, n, c in divisible_terms))
     return quotient if linear else None, remainder
@@ -259,7 +259,7 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[CWriter,
         fits_in_int = signed and all(interval is not None and fits_int(interval) for interval in (a, b))
         operands = map(e.index, exprs) if fits_in_int else map(e.scalar, op.operands)
         value = e.expression(f"{name[:3]}si" if signed else name, Register("i32" if fits_in_int else "i64"), *operands)
-        divisors = [n for expr in exprs for n in (expr.constant, *(e.known_divisor(t, c) for _, t, c in expr.terms))]
+        divisors = [n for expr in exprs for n in (expr.constant, *(e.constant_divisor(t, c) for _, t, c in expr.terms))]
         e.linear_expressions[result] = e.define_index(value, result.name_hint or name, interval, gcd(*divisors))
 
     return handle

@@ -59,7 +59,7 @@ class CControlWriter(CWriter):
         return Variables(names, register_types(self, values))
 
     def _is_free(self, initial: SSAValue, carried: SSAValue) -> bool:
-        """Return whether a loop may reuse the variables of its initial value, because it is their only reader."""
+        """Return whether a loop may reuse the variables of its initial value, because it is their only user."""
         if isinstance(initial.type, IndexType) or initial not in self.variables or len(list(initial.uses)) != 1:
             return False
         user = next(iter(initial.uses)).operation
@@ -78,7 +78,7 @@ class CControlWriter(CWriter):
         targets = {name for name, _, _ in assignments}
         sources: list[str] = []
         for _, result, t in assignments:
-            # A source that is also a target is copied before it is overwritten.
+            # A source that is also assigned is copied before it is overwritten.
             sources.append(self.compute(t, result, f"{result}_before") if result in targets else result)
         for (name, _, _), source in zip(assignments, sources, strict=True):
             self.assign(name, source)
@@ -107,7 +107,7 @@ class CControlWriter(CWriter):
             if extent is not None:
                 self.ranges[counter] = extent
             if not low.terms and not step.terms:
-                self.known_divisors[counter] = gcd(low.constant, step.constant)
+                self.constant_divisors[counter] = gcd(low.constant, step.constant)
             self._bind_variables(loop.body_arguments, variables.names)
             return loop.visit()
 

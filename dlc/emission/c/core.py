@@ -1,8 +1,7 @@
 """Names, definitions and index expressions in C.
 
-Note [Indices in C] An index is an int where it is known to fit, else a long: the interval of each name is tracked where
-possible. Only the summands of an address that is defined outside a region becomes a pointer there; the rest is computed at the
-use.
+Note [Indices in C] An index is an int if it provably fits, else a long: the interval of each name is tracked where possible.
+The terms of an address that are defined outside a region become a pointer there; the other terms are added at the use.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class CWriter(TemplateEmitter):
         super().__init__(kernel, target, handlers, syntax, definitions)
         self.pointers: dict[str, str] = {}  # pointer type of each buffer
         self.ranges: dict[str, Interval] = {}
-        self.known_divisors: dict[str, int] = {}
+        self.constant_divisors: dict[str, int] = {}
         self.variables = set[SSAValue]()  # values that are held in mutable variables
         self.declarations: list[str] = []
         self.items = 1
@@ -96,14 +95,14 @@ class CWriter(TemplateEmitter):
 
     # Indices
 
-    def define_index(self, value: str, hint: str, range: Interval | None, known_divisor: int = 1) -> LinearExpression:
-        """Define an index that is in the closed interval `range` and divisible by `known_divisor`."""
+    def define_index(self, value: str, hint: str, range: Interval | None, constant_divisor: int = 1) -> LinearExpression:
+        """Define an index in the closed interval `range`, a multiple of `constant_divisor`."""
         fits = range is not None and fits_int(range)
         name = self.define(self.syntax.types["i32" if fits else "i64"], value, hint)
         if range is not None:
             self.ranges[name] = range
-        if known_divisor > 1:
-            self.known_divisors[name] = known_divisor
+        if constant_divisor > 1:
+            self.constant_divisors[name] = constant_divisor
         return self.term(name)
 
     def range(self, expr: LinearExpression) -> Interval | None:
@@ -116,11 +115,11 @@ class CWriter(TemplateEmitter):
             low, high = low + ends[0], high + ends[1]
         return low, high
 
-    def known_divisor(self, name: str, coefficient: int) -> int:
-        return coefficient * self.known_divisors.get(name, 1)
+    def constant_divisor(self, name: str, coefficient: int) -> int:
+        return coefficient * self.constant_divisors.get(name, 1)
 
     def index(self, expr: LinearExpression) -> str:
-        """Return an index as an expression of ints, or of longs if a partial result might not fit in an int."""
+        """Return an index as an expression of ints, or of longs if an intermediate result might not fit in an int."""
         reach = abs(expr.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in expr.terms)
         start = "" if reach <= _INT[1] else f"({self.syntax.types['i64']})"
         signed_terms: list[tuple[int, str]] = []

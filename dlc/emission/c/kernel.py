@@ -44,8 +44,12 @@ HANDLERS: Handlers = {
 class KernelSource:
     """A kernel as functions `<name>_<g>`, one for each of its grids.
 
-    `sizes`: the number of size arguments that follow the buffers; `bytes`: the size in bytes of each buffer. `definitions` are
-    the types and helper functions in use; `header` precedes everything. A grid of zero groups is empty.
+    Attributes:
+        grids: The launch configuration of each function; a grid of zero groups is empty.
+        sizes: The number of size arguments, which follow the buffers.
+        bytes: The size in bytes of each buffer.
+        definitions: The types and helper functions that the functions use.
+        header: The first lines of the program.
     """
 
     name: str

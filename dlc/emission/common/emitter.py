@@ -44,7 +44,7 @@ class KernelEmitter(ABC):
     """Emit the body of one function of a kernel; `handlers` maps op names to the functions that emit them."""
 
     language: str
-    # True if address terms that only the innermost scope defines are added to a pointer too, not left in the displacement.
+    # Whether address terms of the innermost scope are added to a pointer. If not, they stay in the displacement.
     hoists_innermost_addresses = True
 
     def __init__(self, kernel: func.FuncOp, target: Target, lanes: int, handlers: Handlers) -> None:
@@ -161,7 +161,7 @@ class KernelEmitter(ABC):
         return total
 
     def scale_expression(self, expr: LinearExpression, stride: Stride) -> LinearExpression:
-        """Return the linear expression of `expr · stride`; a nonlinear product gets a new name."""
+        """Return the linear expression of `expr · stride`; a nonlinear product becomes a new name."""
         factor = stride if isinstance(stride, LinearExpression) else LinearExpression(stride)
         if (product := expr.times(factor)) is not None:
             return product
@@ -196,8 +196,8 @@ class KernelEmitter(ABC):
             self.scopes.extend(inner)
         return name
 
-    def known_divisor(self, name: str, coefficient: int) -> int:
-        """Return a divisor of `coefficient · name`, as large as is known."""
+    def constant_divisor(self, name: str, coefficient: int) -> int:
+        """Return a constant that divides `coefficient · name`, as large as possible."""
         return coefficient
 
     # Abstract methods for values. A hint is a suggested name; `hints` gives one for each register of a value.

@@ -2,7 +2,7 @@
 
 With static strides each register of a tile is at a constant distance from the first element of the tile, so that an access
 computes a single pointer (Note [Linear indices]). Dimensions with a dynamic stride need one pointer per row. The language
-decides how to read or write a register whose row is ragged, whose elements are strided, or that may exceed the buffer.
+decides how to read or write a register that is partly used, has strided elements, or may exceed the buffer.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def tile_access(
     total = view.offset
     for index, stride in zip(index_expressions, view.strides, strict=True):
         total = total.plus(e.scale_expression(index, stride))
-    align = gcd(view.align, *(e.known_divisor(name, c) * element_bytes(view.kind) for _, name, c in total.terms))
+    align = gcd(view.align, *(e.constant_divisor(name, c) * element_bytes(view.kind) for _, name, c in total.terms))
     strides = tuple(0 if d is None else view.strides[d] for d in dims)
     bounds = tuple(
         None if is_in_bounds or d is None else (index_expressions[d], view.shape[d])
@@ -143,7 +143,7 @@ def _tile_registers(e: KernelEmitter, a: TileAccess, value: SSAValue) -> Iterato
 
 
 def _advance_access(e: KernelEmitter, a: TileAccess, steps: Sequence[tuple[int, LinearExpression]]) -> TileAccess:
-    """Return the access after `steps` along dimensions whose strides are known only at run time."""
+    """Return the access after `steps` along dimensions with dynamic strides."""
     offset = a.offset
     for count, stride in steps:
         offset = offset.plus(stride, count)

@@ -16,8 +16,12 @@ Values = Sequence[SSAValue]
 class LoopRecord(NamedTuple):
     """`for induction in range(low, high, step)` with loop-carried values.
 
-    Each carried value has an initial value, an argument of the body and a result. `visit` emits the body and returns the values
-    that the next iteration receives. `unrolled`: the iterations should be unrolled; `rolled`: the loop must not be unrolled.
+    Each carried value has an initial value, an argument of the body and a result.
+
+    Attributes:
+        visit: Emits the body; returns the values that the next iteration receives.
+        unrolled: Whether the loop should be unrolled.
+        rolled: Whether the loop must not be unrolled.
     """
 
     low: LinearExpression
@@ -38,15 +42,23 @@ class LoopRecord(NamedTuple):
 
 
 class TileAccess(NamedTuple):
-    """One tile in memory: the address of its first element, and for each vector dimension the stride and the bounds check."""
+    """One tile in memory.
+
+    Attributes:
+        pointer: A pointer from which the tile is addressed.
+        displacement: The distance of the first element from `pointer`, in elements.
+        align: The alignment in bytes of `pointer` plus the terms of `displacement`.
+        strides: The stride of each vector dimension, in elements.
+        offset: The distance of the first element from the view's base, in elements.
+        bounds: For each vector dimension, (index of the first element, size) if the access may exceed the buffer, else None.
+    """
 
     view: MemrefAddress
     pointer: str
-    displacement: LinearExpression  # elements from `pointer` on
-    align: int  # alignment in bytes of pointer + the terms of the displacement
+    displacement: LinearExpression
+    align: int
     strides: tuple[Stride, ...]
-    offset: LinearExpression  # elements from the view's base on
-    # (index of the first element, size of the dimension) if the access may exceed the buffer, else None
+    offset: LinearExpression
     bounds: tuple[tuple[LinearExpression, int] | None, ...]
 
     @property
@@ -54,5 +66,5 @@ class TileAccess(NamedTuple):
         """The distance between neighbouring elements of a row, in elements."""
         stride = self.strides[-1] if self.strides else 1
         if isinstance(stride, LinearExpression):
-            raise UndecidableError("the stride between the lanes of a vector is known only at run time")
+            raise UndecidableError("the stride between the lanes of a vector is dynamic; expected a static stride")
         return stride

@@ -145,7 +145,7 @@ def _in_range_amounts(t: Register) -> frozenset[str]:
 
 
 def to_signed(e: LlvmWriter, op: Operation) -> None:
-    """Emit `arith.fptosi`, which saturates; no clamps are emitted for values that are known to be in range."""
+    """Emit `arith.fptosi`, which saturates; no clamps are emitted for values that are provably in range."""
     if not is_clamped_conversion(op):
         apply(e, op, CONVERSIONS[op.name])
         return

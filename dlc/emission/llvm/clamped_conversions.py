@@ -13,7 +13,7 @@ _GREATER, _LESS = 2, 4
 
 
 def is_clamped_conversion(op: Operation) -> bool:
-    """Return whether the operand of a conversion to integers is known to be in the range of the result type."""
+    """Return whether the operand of a conversion to integers is provably in the range of the result type."""
     result = op.results[0].type
     integers = cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
     return is_clamped(op.operands[0], integers)
@@ -31,7 +31,7 @@ def is_clamped(value: SSAValue, integers: Attribute) -> bool:
 
 
 def deferrable_rounding(value: SSAValue) -> math.RoundEvenOp | None:
-    """Return the rounding of a converted float if the conversion can perform it (`is_rounded_by_conversion`), else None."""
+    """Return the rounding op of a converted float if the conversion can round instead (`is_rounded_by_conversion`)."""
     while isinstance(value.owner, arith.SelectOp):
         value = value.owner.lhs
     op = value.owner
@@ -39,7 +39,7 @@ def deferrable_rounding(value: SSAValue) -> math.RoundEvenOp | None:
 
 
 def is_rounded_by_conversion(op: math.RoundEvenOp) -> bool:
-    """Return whether a rounded float is converted to an integer, after clamps at most, so that the conversion can round it."""
+    """Return whether a rounded float is only clamped and converted to an integer, so that the conversion can round it."""
     value = op.result
     while True:
         users = {use.operation for use in value.uses}

@@ -19,7 +19,7 @@ from dlc.errors import UnsupportedError
 from dlc.ir import Attribute, SSAValue, func
 from dlc.target import Target
 
-# Half-precision values are in integer registers: LLVM's own types for it cause library calls where the processor has no
+# Half-precision values are held in integer registers: LLVM's own half types cause library calls where the processor has no
 # instruction for an operation (convert.py).
 _SCALARS = {"f32": "float", "f64": "double", "f16": "i16", "bf16": "i16"}
 
@@ -114,7 +114,7 @@ class LlvmWriter(KernelEmitter):
         self.scopes[-1].lines.append(Line(f"  {text}", insertion_point=InsertionPoint.BARRIER))
 
     def define(self, text: str, *operands: str, insertion_point: InsertionPoint = InsertionPoint.FIXED) -> str:
-        """Append an instruction and return the name of its result. `operands` are listed in the order of the text."""
+        """Append an instruction and return the name of its result; `operands` are in the order of the text."""
         self._counter += 1
         name = f"%v{self._counter}"
         self.scopes[-1].lines.append(Line(f"  {name} = {text}", name, operands, insertion_point))
@@ -152,7 +152,7 @@ class LlvmWriter(KernelEmitter):
         return self.define(f"select {mask} {condition}, {llvm_type(t)} {a}, {llvm_type(t)} {b}", condition, a, b)
 
     def select_by_comparison(self, t: Register, predicate: str, a: str, b: str, *, swapped: bool = False) -> str:
-        """Emit `a <predicate> b ? a : b`, or with the operands of the select swapped if `swapped`; usually one instruction."""
+        """Emit `a <predicate> b ? a : b`, or `a <predicate> b ? b : a` if `swapped`; usually one instruction."""
 
         def compare_and_select(t: Register, a: str, b: str) -> str:
             condition = self.compute(f"fcmp {predicate}", t, a, b)

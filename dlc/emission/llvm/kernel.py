@@ -48,9 +48,13 @@ HANDLERS: Handlers = {
 
 @dataclass(frozen=True)
 class LlvmKernel:
-    """LLVM IR text that defines `@<name>.<g>(ptr %args, i64 %task)` for each grid g, and the grid_index of tasks of each grid.
+    """The LLVM IR of a kernel.
 
-    `sizes`: the grid_index of size arguments that follow the buffers; `bytes`: the size in bytes of each buffer.
+    Attributes:
+        text: Defines `@<name>.<g>(ptr %args, i64 %task)` for each grid g.
+        grids: The number of tasks of each grid.
+        sizes: The number of size arguments, which follow the buffers.
+        bytes: The size in bytes of each buffer.
     """
 
     text: str
@@ -83,10 +87,10 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
     def __init__(self, kernel: func.FuncOp, target: Target, analysis: KernelAnalysis, grid_index: int) -> None:
         super().__init__(kernel, target, analysis, HANDLERS)
         self.name = _global(f"{self.kernel}.{grid_index}")
-        self.used: list[int] = []  # indices of used arguments
+        self.used: list[int] = []  # The indices of the arguments that the function uses.
 
     def write(self, ops: Sequence[Operation]) -> Size:
-        """Emit the ops of the grid and return the grid_index of tasks."""
+        """Emit the ops of the grid and return the number of tasks."""
         if not is_grid(ops[0]):
             for op in ops:
                 self.visit(op)
@@ -99,7 +103,7 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
         return tasks
 
     def _count(self, axis: control.GridAxis, high: SSAValue) -> str:
-        """Emit the grid_index of points of a grid along an axis whose upper bound is dynamic."""
+        """Emit the number of points of a grid along an axis whose upper bound is dynamic."""
         count = self.materialize(self.linear(high).plus(LinearExpression(axis.step - 1 - axis.start)))
         return count if axis.step == 1 else self.compute("udiv", Register("i64"), count, str(axis.step))
 

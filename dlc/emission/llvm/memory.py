@@ -1,7 +1,7 @@
 """Loads and stores of registers.
 
-A row of contiguous elements is one load or store, masked if the row is ragged or may exceed the buffer. Other rows are
-accessed element by element.
+A row of contiguous elements is one load or store. It is masked if the row does not fill its register or may exceed the buffer.
+Other rows are accessed element by element.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LlvmMemoryWriter(LlvmWriter):
         return self.define_once(f"and i1 {a}, {b}", a, b)
 
     def _mask(self, a: TileAccess, t: Register, row: str, start: int) -> str:
-        """Return the mask of lanes to read or write; "" if all lanes are accessed."""
+        """Return the mask of the lanes to read or write; an empty string if all lanes are accessed."""
         mask_type = llvm_type(t.with_kind("i1"))
         mask = "" if t.used == t.width else mask_literal(t)
         if a.bounds and (bound := a.bounds[-1]) is not None:

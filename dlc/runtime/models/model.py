@@ -19,7 +19,7 @@ from dlc.runtime.saving.container import Saveable, SectionWriter, save
 from dlc.runtime.saving.header.arrays import array_to_json
 from dlc.runtime.sizes.input_sizes import InputSizes
 
-# Runs the program on checked inputs, in order: NumPy arrays, or DeviceArrays on an OpenCL device.
+# Runs the program on validated inputs, in order: NumPy arrays, or DeviceArrays on an OpenCL device.
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 # Types that need no conversion.
 _ARRAY_TYPES = frozenset[type]((np.ndarray, Array))
@@ -41,7 +41,7 @@ class Model:
     """A program with named inputs and outputs: `model(x=x)`, `model({"x": x})`, or `model(x)` in the order of the inputs.
 
     A call returns a dict from output names to arrays. Inputs may be anything that NumPy converts to an array; C-contiguous
-    arrays are not copied. The dtype must match, except for Python numbers and lists, which are converted. `defaults` are the
+    arrays are not copied. The dtype must match, except for Python scalars and lists, which are converted. `defaults` are the
     values of inputs that a call omits.
     """
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from dlc.options import Environment
 
-# More compilations than this cause a warning.
+# More compilations than this trigger a warning.
 _MAX_SILENT_RECOMPILATIONS = 8
 
 

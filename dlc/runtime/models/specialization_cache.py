@@ -1,7 +1,7 @@
 """The specialization cache: a dynamic-shape program for most sizes, and specializations for other sets of sizes.
 
-Sizes are either those of the inputs' symbols, which are known before a run, or, if all input shapes are static,
-data-dependent ones: then a program reports by OutOfDomainError that it does not support the sizes of a call.
+The cache is keyed by the sizes of the inputs' symbols, which a call determines before it runs. If all input shapes are static,
+it is keyed by data-dependent sizes: a program that does not support the sizes of a call raises OutOfDomainError.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SpecializationCache:
             ) from error
 
     def _may_cover(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether the input sizes are in the domain; data-dependent ones are not known yet."""
+        """Return whether the input sizes are in the domain; data-dependent sizes are checked at run time."""
         assert self.dynamic is not None
         domain = self.dynamic.domain
         return domain.without(domain.symbols.difference(sizes)).holds(sizes)

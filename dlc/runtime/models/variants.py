@@ -1,10 +1,11 @@
-"""Models that can be imported only for a call: one variant for each set of values, or of shapes, of some inputs.
+"""Models that are imported at run time: one variant for each set of values, or of shapes, of some inputs.
 
     y = ReduceSum(x, axes)      called with axes = [0]: the variant y = ReduceSum(x, [0]), a program of x alone
 
-Inputs on whose values shapes depend (axes, repeats, a condition) are constants of a variant, which has the other inputs. If
-no values are needed, shapes are: of lists and optionals, or of all inputs. A variant may have variants itself: after an input
-has selected a branch, the branch may depend on further inputs. Saving writes all variants compiled so far.
+Inputs whose values determine shapes (axes, repeats, a condition) are constants of a variant; it takes the other inputs. Models
+without such inputs have a variant per set of shapes: of lists and optionals, or of all inputs. A variant may have variants
+itself: after an input has selected a branch, the branch may depend on further inputs. Saving writes all variants compiled so
+far.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _MAX_LISTED_VARIANTS = 8
 
 
 class Variants:
-    """The variants of the model `name`; `compile` creates missing ones. Without it, only `entries` exist."""
+    """The variants of the model `name`. `compile` compiles missing variants; without it, only `entries` exist."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 The kernels of a model are built as one program, or as one per process: a driver's compiler takes a while to start (PoCL:
 0.1 s per program, 0.03 s per kernel). A cache entry contains the binaries of all programs:
 
-    hash of the rest · size of the header · header: the kernels and the size of each program, as JSON · binaries
+    hash of the following bytes · size of the header · header: the kernels and the size of each program, as JSON · binaries
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Builder:
     """Builds kernels for a device, with a cache, in up to `processes` processes at once.
 
     If `guarded`, kernels are built and run for the first time in another process, so that a crash of the driver ends only that
-    one.
+    process.
     """
 
     device: Device
@@ -90,7 +90,7 @@ class BuiltProgram:
 def build(name: str, sources: Sequence[OpenCLKernel], launches: Sequence[Launch], builder: Builder) -> BuiltProgram:
     """Build the kernels of the model called `name`, or load them from the cache; `launches` has a launch of each kernel.
 
-    Raises TooLargeError for kernels that need features that the device lacks, that fail to build, or that it cannot hold.
+    Raises TooLargeError for kernels that need features that the device lacks, that fail to build, or that exceed its resources.
     """
     session, device = builder.session, builder.device
     if not sources:
@@ -188,7 +188,7 @@ def _load(path: Path, session: Session) -> BuiltProgram:
     content = path.read_bytes()
     data = content[_DIGEST_BYTES:]
     if _digest(data) != content[:_DIGEST_BYTES]:
-        raise ModelError(f"{path}: damaged")
+        raise ModelError(f"{path}: damaged: its checksum does not match")
     offset = _SIZE.size + _SIZE.unpack_from(data)[0]
     programs: list[tuple[tuple[str, ...], Any]] = []
     for names, size in json.loads(data[_SIZE.size : offset]):

@@ -30,10 +30,15 @@ __kernel void probe(__global int *restrict out) {
 
 @dataclass(frozen=True)
 class Device:
-    """A device of a platform, with the target to compile for; `handle` is PyOpenCL's device.
+    """A device of a platform.
 
-    `device_index` has the indices of the platform and the device. `group_items`, `local_bytes` and `buffer_bytes` are the
-    maximum work-group size, local memory per work-group, and buffer size.
+    Attributes:
+        device_index: The indices of the platform and of the device.
+        group_items: The maximum work-group size.
+        local_bytes: The local memory per work-group.
+        buffer_bytes: The maximum buffer size.
+        target: The target to compile for.
+        handle: PyOpenCL's device.
     """
 
     device_index: tuple[int, int]
@@ -80,11 +85,11 @@ def all_devices() -> tuple[Device, ...]:
 
 def installation_hint() -> str:
     """Return instructions to install an OpenCL device, for a machine without one."""
-    if not (silent := _discover()[1]):
+    if not (platforms_without_devices := _discover()[1]):
         return INSTALL_HINT
     return (
-        f"the driver of {' and of '.join(silent)} is installed, but has no devices. PoCL (Portable Computing Language) needs "
-        "a writable folder: set POCL_CACHE_DIR"
+        f"the driver of {' and of '.join(platforms_without_devices)} is installed, but has no devices. PoCL (Portable "
+        "Computing Language) needs a writable folder: set POCL_CACHE_DIR"
     )
 
 
@@ -97,15 +102,15 @@ def _discover() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     except cl.Error:
         return (), ()  # The loader raises an error if there are no platforms.
     devices: list[Device] = []
-    silent: list[str] = []
+    platforms_without_devices: list[str] = []
     for p, platform in enumerate(platforms):
         handles: list[Any] = []  # Some platforms raise an error if they have no devices.
         with suppress(cl.Error):
             handles = platform.get_devices()
         if not handles:
-            silent.append(platform.name.strip())
+            platforms_without_devices.append(platform.name.strip())
         devices += [_describe(handle, (p, d)) for d, handle in enumerate(handles)]
-    return tuple(devices), tuple(silent)
+    return tuple(devices), tuple(platforms_without_devices)
 
 
 def _describe(handle: Any, device_index: tuple[int, int]) -> Device:
@@ -166,7 +171,7 @@ def _missing_resources(target: Target, items: int, local_bytes: int) -> str:
 
 
 def fit_target(target: Target, device: Device) -> Target:
-    """Return `target` restricted to the features of the device and with its number of compute units, as a version of its own.
+    """Return `target` restricted to the features of the device, with its number of compute units and its driver version.
 
     Raises DeviceError if the device lacks required resources.
     """

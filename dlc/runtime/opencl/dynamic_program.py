@@ -1,8 +1,8 @@
 """Dynamic-shape programs on an OpenCL device: specialized to a static program for the sizes of each call.
 
 Kernels are built once, and weights are uploaded once. Everything that depends on sizes (arena offsets, numbers of
-work-groups, kernel arguments) is recomputed if the sizes differ from those of the last call, and within a call when a
-data-dependent size becomes known.
+work-groups, kernel arguments) is recomputed if the sizes differ from those of the last call, and within a call after each
+data-dependent size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DynamicOpenCLProgram:
         self._arena, self._arena_bytes = allocate_buffer(session, 0), 0
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
-        """Return the outputs for inputs of the right number and dtypes, with consistent shapes.
+        """Run the program on validated inputs and return the outputs.
 
         Raises ShapeError for a size outside of its range, and what OpenCLProgram.run raises.
         """
@@ -71,7 +71,7 @@ class DynamicOpenCLProgram:
                     return self._run(inputs, launcher, printer)
 
     def static_program(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> tuple[HostProgram, dict[str, int]]:
-        """Return the static program for inputs of these shapes, and the data-dependent sizes (in loops, the last ones)."""
+        """Return the static program for inputs of these shapes, and the data-dependent sizes (of the last loop iteration)."""
         if self.host.data_dependent_sizes:
             self.run(inputs)
         with self._lock:
@@ -98,7 +98,7 @@ class DynamicOpenCLProgram:
         return self._bound[2]
 
     def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher, printer: CallPrinter) -> list[DeviceArray]:
-        """Run a call; when a data-dependent size becomes known, continue with the program for it.
+        """Run a call; after each data-dependent size, continue with the program for this size.
 
         Raises _ArenaGrownError if that needs a larger, empty arena: the call has to be restarted.
         """

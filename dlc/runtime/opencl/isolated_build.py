@@ -25,9 +25,14 @@ from dlc.runtime.opencl.driver import compiler_errors, driver_errors, opencl, se
 
 @dataclass(frozen=True)
 class FunctionRun:
-    """A test run of a function: `groups` groups of `items` work-items on arrays of these byte sizes, and its size arguments.
+    """A test run of a function.
 
-    `kernel` is the kernel that the function belongs to.
+    Attributes:
+        kernel: The kernel to which the function belongs.
+        groups: The number of work-groups.
+        items: The number of work-items per group.
+        sizes: The byte sizes of the arrays.
+        size_values: The size arguments.
     """
 
     name: str
@@ -61,7 +66,7 @@ def program_from_binary(binary: bytes, session: Session) -> Any:
 
     Raises DeviceError if the driver rejects it.
     """
-    with compiler_errors(session.device, ": its driver refuses a binary", platform=session.device.platform):
+    with compiler_errors(session.device, ": its driver rejects a binary", platform=session.device.platform):
         return opencl().Program(session.context, [session.device.handle], [binary]).build(cache_dir=False)
 
 

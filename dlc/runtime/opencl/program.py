@@ -51,9 +51,13 @@ def reject_set_size(symbol: str, count: int) -> None:
 
 @dataclass(frozen=True)
 class BuiltGrid:
-    """One grid of a built kernel: `groups` work-groups, in terms of the kernel's sizes, of `items` work-items each.
+    """One grid of a built kernel.
 
-    `make` creates a kernel object. `objects` caches the kernel objects of a program's launches, by launch index.
+    Attributes:
+        make: Creates a kernel object.
+        groups: The number of work-groups; it may depend on the kernel's size parameters.
+        items: The number of work-items per group.
+        objects: Caches the kernel objects of a program's launches, by launch index.
     """
 
     make: Callable[[], Any]
@@ -132,9 +136,9 @@ class OpenCLProgram:
         self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
-        """Return the outputs for inputs of the right number, shapes and dtypes; device arrays are not copied.
+        """Run the program on validated inputs and return the outputs; device arrays are not copied.
 
-        Raises DeviceError for an input on another device, and DlcError if the program takes a failing branch.
+        Raises DeviceError for an input on another device, and DlcError if a run-time assertion (`Fail`) fails.
         """
         return self.run_with(inputs, Launcher())
 
@@ -162,7 +166,7 @@ class OpenCLProgram:
             command(slot_values)
 
     def begin(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> Call:
-        """Prepare a call with inputs of the right number, shapes and dtypes. Raises DeviceError for one on another device."""
+        """Prepare a call with validated inputs. Raises DeviceError for an input on another device."""
         arrays = [a if isinstance(a, DeviceArray) else upload(a, self.session) for a in inputs]
         for array, info in zip(arrays, self.inputs, strict=True):
             if array.session is not self.session:
@@ -235,11 +239,19 @@ class OpenCLProgram:
         return run
 
     def _copy(self, launch: Launch) -> Command:
-        (target, source), (size,) = launch.arguments, launch.size_values
+        (destination, source), (size,) = launch.arguments, launch.size_values
         copy, queue = opencl().enqueue_copy, self.session.queue
 
         def run(slot_values: list[BufferOffset]) -> None:
-            (target_buffer, start), (buffer, offset) = resolve_ref(slot_values, target), resolve_ref(slot_values, source)
-            copy(queue, target_buffer, buffer, byte_count=size, src_offset=offset, dst_offset=start)
+            destination_buffer, destination_offset = resolve_ref(slot_values, destination)
+            source_buffer, source_offset = resolve_ref(slot_values, source)
+            copy(
+                queue,
+                destination_buffer,
+                source_buffer,
+                byte_count=size,
+                src_offset=source_offset,
+                dst_offset=destination_offset,
+            )
 
         return run

@@ -1,7 +1,8 @@
 """Verify that a program accesses its buffers in bounds, for programs from untrusted files.
 
-This is an abstract interpretation: each slot is described by *targets*, and never holds an address outside of the span of its
-targets in one buffer. A loop slot moves linearly, so its first and last position describe it.
+This is an abstract interpretation. The state of a slot is a set of addresses in buffers: at run time the slot holds no address
+before the first or after the last of them in a buffer. The address in a loop slot is linear in the iteration, so its first and
+last values suffice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from dlc.runtime.program.host_program import (
     walk,
 )
 
-# Nested loops are iterated to a fixed point, and each loop that may have no iterations adds a target. Real programs stay far
+# Nested loops are iterated to a fixed point, and each loop that may have no iterations adds an address. Real programs stay far
 # below these limits; malicious ones are rejected.
 _MAX_CHECKS = 300_000
 _MAX_CHECKS_PER_INSTRUCTION = 1_000
@@ -76,18 +77,20 @@ def check_program(host: HostProgram, kernels: Collection[str]) -> None:
         _require_launch(launch, kernels)
     for access in accessed_ranges(host.instructions, range(1, len(sizes)), host.slots):
         if not access.fits((sizes[access.buffer],)):
-            raise ModelError(f"bytes {access.start} to {access.end} of slot {access.buffer} are no part of the buffers")
+            raise ModelError(f"bytes {access.start} to {access.end} of slot {access.buffer} are outside of the buffer")
 
 
 def _require_launch(launch: Launch, kernels: Collection[str]) -> None:
-    launch_text = f"a launch of {launch.kernel or 'a copy'}"
+    launch_text = "a copy" if launch.kernel is None else f"a launch of {launch.kernel}"
     if launch.kernel is None:
         if len(launch.arguments) != 2 or launch.sizes != launch.size_values * 2:
-            raise ModelError(f"{launch_text}: its arguments are no target and source of one size")
+            raise ModelError(f"{launch_text}: expected a destination and a source of equal size")
     elif launch.kernel not in kernels:
         raise ModelError(f"{launch_text}: there is no such kernel")
     if len(launch.arguments) != len(launch.sizes):
-        raise ModelError(f"{launch_text}: {len(launch.arguments)} arguments of {len(launch.sizes)} sizes")
+        raise ModelError(
+            f"{launch_text}: got {len(launch.arguments)} arguments and {len(launch.sizes)} sizes; expected equal numbers"
+        )
 
 
 def accessed_ranges(instructions: Sequence[Instruction], buffers: Collection[int], slots: int) -> Collection[ByteRange]:
@@ -105,7 +108,7 @@ def accessed_ranges(instructions: Sequence[Instruction], buffers: Collection[int
     if len(set(loop_slots)) < len(loop_slots):
         raise ModelError("a slot that two loops set")
     walker = _BoundsChecker(_MAX_CHECKS + _MAX_CHECKS_PER_INSTRUCTION * sum(1 for _ in walk(instructions)))
-    walker.block(instructions, ChainMap({slot: frozenset({_SlotTarget(slot, 0)}) for slot in buffers}))
+    walker.block(instructions, ChainMap({slot: frozenset({_SlotAddress(slot, 0)}) for slot in buffers}))
     return walker.ranges.keys()
 
 
@@ -125,7 +128,7 @@ def _slots_set_by(instruction: Instruction) -> Sequence[CarriedSlot | LoopSlot]:
 
 
 @dataclass(frozen=True)
-class _SlotTarget:
+class _SlotAddress:
     """An offset in a buffer that a slot may hold if each of `loops` has an iteration."""
 
     buffer: int
@@ -133,15 +136,15 @@ class _SlotTarget:
     loops: frozenset[Size] = frozenset()
 
 
-_SlotTargets: TypeAlias = "frozenset[_SlotTarget]"
-# The targets of each slot; bodies of loops and branches have scopes of their own.
-_SlotState: TypeAlias = "ChainMap[int, _SlotTargets]"
+_SlotAddresses: TypeAlias = "frozenset[_SlotAddress]"
+# The addresses of each slot; bodies of loops and branches have scopes of their own.
+_SlotState: TypeAlias = "ChainMap[int, _SlotAddresses]"
 
 
 class _BoundsChecker:
     def __init__(self, max_checks: int) -> None:
         self.ranges: dict[ByteRange, None] = {}
-        self.loops = frozenset[Size]()  # The loops around the current instruction.
+        self.loops = frozenset[Size]()  # The trip counts of the loops around the current instruction.
         self.remaining_checks = max_checks
 
     def block(self, instructions: Sequence[Instruction], state: _SlotState) -> None:
@@ -174,31 +177,31 @@ class _BoundsChecker:
 
     def loop(self, loop: Loop, state: _SlotState) -> None:
         if loop.count == 0:
-            state.update({c.slot: self.targets(c.first, state) for c in loop.carried})
+            state.update({c.slot: self.addresses(c.first, state) for c in loop.carried})
             return
         outer_loops, iteration_counts = self.loops, frozenset[Size](() if isinstance(loop.count, int) else (loop.count,))
-        elements: dict[int, _SlotTargets] = {}
+        elements: dict[int, _SlotAddresses] = {}
         for element in loop.elements:
-            first = frozenset(replace(p, loops=p.loops | iteration_counts) for p in self.targets(element.first, state))
+            first = frozenset(replace(p, loops=p.loops | iteration_counts) for p in self.addresses(element.first, state))
             elements[element.slot] = first | _shifted(first, element.step * (loop.count - 1))
         self.loops = outer_loops | iteration_counts
         self.repeated(loop, state, elements)
         self.loops = outer_loops
 
-    def repeated(self, loop: Loop | While, state: _SlotState, elements: Mapping[int, _SlotTargets]) -> None:
-        """Process a loop body until the targets of carried slots reach a fixed point."""
-        state.update({c.slot: targets for c, targets in [(c, self.targets(c.first, state)) for c in loop.carried]})
-        # Each round propagates targets to one more carried slot.
+    def repeated(self, loop: Loop | While, state: _SlotState, elements: Mapping[int, _SlotAddresses]) -> None:
+        """Process a loop body until the addresses of carried slots reach a fixed point."""
+        state.update({c.slot: addresses for c, addresses in [(c, self.addresses(c.first, state)) for c in loop.carried]})
+        # Each round propagates addresses to one more carried slot.
         for _ in range(len(loop.carried) + 2):
             body_state = state.new_child(dict(elements))
             self.block(loop.body, body_state)
             if isinstance(loop, While):
                 self.access(loop.again, 1, body_state)
-            next_state = {c.slot: state[c.slot] | self.targets(c.following, body_state) for c in loop.carried}
-            if all(state[slot] == targets for slot, targets in next_state.items()):
+            next_state = {c.slot: state[c.slot] | self.addresses(c.following, body_state) for c in loop.carried}
+            if all(state[slot] == addresses for slot, addresses in next_state.items()):
                 if isinstance(loop, Loop) and isinstance(loop.count, int) and loop.count > 0:
-                    # The loop has at least one iteration: initial targets remain only if they are carried through.
-                    state.update({c.slot: self.targets(c.following, body_state) for c in loop.carried})
+                    # The loop has at least one iteration: initial addresses remain only if they are carried through.
+                    state.update({c.slot: self.addresses(c.following, body_state) for c in loop.carried})
                 return
             state.update(next_state)
         raise ModelError("the carried slots of a loop do not reach a fixed point")
@@ -209,10 +212,10 @@ class _BoundsChecker:
 
     def access(self, ref: BufferRef, size: Size, state: _SlotState) -> None:
         """Record an access to `size` bytes from a buffer reference on."""
-        for p in self.targets(ref, state):
+        for p in self.addresses(ref, state):
             self.ranges[ByteRange(p.buffer, p.offset, p.offset + size, p.loops | self.loops)] = None
 
-    def targets(self, ref: tuple[int, Size], state: Mapping[int, _SlotTargets]) -> _SlotTargets:
+    def addresses(self, ref: tuple[int, Size], state: Mapping[int, _SlotAddresses]) -> _SlotAddresses:
         slot, offset = ref
         if slot not in state:
             raise ModelError(f"slot {slot} holds no address")
@@ -225,5 +228,5 @@ class _BoundsChecker:
             raise ModelError("nested loops are too complex to be checked")
 
 
-def _shifted(targets: _SlotTargets, distance: Size) -> _SlotTargets:
-    return targets if distance == 0 else frozenset(replace(p, offset=p.offset + distance) for p in targets)
+def _shifted(addresses: _SlotAddresses, distance: Size) -> _SlotAddresses:
+    return addresses if distance == 0 else frozenset(replace(p, offset=p.offset + distance) for p in addresses)

@@ -32,9 +32,11 @@ Read: TypeAlias = "Callable[[BufferRef, int], bytes]"
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel launch: buffer references as arguments, their sizes in bytes, and the values of the kernel's size parameters.
+    """A kernel launch; without a kernel, a copy of `size_values[0]` bytes with the arguments destination and source.
 
-    Without a kernel it is a copy, with the arguments target and source and the number of bytes.
+    Attributes:
+        sizes: The sizes of the arguments in bytes.
+        size_values: The values of the kernel's size parameters.
     """
 
     kernel: str | None
@@ -233,9 +235,11 @@ PythonInstruction: TypeAlias = "PrintArrays | PythonCall"
 
 @dataclass(frozen=True)
 class HostProgram:
-    """A static-shape host program; `slots` is the total number of slots.
+    """A static-shape host program.
 
-    `donors` maps outputs to the inputs that they overwrite, by number.
+    Attributes:
+        slots: The total number of slots.
+        donors: The input that each donated output overwrites; both by index.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -253,7 +257,7 @@ class HostProgram:
 
     @property
     def runs(self) -> Counter[str | None]:
-        """The number of runs of each kernel; a body with a dynamic or data-dependent iteration count is counted once."""
+        """The number of runs of each kernel; a body with a dynamic or data-dependent trip count is counted once."""
         return count_runs(self.instructions)
 
     @property
@@ -263,7 +267,7 @@ class HostProgram:
 
 
 def count_runs(instructions: Sequence[Instruction]) -> Counter[str | None]:
-    """Count the runs of each kernel; a body with a dynamic or data-dependent iteration count is counted once."""
+    """Count the runs of each kernel; a body with a dynamic or data-dependent trip count is counted once."""
     counts = Counter[str | None]()
     for instruction, times in walk(instructions):
         if isinstance(instruction, Launch | DynamicLaunch):
@@ -272,7 +276,7 @@ def count_runs(instructions: Sequence[Instruction]) -> Counter[str | None]:
 
 
 def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[Instruction, int]]:
-    """Yield every instruction with the number of times it runs, where known statically."""
+    """Yield every instruction with the number of times it runs; a dynamic trip count counts as 1."""
     for instruction in instructions:
         yield instruction, times
         match instruction:

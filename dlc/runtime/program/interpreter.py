@@ -42,10 +42,15 @@ def interpret(
     set_size: Callable[[str, int], None],
     printer: CallPrinter,
 ) -> None:
-    """Run a block on `slot_values`; `read` returns the bytes at a buffer offset, and `write` stores bytes.
+    """Run a block on `slot_values`.
 
-    `set_size` is called for each data-dependent size; afterwards, `block` returns the instructions for it. Raises DlcError for
-    a failing branch.
+    Args:
+        block: Returns the instructions; after a data-dependent size has been set, those for this size.
+        read: Returns the bytes at a buffer offset.
+        write: Stores bytes at a buffer offset.
+        set_size: Called for each data-dependent size.
+
+    Raises DlcError for a run-time assertion (`Fail`).
     """
 
     def read_at(ref: BufferRef, count: int) -> bytes:

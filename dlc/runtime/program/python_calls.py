@@ -18,8 +18,8 @@ from dlc.runtime.python_ops.registry import run_python_op
 def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tuple[list[NDArray[Any]], dict[str, int]]:
     """Return the results of an op and the data-dependent sizes that they define; `sizes` has the sizes of the call so far.
 
-    Raises what the op raises, OutOfDomainError if the program does not support a result's shape, and ModelError if the
-    instruction, which may come from a file, does not fit the op.
+    Raises what the op raises, OutOfDomainError if a result's shape is outside of the program's domain, and ModelError if
+    the instruction, which may come from a file, does not fit the op.
     """
     where = f"dl.{call.op} at {call.where}"
     try:
@@ -30,7 +30,7 @@ def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tu
         raise ModelError(f"{where}: the op does not accept these arguments: {error}") from error
     if [len(info.shape) for info in call.results] != [np.ndim(result) for result in results]:
         ranks = ", ".join(f"{np.ndim(result)} axes" for result in results)
-        raise ModelError(f"{where}: {len(results)} results of {ranks}; expected {', '.join(map(str, call.results))}")
+        raise ModelError(f"{where}: got {len(results)} results with {ranks}; expected {', '.join(map(str, call.results))}")
     arrays = [np.asarray(result, info.dtype, order="C") for info, result in zip(call.results, results, strict=True)]
     data_dependent_sizes: dict[str, int] = {}
     for info, array in zip(call.results, arrays, strict=True):

@@ -24,7 +24,7 @@ _MAX_LANES = 1 << 16
 
 
 def checksum_of(target: Target, object: bytes) -> Checksum:
-    """Return the checksum function for files of a target; `object` is the run-time's object code, empty if there is none."""
+    """Return the checksum function for files of a target; `object` is the runtime's object code, empty if there is none."""
     if not object:
         return zlib.crc32
     if not host_supports(target):

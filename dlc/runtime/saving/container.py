@@ -2,11 +2,11 @@
 
     "dlcmodel" · version · size and checksum of the header · position of the program · header (JSON) · sections
 
-The first section is the code of the run-time. The others are program images with their kernels (cpu/program_image.py), tables
+The first section is the code of the runtime. The others are program images with their kernels (cpu/program_image.py), tables
 that select a program for a call (variant_table.py), and packed weights, each stored once however many programs use it.
 OpenCL programs have the source of their kernels instead of code (opencl/artifact.py). The header describes how these form a
 model. A model of one program, or of several that are selected by values or shapes, runs without the header: the prefix has
-the position of the program, or of the table, relative to the first section; a negative number says why there is none.
+the position of the program, or of the table, relative to the first section; a negative value is the reason why there is none.
 
 The header and each section have a checksum that is verified when the file is read: CRC-32C for sections of files with native
 code, else CRC-32. Sections are memory-mapped, so that processes share them, unless they are requested in memory.
@@ -48,7 +48,7 @@ _MAX_HEADER_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class SharedFields:
-    """Header fields that all programs of a model share: target, object code of the run-time (empty for OpenCL), numerics."""
+    """Header fields that all programs of a model share: target, object code of the runtime (empty for OpenCL), numerics."""
 
     target: Target
     runtime: bytes
@@ -61,7 +61,7 @@ class SharedFields:
 
 
 class SectionRef(NamedTuple):
-    """A reference to a section: its relative position, its size in bytes, and its CRC-32C."""
+    """A reference to a section: its distance from the referring section, its size in bytes, and its CRC-32C."""
 
     distance: int
     bytes: int

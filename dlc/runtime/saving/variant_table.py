@@ -4,9 +4,9 @@
 
 A variant table is a section of the file of a model with several programs (models/); there the code is empty, since dlc.h
 selects the program. In a shared library of such a model, it is the entry symbol. An entry is a program image
-(cpu/program_image.py), or in a file another variant table, which is stored before this one. It serves calls for which all its
-conditions hold: an input has these bytes, or this shape. Numbers are i64, positions are byte offsets from the start of the
-block; dlc.h and program_selection.ll read the same format.
+(cpu/program_image.py), or in a file another variant table, which is stored before this one. A call selects the first entry
+whose conditions all hold: an input has these bytes, or this shape. Fields are i64, positions are byte offsets from the start of
+the block; dlc.h and program_selection.ll read the same format.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from dlc.runtime.program.host_program import (
 from dlc.runtime.python_ops.registry import PYTHON_OPS, OpSetting
 from dlc.runtime.saving.header.values import count, distance, ref, size_from_json, size_to_json, text
 
-# The reader is recursive: limit the nesting of bodies to less than Python's stack allows.
+# The reader is recursive: limit the nesting depth, so that a file cannot overflow Python's stack.
 _MAX_NESTING_DEPTH = 64
 
 
@@ -148,7 +148,7 @@ class _InstructionReader:
         return PrintArrays(pieces, values)
 
     def python_call(self, written: Any) -> PythonCall:
-        """Read a PythonCall; raise ValueError, TypeError or KeyError unless it is a valid call of a known op."""
+        """Read a PythonCall; raise ValueError, TypeError or KeyError unless it is a valid call of an existing op."""
         op, settings = text(written["python_call"]), dict(written["settings"])
         arguments, results = (tuple(self.array(*array) for array in written[key]) for key in ("arguments", "results"))
         require_call(op, arguments, settings)
@@ -178,7 +178,7 @@ def require_call(op: str, arguments: Sequence[HostArray], settings: Mapping[str,
     setting_names = {name for name, p in signature(PYTHON_OPS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
     setting_types = (int, bool, str, type(None))
     if not setting_names.issuperset(settings) or not all(type(value) in setting_types for value in settings.values()):
-        raise ValueError(f"settings {settings}")
+        raise ValueError(f"{op} does not accept the settings {settings}")
     signature(PYTHON_OPS[op]).bind(*arguments, **settings)
     if "to" in settings:
         named_dtype(settings["to"])
