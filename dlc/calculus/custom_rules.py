@@ -73,10 +73,10 @@ def _arrays_of(api_name: str, fun: Function, args: tuple[Any, ...], kwargs: dict
 
 
 class _CustomRuleFunction(ABC):
-    """Base of functions with custom derivative rules, which may call the function itself.
+    """Base of functions with custom derivative rules.
 
-    The rules are traced where the function is called. A rule that calls the function applies the rules again, for one order of
-    differentiation less.
+    The rules are traced where the function is called. A rule may call the function itself: that call has the rules again, for
+    one order of differentiation less.
     """
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
@@ -105,7 +105,7 @@ class _CustomRuleFunction(ABC):
 
 @validate_methods("dlc.custom_jvp")
 class custom_jvp(_CustomRuleFunction):
-    """A function with a custom JVP rule. It serves both modes: reverse mode transposes it.
+    """A function with a custom JVP rule. The rule also defines reverse mode, which transposes it.
 
         @dlc.custom_jvp
         def log1pexp(x):
@@ -116,9 +116,9 @@ class custom_jvp(_CustomRuleFunction):
             (x,), (dx,) = primals, tangents
             return log1pexp(x), dx / (1 + dnp.exp(-x))
 
-    The rule takes the tuple of primals and the tuple of tangents, None for those that are not floats, and returns the result
-    and its tangent, which must be linear in the tangents. Arguments at `nondiff_argnums` are static: the rule takes them first,
-    in order.
+    The rule takes the tuple of primals and the tuple of tangents; the tangent of a primal that is not a float is None. It
+    returns the result and its tangent, which must be linear in the tangents. Arguments at `nondiff_argnums` are static: the
+    rule takes them first, in order.
     """
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:

@@ -18,7 +18,12 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class DifferentiatedArguments:
-    """The selected arguments of a call, and `call`, which calls the function with other values in their place."""
+    """The selected arguments of a call, and a function of them.
+
+    Attributes:
+        leaves: The leaves of the selected arguments.
+        call: Calls the function with other values for these leaves.
+    """
 
     leaves: NamedLeaves
     call: Function

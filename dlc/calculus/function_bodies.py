@@ -41,7 +41,7 @@ class NamedLeaves:
         return cls(values, structure, names)
 
     def require_floats(self, api_name: str, derivative: str, alternative: str = "leave it out of argnums") -> None:
-        """Raise DTypeError for a leaf that is not a float; `alternative` is what the message suggests instead."""
+        """Raise DTypeError for a leaf that is not a float; the message suggests `alternative`."""
         for value, name in zip(self.values, self.names, strict=True):
             if not is_float(element_type_of(value.value)):
                 hint = f"convert it with .astype, or {alternative}"
@@ -106,8 +106,9 @@ def trace_body(
 ) -> tuple[Block, NamedLeaves]:
     """Trace `function(*leaves)` into a body with arguments like these, and return the body and its results.
 
-    `orders` is the number of times that the body may be differentiated; None: as often as the code around it.
-    `binds_arguments`: the body is evaluated at these arguments, not at others of the same types.
+    Args:
+        orders: How many times the body may be differentiated; None for as often as the code around it.
+        binds_arguments: Whether the body is evaluated at these arguments, not at others of the same types.
     """
     trace = require_trace()
     block = Block(arg_types=[tensor_of(v.value) for v in arguments.values])

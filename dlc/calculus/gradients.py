@@ -37,8 +37,9 @@ def value_and_grad(
     *,
     unused: Unused = "zeros",
 ) -> Function:
-    """Return a function that returns `fun`'s value and gradient: `(value, gradient)`, or `((value, aux), gradient)` with
-    `has_aux`.
+    """Return a function that returns `fun`'s value and gradient.
+
+    Its result is `(value, gradient)`, or `((value, aux), gradient)` with `has_aux`.
 
     `fun` returns a float of rank 0; with `has_aux`, a pair of that and any pytree of arrays. `argnums` and `argnames` select
     the arguments to differentiate with respect to. The gradient has their structure, shapes and dtypes; it is a tuple unless
@@ -93,8 +94,9 @@ def _require_used(api_name: str, block: Block, names: Sequence[str]) -> None:
 
 
 def _scalar_first(api_name: str, result: Any, has_aux: bool) -> Any:
-    """Return a function's result. Raises ShapeError or DTypeError unless it is a float scalar, or a pair that begins with
-    one.
+    """Return a function's result, which must be a float scalar, or a pair that begins with one.
+
+    Raises ShapeError or DTypeError for another result.
     """
     value_tree = (
         require_tuple(api_name, "has_aux is set, and the function", result, 2, "(value, aux)")[0] if has_aux else result

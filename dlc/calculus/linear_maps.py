@@ -33,8 +33,8 @@ Function = Callable[..., Any]
 def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Return `fun(*primals)` and its tangent (directional derivative) along `tangents`: `(results, tangents)`.
 
-    `tangents` have the structure, shapes and dtypes of `primals`; None in place of the tangent of an argument, of any dtype, is
-    zero. Results that are not floats have zero tangents. With `has_aux`, `fun` returns a pair whose second entry is not
+    `tangents` have the structure, shapes and dtypes of `primals`. A tangent of None is zero, for an argument of any dtype.
+    Results that are not floats have zero tangents. With `has_aux`, `fun` returns a pair whose second entry is not
     differentiated: `(results, tangents, aux)`.
 
     Raises ShapeError or DTypeError, naming the leaf, for a tangent that does not match its primal.
@@ -130,8 +130,9 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 
 def linearize(fun: Function, *primals: Any) -> Any:
-    """Return `fun(*primals)` and a function from tangents of the primals to tangents of the results: `(results,
-    pushforward)`.
+    """Return `fun(*primals)`, and a function from tangents of the primals to tangents of the results.
+
+    The result is `(results, pushforward)`.
     """
     saved_primals = [*primals]
 

@@ -28,7 +28,7 @@ OUTPUT = "host.output"
 
 
 def entry_of(module: ModuleOp) -> func.FuncOp:
-    """Return the function `@main`, where a program starts; raise UnsupportedError if the module has none."""
+    """Return the entry function `@main` of a module. Raises UnsupportedError if the module has none."""
     for op in module.ops:
         if isinstance(op, func.FuncOp) and op.sym_name.data == "main":
             return op

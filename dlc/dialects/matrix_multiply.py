@@ -16,9 +16,9 @@ from dlc.ir import (
     result_def,
 )
 
-# The number of work-items of a product, the rows of its first operand, the columns of the second, and the words of both.
+# Work-items of a product, rows of its first operand, columns of the second, and words of the contracted dimension.
 SUBGROUP_ITEMS, TILE_ROWS, TILE_COLUMNS, TILE_WORDS = 32, 16, 32, 16
-# The share of one work-item: rows of the first operand, columns of the second, elements of a result row, words.
+# Per work-item: rows of the first operand, columns of the second, elements of a result row, words.
 ROWS_PER_ITEM, COLUMNS_PER_ITEM, SUMS_PER_ITEM, WORDS_PER_ITEM = 2, 4, 8, 4
 _SUMS = VectorType(f32, [SUMS_PER_ITEM])
 

@@ -29,7 +29,7 @@ from dlc.ir import (
     memref,
 )
 
-# The attribute of a kernel's argument with its sizes.
+# Attribute of a kernel's argument: its sizes.
 SIZES = "dl.sizes"
 
 

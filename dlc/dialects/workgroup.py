@@ -17,7 +17,7 @@ from dlc.ir import (
 
 @irdl_attr_definition
 class WorkgroupMemory(ParametrizedAttribute):
-    """The memory space that the work-items of a group share; buffers are allocated once per group, in the body of the grid."""
+    """Memory that all work-items of a group can access. Buffers are allocated once per group, in the body of the grid."""
 
     name = "gpu.address_space"
 

@@ -1,6 +1,6 @@
 """Complex arrays as pairs of real arrays.
 
-Programs have real dtypes only. A complex argument or result is two leaves of the program: its real and its imaginary part.
+Programs have real dtypes only. A complex argument or result is two leaves of the program: the real and the imaginary part.
 Inside a traced function it is a `Complex`, with the array operators that `dlc.numpy` adds; the caller sees a NumPy array.
 """
 

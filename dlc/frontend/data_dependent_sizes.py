@@ -1,7 +1,7 @@
 """Data-dependent sizes of a traced function: the number of nonzero or of distinct elements of an array.
 
-Each selection gets a symbol of its own. Equal computations share one symbol: `x[x > 0] * y[x > 0]` has one size. Operations
-that would be valid for some data only, such as adding arrays of two such sizes, are errors at trace time.
+Each selection gets a new symbol, except that equal computations get the same symbol: `x[x > 0] * y[x > 0]` has one size.
+Operations that would be valid for some data only, such as adding arrays of two such sizes, are errors at trace time.
 """
 
 from __future__ import annotations

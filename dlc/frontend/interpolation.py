@@ -1,6 +1,6 @@
 """Resize an axis: each index of the result is a weighted sum of a few indices of the operand.
 
-One tap is a gather, up to four are a sum of gathers, more (antialiasing) are a matrix product with the weights.
+One tap becomes a gather, up to four taps a sum of gathers, more taps (antialiasing) a matrix product with the weights.
 """
 
 from __future__ import annotations

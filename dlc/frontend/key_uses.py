@@ -51,7 +51,7 @@ class KeyUses:
             self._loops.pop()
 
     def alternatives(self, branches: Iterable[Branch]) -> Iterator[Branch]:
-        """Yield mutually exclusive branches, to be traced in order: different branches may draw from the same key."""
+        """Yield mutually exclusive branches, to be traced in order. Different branches may draw from the same key."""
         drawn_before = self._drawn
         drawn_in_any = dict(drawn_before)
         for branch in branches:

@@ -1,4 +1,4 @@
-"""The inputs of one operator, as its converter reads them: values, and integers that must be known at import."""
+"""The inputs of one operator, as converters read them: values, and integers that must be constant."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OperatorInputs:
         return self.inputs[k] if k < len(self.inputs) else None
 
     def known(self, k: int, value_name: str) -> Array:
-        """Return the elements of an input that must be known at import."""
+        """Return the elements of an input that must be constant."""
         value = self[k]
         if value.known is None:
             raise NodeProblem(
@@ -44,7 +44,7 @@ class OperatorInputs:
         return value.known
 
     def sizes(self, k: int, value_name: str) -> tuple[Size, ...]:
-        """Return the sizes, axes or bounds that a known integer input holds."""
+        """Return the sizes, axes or bounds that a constant integer input holds."""
         return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, value_name).reshape(-1))
 
     def elements(self, k: int, value_name: str) -> tuple[Size | ComputedElement, ...]:
@@ -68,7 +68,7 @@ class OperatorInputs:
         return tuple(map(emit.as_size, elements))
 
     def integers_of(self, k: int, value_name: str) -> tuple[int, ...]:
-        """Return the elements of a known integer input that must not contain symbolic sizes."""
+        """Return the elements of a constant integer input without symbolic sizes."""
         entries = self.sizes(k, value_name)
         if any(isinstance(e, Dim) for e in entries):
             raise NodeProblem("value", f"its {value_name} {list(entries)} depends on symbolic sizes; give the input shapes")

@@ -45,7 +45,7 @@ class Problem:
 class NodeProblem(Exception):
     """Raised for an unsupported node; the importer records it and continues with the next node.
 
-    `unknown` are the values that would have to be known at import.
+    `unknown` are the values that would have to be constant.
     """
 
     def __init__(self, kind: str, message: str, unknown: Sequence[ImportedValue] = ()) -> None:

@@ -2,7 +2,7 @@
 
     %s = dl.concat (dl.size n), (dl.reshape %m), …      n, then the element of %m
 
-Data movement ops are followed to their operands, so that `arange(m)` and `zeros([n, m])` have the same symbolic size where %m
+The analysis looks through data-movement ops, so that `arange(m)` and `zeros([n, m])` have the same symbolic size where %m
 is computed from data.
 """
 
@@ -65,7 +65,7 @@ def shape_tensor_elements(value: SSAValue) -> Array:
 
 
 def _elementwise(op: DlOp, value: SSAValue) -> Array:
-    """Evaluate an elementwise op element by element where its operands are known."""
+    """Evaluate an elementwise op element by element where its operands are constant."""
     elements = _computed_elements(value)
     operands = np.broadcast_arrays(*map(shape_tensor_elements, op.operands), elements)[:-1]
     for index in np.ndindex(elements.shape):

@@ -151,7 +151,7 @@ class Trace:
         return False
 
     def array_of(self, value: SSAValue) -> Array | None:
-        """Return the elements of a value if they are known during tracing (dlc/eager.py)."""
+        """Return the elements of a value if they are constant during tracing (dlc/eager.py)."""
         return None
 
     def bind(self, body: Block, arguments: Sequence[Tracer]) -> None:
@@ -168,7 +168,10 @@ class Trace:
             raise with_user_line(DlcError(f"{problem}; make it part of what the body returns"))
 
     def constant(self, array: Array, hint: str = "w") -> Tracer:
-        """Add a captured array: a scalar becomes a literal, any other array a weight whose name starts with `hint`."""
+        """Add a captured array as a constant.
+
+        A scalar becomes a literal, any other array a weight whose name starts with `hint`.
+        """
         element = element_type(array.dtype)
         if array.ndim == 0:
             return Tracer(self, self.build.constant(array, element))
@@ -251,7 +254,7 @@ class Tracer:
 
     @property
     def array(self) -> Array | None:
-        """Its elements, if they are known during tracing."""
+        """Its elements, if they are constant during tracing."""
         return self._array
 
     def __repr__(self) -> str:

@@ -112,8 +112,9 @@ def _trace_branches(
 def _insert_conditionals(
     trace: Trace, index: Tracer, bodies: Sequence[Block], first: int, types: Sequence[Attribute]
 ) -> list[Tracer]:
-    """Insert nested conditionals that select the body of `index` by binary search; indices out of range select the first or
-    last.
+    """Insert nested conditionals that select the body of `index` by binary search.
+
+    An index out of range selects the first or the last body.
     """
     half = len(bodies) // 2
     subtrees: list[Block] = []

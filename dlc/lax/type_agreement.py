@@ -76,8 +76,9 @@ class TracedTree:
 
 
 def carry_avals(carry_in: TracedTree, avals: Sequence[AbstractValue], carry_out: TracedTree) -> list[AbstractValue]:
-    """Return the abstract values of a carry that starts as `avals` and leaves a step as `carry_out`; weak types take the step's
-    dtype.
+    """Return the abstract values of a carry that starts as `avals` and leaves a step as `carry_out`.
+
+    Weakly typed values take the dtype of the step.
 
     Raises ShapeError or DTypeError if the step changes a shape or dtype.
     """
@@ -117,8 +118,9 @@ def _merge_avals(
     merge: Callable[[Sequence[AbstractValue]], AbstractValue | None],
     trees: Sequence[tuple[Sequence[str], Sequence[AbstractValue]]],
 ) -> list[AbstractValue]:
-    """Merge the abstract values of each leaf over all trees, given as (paths, avals). Raises an error where `merge` returns
-    None.
+    """Merge the abstract values of each leaf over all trees, given as (paths, avals).
+
+    Raises an error where `merge` returns None.
     """
     merged_avals: list[AbstractValue] = []
     mismatches: list[str] = []

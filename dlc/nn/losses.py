@@ -13,9 +13,7 @@ __all__ = ["huber", "mse", "sigmoid_cross_entropy", "softmax_cross_entropy"]
 
 
 def softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike, /) -> Any:
-    """Return -log softmax(logits)[label] for each row of logits [..., C] and integer labels [...]; 0 for a label out of
-    range.
-    """
+    """Return -log softmax(logits)[label] per row of logits [..., C] for labels [...]; 0 for a label out of range."""
     (x,), labels = promote_to_float(logits), operand(labels)
     if labels.dtype.kind not in "iu":
         refuse(DTypeError(f"dlc.nn.softmax_cross_entropy: labels of dtype {labels.dtype}; expected integers"))

@@ -131,8 +131,9 @@ def promote(*xs: ArrayLike) -> list[Operand]:
 
 
 def promote_to_float(*xs: ArrayLike, min_dtype: Any = np.float64) -> list[Operand]:
-    """Convert the operands to a common floating-point dtype; integers become a float that holds them, of at least
-    `min_dtype`.
+    """Convert the operands to a common floating-point dtype of at least `min_dtype`.
+
+    Integers become a float that represents them.
     """
     dtype = result_dtype(*xs)
     if not is_floating(dtype):
@@ -166,8 +167,9 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def _scalars_to_array(x: Any, dtype: np.dtype[Any]) -> Array:
-    """Return a Python scalar, or nested lists of them, as an array. Raises DTypeError if the dtype does not represent a
-    value.
+    """Return a Python scalar, or nested lists of them, as an array.
+
+    Raises DTypeError if the dtype does not represent a value.
     """
     try:
         return np.asarray(x, dtype)
@@ -281,8 +283,9 @@ def as_list(name: str, arrays: object) -> list[Any]:
 
 
 def normalize_axes(name: str, x: Operand, axis: Axes) -> tuple[int, ...]:
-    """Return non-negative axes; all axes for None. Raises ShapeError for an axis that `x` does not have, and for a repeated
-    axis.
+    """Return non-negative axes; all axes for None.
+
+    Raises ShapeError for an axis that `x` does not have, and for a repeated axis.
     """
     if axis is None:
         return tuple(range(x.ndim))

@@ -1,6 +1,4 @@
-"""Functions that act on the real and the imaginary part of complex arrays separately: reshape, join, select, add up
-elements.
-"""
+"""Run functions on the real and the imaginary part of complex arrays separately: reshape, join, select, sums."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def selected_count(flags: Tracer) -> Size | None:
 def dynamic_arange(end: Operand, largest: Size | None = None) -> Operand:
     """Return 0, 1, … end - 1 for an integer `end` of rank 0; empty if `end` is not positive.
 
-    `largest` is an upper bound of `end`, if one is known.
+    `largest` is an upper bound of `end`; None if there is none.
     """
     end = convert(end, np.int64)
     if not isinstance(end, Tracer):

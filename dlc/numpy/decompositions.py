@@ -193,8 +193,9 @@ def reduced_qr(x: Operand) -> Any:
 
 
 def _reciprocal(x: Any) -> Any:
-    """Return 1/x, and 0 where x is 0: the vectors of equal values may rotate into each other, so their derivative is
-    undefined.
+    """Return 1/x, and 0 where x is 0.
+
+    There, vectors of equal values may rotate into each other, so their derivative is undefined.
     """
     is_zero = equal(x, 0)
     return where(is_zero, 0, divide(1, where(is_zero, 1, x)))
@@ -295,7 +296,7 @@ def _svd_by_rotations(x: Operand, *, full_matrices: bool) -> tuple[Any, Any, Any
     return matrix_transpose(u), s, vt
 
 
-# From this many rows on, rotating by the eigenvectors of x·xᵀ first is faster.
+# Minimum number of rows for which rotating by the eigenvectors of x·xᵀ first is faster.
 _MIN_PRECONDITIONED_ROWS = 32
 
 
@@ -372,8 +373,9 @@ def _least_squares_tangent(x: Operand, operands: Operands, tangents: Operands) -
 @in_float32_or_wider
 @with_jvp_rule(_least_squares_tangent)
 def least_squares(a: Operand, b: Operand, threshold: Operand) -> Any:
-    """Return the minimum-norm least-squares solution of a·x = b, ignoring singular values of at most `threshold` times the
-    largest.
+    """Return the minimum-norm least-squares solution of a·x = b.
+
+    Singular values of at most `threshold` times the largest are ignored.
     """
     u, s, vt = reduced_svd(a)
     coefficients = multiply(matmul(matrix_transpose(u), b), expand_dims(_truncated_reciprocal(s, threshold), -1))

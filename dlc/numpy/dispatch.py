@@ -23,7 +23,7 @@ from dlc.numpy.functions import reductions
 from dlc.numpy.functions.complex_numbers import COMPLEX_RULES
 from dlc.numpy.functions.shape_manipulation import reshape
 
-# Reductions by ufunc methods: np.add.reduce is np.sum along axis 0.
+# The function for the method `reduce` of each ufunc: np.add.reduce is np.sum along axis 0.
 _REDUCE: dict[np.ufunc, Callable[..., Any]] = {
     np.add: reductions.sum, np.multiply: reductions.prod, np.maximum: reductions.max, np.minimum: reductions.min,
     np.logical_and: reductions.all, np.logical_or: reductions.any,

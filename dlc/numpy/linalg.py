@@ -141,8 +141,7 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Any:
-    """Return the norm of each matrix: √(Σ x²) for "fro"; the maximum column sum of |x| for 1, row sum for inf, minimum for -1,
-    -inf.
+    """Return the norm of each matrix: √(Σ x²) for "fro"; maximum column or row sum of |x| for 1 or inf, minimum for -1 or -inf.
 
     "nuc" is the sum of the singular values, 2 the largest of them, -2 the smallest.
     """
@@ -174,9 +173,7 @@ def norm(x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, kee
 
 
 def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
-    """Return the condition number of each matrix in the norm `p`; without `p`, and for 2, the ratio of the extreme singular
-    values.
-    """
+    """Return the condition number of each matrix in the norm `p`; by default 2: the ratio of the extreme singular values."""
     x = _matrix("cond", x)
     if p is None or p in (2, -2):
         values = svdvals(x)
@@ -212,8 +209,7 @@ def pinv(x: ArrayLike, /, rcond: ArrayLike | None = None, *, rtol: ArrayLike | N
 
 
 def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> tuple[Any, Any, Any, Any]:
-    """Return the minimum-norm least-squares solution of a @ x == b, the residual sums of squares, and the rank and singular
-    values of a.
+    """Return the minimum-norm least-squares solution of a @ x == b, the residual sums of squares, rank and singular values.
 
     `b` is a vector or has columns. Singular values of at most `rcond` times the largest count as 0. Residuals are returned if
     `a` has more rows than columns, whatever its rank.
@@ -267,8 +263,7 @@ def slogdet(x: ArrayLike, /) -> SlogdetResult:
 
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Any:
-    """Return the lower triangular L with L @ L.mT == x (the upper factor if `upper`) of symmetric positive definite matrices,
-    else NaN.
+    """Return the lower triangular L with L @ L.mT == x, or the upper factor if `upper`; NaN if x is not positive definite.
 
     Only the lower triangle of `x` is read, or the upper one if `upper`.
     """
@@ -295,9 +290,7 @@ def qr(x: ArrayLike, /, *, mode: str = "reduced") -> Any:
 
 
 def eigh(x: ArrayLike, /, UPLO: str = "L") -> EighResult:
-    """Return the eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns; reads the triangle
-    `UPLO`.
-    """
+    """Return the ascending eigenvalues of symmetric matrices, and eigenvectors as columns; reads the triangle `UPLO`."""
     return EighResult(*decompositions.symmetric_eigen(_symmetric("eigh", x, UPLO)))
 
 

@@ -15,8 +15,9 @@ DEVICE = "cpu"
 
 
 def check_device(device: str | None) -> None:
-    """Raise DeviceError for a device other than the CPU: arrays are created there, and a compiled function copies them to its
-    target.
+    """Raise DeviceError for a device other than the CPU.
+
+    Arrays are created on the CPU, and a compiled function copies them to its target.
     """
     if device not in (None, DEVICE):
         problem = f"device {device!r}: arrays are created on {DEVICE!r}"

@@ -29,8 +29,11 @@ __all__ = [
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: `init(params)` → state; `update(grads, state, params)` → (updates, state). Updates are added to
-    parameters.
+    """An optimizer: a pair of functions.
+
+    Attributes:
+        init: `init(params)` returns the initial state.
+        update: `update(grads, state, params)` returns the updates, which are added to the parameters, and the next state.
     """
 
     init: Callable[[Any], Any]

@@ -46,5 +46,5 @@ def cosine_schedule(peak: float, steps: int, *, warmup: int = 0, end: float = 0.
 
 
 def _progress(count: Any, steps: int) -> Any:
-    """Return the completed fraction of the steps, between 0 and 1."""
+    """Return the fraction of the steps that is completed, from 0 to 1."""
     return clip(divide(convert(count, np.float32), float(steps)), 0.0, 1.0)

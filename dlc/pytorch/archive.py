@@ -28,8 +28,9 @@ _TENSORS = re.compile(r"(weight|tensor)_\d+")
 
 
 def checked_archive(path: Path) -> io.BytesIO:
-    """Return a copy of an archive that contains only tensors, a graph, and example inputs, which must be read with
-    `weights_only`.
+    """Return a copy of an archive that contains only tensors, a graph, and example inputs.
+
+    The example inputs must be read with `weights_only`.
 
     Raises ModelError for a file that is not such an archive, and for one with content that torch would execute.
     """

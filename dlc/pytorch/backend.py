@@ -41,7 +41,7 @@ _fakes = torch_module("torch._subclasses.fake_tensor")
 _log = logging.getLogger("dlc.pytorch")
 _FALLBACK = "fallback to PyTorch, since dlc cannot compile the graph: %s"
 _NAME = "torch.compile"
-# Up to this many modules that share a graph are compiled with their parameters as constants; for more, parameters are inputs.
+# Maximum modules with the same graph that are compiled with parameters as constants; for further modules, they are inputs.
 _MAX_CONSTANT_MODELS = 64
 
 
@@ -99,7 +99,7 @@ def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | 
 
     aot = _common.aot_autograd(
         fw_compiler=compiler_for(),
-        # Gradients share no memory, since autograd may accumulate into them in place.
+        # Gradients must not alias, since autograd may accumulate into them in place.
         bw_compiler=compiler_for(has_views=False),
         inference_compiler=compiler_for(frozen=True),
         decompositions=decompositions(),
@@ -135,8 +135,9 @@ def _remove_assertions(module: Any) -> None:
 def _run(
     module: Any, settings: BackendSettings, static: Sequence[int], has_views: bool
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return a callable that runs a graph of operators with rules: by dlc, or by PyTorch if dlc cannot compile it and may
-    fall back.
+    """Return a callable that runs a graph of operators with rules.
+
+    It runs the graph by dlc, or by PyTorch if dlc cannot compile it and may fall back.
     """
     try:
         return _CompiledGraph(module, settings, static, has_views)

@@ -123,7 +123,7 @@ def _substituted(argument: Any, sizes: Mapping[str, Size]) -> Any:
 
 
 def unbound_symbols(graph: FxGraph) -> list[str]:
-    """Return the symbols of the graph that are not the size of an input dim by themselves."""
+    """Return the symbols of the graph that are not the size of an input dim by themselves, only within an expression."""
     bound_symbols = {str(size) for info in graph.inputs for size in info.shape}
     all_sizes = [*graph.scalar_inputs.values(), *(s for info in graph.inputs for s in info.shape)]
     return sorted({name for s in all_sizes if isinstance(s, Dim) for name in s.symbols()} - bound_symbols)

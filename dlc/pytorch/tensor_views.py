@@ -1,4 +1,4 @@
-"""Views of tensors in FX graphs, and symbolic numbers: both are evaluated with the tensors and sizes of a call."""
+"""Views of tensors in FX graphs, and symbolic numbers. Both are evaluated with the tensors and sizes of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlc.pytorch.rules.rule_table import Dtype
 from dlc.pytorch.torch_import import torch, torch_module
 
 _sympify: Any = torch_module("sympy").sympify
-# PyTorch's symbolic numbers, and the types of their values.
+# PyTorch's types of symbolic numbers, and the type of their values.
 SYMBOLIC_TYPES: dict[Any, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 # The dtype of the array of rank 0 for each type of number.
 SCALAR_DTYPES: dict[type, Dtype] = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
@@ -106,7 +106,10 @@ def view_chain(node: Any) -> tuple[Any, list[ViewStep]]:
 
 
 def _view_calls(node: Any) -> list[Any]:
-    """Return the calls that compute a node's tensor from another one: one call, or one of a list and one of its entry."""
+    """Return the calls that compute a node's tensor as a view of another one.
+
+    These are one view operator, or an operator that returns a list and the access to one of its entries.
+    """
     calls = [node.args[0], node] if node.target is operator.getitem else [node]
     has_tensor = calls[0].op == "call_function" and calls[0].args and isinstance(calls[0].args[0], torch.fx.Node)
     return calls if has_tensor else []
@@ -120,7 +123,15 @@ def _storage(node: Any) -> Any:
 
 @dataclass(frozen=True)
 class ViewLayout:
-    """The layout of a view by `steps` of a tensor with these sizes, strides and storage offset, in elements."""
+    """The memory layout of a view.
+
+    Attributes:
+        shape: The sizes of the tensor that owns the storage.
+        strides: Its strides, in elements.
+        offset: Its storage offset, in elements.
+        dtype: Its dtype.
+        steps: The view operators that are applied to it.
+    """
 
     shape: Sequence[Any]
     strides: Sequence[Any]

@@ -57,7 +57,7 @@ class FloatModel:
         self.model = runner.compiled(graph.to_model(outputs=inner), "the float model")
 
     def runs(self, task: str) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield inputs and results of one set of inputs at a time; only one set is in memory."""
+        """Yield the inputs and results of each set of inputs; only one set is in memory at a time."""
         for k, sample in enumerate(self.samples):
             yield {**sample, **run_model(self.model, sample, self.samples.source)}
             self.runner.report_progress(task, k + 1, len(self.samples))

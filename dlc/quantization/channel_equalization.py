@@ -2,8 +2,8 @@
 
     conv(x, w)  =  conv(x · 1/e, w · e),  with e for each channel
 
-One scale serves all channels of a tensor, so that channels of small values have few quantization steps. (Xiao and others,
-SmoothQuant, 2023.)
+All channels of a tensor have the same quantization scale, so channels of small values have few quantization steps.
+(Xiao and others, SmoothQuant, 2023.)
 """
 
 from __future__ import annotations
@@ -21,17 +21,23 @@ from dlc.quantization.graph import QuantizationGraph, replace_input
 from dlc.quantization.layer_selection import Layer, quantized_tensors
 from dlc.weights import Array
 
-# Data movement that preserves channels and commutes with positive factors.
+# Data-movement ops that preserve channels and commute with positive factors.
 _CHANNEL_PRESERVING_OPS = ("MaxPool", "Pad", "Identity")
-# Bounds the factors, because channels with small calibration values may be larger in other data.
+# Bound of the factors, because channels with small calibration values may be larger in other data.
 _MIN_FACTOR = 1 / 8
-# Equalization is worth its multiplication if it leaves at most this share of the rounding noise.
+# Maximum fraction of the rounding noise that may be left; otherwise equalization is not worth its multiplication.
 _MAX_NOISE_RATIO = 0.6
 
 
 @dataclass(frozen=True)
 class _TensorGroup:
-    """A tensor and its copies after data movement, the layers that read them, and the channel axis."""
+    """A tensor with its copies by data-movement ops.
+
+    Attributes:
+        tensors: The names of the tensor and of its copies.
+        layers: The layers that read them.
+        axis: The channel axis.
+    """
 
     tensors: tuple[str, ...]
     layers: tuple[Layer, ...]
@@ -60,8 +66,8 @@ def equalize_channels(graph: QuantizationGraph, layers: Sequence[Layer], floats:
 
 
 def _tensor_groups(graph: QuantizationGraph, layers: Sequence[Layer]) -> dict[str, _TensorGroup]:
-    """Return the groups by source: the tensor from which data movement produces the other tensors of the group."""
-    producers, readers = graph.producers, graph.readers
+    """Return the groups by source: the tensor from which data-movement ops produce the other tensors of the group."""
+    producers, users = graph.producers, graph.users
     by_source: dict[str, list[str]] = {}
     for name, source in quantized_tensors(graph, layers).items():
         by_source.setdefault(source, []).append(name)
@@ -72,7 +78,7 @@ def _tensor_groups(graph: QuantizationGraph, layers: Sequence[Layer]) -> dict[st
         inner_producers = [producers[name] for name in names if name != source]
         allowed = _CHANNEL_PRESERVING_OPS if are_convolutions == {True} else ("Identity",)
         # Outputs, and tensors that subgraphs read, must keep their values.
-        exposed = [n for n in names if n != source and (n in graph.outputs or any(n not in r.input for r in readers[n]))]
+        exposed = [n for n in names if n != source and (n in graph.outputs or any(n not in r.input for r in users[n]))]
         if len(are_convolutions) == 1 and all(node.op_type in allowed for node in inner_producers) and not exposed:
             groups[source] = _TensorGroup(tuple(names), members, 1 if are_convolutions == {True} else -1)
     return groups
@@ -88,7 +94,7 @@ def _channel_factors(ranges: NDArray[np.float64], group: _TensorGroup) -> NDArra
     if np.mean(relative_ranges[ranges > 0] ** 2) > _MAX_NOISE_RATIO:
         return None
     all_depthwise = all(layer.op == "Conv" and layer.groups == len(ranges) for layer in group.layers)
-    # Weights of summed channels share a scale and lose as much precision as activations gain: split the factor evenly.
+    # Weights of summed channels have a common scale and lose as much precision as activations gain: split the factor evenly.
     factors = relative_ranges if all_depthwise else np.sqrt(relative_ranges)
     return np.where(ranges > 0, np.maximum(factors, _MIN_FACTOR), 1).astype(np.float32)
 
@@ -109,19 +115,19 @@ def _apply(
     equalized = graph.unique_name(f"{source}_even")
     scaled_tensors: dict[str, tuple[str, Array]] = {}
     for name in group.tensors:
-        readers = [node for node in graph.nodes if name in node.input]
+        users = [node for node in graph.nodes if name in node.input]
         current = equalized if name == source else name
         scaled_tensors[current] = name, 1 / aligned_factors
-        for node in readers:
+        for node in users:
             if node.output[0] in group_outputs:
                 replace_input(node, name, current)
-        outside_readers = [node for node in readers if node.output[0] not in group_outputs]
+        outside_users = [node for node in users if node.output[0] not in group_outputs]
         new_nodes = [helper.make_node("Mul", [source, inverse], [equalized], name=equalized)] if name == source else []
-        if outside_readers:
+        if outside_users:
             restored = graph.unique_name(f"{name}_back")
             scaled_tensors[restored] = name, np.ones((), np.float32)
             new_nodes.append(helper.make_node("Mul", [current, factor], [restored], name=restored))
-            for node in outside_readers:
+            for node in outside_users:
                 replace_input(node, name, restored)
         graph.insert_after(name, new_nodes)
     for layer in group.layers:

@@ -12,7 +12,7 @@ from dlc.quantization.graph import QuantizationGraph
 from dlc.quantization.layer_selection import Layer
 from dlc.quantization.weights import QuantizedWeights, quantize_weights
 
-# The activation scale is known at run time only, so that the bias is not quantized.
+# The activation scale is computed at run time, so the bias is not quantized.
 _NO_BIAS_SCALE = np.inf
 
 

@@ -39,7 +39,7 @@ class QuantizationGraph:
         self._names = inputs | self.constants.keys() | {name for node in self.nodes for name in node.output}
 
     def copy(self) -> QuantizationGraph:
-        """Return an independent graph that shares the arrays."""
+        """Return an independent graph with the same arrays, which are not copied."""
         other = object.__new__(QuantizationGraph)
         other.name, other.inputs, other.constants = self.name, list(self.inputs), dict(self.constants)
         other.model = self.model
@@ -62,17 +62,17 @@ class QuantizationGraph:
         return {name: node for node in self.nodes for name in node.output if name}
 
     @property
-    def readers(self) -> dict[str, list[NodeProto]]:
-        """The nodes that read each tensor, directly or in a subgraph."""
-        readers: dict[str, list[NodeProto]] = {}
+    def users(self) -> dict[str, list[NodeProto]]:
+        """The nodes that use each tensor, directly or in a subgraph."""
+        users: dict[str, list[NodeProto]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(names_read(node)):
-                readers.setdefault(name, []).append(node)
-        return readers
+                users.setdefault(name, []).append(node)
+        return users
 
-    def has_single_reader(self, name: str, readers: dict[str, list[NodeProto]]) -> bool:
-        """Return whether exactly one node reads a tensor and it is not an output."""
-        return len(readers.get(name, ())) == 1 and name not in self.outputs
+    def has_single_user(self, name: str, users: dict[str, list[NodeProto]]) -> bool:
+        """Return whether exactly one node uses a tensor, and it is not an output of the graph."""
+        return len(users.get(name, ())) == 1 and name not in self.outputs
 
     def unique_name(self, base: str) -> str:
         """Return an unused name: `base`, or `base` with a number."""
@@ -89,10 +89,10 @@ class QuantizationGraph:
         self.constants[name] = np.asarray(array)
         return name
 
-    def redirect_readers(self, name: str, replacement: tuple[Sequence[NodeProto], str]) -> None:
-        """Insert nodes after the producer of a tensor and make all readers use their result instead.
+    def replace_uses(self, name: str, replacement: tuple[Sequence[NodeProto], str]) -> None:
+        """Insert nodes after the producer of a tensor, and make all users of the tensor use their result instead.
 
-        Outputs and reads in subgraphs keep the original tensor.
+        Outputs and uses in subgraphs keep the original tensor.
         """
         nodes, result = replacement
         for node in self.nodes:

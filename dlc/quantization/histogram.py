@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dlc.errors import DlcError
 
-# Half of the bins are for negative values. An 8-bit step spans at least four bins.
+# Number of bins. Half of them are for negative values. An 8-bit quantization step spans at least four bins.
 NUM_BINS = 4096
 _HALF_BINS = NUM_BINS // 2
 
@@ -56,7 +56,7 @@ class Histogram:
         return centres
 
     def occupied(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the values between the first and the last occupied bin, and the share of each."""
+        """Return the values between the first and the last occupied bin, and the relative frequency of each."""
         nonzero_bins = np.flatnonzero(self.counts)
         if not nonzero_bins.size:
             return np.zeros(1), np.ones(1)

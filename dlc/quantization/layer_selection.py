@@ -15,7 +15,7 @@ from dlc.quantization.graph import QuantizationGraph, int_attribute
 
 # Ops with weights.
 LAYER_OPS = ("Conv", "Gemm", "MatMul")
-# Data movement: quantized values pass through unchanged.
+# Data-movement ops: quantized values pass through unchanged.
 _DATA_MOVEMENT_OPS = (
     "MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Split", "DepthToSpace",
     "SpaceToDepth", "Pad",
@@ -38,7 +38,7 @@ _INTEGER_OPS = (
 
 @dataclass(frozen=True)
 class Layer:
-    """A node that multiplies `data` by `weights`, whose output channels are along `axis`, and adds `bias`.
+    """A convolution or matrix product: multiplies `data` by `weights`, whose output channels are along `axis`, and adds `bias`.
 
     A convolution may have `groups` of channels.
     """
@@ -130,7 +130,7 @@ def _skip_reason(graph: QuantizationGraph, node: NodeProto) -> str:
 def quantized_tensors(graph: QuantizationGraph, layers: Iterable[Layer], *, quantize_outputs: bool = False) -> dict[str, str]:
     """Return the tensors to quantize, in topological order, each with the tensor that determines its range.
 
-    These are the inputs of the layers, and the operands of the data movement ops before them, which then move integers.
+    These are the inputs of the layers, and the operands of the data-movement ops before them, which then move integers.
     `quantize_outputs` adds the layers' results and the tensors between layers, which other runtimes need to compute in
     integers.
     """
@@ -160,7 +160,7 @@ def _is_data_movement(graph: QuantizationGraph, node: NodeProto) -> bool:
 
 def _intermediate_tensors(graph: QuantizationGraph, layers: Iterable[Layer]) -> list[str]:
     """Return the results of layers after their fused activation, and the tensors computed from them between layers."""
-    readers = graph.readers
+    users = graph.users
     floats = {layer.node.output[0] for layer in layers}
     tensors: list[str] = []
     for node in graph.nodes:
@@ -168,8 +168,8 @@ def _intermediate_tensors(graph: QuantizationGraph, layers: Iterable[Layer]) -> 
         if not (output in floats or (node.op_type in (*_INTEGER_OPS, *_ACTIVATION_OPS) and node.input[0] in floats)):
             continue
         floats.add(output)
-        output_readers = readers.get(output, [])
-        fused = len(output_readers) == 1 and output_readers[0].op_type in _ACTIVATION_OPS and output not in graph.outputs
+        output_users = users.get(output, [])
+        fused = len(output_users) == 1 and output_users[0].op_type in _ACTIVATION_OPS and output not in graph.outputs
         if not fused and output not in graph.outputs:
             tensors.append(output)
     return tensors

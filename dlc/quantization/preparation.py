@@ -15,7 +15,7 @@ from dlc.quantization.graph import QuantizationGraph
 
 # The first opset with per-channel scales.
 _MIN_OPSET = 13
-# Parts of the names of quantized operators, in ONNX and in ONNX Runtime's domain.
+# Substrings of the names of quantized operators, in ONNX and in ONNX Runtime's domain.
 _QUANTIZED_OP_WORDS = (
     "QuantizeLinear",
     "DequantizeLinear",
@@ -26,7 +26,7 @@ _QUANTIZED_OP_WORDS = (
     "NBits",
     "DynamicQuantize",
 )
-# Ops that exporters insert between a weight and its reader.
+# Ops that exporters insert between a weight and its user.
 _FOLDABLE_OPS = ("Constant", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast")
 
 
@@ -93,13 +93,13 @@ def _evaluate_node(graph: QuantizationGraph, node: NodeProto) -> Any:
 
 # bn(conv(x, w) + b) = conv(x, w · f) + (b - mean) · f + beta, with f = gamma / sqrt(variance + epsilon)
 def _fold_batch_norms(graph: QuantizationGraph) -> None:
-    producers, readers = graph.producers, graph.readers
+    producers, users = graph.producers, graph.users
     folded: list[NodeProto] = []
     for norm in graph.nodes:
         if norm.op_type != "BatchNormalization" or (len(norm.output) > 1 and norm.output[1]):
             continue
         conv = producers.get(norm.input[0])
-        if conv is None or conv.op_type != "Conv" or not graph.has_single_reader(conv.output[0], readers):
+        if conv is None or conv.op_type != "Conv" or not graph.has_single_user(conv.output[0], users):
             continue
         operands = [*conv.input[1:], *norm.input[1:]]
         if not all(name in graph.constants for name in operands):

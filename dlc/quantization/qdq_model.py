@@ -27,7 +27,7 @@ def build_qdq_model(
         y = Conv(x, w, b)
     →   y = Conv(Dequantize(Quantize(x, s, z)), Dequantize(wq, t), Dequantize(bq, s · t))
 
-    All other readers of `x` read the dequantized tensor. `parameters` has one entry per tensor that determines a range.
+    All other users of `x` read the dequantized tensor. `parameters` has one entry per tensor that determines a range.
     """
     layer_by_name = {layer.name: layer for layer in layers}
     # The copied node of each layer, by output.
@@ -37,7 +37,7 @@ def build_qdq_model(
     for layer in layer_by_name.values():
         _quantize_operands(copy, by_output[layer.node.output[0]], layer, parameters[tensors[layer.data]], weights[layer.name])
     for name, source in tensors.items():
-        copy.redirect_readers(name, quantize_dequantize(copy, name, parameters[source]))
+        copy.replace_uses(name, quantize_dequantize(copy, name, parameters[source]))
     return copy.to_model()
 
 

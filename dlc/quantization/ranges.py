@@ -46,12 +46,12 @@ def _scale(value: float) -> np.float32:
     return np.float32(value) if value > _MIN_SCALE else np.float32(1)
 
 
-# The range of all values.
+# minmax: the range of all values.
 def _minmax(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
     return histogram.min_value, histogram.max_value
 
 
-# The smallest range with a percentage of the values; half of the clipped values are on each side.
+# percentile: the smallest range with a percentage of the values; half of the clipped values are on each side.
 def _percentile(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
     values, fractions = histogram.occupied()
     cumulative_shares = np.cumsum(fractions)
@@ -61,7 +61,7 @@ def _percentile(histogram: Histogram, settings: QuantizationSettings) -> tuple[f
     return max(min(float(low), 0.0), histogram.min_value), min(max(float(high), 0.0), histogram.max_value)
 
 
-# min Σ p(x) · (x - q(x))²
+# mse: min Σ p(x) · (x - q(x))²
 def _mse(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
     values, fractions = histogram.occupied()
 
@@ -71,8 +71,9 @@ def _mse(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, f
     return _search_range(histogram, settings, error)
 
 
-# min Σ p(x) · log(p(x) / q(x)): p has the clipped values at its ends; q distributes the share of each step evenly over its
-# occupied bins (Migacz, 8-bit inference with TensorRT, 2017). Zeros are excluded, because zero is exact in every range.
+# entropy: min Σ p(x) · log(p(x) / q(x)). p has the clipped values at its ends; q distributes the probability of each
+# quantization step evenly over its occupied bins (Migacz, 8-bit inference with TensorRT, 2017). Zeros are excluded, because
+# zero is exact in every range.
 def _entropy(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
     values, fractions = histogram.occupied()
     fractions = np.where(values == 0, 0, fractions)
@@ -115,7 +116,7 @@ def _fake_quantize(values: NDArray[np.float64], low: float, high: float) -> NDAr
 def _search_range(
     histogram: Histogram, settings: QuantizationSettings, cost: Callable[[float, float], float]
 ) -> tuple[float, float]:
-    """Return the range of least cost among fractions of the observed range: first the upper end, then the lower end, twice.
+    """Return the range of minimum cost among fractions of the observed range: first the upper end, then the lower end, twice.
 
     A symmetric range has a single end to search.
     """

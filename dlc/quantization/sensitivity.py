@@ -1,7 +1,7 @@
 """Measure the sensitivity of each layer: the output error when only this layer is quantized.
 
-One compiled program serves all measurements: each tensor is either the original or quantized and dequantized, selected by a
-boolean input of the program, and the weights are inputs:
+All measurements use one compiled program. In it, each tensor is either the original or quantized and dequantized, selected by
+a boolean input of the program, and the weights are inputs:
 
     x' = Where(x_on, Dequantize(Quantize(x)), x)
 """
@@ -56,12 +56,12 @@ class LayerSwitchModel:
             nodes, dequantized = quantize_dequantize(copy, name, parameters[source])
             selected = copy.unique_name(f"{name}_chosen")
             where = helper.make_node("Where", [self.switches[name], dequantized, name], [selected], name=selected)
-            copy.redirect_readers(name, ([*nodes, where], selected))
+            copy.replace_uses(name, ([*nodes, where], selected))
         self.floats: dict[str, NDArray[Any]] = {}
         self.integers: dict[str, dict[str, NDArray[Any]]] = {}
         nodes = copy.producers
         for name, layer in self.layers.items():
-            # Separate inputs per layer, because layers may share weights.
+            # Separate inputs per layer, because several layers may use the same weights.
             node, (floats, bias) = nodes[layer.node.output[0]], (weights[name].floats, weights[name].bias)
             operands = {1: (graph.constants[layer.weights], floats)}
             if layer.bias is not None and bias is not None:

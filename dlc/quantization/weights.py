@@ -14,7 +14,7 @@ from dlc.quantization.moments import Moments
 
 _MAX_INT8 = 127
 _MIN_SCALE = 2.0**-120
-# The largest int32 bias in quantization steps; leaves room for the accumulated products.
+# Maximum magnitude of an int32 bias, in quantization steps; leaves room for the accumulated products.
 _MAX_BIAS_STEPS = 2.0**30
 # Number of entries that are rounded before the remaining ones are updated.
 _BLOCK_ENTRIES = 128
@@ -40,7 +40,7 @@ class QuantizedWeights:
 def quantize_weights(
     graph: QuantizationGraph, layer: Layer, data_scale: float, moments: Moments | None, *, per_channel: bool
 ) -> QuantizedWeights:
-    """Quantize a layer's weights; the scale follows from the largest weight per output channel, or of all channels.
+    """Quantize a layer's weights. The scale follows from the largest weight of each output channel, or of all channels.
 
     With `moments` of the layer's input, weights are rounded one entry after the other, and later entries compensate earlier
     rounding errors (GPTQ); the remaining mean error is subtracted from the bias. The bias is stored in steps of data scale

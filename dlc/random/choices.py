@@ -18,9 +18,7 @@ __all__ = ["categorical", "choice", "permutation"]
 
 
 def permutation(key: ArrayLike, x: int | ArrayLike, /, axis: int = 0, *, independent: bool = False, reuse: bool = False) -> Any:
-    """Permute the entries of `x` along `axis` at random, each row separately if `independent`; an int x means
-    arange(x).
-    """
+    """Permute the entries of `x` along `axis` at random, each row separately if `independent`; an int n means arange(n)."""
     array = operand(x)
     if not array.ndim:
         return _shuffle(
@@ -44,8 +42,7 @@ def choice(
     *,
     reuse: bool = False,
 ) -> Any:
-    """Choose entries of `a` along `axis`, or integers below an int `a`, with probabilities `p`; `shape` is the number of
-    choices.
+    """Choose `shape` entries of `a` along `axis`, or integers below an int `a`, with probabilities `p`.
 
     Without `replace` each entry is chosen at most once. Raises ShapeError for more choices than entries then, and for a wrong
     number of probabilities.

@@ -1,7 +1,7 @@
 """Special functions: with the names and definitions of `scipy.special`.
 
 They accept the arguments and return the dtypes that functions of `dlc.numpy` do, and are differentiable. Errors are a few units
-in the last place unless a function states otherwise.
+in the last place (ulp) unless a function states otherwise.
 """
 
 from typing import Any

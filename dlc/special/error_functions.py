@@ -71,7 +71,7 @@ def _tail(z: Any) -> tuple[Any, Any]:
 
 
 def _split_square(x: Any) -> tuple[Any, Any]:
-    """Return x² as the sum of an exact part, the square of x rounded to 1/128, and a small remainder."""
+    """Return x² as the sum of an exact term, the square of x rounded to 1/128, and a small correction."""
     rounded = rint(x * 128) * (1 / 128)
     return square(rounded), (x - rounded) * (x + rounded)
 

@@ -19,7 +19,7 @@ __all__ = ["digamma", "gammaln"]
 def gammaln(x: ArrayLike, /) -> Any:
     """Return ln |Γ(x)| for real x; inf at 0, -1, -2, …, and -inf at -inf, as in SciPy.
 
-    Computed in float64, to a few units in the last place; near its roots below -2 to 4e-15, if that is larger.
+    Computed in float64, to a few ulp. Near its roots below -2 the error is up to 4e-15, if that is larger.
     """
     return _gammaln(*promote_floats(x))
 
@@ -49,8 +49,9 @@ _TAYLOR_AT_2 = (
 def _shift_argument(
     z: Any, direction: int, needs_shift: Callable[[Any], Any], start: float, step: Callable[[Any, Any], Any]
 ) -> tuple[Any, Any]:
-    """Shift z by `direction` (±1) while `needs_shift(z)` is true, and fold `step(total, z)` over the values of z
-    before each shift.
+    """Shift z by `direction` (±1) while `needs_shift(z)` is true.
+
+    Folds `step(total, z)` over the values of z before each shift.
     """
     total: Any = start
     for _ in range(_MIN_STIRLING_ARGUMENT):
@@ -85,7 +86,7 @@ def _gammaln(x: Any) -> Any:
 def digamma(x: ArrayLike, /) -> Any:
     """Return the derivative of ln Γ(x); ∓inf at ±0, nan at -1, -2, …
 
-    Computed in float64, to a few units in the last place or, near its roots below 0, 4e-15, whichever is larger.
+    Computed in float64, to a few ulp. Near its roots below 0 the error is up to 4e-15, if that is larger.
     """
     return _digamma(*promote_floats(x))
 

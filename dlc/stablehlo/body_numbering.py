@@ -39,7 +39,7 @@ class Definition:
 
 
 class BodyNumbering:
-    """The numbers of values, which the bodies numbered with one object share.
+    """Assigns numbers to values. Bodies that are numbered with the same object can be compared.
 
     Values of enclosing regions are "captured", results of ops with regions are "opaque".
     """

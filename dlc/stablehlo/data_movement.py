@@ -1,4 +1,4 @@
-"""Data movement: shapes, slices, concatenation, padding."""
+"""Converters of data-movement ops: shapes, slices, concatenation, padding."""
 
 from __future__ import annotations
 

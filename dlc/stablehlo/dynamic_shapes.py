@@ -29,7 +29,10 @@ ASSERTION = "stablehlo.custom_call @shape_assertion"
 
 
 def argument_symbols(main: FunctionSyntax, functions: Mapping[str, FunctionSyntax]) -> dict[tuple[str, int], Size]:
-    """Return the symbols of the dynamic dimensions of a function, by argument and axis; dimensions asserted equal share one."""
+    """Return the symbols of the dynamic dimensions of a function, by argument and axis.
+
+    Dimensions that are asserted equal have the same symbol.
+    """
     producers = {name: op for op in main.body.ops for name in op.results}
     names = {
         (a.name, k): re.sub(r"\W", "_", f"{a.name.removeprefix('%')}_{k}")

@@ -1,4 +1,4 @@
-"""A StableHLO op, as its converter reads it: its operands, and its attributes by their names in generic and pretty form."""
+"""The converter API of StableHLO ops: an op's operands, and its attributes by their names in generic and pretty form."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def has_type(value: SSAValue, type: Type, where: str, *, elements_only: bool = F
 
 # The value of a name: an array, or the real and imaginary parts of a complex array.
 StableHloValue: TypeAlias = "SSAValue | Complex"
-# Inline a region with these arguments; return its results.
+# (region, arguments) -> results: inlines a region.
 Inline: TypeAlias = Callable[[Region, Sequence[StableHloValue]], Sequence[StableHloValue]]
 Converter: TypeAlias = "Callable[[StableHloNode], StableHloValue | Sequence[StableHloValue]]"
 

@@ -157,7 +157,7 @@ class _ModuleParser(Tokens):
         while not self.sees(":", "}", "loc") and self.next.kind != "end":
             self.item(operands, attributes)
             if isinstance(value := attributes.get("value"), Dense):
-                # The type of a constant is part of its value.
+                # The value of a constant includes its type.
                 return name, operands, attributes, [], [value.type]
             self.accept(",")
         return (

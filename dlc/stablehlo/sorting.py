@@ -1,6 +1,6 @@
 """Sorting: the comparator as a list of keys, and the largest elements.
 
-A comparator orders by keys, each a function of one operand or several, the first one that differs decides:
+A comparator orders by keys. Each key is a function of one or several operands; the first key that differs decides:
 
     LT(key(left), key(right))   or   LT(…) | (EQ(…) & the same for the other keys)
 """
@@ -104,7 +104,7 @@ class _Comparator:
 
 
 def _key_values(node: StableHloNode, keys: Sequence[_Key]) -> list[SSAValue]:
-    """Compute the keys of all elements: the part of the comparator's body that they depend on, applied to the operands."""
+    """Compute the keys of all elements: apply the ops of the comparator's body that the keys depend on to the operands."""
     region, names = node.op.regions[0], tuple(key.name for key in keys)
     needed, ops = {*names}, list[Op]()
     for op in reversed(region.ops[:-1]):

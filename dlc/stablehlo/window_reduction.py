@@ -66,7 +66,7 @@ def _reduce(
     init_values = [_scalar(init_value) for init_value in operands[count:]]
     kind = binary_op(node.op.regions[0]) if count == 1 else ""
     neutral = neutral_number(kind, element_type_of(init_values[0]))
-    # The initial value counts once for each window, so neutral elements pad known ops.
+    # The initial value counts once for each window, so windows are padded with the neutral element of the op, if it has one.
     padding_values = init_values if neutral is None else [node.scalar(neutral, init_values[0])]
     arrays = [_dilate_base(node, array, value, base_dilations) for array, value in zip(operands, padding_values, strict=False)]
     x = arrays[0]

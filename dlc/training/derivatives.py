@@ -24,7 +24,14 @@ from dlc.training.entry import EntryBuilder
 
 @dataclass(frozen=True)
 class _DifferentiatedFunction:
-    """A block that takes the inputs and yields the differentiated outputs; `wrt` names the inputs to differentiate by."""
+    """The part of a program to differentiate, as a function.
+
+    Attributes:
+        body: A block that takes the inputs and yields the differentiated outputs.
+        inputs: The inputs of the program.
+        outputs: The differentiated outputs.
+        wrt: The names of the inputs with respect to which the outputs are differentiated.
+    """
 
     body: Block
     inputs: tuple[str, ...]

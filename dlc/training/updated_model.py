@@ -19,7 +19,7 @@ _TYPED_DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "
 
 
 def write_updated_model(file: ModelFile, arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
-    """Write the model to `path` with these arrays as initializers; external data becomes part of the file.
+    """Write the model to `path` with these arrays as initializers; external data is stored in the file.
 
     The file is written atomically. Raises DlcError if it cannot be written.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Small programs share up to this many entries; the entries of a large program are hardly ever used again.
+# Maximum entries that are kept for other programs; the entries of a large program are hardly ever used again.
 _MAX_RETAINED_ENTRIES = 1 << 12
 _tables: list[dict[Any, Any]] = []
 

@@ -108,10 +108,13 @@ class Reduction(DlOp, ABC):
 class Structure:
     """An iteration space over an op's operands and result, as in `linalg.generic`.
 
-    `maps`: the indexing maps, one per operand, one per entry of `repeated_operands`, then the result's. `extents`: the sizes of
-    the iterators. `reductions`: whether each iterator is a reduction. `views`: the shapes of operands and result under these
-    maps, which are their own shapes or row-major reshapes of them (a grouped convolution views its channels as groups ×
-    channels per group). `repeated_operands`: the positions of operands that one iteration reads again at further indices.
+    Attributes:
+        maps: The indexing maps: one per operand, one per entry of `repeated_operands`, then the result's.
+        extents: The sizes of the iterators.
+        reductions: Whether each iterator is a reduction.
+        views: The shapes of operands and result under these maps: their own shapes or row-major reshapes of them. For
+            example, a grouped convolution views its channels as groups × channels per group.
+        repeated_operands: The indices of operands that one iteration reads again at further positions.
     """
 
     maps: tuple[AffineMap, ...]
@@ -129,7 +132,7 @@ class Contraction(DlOp, ABC):
 
     @property
     def dequantizes_weights(self) -> bool:
-        """Return whether an iteration converts its weights first, so that the rows of a register tile share them."""
+        """Return whether an iteration dequantizes its weights first, once for all rows of a register tile."""
         return False
 
     @property
@@ -173,7 +176,10 @@ class Window(DlOp, ABC):
 
 
 class Movement(DlOp, ABC):
-    """Each result element is one element of the only operand, at an affine index: transpose, broadcast, slice, flip."""
+    """A data-movement op: each result element is one element of the only operand, at an affine index.
+
+    Examples are transpose, broadcast, slice and flip.
+    """
 
     ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
 
@@ -212,8 +218,8 @@ class ScatterLike(DlOp, ABC):
 class LibraryKernel(DlOp, ABC):
     """An op that is implemented by hand-written loops, because each iteration depends on the results of earlier ones.
 
-    It is a kernel on its own: nothing is fused into it, it reads its operands from memory and stores all results. The
-    loops are in `dlc/passes/library_kernels`; leading axes that all operands share are independent problems.
+    It is a kernel on its own: nothing is fused into it, it reads its operands from memory and stores all results. The loops
+    are in `dlc/passes/library_kernels`. The leading axes that all operands have are batch axes.
     """
 
 

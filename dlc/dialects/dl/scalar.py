@@ -1,7 +1,7 @@
-"""Emitters of scalar code that several ops share: constants, comparisons, minimum and maximum, conversions in `arith`.
+"""Emitters of scalar code: constants, comparisons, minimum and maximum, conversions in `arith`.
 
-Kernels compute on storage types, where integers are signless: functions that depend on the signedness take the `dl` element
-type.
+Kernels compute on storage types, where integers are signless: functions that depend on the signedness take the `dl`
+element type.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def multiply(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
 
 
 def multiply_add(body: Body, x: SSAValue, y: SSAValue, z: SSAValue) -> SSAValue:
-    """Emit `x · y + z` of floats as part of a sum of products; it may be contracted to one rounding (fma)."""
+    """Emit `x · y + z` of floats, a term of a sum of products; it may be contracted to one rounding (fma)."""
     contract = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
     return body(arith.AddfOp(body(arith.MulfOp(x, y, flags=contract)), z, flags=contract))
 

@@ -183,7 +183,7 @@ class GraphConversion:
             try:
                 results = self._subgraph(owner, graph, inputs, emit)
             except AlreadyReported:
-                # The unsupported value may be one captured from an enclosing graph.
+                # The unsupported value may be captured from an enclosing graph.
                 if not problems:
                     raise
             except ModelError as error:

@@ -18,7 +18,7 @@ from dlc.value_types import OBJECT_DTYPE, AbsentType, DictType, FixedListType, R
 
 
 def string_outputs(node: NodeProto, opset: int, inputs: Sequence[ImportedValue | None]) -> frozenset[int]:
-    """Return the indices of the string outputs of an ONNX operator: they share a type variable with a string input.
+    """Return the indices of the string outputs of an ONNX operator: outputs with the same type variable as a string input.
 
     Raises NodeProblem for an operator that does not accept strings.
     """
@@ -37,7 +37,7 @@ def string_outputs(node: NodeProto, opset: int, inputs: Sequence[ImportedValue |
 
 @dataclass(frozen=True)
 class GraphOutput:
-    """An output of a graph: its value type, and the tensors that represent it by name."""
+    """An output of a graph: its value type, and by name the tensors that represent it in the program."""
 
     name: str
     value: ImportedValue

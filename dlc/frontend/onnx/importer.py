@@ -35,10 +35,14 @@ from dlc.weights import WeightStore
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """An imported model: `func @main` in `module`, its constants in `weights`; `files`: its external data files.
+    """An imported model.
 
-    `parameters` are the initializers that became inputs, with their default values. `io_signature` is the signature for
-    callers, if it differs from the arguments and results of the program.
+    Attributes:
+        module: The program, with the entry function `@main`.
+        weights: The constants of the program.
+        files: The external data files.
+        parameters: The initializers that became inputs, with their default values.
+        io_signature: The signature for callers, if it differs from the arguments and results of the program.
     """
 
     module: ModuleOp
@@ -129,7 +133,7 @@ class _Importer:
         return self._finish(arguments.names)
 
     def _input(self, info: TensorInfo, arguments: ProgramArguments) -> ImportedValue | None:
-        """Add a graph input as arguments of the program; return None if its structure is known at run time only."""
+        """Add a graph input as arguments of the program; return None if its structure is only known at run time."""
         if is_call_dependent(info):
             unknown_property = "presence" if isinstance(value_type_of(info), OptionalType) else "length"
             self.diagnostics.report(

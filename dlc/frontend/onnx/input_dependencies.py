@@ -1,4 +1,4 @@
-"""Track the graph inputs that a value is computed from: specifying their values would make it known.
+"""Track the graph inputs that a value is computed from: specifying their values would make it constant.
 
 %s = dl.add %a, %b      %y = dl.reshape %x by the elements of %s, unknown at import: they depend on the inputs a and b
 """

@@ -15,7 +15,7 @@ from dlc.files.mapped_files import MappedFile
 
 # The contents of a file: in memory, or memory-mapped.
 Content: TypeAlias = bytes | MappedFile
-# Tensors from this size on are large.
+# Minimum size of a large tensor.
 LARGE_TENSOR_BYTES = 1 << 16
 # The external data location that denotes the model file itself; not a valid file name.
 OWN_FILE_LOCATION = "\0"
@@ -68,7 +68,7 @@ def without_large_tensors(content: Content) -> bytes:
 
 
 def _strip(data: memoryview | _BlockReader, position: int, end: int, message: Any) -> list[bytes | memoryview]:
-    """Return the message in a range of offsets as a list of chunks. Raises IndexError or ValueError if it is malformed."""
+    """Return the message in a range of offsets as a list of bytes objects. Raises IndexError or ValueError if malformed."""
     chunks: list[bytes | memoryview] = []
     # The last occurrence of a field wins: the location of `raw_data` is appended after all other fields.
     external_data = b""

@@ -1,4 +1,4 @@
-"""An ONNX node, as its converter reads it: its inputs, its attributes, and the emitter."""
+"""The converter API of ONNX operators: a node's inputs, attributes and emitter."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dlc.frontend.operator_inputs import OperatorInputs
 from dlc.frontend.problems import NodeProblem, Problem
 
 T = TypeVar("T")
-# Import a subgraph for these inputs with an emitter, and return its results. `Inline` records problems in the diagnostics,
-# `Attempt` returns them.
+# (subgraph, inputs, emitter) -> results: imports a subgraph. `Inline` records problems in the diagnostics, `Attempt` returns
+# them.
 Inline: TypeAlias = Callable[[GraphProto, Sequence[ImportedValue], Emitter], Sequence[ImportedValue]]
 Attempt: TypeAlias = Callable[[GraphProto, Sequence[ImportedValue], Emitter], tuple[Sequence[ImportedValue], Sequence[Problem]]]
 
@@ -76,7 +76,7 @@ class OnnxNode(OperatorInputs):
         return output < len(self.proto.output) and bool(self.proto.output[output])
 
     def number(self, k: int, value_name: str) -> Any:
-        """Return the only element of a known input as a Python number."""
+        """Return the value of a constant input of one element as a Python number."""
         array = self.known(k, value_name)
         if array.size != 1:
             raise ModelError(f"{self.description}: its {value_name} must have one element, got {array.size}")
@@ -123,7 +123,7 @@ class OnnxNode(OperatorInputs):
         return tuple(decode_utf8(v, where) for v in self._attribute(name, AttributeProto.STRINGS, default))
 
     def array(self, name: str) -> ImportedValue:
-        """Return a tensor attribute as a known value, numeric or string."""
+        """Return a tensor attribute as a constant, numeric or string."""
         value = self.tensor(name)
         return StringTensor.from_strings(self.emit, value) if value.dtype == object else self.emit.constant(value)
 

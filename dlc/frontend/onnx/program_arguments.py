@@ -53,7 +53,7 @@ class ProgramArguments:
 
 
 def constant_inputs(emit: Emitter, inputs: Sequence[TensorInfo], values: Mapping[str, Array]) -> dict[str, ImportedValue]:
-    """Return the inputs whose values are specified, as known values. Raises DTypeError for values of another dtype."""
+    """Return the inputs whose values are specified, as constants. Raises DTypeError for values of another dtype."""
     constants: dict[str, ImportedValue] = {}
     for info in inputs:
         value = values.get(info.name)

@@ -129,7 +129,7 @@ class TensorReader:
         return _reshape(dense, shape, where)
 
     def _packed(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, where: str) -> Array:
-        """Unpack elements that share bytes, into a byte each."""
+        """Unpack elements of less than a byte into a byte each."""
         width = _PACKED_BITS[tensor.data_type]
         bytes_ = self._flat(tensor, np.dtype(np.uint8), -(-count * width // 8), where)
         codes = (bytes_[:, None] >> np.arange(0, 8, width, dtype=np.uint8)).reshape(-1)[:count] & ((1 << width) - 1)

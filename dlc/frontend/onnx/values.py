@@ -25,7 +25,7 @@ class NonTensorValue(ImportedValue):
 
 
 class SequenceValue(NonTensorValue):
-    """A sequence of known length."""
+    """A sequence of static length."""
 
     kind = "a sequence"
 
@@ -52,7 +52,7 @@ class MapValue(NonTensorValue):
 
 
 class MapSequence(NonTensorValue):
-    """A sequence of maps, one per row of a tensor: from keys, which are the same for all rows, to the elements of the row."""
+    """A sequence of maps, one per row of a tensor. All rows have the same keys; the elements of a row are the values."""
 
     kind = "a sequence of maps"
 
@@ -63,7 +63,7 @@ class MapSequence(NonTensorValue):
 
 
 class StringTensor(ImportedValue):
-    """A string tensor: an i64 tensor of indices into the string pool of the model; strings passed at run time are appended.
+    """A string tensor: an i64 tensor of indices into the string pool of the model. Strings passed at run time are appended.
 
     So strings are moved, compared and looked up like integers, and become strings only at the graph boundary.
     """
@@ -77,6 +77,6 @@ class StringTensor(ImportedValue):
 
     @staticmethod
     def from_strings(emit: Emitter, strings: Array, name: str = "") -> StringTensor:
-        """Add an array of strings to the string pool and return it as a known value."""
+        """Add an array of strings to the string pool and return it as a constant."""
         flat = [emit.strings.setdefault(str(text), len(emit.strings)) for text in strings.reshape(-1)]
         return StringTensor.of(emit.constant(np.asarray(flat, np.int64).reshape(strings.shape), name=name))

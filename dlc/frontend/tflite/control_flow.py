@@ -28,7 +28,7 @@ def while_(node: TfliteNode) -> Sequence[ImportedValue]:
 
 @table("IF", options="then.i32 otherwise.i32")
 def if_(node: TfliteNode) -> Sequence[ImportedValue]:
-    """Inline the branch that is taken if the condition is known; else convert both branches into a conditional."""
+    """Inline the branch that is taken if the condition is constant; else convert both branches into a conditional."""
     condition, arguments = node[0], [node[k] for k in range(1, len(node.inputs))]
     then, otherwise = node.integer("then"), node.integer("otherwise")
     if condition.known is not None:

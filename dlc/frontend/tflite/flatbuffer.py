@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dlc.errors import ModelError
 
 T = TypeVar("T")
-# Limit on the bytes read as vector elements, per byte of the file; legitimate files share few vectors.
+# Limit on the bytes read as vector elements, per byte of the file: legitimate files reference few vectors more than once.
 _MAX_READS_PER_BYTE = 16
 _SCALARS = {"bool": "<?", "i8": "<b", "u8": "<B", "u16": "<H", "i32": "<i", "u32": "<I", "u64": "<Q", "f32": "<f"}
 

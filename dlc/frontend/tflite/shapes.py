@@ -1,4 +1,4 @@
-"""Operators on shapes and constants: their results are known at import if the sizes are."""
+"""Operators on shapes and constants: their results are constant if the sizes are static."""
 
 from __future__ import annotations
 

@@ -108,9 +108,7 @@ def empty(shape: Shape, dtype: AnyDType = np.float32, *, device: str | None = No
 
 
 def full(shape: Shape, fill_value: ArrayLike, dtype: AnyDType = None, *, device: str | None = None) -> Any:
-    """Return an array filled with a value, which may broadcast. Default dtype: the value's; float32, int64 or bool for a
-    scalar.
-    """
+    """Return an array filled with a value, which may broadcast; by default float32, int64 or bool for a scalar."""
     check_device(device)
     if dtype is None:
         dtype = np.float32 if isinstance(fill_value, float) and is_python_scalar(fill_value) else operand(fill_value).dtype
@@ -144,9 +142,7 @@ def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: AnyDType = None, *,
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: AnyDType = None, device: str | None = None
 ) -> Array:
-    """Return start, start + step, … before stop (0, 1, … before `start` if `stop` is None); int64, or float32 for float
-    bounds.
-    """
+    """Return start, start + step, … before stop; 0, 1, … before `start` without `stop`. int64, or float32 for float bounds."""
     check_device(device)
     bounds = (start,) if stop is None else (start, stop, step)
     if dtype is None and not has_tracer(bounds) and any(isinstance(x, float) for x in bounds):

@@ -34,8 +34,9 @@ class _AxisSelection:
 
 
 def has_dynamic_slices(x: Operand, keys: Sequence[Any]) -> bool:
-    """Return whether a key has slices of dynamic length, and otherwise only slices with positive steps and integers of static
-    axes.
+    """Return whether a key has slices of dynamic length.
+
+    All other entries must be slices with positive steps, or integers that index static axes.
     """
     axis_keys = [k for k in keys if k is not None]
     if not all(isinstance(k, slice) or type(k) is int for k in axis_keys):

@@ -38,8 +38,9 @@ def einsum(equation: str, /, *operands: ArrayLike, optimize: object = None) -> A
 
 
 def _terms(equation: str, arrays: list[Operand]) -> tuple[list[str], str]:
-    """Return the labels of each operand and of the result. The axes of an ellipsis are labelled by digits, the last one by
-    0.
+    """Return the labels of each operand and of the result.
+
+    The axes of an ellipsis are labelled by digits, the last one by 0.
     """
     operand_labels, arrow, result_labels = equation.replace(" ", "").partition("->")
     terms = operand_labels.split(",")

@@ -210,8 +210,9 @@ def sinc(x: ArrayLike, /) -> Any:
 
 
 def _sinc_tangent(_: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """Return the tangent (cos πx - sinc x) / x · dx; near 0, where that cancels, by the series π·a·Σ (-1)ᵏ·2k·a²ᵏ⁻² / (2k +
-    1)!, a = πx.
+    """Return the tangent (cos πx - sinc x) / x · dx.
+
+    Near 0, where that cancels, use the series π·a·Σ (-1)ᵏ·2k·a²ᵏ⁻² / (2k + 1)!, a = πx.
     """
     (x,), (dx,) = operands, tangents
     angle = multiply(x, math.pi)
@@ -248,9 +249,7 @@ def rad2deg(x: ArrayLike, /) -> Any:
 
 @componentwise("x1", "x2")
 def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:
-    """Return x1 where `condition` is true (nonzero), else x2; without x1 and x2, the indices of true elements, like
-    `nonzero`.
-    """
+    """Return x1 where `condition` is true (nonzero), else x2; without x1 and x2, `nonzero(condition)`."""
     if x1 is None and x2 is None:
         if not operand(condition).ndim:
             refuse(ShapeError("where: a condition of rank 0 has no axes to index; pass x1 and x2, or an array"))

@@ -157,8 +157,9 @@ class Update:
         return isinstance(entry, AxisSlice) and (entry.count, entry.step) == (self.x.shape[entry.axis], 1) and not entry.dropped
 
     def _broadcast_value(self, value: Operand, shape: tuple[int, ...]) -> Any:
-        """Broadcast `value` to the shape of the elements it replaces; data-dependent sizes are checked when the function is
-        called.
+        """Broadcast `value` to the shape of the elements it replaces.
+
+        Data-dependent sizes are checked when the function is called.
         """
         while value.ndim > len(shape) and value.shape[0] == 1:
             value = reshape(value, value.shape[1:])

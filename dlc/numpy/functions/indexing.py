@@ -319,9 +319,7 @@ def _require_in_bounds(indices: Operand, x: Operand, axis: int) -> None:
 
 @componentwise("x")
 def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str | None = None) -> Any:
-    """Gather slices of `x` along `axis` by index; axis None: of the flattened array. `mode`: "clip" or "wrap" out-of-bounds
-    indices.
-    """
+    """Gather slices of `x` along `axis` by index; axis None: of the flattened array. `mode`: "clip" or "wrap" the indices."""
     (x, axis), indices = with_axis_or_flattened("take", x, axis), operand(indices)
     if mode == "wrap":
         indices = operand(remainder(indices, x.shape[axis]))

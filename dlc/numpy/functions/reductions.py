@@ -155,9 +155,7 @@ def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
 def mean(
     x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False, where: ArrayLike | None = None
 ) -> Any:
-    """Return the mean; integers are promoted to float64, and truncated if `dtype` is an integer. NaN if there are no
-    elements.
-    """
+    """Return the mean, NaN of no elements. Integers are promoted to float64, and truncated if `dtype` is an integer."""
     (x,) = promote_to_float(x if dtype is None else convert(x, dtype))
     y = _reduce(dl.ReduceMeanOp, x, axis, keepdims) if where is None else _mean_where(x, where, axis, keepdims)
     return y if dtype is None else convert(y, dtype)

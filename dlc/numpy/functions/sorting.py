@@ -58,9 +58,7 @@ __all__ = [
 
 
 def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """Return the indices that sort the elements along `axis`, ascending or descending; stable. Axis None: of the flattened
-    array.
-    """
+    """Return the indices of a stable sort along `axis`, ascending or descending. Axis None: of the flattened array."""
     x, axis = with_axis_or_flattened("argsort", x, axis)
     return apply(dl.ArgsortOp, x, axis=axis, descending=descending)
 
@@ -204,8 +202,7 @@ def _bits_of(x: Operand) -> Any:
 
 
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None = None, right: ArrayLike | None = None) -> Any:
-    """Return the piecewise linear interpolation at `x` of the points (xp, fp), xp ascending; `left` and `right` beyond the
-    ends.
+    """Return the piecewise linear interpolation at `x` of the points (xp, fp), xp ascending; `left`, `right` beyond them.
 
     NaN for NaN. Between an infinite and a finite value the result is infinite; at a point it is the point's value.
     """

@@ -1,4 +1,4 @@
-"""Helpers of the rules for ops with bodies: interfaces of forward and reverse mode; detaching, cloning, rewriting of bodies.
+"""Helpers of the rules for ops with bodies: the interfaces of forward and reverse mode; detach, clone and rewrite bodies.
 
 Bodies may capture outer values, which are differentiated as well as the arguments.
 """
@@ -43,7 +43,7 @@ class ReverseModeContext(Protocol):
         ...
 
     def pull_back_block(self, block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
-        """Append to another block the cotangents of `wrt`, from the cotangents `seeds` of its results; None is zero."""
+        """Append the cotangents of `wrt` to another block, from the cotangents `seeds` of its results; None is zero."""
         ...
 
     def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:

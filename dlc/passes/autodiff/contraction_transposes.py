@@ -12,7 +12,7 @@ from dlc.passes.autodiff.term import Term
 
 
 def contraction(op: dl.MatmulOp | dl.DotGeneralOp, ct: Term, index: int) -> Term:
-    """Contract the cotangent with the other operand; iterators of the operand stay, all others are summed."""
+    """Contract the cotangent with the other operand. Iterators of the operand are kept, all others are summed."""
     operand_map, other = op.structure().maps[index], op.structure().maps[1 - index]
     result, operand, other_operand = op.structure().maps[2], op.operands[index], op.operands[1 - index]
     ct = _cast_like(ct, operand)
@@ -65,13 +65,16 @@ def _sum_other_axes(x: Term, iterators: list[int], remaining: list[int]) -> tupl
 
 
 def conv(op: dl.ConvOp, ct: Term, index: int) -> Term:
-    """Transpose with respect to x: a transposed convolution with w; to w: a contraction over windows of x."""
+    """Transpose a convolution.
+
+    With respect to x it is a transposed convolution with w; with respect to w it is a contraction of windows of x.
+    """
     ct = _cast_like(ct, op.operands[index])
     return _conv_input(op, ct) if index == 0 else _conv_weight(op, ct)
 
 
 def _conv_input(op: dl.ConvOp, ct: Term) -> Term:
-    """Transpose a convolution, with input and output channels of the weights exchanged; 0 where no window covers x."""
+    """Build the transposed convolution of the cotangent with w, channels exchanged; 0 where no window covers x."""
     rank = rank_of(op.w)
     w = Term(ct.b, op.w).transpose(*range(rank - 2), rank - 1, rank - 2)
     x = ct.op(dl.ConvTransposeOp, w, strides=ints(op.strides), dilations=ints(op.dilations), groups=number(op.groups))

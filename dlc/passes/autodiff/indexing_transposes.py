@@ -107,7 +107,10 @@ def _scatter_add(x: Term, indices: Term, rows: Term) -> Term:
 
 
 def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
-    """For `x`: the rows that no update replaces. For the updates: those in bounds that no later one replaces."""
+    """Return the cotangent of an operand of a scatter of rows.
+
+    For `x`: the rows that no update replaces. For the updates: those in bounds that no later one replaces.
+    """
     b, replaces, indices = ct.b, op.mode.data == "none", Term(ct.b, op.indices)
     zeros = Term(b, b.scalar(0, like=ct.value)).broadcast(*shape_of(op.updates))
     if index == 0:

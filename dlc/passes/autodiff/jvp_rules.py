@@ -22,8 +22,7 @@ from dlc.passes.autodiff.indexing_transposes import first_in_windows
 from dlc.passes.autodiff.term import Term, exp, where
 from dlc.passes.dl.rewriting import inverse
 
-# Returns the tangent of the first result, from the op, that result and the operands as terms, and the operands' tangents. Other
-# results have tangent 0.
+# (op, first result, operands, tangents of the operands) -> tangent of the first result. Other results have tangent 0.
 Rule: TypeAlias = "Callable[[Any, Term, Sequence[Term], Sequence[Term | None]], Term]"
 
 
@@ -122,7 +121,7 @@ def _log_softmax(op: dl.LogSoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Te
 
 
 def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
-    """Σ exp(x - y)·dx; if all x are -inf, y is -inf and every share is 0."""
+    """Σ exp(x - y)·dx. If all x are -inf, y is -inf and the tangent is 0."""
     lowest = -float(np.finfo(numpy_dtype(element_type_of(op.x))).max)
     shares = exp(x[0] - _with_reduced_axes(r, op).op(dl.MaximumOp, lowest))
     return _reduce_like(shares * _single_tangent(t), op)

@@ -114,7 +114,7 @@ class ReverseMode:
             self.add(operand, pulled if has_same_shape else unbroadcast(pulled.term(), shape_of(operand)))
 
     def _pull_through_jvp(self, op: DlOp, ct: Cotangent) -> None:
-        """Emit the jvp rule into a scratch block, and transpose that; rows that are masked whole stay masked."""
+        """Emit the jvp rule into a scratch block, and transpose that. Rows that are masked completely stay masked."""
         differentiated = [v for v in op.operands if v in self.active]
         scratch = Block(arg_types=[v.type for v in differentiated])
         b = Build(scratch)
@@ -133,8 +133,9 @@ class ReverseMode:
     ) -> None:
         """Pull cotangents back through a block that computes tangents from those of `values`, its arguments.
 
-        `masks` has the masks of the resulting cotangents of `values`.
-        Ops of the block that do not depend on a tangent move into the program; the rest is linear, see Note [Loops in rules].
+        `masks` are the masks of the resulting cotangents of `values`. Ops of the block that do not depend on a tangent move
+        into the program; the rest is linear, see Note [Loops in rules].
+
         Raises UnsupportedError for a rule that is not linear.
         """
         active = mark_active(scratch, scratch.args)
@@ -171,7 +172,7 @@ class ReverseMode:
             op.erase(safe_erase=False)
 
     def _replace_tangents(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
-        """Replace the tangents that an op with bodies reads by stand-ins; return a map from stand-ins to tangents."""
+        """Replace the tangents that an op with bodies uses by stand-ins; return a map from stand-ins to tangents."""
         stand_ins = {v: (zeros(self.b, v) + math.nan).value for v in tangents}
         for inner in op.walk():
             inner.operands = [stand_ins.get(v, v) for v in inner.operands]

@@ -67,14 +67,14 @@ def scan_forward(op: dl.ScanOp, context: ForwardModeContext) -> None:
 
 @dataclass
 class _CapturedCotangent:
-    """The cotangent that one step adds to a captured value: products of factors, and the remaining summands."""
+    """The cotangent that one step adds to a captured value: a sum of products of two factors, and of the remaining summands."""
 
     products: list[dl.DotGeneralOp] = field(default_factory=list[dl.DotGeneralOp])
     summands: list[SSAValue] = field(default_factory=list[SSAValue])
 
     @classmethod
     def of(cls, total: SSAValue, body: Block, backward: Sequence[Operation]) -> _CapturedCotangent:
-        """Split a sum of the backward ops into products of two values that vary from step to step, and the rest."""
+        """Split a sum of the backward ops into products of two values that vary from step to step, and the other summands."""
         cotangent, pending = cls(), [total]
         body_values = {*body.args, *(r for o in body.ops for r in o.results)}
         while pending:

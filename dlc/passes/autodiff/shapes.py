@@ -31,7 +31,7 @@ def require_static_shape(op: DlOp, value: SSAValue) -> tuple[int, ...]:
 
 
 def require_static_sizes(op: DlOp, sizes: Sequence[Size]) -> list[int]:
-    """Return sizes that must be static; a difference of symbolic sizes can be static. Raises UndecidableError for others."""
+    """Return sizes, which must be static; a difference of symbolic sizes may be static. Raises UndecidableError for others."""
     if not is_static(sizes):
         sizes_text = ", ".join(map(str, sizes))
         problem = f"its transpose rule needs static sizes, got ({sizes_text}); bind the symbolic dimensions (pass bind-dims)"
@@ -40,7 +40,7 @@ def require_static_sizes(op: DlOp, sizes: Sequence[Size]) -> list[int]:
 
 
 def padded(x: Term, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Term:
-    """Insert zeros between the elements of `x` and around them; negative amounts remove elements."""
+    """Insert zeros between the elements of `x` and around them; a negative size removes elements."""
     if any(interior):
         x = x.op(dl.DilateOp, 0, interior=interior)
     return x.op(dl.PadOp, 0, low=low, high=high) if any((*low, *high)) else x

@@ -99,7 +99,7 @@ class Term:
         return Term(self.b, self.b.scalar(value, like=self.value))
 
     def sum(self, *axes: int) -> Term:
-        """Sum along axes, which stay with size 1."""
+        """Sum along axes, which stay with size 1 (keepdims)."""
         return self.op(dl.ReduceSumOp, axes=axes, keepdims=True) if axes else self
 
     def reshape(self, *shape: Size) -> Term:

@@ -28,11 +28,11 @@ from dlc.passes.autodiff.shapes import padded, require_static_sizes, unbroadcast
 from dlc.passes.autodiff.term import Term
 from dlc.passes.dl.rewriting import inverse
 
-# Returns the cotangent of the operand with this index, from the op and the cotangent of its result.
+# (op, cotangent of the result, operand index) -> cotangent of the operand.
 Transpose: TypeAlias = Callable[[Any, Term, int], Term]
 
 
-# ── movement ──
+# ── data movement ──
 
 
 def _cast(op: dl.CastOp, ct: Term, index: int) -> Term:
@@ -136,7 +136,7 @@ def _sum_pool(op: dl.SumPoolOp, ct: Term, index: int) -> Term:
 
 
 def _triangular_solve(op: dl.TriangularSolveOp, ct: Term, index: int) -> Term:
-    """T⁻ᵀ·ct, for constant T."""
+    """T⁻ᵀ·ct; T must be constant."""
     other_triangle = {"lower": not flag(op.lower), "unit": op.unit}
     return Term(ct.b, op.a).matrix_transpose().op(dl.TriangularSolveOp, ct, **other_triangle)
 

@@ -59,7 +59,7 @@ def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
 
 
 def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
-    """See Note [Reverse of a while loop]."""
+    """Build the loops that compute the cotangents of a while loop; see Note [Reverse of a while loop]."""
     b, step, initial_states = context.b, op.block, list(op.arguments)
     differentiated = [i for i, v in enumerate(initial_states) if is_differentiable(v)]
     captures = [v for v in captured_values(step) if v in context.active]
@@ -124,7 +124,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
         context.add(value, Term(b, ct))
 
 
-# Emits the ops of a body with a builder, for its arguments, and returns the values to yield.
+# (builder, arguments of a body) -> values to yield. Emits the ops of the body.
 _BodyBuilder = Callable[[Build, Sequence[SSAValue]], Sequence[SSAValue]]
 
 

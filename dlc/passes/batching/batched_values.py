@@ -1,4 +1,4 @@
-"""Find which values are batched; a loop state that any step makes batched is batched from the first step on."""
+"""Find which values are batched. A loop state that any step makes batched is batched from the first step on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _loop(loop: ScanOp | WhileOp, batched: set[SSAValue]) -> None:
         next_states = loop.yielded
         if isinstance(loop, WhileOp):
             condition, *next_states = next_states
-            # Batch elements take different numbers of steps, so every state that a step changes is batched.
+            # Batch elements run different numbers of iterations, so every state that an iteration changes is batched.
             if condition in batched or loop.condition in batched:
                 batched.update(a for a, v in zip(states, next_states, strict=True) if v is not a)
         batched.update(a for a, v in zip(states, next_states, strict=False) if v in batched)
@@ -37,7 +37,7 @@ def _loop(loop: ScanOp | WhileOp, batched: set[SSAValue]) -> None:
 
 
 def _body(block: Block, batched: set[SSAValue]) -> None:
-    """Add the values of a body that are computed from batched ones."""
+    """Add to `batched` the values of a body that are computed from batched ones."""
     for op in block.ops:
         match op:
             case ScanOp() | WhileOp():

@@ -51,7 +51,7 @@ def scan(context: BatchingContext, op: ScanOp, batch: Batch) -> None:
 
 
 def while_(context: BatchingContext, op: WhileOp, batch: Batch) -> None:
-    """Batch a while loop: with an unbatched condition it is kept, with a batched one it runs until all elements are done."""
+    """Batch a while loop. With an unbatched condition it is kept; with a batched one it runs until all elements are done."""
     batched_values = find_batched_values(op, context.batched)
     is_batched = [a in batched_values for a in op.block.args]
     if op.condition in batched_values or op.yielded[0] in batched_values:
@@ -231,7 +231,7 @@ def _cotangent(context: BatchingContext, value: SSAValue, is_batched: bool, resu
 def _batched_function(
     context: BatchingContext, block: Block, is_batched: Sequence[bool], results_batched: bool, batch: Batch
 ) -> Block:
-    """Batch a body, given which arguments are batched and whether all results are."""
+    """Batch a body, given which arguments are batched and whether all results must be batched."""
     body = _batched_block(context, block, is_batched, batch)
     with context.inserting_into(body):
         _yield(context, [context.as_batched(v, results_batched) for v in _yielded(block)])

@@ -23,7 +23,7 @@ from dlc.passes.batching.rules import Rule
 
 
 def gather(context: BatchingContext, op: GatherOp) -> Sequence[SSAValue]:
-    """Gather from an unbatched array with a larger index array; from a batched array with a batch axis."""
+    """Batch a gather: from an unbatched array by a larger index array, from a batched array by a batch axis."""
     axis, x, indices = op.indexed_axis, op.x, op.indices
     if not context.is_batched(indices):
         return context.clone_op(op, context.lookup(x), context.lookup(indices), axis=axis + 1, reported_axes=reported_axes(op))
@@ -80,7 +80,10 @@ def elements(context: BatchingContext, op: GatherElementsOp | ScatterElementsOp)
 
 
 def scatter_rows(context: BatchingContext, op: ScatterRowsOp) -> Sequence[SSAValue]:
-    """Unbatched indices scatter rows that contain the batch; batched ones index rows of a flattened array."""
+    """Batch a scatter of rows.
+
+    Unbatched indices scatter rows that contain the batch; batched indices refer to rows of the flattened array.
+    """
     if not context.is_batched(op.indices):
         x, updates = (
             context.move_axis(context.with_batch_axis(op.x), 0, 1),
@@ -120,7 +123,7 @@ def scatter_nd(context: BatchingContext, op: ScatterNdOp) -> Sequence[SSAValue]:
 
 
 def _flat_rows(context: BatchingContext, op: ScatterRowsOp, count: int) -> SSAValue:
-    """Return row indices into the flattened array, `count` rows per batch element; out-of-bounds ones stay out of bounds."""
+    """Return row indices into the flattened array, `count` rows per batch element. Out-of-bounds indices stay out of bounds."""
     b, indices = context.build, context.lookup(op.indices)
     element = element_type_of(indices)
     if is_unsigned(element):

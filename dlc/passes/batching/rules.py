@@ -1,4 +1,4 @@
-"""Batching rules of ops that are elementwise, or act along axes or rows, and of data movement.
+"""Batching rules of elementwise ops, of ops along axes or rows, and of data-movement ops.
 
 A rule returns the results with the batch along axis 0, or None to batch the op's decomposition instead.
 """
@@ -45,7 +45,10 @@ def elementwise(context: BatchingContext, op: Elementwise) -> Sequence[SSAValue]
 
 
 def shift_axes(context: BatchingContext, op: DlOp) -> Sequence[SSAValue]:
-    """Add a batch axis to all operands, and shift the axes in the properties; for ops that are independent along other axes."""
+    """Add a batch axis to all operands, and shift the axes in the properties.
+
+    For ops that are independent along all other axes.
+    """
     return context.clone_op(op, *map(context.with_batch_axis, op.operands), **shifted_axes(op))
 
 

@@ -22,7 +22,7 @@ from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dialects.dl.scalar import limits
 from dlc.ir import BlockArgument, SSAValue
 
-# The minimum and the maximum element.
+# The minimum and the maximum of all elements.
 Interval: TypeAlias = "tuple[int, int]"
 # Depth limit of the analysis: enough to reach from an index to the op that bounds it, and compile time stays linear.
 _MAX_PRODUCER_DEPTH = 8

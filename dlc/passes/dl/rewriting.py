@@ -34,9 +34,9 @@ from dlc.ir import (
 
 Op = TypeVar("Op", bound=Operation)
 _ERASABLE = SubclassTest((DlOp, Control))
-# Programs stay far below this limit unless rules undo each other.
+# Maximum rewrites per op of a program; only rules that undo each other exceed it.
 _MAX_REWRITES_PER_OP = 100
-# The values that replace an op's results, or None to keep the op. New ops go before the op (`Build(op)`).
+# A rule returns the values that replace an op's results, or None to keep the op. It inserts new ops before it (`Build(op)`).
 Rule = Callable[[Any], "Sequence[SSAValue] | None"]
 
 

@@ -93,7 +93,7 @@ class _OccupiedSpans:
         return zip(self._starts, self._stops, strict=True)
 
 
-# Periods, as (shift, step >> shift): the minimal cover of a lifetime, and the larger periods that overlap it in part.
+# Periods, as (shift, step >> shift): the minimal cover of a lifetime, and the larger periods that partially overlap it.
 _Periods = tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
 Slot = TypeVar("Slot")
 SlotSet = TypeVar("SlotSet")
@@ -102,8 +102,8 @@ SlotSet = TypeVar("SlotSet")
 class _Timeline(Generic[Slot, SlotSet]):
     """The slots that are occupied at each step of the program; `add` adds a slot to a set.
 
-    A tree of time periods: a node is a period of the program, its eighths are the child nodes; a buffer's lifetime is a few
-    periods. Each period has the set of slots occupied throughout, and the set of those occupied during part or all of it.
+    It is a tree of periods of the program: the children of a period are its eighths. The lifetime of a buffer is a few periods.
+    Each period has two sets: the slots that are occupied throughout, and the slots that are occupied at any time during it.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class _Timeline(Generic[Slot, SlotSet]):
     def occupied(self, periods: _Periods) -> list[SlotSet]:
         """Return the sets of slots that are occupied in any step of these periods."""
         cover, overlapping = periods
-        # A period of a single step is never occupied in part.
+        # A period of a single step is never partially occupied.
         sets = [(self._partial if period[0] else self._full).get(period) for period in cover]
         sets += [self._full.get(period) for period in overlapping]
         return [slot_set for slot_set in sets if slot_set is not None]

@@ -56,19 +56,21 @@ def is_updated_in_place(state: SSAValue, next_state: SSAValue) -> bool:
 class Bufferizer:
     """Converts blocks on tensors to `block`, on buffers.
 
-    - `buffers` maps converted values to their buffers.
-    - `destinations` maps values to the existing buffers that the defining ops must write them to.
-    - `concat_targets` maps values to the concatenation that their ops must write them to, and the element offset in it.
-    - `elements` are the buffers that are elements of a loop's sequences.
-    - `partially_read` are the values of which other ops read slices. Kernels expect these slices at static offsets, so the
-      values must not be written to `elements`.
-    - With `has_dynamic_shapes`, buffers have symbolic sizes, which `sizes` records.
+    Attributes:
+        buffers: The buffer of each converted value.
+        destinations: The existing buffer that the defining op of a value must write to.
+        concat_targets: The concatenation that the defining op of a value must write to, and the element offset in it.
+        elements: The buffers that are elements of a loop's sequences.
+        partially_read: Values of which other ops read slices. Kernels expect these slices at static offsets, so the values must
+            not be written to `elements`.
+        has_dynamic_shapes: Whether buffers have symbolic sizes.
+        sizes: The symbolic sizes of buffers.
     """
 
     def __init__(self, has_dynamic_shapes: bool, partially_read: Collection[SSAValue]) -> None:
         self.has_dynamic_shapes, self.partially_read = has_dynamic_shapes, partially_read
         self.elements: set[SSAValue] = set()
-        # Symbols of the sizes that are defined: those of inputs, then data-dependent ones as ops define them.
+        # Symbols of the sizes defined so far: those of inputs, then data-dependent ones as ops define them.
         self.defined_sizes: set[str] = set()
         self.sizes: dict[SSAValue, tuple[Size, ...]] = {}
         self.block = Block()
@@ -209,10 +211,10 @@ class Bufferizer:
     ) -> tuple[Block, list[SSAValue]]:
         """Convert a loop's body; return it, and the initial buffers for double buffering.
 
-        The body's arguments are the states, two buffers for each double-buffered state, the sequence elements that it reads,
-        and those that it writes. The next state is written to one of the two buffers while the other holds the current state;
-        then they swap. A state is not double-buffered if it is also a sequence element, if no op of the body writes it, or if
-        a kernel updates it in place.
+        Arguments of the body are the states, two buffers for each double-buffered state, the sequence elements that it reads,
+        and the sequence elements that it writes. The next state is written to one of the two buffers while the other holds the
+        current state; then they swap. A state is not double-buffered if it is also a sequence element, if no op of the body
+        writes it, or if a kernel updates it in place.
         """
         source = op.block
         state_arguments = source.args[: len(states)]
@@ -260,7 +262,10 @@ class Bufferizer:
         return block, spare_allocations
 
     def is_preserved(self, value: SSAValue, body: Block, targets: Sequence[SSAValue]) -> bool:
-        """Return whether no later step overwrites a next state: it is defined outside the body, or an element of an output."""
+        """Return whether no later iteration overwrites a next state.
+
+        That is so if it is defined outside the body, or is an element of an output.
+        """
         root, _ = source_of(value)
         if self.destinations.get(root) in targets:
             return True
@@ -310,7 +315,7 @@ class Bufferizer:
         return self.append_value(memref.AllocOp.create(result_types=[t], properties=_static_alloc_properties()), origin, like)
 
     def buffer_of(self, value: SSAValue, origin: Operation) -> SSAValue:
-        """Return the buffer that holds a value, a view if it is part of a larger one."""
+        """Return the buffer that holds a value; a view if the value is in a larger buffer."""
         root, offset = source_of(value)
         return self.view(self.buffers[root], value, origin, offset)
 

@@ -16,9 +16,9 @@ from dlc.machine.cpus import usable_cpus
 from dlc.machine.threads import ThreadPool
 from dlc.weights import WeightStore
 
-# An expression is large from this fraction of all weight elements on.
+# Minimum fraction of all weight elements in a large expression.
 _LARGE_WEIGHT_FRACTION = 0.2
-# Expressions up to this size take less time than starting a thread.
+# Minimum elements of an expression that is evaluated in a thread; for smaller ones, starting a thread takes longer.
 _MIN_PARALLEL_ELEMENTS = 1 << 14
 
 
@@ -55,8 +55,8 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
 def _evaluate_all(expressions: Mapping[SSAValue, Sequence[Operation]], store: WeightStore) -> dict[SSAValue, Array]:
     """Evaluate expressions, given the ops that each depends on.
 
-    An expression that is a large fraction of all weights is evaluated first and alone, to limit peak memory; medium ones in
-    parallel, since NumPy releases the GIL for large arrays and they share few subexpressions.
+    A large expression is evaluated first and alone, to limit peak memory. Medium ones are evaluated in parallel, since NumPy
+    releases the GIL for large arrays; they have few common subexpressions.
     """
     sizes = {root: math.prod(tensor_of(root).get_shape()) for root in expressions}
     large_threshold = sum(sizes.values()) * _LARGE_WEIGHT_FRACTION

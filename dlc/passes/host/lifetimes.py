@@ -44,7 +44,10 @@ class OpOrder:
         return Lifetime(size, min(steps, default=allocation_step), max(steps, default=allocation_step))
 
     def _access_steps(self, op: Operation, allocating_block: Block | None) -> tuple[int, ...]:
-        """Return the steps in which an op accesses a buffer; all steps of a loop that is nested in the allocating block."""
+        """Return the steps in which an op accesses a buffer.
+
+        For an op of a loop that is nested in the allocating block, these are all steps of the loop.
+        """
         if isinstance(op, memref.ReinterpretCastOp | host.ViewOp):
             return ()
         span = self.span[op] if isinstance(op, host.LoopOp | host.WhileOp) else self.span[op][:1]

@@ -57,7 +57,7 @@ class PlanArenaPass(ModulePass):
 
 
 def _group_by_last_size(ops: Iterable[Operation], buffers: Sequence[host.BufferOp]) -> list[list[host.BufferOp]]:
-    """Group buffers by the last data-dependent size that they depend on; those that depend on none come first."""
+    """Group buffers by the last data-dependent size that they depend on; buffers that depend on none come first."""
     order = {symbol: k for k, symbol in enumerate((symbol for op in ops for symbol in host.sizes_bound_by(op)), 1)}
     groups: dict[int, list[host.BufferOp]] = {}
     for buffer in buffers:

@@ -32,7 +32,14 @@ class DestinationTensor:
 
 @dataclass(frozen=True)
 class Destination:
-    """A window of a tensor: along each axis `sizes` elements from `offsets` on, `steps` apart."""
+    """A strided window of a tensor.
+
+    Attributes:
+        root: The tensor that contains the window.
+        offsets: The index of the first element along each axis.
+        sizes: The number of elements along each axis.
+        steps: The stride between elements along each axis.
+    """
 
     root: DestinationTensor
     offsets: tuple[Size, ...]
@@ -65,7 +72,7 @@ class Destination:
         return builder.extract_slice(self.root.value(builder), self.offsets, self.sizes, self.steps)
 
 
-# Offsets, sizes and steps of a window.
+# (offsets, sizes, steps) of a window.
 SliceParameters: TypeAlias = tuple[list[Size], list[Size], list[Size]]
 
 

@@ -1,4 +1,4 @@
-"""`fuse-generics`: fuses elementwise producers into the structured op that reads them."""
+"""`fuse-generics`: fuses elementwise producers into the structured op that uses them."""
 
 from __future__ import annotations
 
@@ -45,17 +45,18 @@ _TENSOR_OPS = (
 
 @dataclass(frozen=True)
 class FuseGenericsPass(KernelPass):
-    """Inlines an elementwise structured op into the only structured op that reads its result.
+    """Inlines an elementwise structured op into the only structured op that uses its result.
 
         %a = linalg.generic ins(%x, %y) { addf }
         %r = linalg.generic ins(%a) { maximumf }
       →
         %r = linalg.generic ins(%x, %y) { addf; maximumf }
 
-    A producer is inlined only if each of its elements is still computed once: every iterator of the reader must be one of the
-    producer's. So a producer is not inlined into a contraction, a window, or any reader that broadcasts it. The exception is an
-    integer function of the indices alone, which is recomputed in every elementwise reader because that is cheap. Contractions
-    and reductions are never inlined: tiling fuses them with their readers. Erases ops on tensors whose results are unused.
+    A producer is inlined only if each of its elements is still computed once: every iterator of the consumer must be one of
+    the producer's. So a producer is not inlined into a contraction, a window, or a consumer that broadcasts it. The exception
+    is an integer function of the indices alone, which is recomputed in every elementwise consumer because that is cheap.
+    Contractions and reductions are never inlined: tiling fuses them with their consumers. Erases ops on tensors whose results
+    are unused.
     """
 
     name = "fuse-generics"
@@ -68,26 +69,29 @@ class FuseGenericsPass(KernelPass):
             if isinstance(op, _TENSOR_OPS) and not op.results[0].first_use:
                 _erase(op)
             elif isinstance(op, linalg.GenericOp):
-                reader = op
-                while (producer := _fusible_producer(reader)) is not None:
-                    reader = _inline(producer, reader, constants)
+                consumer = op
+                while (producer := _fusible_producer(consumer)) is not None:
+                    consumer = _inline(producer, consumer, constants)
 
 
-def _fusible_producer(reader: linalg.GenericOp) -> linalg.GenericOp | None:
-    """Return the producer of an input that can be inlined; a shared function of the indices is cloned for this reader."""
-    maps = [m.data for m in reader.indexing_maps]
-    for value, map_ in zip(reader.inputs, maps, strict=False):
+def _fusible_producer(consumer: linalg.GenericOp) -> linalg.GenericOp | None:
+    """Return the producer of an input that can be inlined.
+
+    A function of the indices alone that has other consumers is cloned for this one.
+    """
+    maps = [m.data for m in consumer.indexing_maps]
+    for value, map_ in zip(consumer.inputs, maps, strict=False):
         producer = value.owner
         if not isinstance(producer, linalg.GenericOp) or not _is_elementwise(producer):
             continue
-        if standalone_dims(_fused_maps(producer, reader, value, map_)) != set(range(map_.num_dims)):
+        if standalone_dims(_fused_maps(producer, consumer, value, map_)) != set(range(map_.num_dims)):
             continue
-        if _depends_only_on_indices(producer) and _is_elementwise(reader):
-            return _clone_for_reader(producer, reader, map_)
+        if _depends_only_on_indices(producer) and _is_elementwise(consumer):
+            return _clone_for_consumer(producer, consumer, map_)
         if (
-            all(use.operation is reader and use.index < len(reader.inputs) for use in value.uses)
-            and all(m == map_ for v, m in zip(reader.inputs, maps, strict=False) if v is value)
-            and _visits_once(map_, _extents(reader))
+            all(use.operation is consumer and use.index < len(consumer.inputs) for use in value.uses)
+            and all(m == map_ for v, m in zip(consumer.inputs, maps, strict=False) if v is value)
+            and _visits_once(map_, _extents(consumer))
         ):
             return producer
     return None
@@ -101,21 +105,23 @@ def _depends_only_on_indices(op: Operation | Block) -> bool:
     return all(isinstance(o, INDEX_ARITHMETIC_OPS) for o in body) and all(_depends_only_on_indices(v.owner) for v in op.inputs)
 
 
-def _clone_for_reader(producer: linalg.GenericOp, reader: linalg.GenericOp, map_: AffineMap) -> linalg.GenericOp:
-    """Clone a producer for a reader that reads it through this map."""
+def _clone_for_consumer(producer: linalg.GenericOp, consumer: linalg.GenericOp, map_: AffineMap) -> linalg.GenericOp:
+    """Clone a producer for a consumer that reads it through this map."""
     copy = producer.clone()
-    _block_of(reader).insert_op_before(copy, reader)
-    for k, (value, map_attr) in enumerate(zip(reader.inputs, reader.indexing_maps, strict=False)):
+    _block_of(consumer).insert_op_before(copy, consumer)
+    for k, (value, map_attr) in enumerate(zip(consumer.inputs, consumer.indexing_maps, strict=False)):
         if value is producer.results[0] and map_attr.data == map_:
-            reader.operands[k] = copy.results[0]
+            consumer.operands[k] = copy.results[0]
     return copy
 
 
-def _fused_maps(producer: linalg.GenericOp, reader: linalg.GenericOp, value: SSAValue, map_: AffineMap) -> Iterator[AffineMap]:
-    """Yield the maps of the fused op: those of the producer's inputs composed with `map_`, and the reader's others."""
-    # The producer's output map is the identity: its iterators are the indices that the reader uses.
+def _fused_maps(
+    producer: linalg.GenericOp, consumer: linalg.GenericOp, value: SSAValue, map_: AffineMap
+) -> Iterator[AffineMap]:
+    """Yield the maps of the fused op: those of the producer's inputs composed with `map_`, and the consumer's others."""
+    # The producer's output map is the identity: its iterators are the indices that the consumer uses.
     yield from (m.data.compose(map_) for _, m in zip(producer.inputs, producer.indexing_maps, strict=False))
-    yield from (m.data for v, m in zip(reader.operands, reader.indexing_maps, strict=True) if v is not value)
+    yield from (m.data for v, m in zip(consumer.operands, consumer.indexing_maps, strict=True) if v is not value)
 
 
 _PARALLEL = IteratorTypeAttr.parallel()
@@ -155,13 +161,13 @@ def _only_iterator(expression: AffineExpr) -> int | None:
             return None
 
 
-def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: ConstantPool) -> linalg.GenericOp:
-    """Inline the producer's scalar code before the reader's; return the fused op."""
-    value, block = producer.results[0], reader.body.block
+def _inline(producer: linalg.GenericOp, consumer: linalg.GenericOp, constants: ConstantPool) -> linalg.GenericOp:
+    """Inline the producer's scalar code before the consumer's; return the fused op."""
+    value, block = producer.results[0], consumer.body.block
     first = block.first_op
     assert first is not None
-    maps = [m.data for m in reader.indexing_maps]
-    arguments = dict(zip(zip(reader.inputs, maps, strict=False), block.args, strict=False))
+    maps = [m.data for m in consumer.indexing_maps]
+    arguments = dict(zip(zip(consumer.inputs, maps, strict=False), block.args, strict=False))
     map_ = next(m for v, m in arguments if v is value)
 
     for v, m, inner in zip(producer.inputs, producer.indexing_maps, producer.body.block.args, strict=False):
@@ -188,20 +194,20 @@ def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Con
         block.erase_arg(argument)
 
     fused = linalg.GenericOp.create(
-        operands=[*(v for v, _ in arguments), *reader.outputs],
-        result_types=reader.result_types,
+        operands=[*(v for v, _ in arguments), *consumer.outputs],
+        result_types=consumer.result_types,
         properties={
-            **reader.properties,
+            **consumer.properties,
             "indexing_maps": ArrayAttr([map_attribute(m) for m in (*(m for _, m in arguments), maps[-1])]),
             **segments(len(arguments), 1),
         },
-        attributes=reader.attributes,
-        regions=[reader.detach_region(reader.body)],
+        attributes=consumer.attributes,
+        regions=[consumer.detach_region(consumer.body)],
     )
-    fused.results[0].name_hint = reader.results[0].name_hint
-    OpBuilder(constants, _block_of(reader), reader.location, anchor=reader).insert(fused)
-    reader.results[0].replace_all_uses_with(fused.results[0])
-    _erase(reader)
+    fused.results[0].name_hint = consumer.results[0].name_hint
+    OpBuilder(constants, _block_of(consumer), consumer.location, anchor=consumer).insert(fused)
+    consumer.results[0].replace_all_uses_with(fused.results[0])
+    _erase(consumer)
     _erase(producer)
     return fused
 

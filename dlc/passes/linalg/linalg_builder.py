@@ -42,7 +42,7 @@ from dlc.passes.types import iterator_types, map_attribute, segments
 
 # A tensor and the map by which a structured op reads or writes it.
 TensorAccess: TypeAlias = "tuple[SSAValue, AffineMap]"
-# Appends the scalar code of a structured op; gets one element per input, then the output's.
+# Appends the scalar code of a structured op: (body, one element per input, element of the output) -> next element.
 ScalarCode: TypeAlias = "Callable[..., SSAValue]"
 
 
@@ -153,9 +153,14 @@ class LinalgBuilder:
         sources: Mapping[SSAValue, SourceRead] | None = None,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> SSAValue:
-        """Build a linalg.generic; `reductions` flags the reduced iterators, `attributes` are those of the op.
+        """Build a linalg.generic.
 
-        `code(body, *elements, accumulator)` returns the next element of the output.
+        Args:
+            inputs: Tensors and their indexing maps.
+            output: The tensor that is written, and its indexing map.
+            reductions: Whether each iterator is reduced.
+            code: `code(body, *elements, accumulator)` returns the next element of the output.
+            attributes: Attributes of the op.
         """
         operands = [v for v, _ in (*inputs, output)]
         block = Block(arg_types=[element(v) for v in operands])

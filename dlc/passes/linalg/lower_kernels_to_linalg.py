@@ -70,9 +70,9 @@ class LowerKernelsToLinalgPass(ModulePass):
             %r = linalg.generic … ins(%c) outs(%out) { maximumf }
             func.return %r } }
 
-    Transposes, broadcasts, slices and unpacked weights become the indexing maps of their readers. Operands of a pad or a
+    Transposes, broadcasts, slices and unpacked weights become the indexing maps of their users. Operands of a pad or a
     concatenation are computed in their window of the result. Runtime sizes of a dispatch are the last arguments, of type
-    `index`. A library kernel is generated as loops on buffers right away: later stages have no choices to make for it. Requires
+    `index`. A library kernel is emitted directly as loops on buffers, since later stages do not transform it. Requires
     kernels without weights.
     """
 
@@ -236,7 +236,7 @@ class _KernelLowering:
         return SourceRead(scalar_value, AffineMap(rank_of(op.result), 0, ()))
 
     def slice(self, op: SliceOp) -> SourceRead:
-        """Slice the source tensor along axes that it shares with the operand, and the map along the others.
+        """Lower a slice: slice the source tensor along axes that are axes of the operand, and the map along the others.
 
         An iterator that is an index by itself has the extent of that axis, so a smaller extent needs a slice of the tensor.
         """

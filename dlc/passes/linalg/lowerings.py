@@ -25,7 +25,7 @@ from dlc.passes.linalg.linalg_builder import LinalgBuilder, ScalarCode, TensorAc
 from dlc.passes.linalg.source_reads import SourceRead, standalone_dims
 from dlc.passes.structured import CONSTANT_MATRIX, PACKED_DOT
 
-# Stores the result of a function of the destination tensor, and returns that result.
+# Calls a function of the destination tensor, stores its result there, and returns the result.
 Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]
 
 
@@ -42,7 +42,7 @@ def map_elements(
 ) -> SSAValue:
     """Apply `code` to the operands' elements at each index of `target`.
 
-    `code(body, *elements)`; a scalar operand is the element at every index.
+    `code(body, *elements)` returns the element of the result. A scalar operand is the element at every index.
     """
 
     inputs = list(dict.fromkeys(r for r in operands if not r.is_scalar))

@@ -1,4 +1,4 @@
-"""Reads of kernel values through data movement, which costs nothing: the indexing maps of the readers absorb it."""
+"""Reads of kernel values through data-movement ops. They cost nothing: the indexing maps of the users absorb them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, SSAValue, Te
 
 @dataclass(frozen=True)
 class SourceRead:
-    """A `dl` value as `source[map(index)]`; a scalar source is the value of every element."""
+    """A `dl` value as `source[map(index)]`. If `source` is a scalar, every element has its value."""
 
     source: SSAValue
     map: AffineMap
@@ -38,7 +38,7 @@ class SourceRead:
 
 
 def standalone_dims(maps: Iterable[AffineMap]) -> set[int]:
-    """Return the iterators that are a result of a map by themselves: operands with these maps determine their extents."""
+    """Return the iterators that are a map result by themselves. The extents of operands with these maps determine theirs."""
     return {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
 
 
@@ -67,7 +67,7 @@ def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[ran
 
 
 def _is_less(a: Size, b: Size) -> bool:
-    """Return whether product `a` must grow to become `b`; symbolic products are compared by division."""
+    """Return whether `a` is a smaller product than `b`; symbolic products are compared by division."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     if dims.quotient(b, a) is not None:

@@ -1,6 +1,6 @@
-"""Complex arrays, which occur between the inputs and outputs of a graph.
+"""Rules for complex arrays. These occur only between the inputs and outputs of a graph.
 
-`complex_table` has the rules for complex operands of operators whose other rules support only real ones; the operators
+`complex_table` has the rules for complex operands of operators whose other rules support only real ones. The operators
 `COMPONENTWISE_OPS` act on the real and the imaginary part separately.
 """
 

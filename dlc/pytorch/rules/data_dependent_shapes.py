@@ -45,7 +45,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 @table("repeat_interleave.Tensor")
 def repeat_indices(repeats: Any, output_size: Size | None = None) -> Any:
-    """Repeat each index k `repeats[k]` times; `output_size` is the total if it is known."""
+    """Repeat each index k `repeats[k]` times; `output_size` is the total, or None."""
     if output_size is None:
         return dnp.repeat(integer_range(repeats.shape[0]), repeats)
     return dnp.searchsorted(dnp.cumsum(repeats, 0), integer_range(output_size), side="right")

@@ -40,8 +40,9 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """Return the sum (mode 0), mean (1) or maximum (2) of the rows of each bag, which starts at its offset; 0 for an empty
-    bag.
+    """Return the sum (mode 0), mean (1) or maximum (2) of the rows of each bag; 0 for an empty bag.
+
+    `offsets` are the starts of the bags.
     """
     bags = offsets.shape[0] - include_last_offset
     bag = _bags(indices, offsets, bags)

@@ -15,8 +15,9 @@ table = RuleTable()
 
 @table("fake_quantize_per_tensor_affine_cachemask")
 def per_tensor(x: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:
-    """Return (q - zero_point) · scale for q = clip(round(x / scale) + zero_point), and the mask of elements that were not
-    clipped.
+    """Return (q - zero_point) · scale for q = clip(round(x / scale) + zero_point), and a mask.
+
+    The mask is true for elements that were not clipped.
     """
     x_float32 = convert(x, np.float32)
     zero = convert(zero_point, np.float32)

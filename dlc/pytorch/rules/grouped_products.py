@@ -14,7 +14,7 @@ from dlc.pytorch.rules.rule_table import RuleTable
 
 table = RuleTable()
 
-# The maximum number of rows per block: enough to amortize loading the matrix.
+# Maximum number of rows per block: enough to amortize loading the matrix.
 _MAX_BLOCK_ROWS = 64
 
 

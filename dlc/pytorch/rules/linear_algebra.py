@@ -180,8 +180,9 @@ _PADE = (
 
 @table("linalg_matrix_exp")
 def matrix_exponential(x: Any) -> Any:
-    """Scaling and squaring: exp(x) = exp(x/2ˢ)^(2ˢ), with the smallest s for which the norm of x/2ˢ is at most 4, for each
-    matrix.
+    """Scaling and squaring: exp(x) = exp(x/2ˢ)^(2ˢ).
+
+    For each matrix, s is the smallest number for which the norm of x/2ˢ is at most 4.
     """
     norm = dnp.max(dnp.sum(dnp.abs(x), -2), -1)
     squarings = dnp.maximum(dnp.ceil(dnp.log2(dnp.maximum(dnp.divide(norm, 4.0), 1.0))), 0.0)

@@ -119,8 +119,9 @@ def exponential(key: Any, x: Any, lambd: float = 1) -> Any:
 
 @table("multinomial")
 def multinomial(key: Any, weights: Any, num_samples: int, replacement: bool = False) -> Any:
-    """Sample indices along the last axis with probabilities proportional to `weights`; without replacement by the Gumbel
-    top-k trick.
+    """Sample indices along the last axis with probabilities proportional to `weights`.
+
+    Sampling without replacement uses the Gumbel top-k trick.
     """
     logits = dnp.log(weights)
     if replacement:

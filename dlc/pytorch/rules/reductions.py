@@ -130,8 +130,9 @@ def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
 
 
 def _as_float(x: Any, dtype: Any) -> Any:
-    """Return `x` as a float, of the dtype if one is given. In `_softmax` the argument is a flag for half to float, already
-    applied.
+    """Return `x` as a float, of the dtype if one is given.
+
+    In `_softmax` the argument is a flag for the conversion of half to float, which has been applied already.
     """
     return promoted_floats(convert(x, dtype) if isinstance(dtype, np.dtype) else x)[0]
 

@@ -230,8 +230,10 @@ def _addresses(shape: Sequence[Size], strides: Sequence[Size], offset: Size) -> 
 
 
 def _stored_elements(x: Any, layout: tuple[Sequence[Size], Size] | None) -> tuple[Array, Array, Array]:
-    """Return the storage offsets that elements of `x` have, in ascending order, the flat index of an element at each of them,
-    and the position among them of each element. `layout` is the strides and the storage offset, row-major by default.
+    """Map the storage of `x` to its elements.
+
+    `layout` is the strides and the storage offset, row-major by default. Returns the storage offsets that elements of `x` have,
+    in ascending order; the flat index of an element at each of these offsets; and for each element the index of its offset.
     """
     strides, offset = layout or (row_major(x.shape), 0)
     return np.unique(_addresses(x.shape, strides, offset), return_index=True, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Symbolic sizes: integer arithmetic that is evaluated during tracing, and assertions, which are dropped."""
+"""Symbolic sizes: integer arithmetic that is evaluated during tracing, and assertions, which are ignored."""
 
 from __future__ import annotations
 

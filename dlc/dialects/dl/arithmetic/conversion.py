@@ -40,8 +40,9 @@ class CastOp(Elementwise):
     To a storage-only float: a value that rounds to more than the largest magnitude, and infinity, becomes infinity; NaN if the
     format has no infinity; the largest magnitude if it has neither or if `saturate` is set. NaN becomes NaN, or -0 if the
     format has none. To a storage-only integer: the lowest bits of the conversion to i32. To f8E8M0FNU, by way of f32: the power
-    of two nearest to the magnitude, the larger one in a tie; infinity becomes NaN; magnitudes out
-    of range become NaN unless `saturate` is set.
+    of two nearest to the magnitude, the larger one in a tie; infinity becomes NaN; magnitudes out of range become NaN unless
+    `saturate` is set.
+
     (C1) the result has the shape of `x` and the element type `to`.
     """
 

@@ -1,4 +1,4 @@
-"""Base classes of elementwise ops: operands that broadcast and share an element type, a NumPy formula, a scalar body."""
+"""Base classes of elementwise ops: operands of one element type that broadcast, a NumPy formula, a scalar body."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kind_of(element_type: Attribute) -> str:
 
 
 def common_element_type(op: DlOp, values: Sequence[SSAValue], kinds: Sequence[str]) -> Attribute:
-    """Return the element type that `values` share; raise DTypeError if types differ or the kind is not among `kinds`."""
+    """Return the common element type of `values`; raise DTypeError if types differ or the kind is not among `kinds`."""
     types = list(dict.fromkeys(element_type_of(v) for v in values))
     if len(types) > 1:
         raise DTypeError(f"{op.name}: operands have element types {', '.join(map(str, types))}; cast them to one")

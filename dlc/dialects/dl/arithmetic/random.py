@@ -38,7 +38,7 @@ _UI32, _UI64 = element_type("uint32"), element_type("uint64")
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _NUM_ROUND_GROUPS = 5
 _KEY_PARITY = 0x1BD11BDA
-# The NumPy reference computes chunks of this many elements, which stay in the cache.
+# Block size of the NumPy reference, in elements; intermediate arrays of a block stay in the cache.
 _CHUNK_ELEMENTS = 1 << 14
 
 
@@ -68,8 +68,9 @@ class RandomBitsOp(GatherLike):
 
     `result[b…, s…]` has the batch axes of `key[b…, 2]`, whose last axis holds the high and the low word, and of `first[b…]`;
     the axes of `shape` follow. The counter is encrypted by threefry2x32, which gives two 32-bit words: `ui64` is
-    both, high word first; narrower types are the lowest bits of their exclusive or. The bits are part of the format: they are
-    the same on every target, in every version and with any number of threads, and equal those of JAX for the same key.
+    both, high word first; narrower types are the lowest bits of their exclusive or. The bits are specified: they are the same
+    on every target, in every version and with any number of threads, and equal those of JAX for the same key.
+
     (C1) `key` is ui32 with a last axis of size 2; (C2) `first` is ui64 and has the other axes of `key`; (C3) `to` is ui8,
     ui16, ui32 or ui64; (C4) the sizes of `shape` after the first one are static.
     """

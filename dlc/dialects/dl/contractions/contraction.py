@@ -75,7 +75,7 @@ def iteration_space(
 
 
 def is_known_different(a: Size, b: Size) -> bool:
-    """Return whether two static sizes are different; False if one is symbolic."""
+    """Return whether two sizes are provably different: both are static and differ."""
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 
@@ -138,7 +138,7 @@ class ProductSum(Contraction):
     def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         if self.dot is not None:
             return self.dot.accumulate(body, total, *elements)
-        # Each operand is sign- or zero-extended according to its own element type.
+        # The element type of each operand determines its sign or zero extension.
         types = map(element_type_of, self.operands)
         a, b = (scalar.convert(body, x, t, total.type) for x, t in zip(elements, types, strict=True))
         return scalar.add(body, scalar.multiply(body, a, b), total)

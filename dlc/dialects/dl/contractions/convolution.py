@@ -1,4 +1,4 @@
-"""Convolution, and the sliding windows that convolution and pooling share."""
+"""Convolution, and sliding windows, which pooling uses as well."""
 
 from __future__ import annotations
 

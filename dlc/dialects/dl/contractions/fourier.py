@@ -40,9 +40,9 @@ from dlc.ir import (
 )
 
 _I64 = tensor_type((), i64)
-# The longest transform that is one matrix product.
+# Maximum length of a transform that is one matrix product.
 _MAX_MATRIX_LENGTH = 64
-# The fixed cost of a stage, in the cost of one product per element.
+# Fixed cost of a stage per element, in multiplications.
 _STAGE_COST_PRODUCTS = 16
 
 

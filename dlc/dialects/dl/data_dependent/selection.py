@@ -53,7 +53,7 @@ from dlc.runtime.python_ops.registry import OpSetting
 
 
 class SelectionOp(DataDependent, ABC):
-    """A data-dependent op whose results share one data-dependent size: `size`, a symbol or a static size."""
+    """A data-dependent op whose results all have the data-dependent size `size`, a symbol or a static size."""
 
     size = prop_def(DenseArrayBase | DimsAttr)
 

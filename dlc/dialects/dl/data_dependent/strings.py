@@ -74,7 +74,8 @@ class StringSplitOp(StringOp):
     """Splits each string of `x` at a delimiter, as Python's `str.split`; results `parts` and their number, `counts`.
 
     An empty `delimiter` means any run of white space; leading and trailing white space is dropped then. `max_splits` limits the
-    number of splits, from the left. Strings with fewer parts than the longest are padded with empty strings.
+    number of splits, from the left. Strings with fewer parts than the maximum are padded with empty strings.
+
     (C1) both operands are strings, `delimiter` of rank 0; (C2) `parts` has the shape of `x` followed by the axis `size`; (C3)
     `counts` is i64 of the shape of `x`. The size is 0 for an empty `x`.
     """

@@ -30,7 +30,7 @@ from dlc.ir import (
     result_def,
 )
 
-# A network sorts several rows at once, one per SIMD lane: one vector of rows, or two if the L1 cache holds them, so that
+# A network sorts several rows at once, one per SIMD lane. It sorts one vector of rows, or two if the L1 cache holds them: their
 # independent comparisons overlap.
 _VECTOR_BYTES, _L1_BYTES = 64, 1 << 15
 
@@ -180,8 +180,9 @@ class SmallestKOp(RowwiseKernel):
 class OrderStatisticsOp(RowwiseKernel):
     """The elements of each row of `x` [a, n] at given ranks of the sorted row: `y[a, k] = sorted(x[a])[ranks[k]]`.
 
-    Radix selection: elements are counted by the digits of their distance from the smallest, highest digit first; later digits
-    count only elements that share the digits of a searched element.
+    Radix selection: elements are counted by the digits of their distance from the smallest, highest digit first. For later
+    digits, only elements are counted whose higher digits equal those of a searched element.
+
     (C1) `x` has a signed integer type and rank 2; (C2) `ranks` are indices of a row, whose size is static in a kernel.
     """
 
@@ -219,7 +220,7 @@ def digit_ends(low: int, high: int, n: Size) -> list[int]:
     return [low + (high - low) * k // count for k in range(count + 1)]
 
 
-# The maximum size of the local buffer in which a network sorts its columns.
+# Maximum size of the local buffer in which a network sorts its columns.
 _MAX_LOCAL_BYTES = 1 << 16
 
 
@@ -241,7 +242,7 @@ def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: 
     return network_cycles <= radix_cycles
 
 
-# Rank selection is used for at most this many ranks, in rows of at least this many elements.
+# Rank selection: maximum number of ranks, and minimum number of elements per row.
 _MAX_SELECTED_RANKS, _MIN_SELECTION_ROW_ELEMENTS = 8, 512
 
 

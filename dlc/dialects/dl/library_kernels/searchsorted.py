@@ -85,7 +85,7 @@ class SortedSearch(DlOp, ABC):
         return result
 
 
-# Values are compared with all elements of rows up to this size, which is faster than a binary search.
+# Maximum row size for comparing a value with all elements, which is faster than a binary search in short rows.
 _MAX_COMPARED_ROW_BYTES = 512
 
 

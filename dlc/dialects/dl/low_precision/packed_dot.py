@@ -20,10 +20,10 @@ WORD_BITS = 32
 
 @dataclass(frozen=True)
 class PackedDot:
-    """The dot product of two words, `Σⱼ aⱼ · bⱼ` of the elements packed in them; the first is in the lowest bits.
+    """The dot product of two words, `Σⱼ aⱼ · bⱼ` of the elements packed in them. The first element is in the lowest bits.
 
-    An integer sum is exact except that it wraps as i32. A float sum is f32: the last product is added to the total first, then
-    the one before it, each rounded once.
+    An integer sum is exact except that it wraps as i32. A float sum is f32: the last product is added to the total first,
+    then the one before it, each rounded once.
     """
 
     data: Attribute

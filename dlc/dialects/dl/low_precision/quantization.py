@@ -217,8 +217,9 @@ class DequantizeOp(QuantizationOp):
     """`y = (x - zero_point) · scale`, in the scale's type.
 
     (C1) `x` and `zero_point` have the same type, an integer of at most 32 bits or a storage-only float; (C2) `scale` has a
-    float type;
-    (C3) scale and zero point have rank 0, one entry per index of `axis`, or the rank of `x` and one entry per block along it.
+    float type; (C3) scale and zero point have rank 0, one entry per index of `axis`, or the rank of `x` and one entry per
+    block along it.
+
     The difference is exact for at most 16 bits and wraps for 32; of storage-only floats it rounds as f32.
     """
 

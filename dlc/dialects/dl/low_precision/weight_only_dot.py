@@ -37,7 +37,8 @@ _LHS_TYPES = {"i16": ELEMENT_TYPES["int16"], "u8i8": ELEMENT_TYPES["int8"]}
 
 @irdl_op_definition
 class MatmulWeightOnlyDotOp(Contraction):
-    """A product of quantized rows with weight-only quantized weights, in blocks of g with a scale each:
+    """A product of quantized rows with weight-only quantized weights, in blocks of g with a scale each.
+
     `y[…, n] = Σ_b scale[b, n] · row_scale[…, b] · Σ_k x[…, g·b + k] · (w[b, k, n] - zero[b, n])`.
 
     `dot` names the packed dot product of c row integers: `i16`, two at a time, or `u8i8` with signed 8-bit row integers, four

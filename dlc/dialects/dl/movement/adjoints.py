@@ -1,4 +1,4 @@
-"""Adjoints (transposes) of movement and pooling ops, for gradients."""
+"""Adjoints (transposes) of data-movement and pooling ops, for gradients."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from dlc.ir import (
     result_def,
 )
 
-# The maximum number of updates that every element is compared with.
+# Maximum number of updates that every element is compared with.
 _MAX_COMPARED_UPDATES = 64
 
 _REDUCE = {"add": ReduceSumOp, "mul": ReduceProdOp, "max": ReduceMaxOp, "min": ReduceMinOp}

@@ -57,7 +57,7 @@ from dlc.ir import (
 )
 from dlc.runtime.python_ops.control import format_failure, format_print, scan, while_loop
 
-# Evaluates a block with these arguments and returns the values that it yields.
+# (block, arguments) -> values that the block yields. Evaluates the block.
 RunBlock = Callable[[Block, Sequence[Array]], Sequence[Array]]
 
 

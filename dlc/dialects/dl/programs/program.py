@@ -3,7 +3,7 @@
     %y = dl.dispatch @conv_relu(%x, %w) : (tensor<…>, tensor<…>) -> tensor<…>  loc(fused["conv1", "relu1"])
     dl.kernel @conv_relu(%x: tensor<…>, %w: tensor<…>) -> tensor<…> { …; dl.yield %r : tensor<…> }
 
-A kernel is a pure function of `dl` ops; equal kernels share one symbol. The location of a dispatch lists the locations of its
+A kernel is a pure function of `dl` ops; equal kernels have one symbol. The location of a dispatch lists the locations of its
 kernel's ops in order; an op inside a kernel has the location `loc("#0")`, `loc("#1")`, …: an index into that list.
 """
 

@@ -46,7 +46,7 @@ from dlc.ir import (
     result_def,
 )
 
-# The number of elements of a segment, and the number of rows from which the rows alone give enough parallel tasks.
+# Number of elements of a segment; minimum number of rows that give enough parallel tasks without segments.
 _SEGMENT_ELEMENTS, _MIN_UNSEGMENTED_ROWS = 1 << 16, 16
 
 

@@ -1,4 +1,4 @@
-"""Conditionals: `If`, with a condition that is known at import, or computed at run time."""
+"""Conditionals: `If`, with a condition that is constant, or computed at run time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ table = ConverterTable()
 
 @dataclass(frozen=True)
 class _Branch:
-    """A branch as a block: the types of its results (None if it always fails), and upper bounds of their sizes if known."""
+    """A branch as a block.
+
+    Attributes:
+        body: The block.
+        types: The types of its results; None if the branch always fails.
+        max_sizes: Upper bounds of the sizes of its results; None where there is none.
+    """
 
     body: Block
     types: Sequence[Tensor] | None = None
@@ -33,7 +39,7 @@ class _Branch:
 
 @table("If")
 def if_(node: OnnxNode) -> Sequence[ImportedValue]:
-    """Inline the branch that is taken if the condition is known; else convert both branches into a conditional.
+    """Inline the branch that is taken if the condition is constant; else convert both branches into a conditional.
 
     A branch that contradicts the shapes of its inputs is a run-time error when it is taken. Results whose sizes differ between
     the branches are padded to a common shape, and sliced to their actual size after the conditional.

@@ -22,7 +22,7 @@ from dlc.ir import Block, i64
 
 table = ConverterTable()
 
-# Loops whose states change their types are unrolled up to this many iterations.
+# Maximum iterations of an unrolled loop. A loop is unrolled if its states change their types.
 _MAX_UNROLLED_ITERATIONS = 1_000
 # Maximum number of elements preallocated for the scan outputs of a loop without a static trip count.
 _MAX_COLLECTED_ELEMENTS = 1 << 24
@@ -30,7 +30,7 @@ _MAX_COLLECTED_ELEMENTS = 1 << 24
 
 @table("Loop")
 def loop(node: OnnxNode) -> Sequence[ImportedValue]:
-    """Constant-fold a loop over known values; else emit a scan if only its trip count ends it, or a while loop.
+    """Constant-fold a loop over constants; else emit a scan if only its trip count ends it, or a while loop.
 
     A loop whose states change their types is unrolled.
     """
@@ -55,7 +55,7 @@ def loop(node: OnnxNode) -> Sequence[ImportedValue]:
 def _try_fold(
     node: OnnxNode, body: GraphProto, limit: ImportedValue | None, cond: ImportedValue, states: Sequence[ImportedValue]
 ) -> Sequence[ImportedValue] | None:
-    """Return the results of a loop over known values; None if something is unknown."""
+    """Return the results of a loop over constants; None if a value is not constant."""
     count = _trip_count(limit)
     if not states or (limit is not None and not isinstance(count, int)):
         return None
@@ -68,7 +68,7 @@ def _try_fold(
     ):
         if not cond.known:
             break
-        # Emitted into a scratch block, which is discarded: results that are known need no ops.
+        # Emitted into a scratch block, which is discarded: constant results need no ops.
         block = Block()
         scratch = Emitter(block, node.emit.weights, node.emit)
         results, problems = node.attempt(body, [scratch.constant(step, np.int64), cond, *states], scratch)
@@ -205,7 +205,7 @@ def _max_collected(node: OnnxNode, limit: ImportedValue | None, output_types: Se
 
 
 def _has_runtime_condition(node: OnnxNode, body: GraphProto, cond: ImportedValue, states: Sequence[ImportedValue]) -> bool:
-    """Return whether the condition of a loop is unknown before or after its first iteration."""
+    """Return whether the condition of a loop is not constant, before or after its first iteration."""
     block = Block()
     scratch = Emitter(block, node.emit.weights, node.emit)
     results, problems = node.attempt(body, [scratch.constant(0, np.int64), cond, *states], scratch)
@@ -231,7 +231,7 @@ def _first_rows(emit: Emitter, tables: Sequence[ImportedValue], count: ImportedV
 def _unroll(
     node: OnnxNode, body: GraphProto, limit: ImportedValue | None, cond: ImportedValue, states: Sequence[ImportedValue]
 ) -> Sequence[ImportedValue]:
-    """Unroll a loop, whose trip count must be known."""
+    """Unroll a loop, whose trip count must be constant."""
     emit, count = node.emit, _trip_count(limit)
     for k, value_name in enumerate(("number of iterations", "condition")):
         if node.get(k) is not None:
@@ -294,7 +294,7 @@ class _BodyMismatch(Exception):
 
 
 def _trip_count(limit: ImportedValue | None) -> Size | None:
-    """Return the trip count if it is a known integer or size."""
+    """Return the trip count if it is a constant or a size."""
     if limit is None or limit.known is None:
         return None
     (entry,) = limit.known.reshape(-1)

@@ -3,7 +3,7 @@
     s = SplitToSequence(x)      (%x0, %x1) in Python: no `dl` op creates a sequence
     y = SequenceAt(s, 1)        %x1
 
-The length of a sequence and the positions that are read must be known at import. An optional with a value is represented by
+The length of a sequence and the positions that are read must be constant. An optional with a value is represented by
 that value.
 """
 
@@ -32,7 +32,7 @@ def _sequence(node: OnnxNode, k: int = 0) -> tuple[ImportedValue, ...]:
 
 
 def _position(node: OnnxNode, k: int, count: int) -> int:
-    """Return the known input k as a position among `count`, counted from the front."""
+    """Return constant input k as a position among `count`, counted from the front."""
     position = int(node.number(k, "position"))
     if not -count <= position < count:
         raise ModelError(f"{node.description}: position {position} is outside a sequence of {count}")
@@ -109,12 +109,12 @@ def split_to_sequence(node: OnnxNode) -> ImportedValue:
 
 
 def _like_strings(value: ImportedValue, element: ImportedValue) -> ImportedValue:
-    """Return the element as a string tensor if `value` is one."""
+    """Return `element` as a string tensor if `value` is one."""
     return StringTensor.of(element) if value.is_string else element
 
 
 def _chunk_sizes(node: OnnxNode, size: Size) -> Sequence[int]:
-    """Return the sizes of the chunks: as specified, or equal with a smaller last chunk."""
+    """Return the sizes of the outputs of a split: as specified, or equal with a smaller last one."""
     split_sizes = node.get(1)
     if isinstance(size, Dim):
         raise NodeProblem("value", f"the number of chunks depends on the symbolic size {size}; give the model's input shapes")

@@ -21,19 +21,19 @@ from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, bf16, f16
 from dlc.passes.dl.contractions.matrix_products import Pair, blocked_product, build_dot_general, paired_axes, split_axis
 from dlc.passes.dl.rewriting import defining_op, erase_unused, program_blocks, rewrite_forward, users
 
-# Terms per block, and the longest sum that is not split: along the innermost axis, where a vector of accumulators shares the
-# terms, and along outer axes.
+# Terms per block, and the maximum length of a sum that is not split. Along the innermost axis, a vector of accumulators divides
+# the terms; along outer axes, each accumulator adds all of them.
 _INNER_AXIS_TERMS, _OUTER_AXIS_TERMS = (1024, 4096), (512, 16384)
 # The same for the sums of blocks along outer axes. They are few, so that another pass over them costs nothing.
 _BLOCK_SUM_TERMS = (64, 64)
 # Shorter blocks do not pay for another pass over memory.
 _MIN_BLOCK_TERMS = 16
-# From this many elements on a reduction is bound by memory bandwidth, which takes this many parallel tasks to saturate.
+# Minimum elements of a reduction that is bound by memory bandwidth, and minimum parallel tasks to saturate the bandwidth.
 _MIN_MEMORY_BOUND_ELEMENTS, _MIN_TASKS = 1 << 20, 4
 # Maximum rows of a skinny (GEMV-like) product, and the terms per block of its contracted dimension.
 _MAX_SKINNY_ROWS, _SKINNY_BLOCK_TERMS = 4, 512
-# Terms per block of a matrix product, and the longest contraction that is not split: no model layer exceeds it. Results rounded
-# to 16 bits show f32 accumulation errors only at greater lengths.
+# Terms per block of a matrix product, and the maximum length of a contraction that is not split. No model layer exceeds it.
+# Results rounded to 16 bits show f32 accumulation errors only at greater lengths.
 _MATMUL_BLOCK_TERMS, _MAX_MATMUL_TERMS, _MAX_HALF_PRECISION_MATMUL_TERMS = 4096, 32768, 1 << 18
 
 
@@ -52,7 +52,7 @@ class BlockReductionsPass(ModulePass):
     from its kernel.
 
     Any reduction (a maximum, for example) over very many elements is blocked if it would otherwise have too few parallel
-    tasks; blocks follow the memory order, in whole rows.
+    tasks. Its blocks are contiguous in memory and consist of whole rows.
 
     Matrix products with a very long contracted dimension are blocked too: [m, k] · [k, n] becomes a sum of products over
     blocks of k. Those of f16 and bf16 become products of f32 first. A product of a few rows with a large computed matrix,
@@ -91,14 +91,14 @@ def _block_matmul(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Se
         return [b(CastOp, f32_result, to=element)]
     i, j = max(contracted, key=lambda pair: shape[pair[0]])
     size = int(shape[i])
-    # A block contains all of the other contracted axes.
+    # Only one contracted axis is split; a block contains the others completely.
     other_terms = terms // size
     max_block = min(_SKINNY_BLOCK_TERMS, size // _MIN_TASKS) if is_skinny else max(_MATMUL_BLOCK_TERMS // other_terms, 1)
     block_size = next((p for p in range(max_block, 0, -1) if size % p == 0 and p * other_terms >= _MIN_BLOCK_TERMS), None)
     if block_size is None and terms <= max_terms and not is_skinny:
         return None
     if block_size is None:
-        # No suitable block size divides the axis: the remainder is a separate product.
+        # No suitable block size divides the axis: the last, shorter block is a separate product.
         blocked_size = size - size % max_block
         lhs_blocks = _slice_axis(b, op.lhs, i, 0, blocked_size)
         remainder_operands = _slice_axis(b, op.lhs, i, blocked_size, size), _slice_axis(b, op.rhs, j, blocked_size, size)
@@ -172,7 +172,7 @@ def _block_reduction(op: AxisReduction, outer_axis_terms: tuple[int, int] = _OUT
         return [result]
     if not needs_accuracy:
         return None
-    # No suitable block size divides the axis: the remainder is a separate sum.
+    # No suitable block size divides the axis: the last, shorter block is a separate sum.
     segments = (
         _slice_axis(b, x, axis, low, high) for low, high in ((0, size - size % max_block), (size - size % max_block, size))
     )
@@ -209,7 +209,7 @@ def _fusible_producers(op: AxisReduction) -> list[Elementwise]:
     while pending and candidate is not None:
         if candidate in pending:
             pending.remove(candidate)
-            # Data movement folds into its reader's indexing map only without a reshape between them.
+            # A data-movement op folds into the indexing map of its user only if no reshape is between them.
             reads_movement = any(isinstance(v.owner, Movement) for v in candidate.operands)
             if isinstance(candidate, Elementwise) and not reads_movement and _is_private_producer(candidate, op, producers):
                 producers[candidate] = candidate
@@ -219,7 +219,7 @@ def _fusible_producers(op: AxisReduction) -> list[Elementwise]:
 
 
 def _is_private_producer(producer: Elementwise, op: AxisReduction, others: Mapping[Operation, Elementwise]) -> bool:
-    """Return whether an op's result has the operand's shape and is read by the reduction and its fused producers only."""
+    """Return whether an op has the shape of the operand, and only the reduction and its fused producers use its result."""
     return shape_of(producer.results[0]) == shape_of(op.x) and users(producer.results[0]) <= {op, *others}
 
 

@@ -154,7 +154,10 @@ def _align_with_weights(b: Build, factor: SSAValue, contraction: Contraction) ->
 
 @memoize_by_signature
 def weight_axes(contraction: Contraction, k: int = 1) -> dict[int, int]:
-    """Map each result axis to the axis of operand `k` (the weights) that it indexes; axes of the data alone have no entry."""
+    """Map each result axis to the axis of operand `k`, the weights, that it indexes.
+
+    Result axes that only index the data are absent.
+    """
     structure = contraction.structure()
     weight_expressions = _axis_index_expressions(
         shape_of(contraction.operands[k]), structure.views[k], structure.maps[k].results

@@ -23,17 +23,17 @@ from dlc.passes.dl.contractions.matrix_products import blocked_product, paired_a
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.target import Target
 
-# Minimum terms per chunk, and maximum number of chunks.
-_MIN_CHUNK_TERMS, _MAX_CHUNKS = 128, 32
-# Chunks consist of whole cache lines that work-items load to local memory.
-_CHUNK_ALIGNMENT_TERMS = 8
+# Minimum terms per slice of a sum, and maximum number of slices.
+_MIN_SLICE_TERMS, _MAX_SLICES = 128, 32
+# Slices consist of whole cache lines, which work-items load to local memory.
+_SLICE_ALIGNMENT_TERMS = 8
 # Rows and columns of the result tile of a work-group.
 _TILE_ROWS, _TILE_COLUMNS = (4, 8, 16, 32, 64, 128), (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
 class SplitReductionsPass(TargetPass):
-    """`split-reductions{target="opencl:gpu"}`: splits the sum of a contraction with few results into chunks (split-K).
+    """`split-reductions{target="opencl:gpu"}`: split-K for contractions with few results: splits the sum into slices.
 
         %y = dl.matmul %x, %w : [64, 4608] · [4608, 512]
     →   %p = dl.dot_general (dl.reshape %x : [64, 16, 288]), (dl.reshape %w : [16, 288, 512]) : [16, 64, 512]
@@ -43,10 +43,10 @@ class SplitReductionsPass(TargetPass):
     →   %p = dl.conv %x, %w' {groups = 4} : [1, 14, 14, 4 · 256], %w' = [3, 3, 64, 4 · 256];  %y = dl.reduce_sum %p over groups
 
     A work-group computes some results over all of their terms, so a product with few results occupies few work-groups for a
-    long time. Each chunk gets separate work-groups; the epilogue (a bias, an activation) runs where the partial sums are added.
-    The cost model (`SplitReductionCosts`) weighs the steps, the partial sums and the second kernel to choose the number of
-    chunks. Operands are read in place; convolution weights are rearranged, as a weight expression. Sums of f16 and bf16 are
-    rounded once, at the end.
+    long time. Each slice of the sum gets separate work-groups. The epilogue (a bias, an activation) runs where the slices
+    are added. The cost model (`SplitReductionCosts`) chooses the number of slices from the k iterations, the partial sums and
+    the second kernel. Operands are read in place; convolution weights are rearranged, as a weight expression. Sums of f16 and
+    bf16 are rounded once, at the end.
 
     Applies to targets with work-groups only. Contractions with symbolic dimensions and grouped convolutions stay. Requires
     `block-reductions` for overlong sums; run it after all other rewrites of contractions.
@@ -74,21 +74,21 @@ class _ReductionSplitter:
             return None
         batch, contracted = pairs
         lhs, rhs = (list(map(int, shape_of(v))) for v in op.operands)
-        if not contracted or any(map(self.is_read_through_movement, op.operands)):
+        if not contracted or any(map(self.is_read_through_data_movement, op.operands)):
             return None
         pair = max(contracted, key=lambda pair: lhs[pair[0]])
         batch_count, terms = prod(lhs[i] for i, _ in batch), prod(lhs[i] for i, _ in contracted)
         rows, columns = (prod(shape) // max(1, batch_count * terms) for shape in (lhs, rhs))
-        chunks = choose_split_count(rows, columns, batch_count, terms, lhs[pair[0]], self.target)
-        if chunks == 1:
+        num_slices = choose_split_count(rows, columns, batch_count, terms, lhs[pair[0]], self.target)
+        if num_slices == 1:
             return None
         b, element = Build(op), element_type_of(op.result)
         sum_type = f32 if element in (f16, bf16) else element
-        sums = blocked_product(b, op, batch, contracted, pair, lhs[pair[0]] // chunks, sum_type)
-        return [_sum_chunks(b, sums, 0, op)]
+        sums = blocked_product(b, op, batch, contracted, pair, lhs[pair[0]] // num_slices, sum_type)
+        return [_sum_slices(b, sums, 0, op)]
 
-    def is_read_through_movement(self, value: SSAValue) -> bool:
-        """Return whether a product's kernel reads a value through data movement, which a reshape in between would prevent."""
+    def is_read_through_data_movement(self, value: SSAValue) -> bool:
+        """Return whether a product's kernel reads a value through a data-movement op, which a reshape between would prevent."""
         source = value.owner.x if isinstance(value.owner, TransposeOp) else value
         return isinstance(source.owner, Movement) and not isinstance(source.owner, ReshapeOp) and value not in self.weights
 
@@ -97,21 +97,21 @@ class _ReductionSplitter:
             return None
         *taps, channels, outputs = map(int, shape_of(op.w))
         y = list(map(int, shape_of(op.result)))
-        chunks = choose_split_count(prod(y[:-1]), outputs, 1, prod(taps) * channels, channels, self.target)
-        if chunks == 1:
+        num_slices = choose_split_count(prod(y[:-1]), outputs, 1, prod(taps) * channels, channels, self.target)
+        if num_slices == 1:
             return None
         b, element, rank = Build(op), element_type_of(op.result), len(taps)
         sum_type = f32 if element in (f16, bf16) else element
-        w = b(ReshapeOp, op.w, shape=(*taps, chunks, channels // chunks, outputs))
+        w = b(ReshapeOp, op.w, shape=(*taps, num_slices, channels // num_slices, outputs))
         w = b(TransposeOp, w, permutation=(*range(rank), rank + 1, rank, rank + 2))
-        w = b(ReshapeOp, w, shape=(*taps, channels // chunks, chunks * outputs))
+        w = b(ReshapeOp, w, shape=(*taps, channels // num_slices, num_slices * outputs))
         result_property = {} if element_type_of(op.x) == element_type_of(w) == sum_type else {"result": sum_type}
-        partial_sums = b(ConvOp, op.x, w, **{**op.properties, "groups": chunks, **result_property})
-        return [_sum_chunks(b, b(ReshapeOp, partial_sums, shape=(*y[:-1], chunks, outputs)), len(y) - 1, op)]
+        partial_sums = b(ConvOp, op.x, w, **{**op.properties, "groups": num_slices, **result_property})
+        return [_sum_slices(b, b(ReshapeOp, partial_sums, shape=(*y[:-1], num_slices, outputs)), len(y) - 1, op)]
 
 
-def _sum_chunks(b: Build, sums: SSAValue, axis: int, op: MatmulOp | DotGeneralOp | ConvOp) -> SSAValue:
-    """Sum the chunks along an axis, and convert and reshape the total like the result of `op`."""
+def _sum_slices(b: Build, sums: SSAValue, axis: int, op: MatmulOp | DotGeneralOp | ConvOp) -> SSAValue:
+    """Sum the slices along an axis, and convert and reshape the total like the result of `op`."""
     element = element_type_of(op.result)
     total = b(ReduceSumOp, sums, axes=(axis,), keepdims=True)
     if element_type_of(total) != element:
@@ -125,14 +125,14 @@ def _is_static_float(op: MatmulOp | DotGeneralOp | ConvOp) -> bool:
 
 
 def choose_split_count(rows: int, columns: int, batch_count: int, terms: int, size: int, target: Target) -> int:
-    """Choose the number of chunks for `batch_count` products [rows, terms] · [terms, columns], split along `size` terms."""
+    """Choose the number of slices for `batch_count` products [rows, terms] · [terms, columns], split along `size` terms."""
     if not rows * columns * batch_count:
         return 1
     split_costs = target.costs.groups.split_reductions
     counts = [
         n
-        for n in range(2, _MAX_CHUNKS + 1)
-        if size % n == 0 and size // n % _CHUNK_ALIGNMENT_TERMS == 0 and terms // n >= _MIN_CHUNK_TERMS
+        for n in range(2, _MAX_SLICES + 1)
+        if size % n == 0 and size // n % _SLICE_ALIGNMENT_TERMS == 0 and terms // n >= _MIN_SLICE_TERMS
     ]
     costs = {n: _cost(rows, columns, batch_count, terms, n, target) for n in (1, *counts)}
     min_cost = min(costs.values())
@@ -141,27 +141,28 @@ def choose_split_count(rows: int, columns: int, batch_count: int, terms: int, si
     return next(n for n in costs if costs[n] <= split_costs.count_tolerance * min_cost)
 
 
-def _cost(rows: int, columns: int, batch_count: int, terms: int, chunks: int, target: Target) -> float:
-    """Estimate the time, in steps: each work-group computes the terms of a chunk, then the chunks are added up.
+def _cost(rows: int, columns: int, batch_count: int, terms: int, num_slices: int, target: Target) -> float:
+    """Estimate the time, in units of one k iteration.
 
-    A step has a fixed cost, one product per result of the tile, and operand elements to load. Work-groups that run on the
-    device at the same time share its compute rate.
+    Each work-group computes the terms of a slice, then the slices are added up. A k iteration has a fixed cost, one product
+    per result of the tile, and operand elements to load. Work-groups that run on the device at the same time share its
+    compute rate.
     """
     assert target.groups is not None
     units, costs, split_costs = target.groups.units, target.costs.groups, target.costs.groups.split_reductions
     partial_sums = (
-        split_costs.kernel_steps + chunks * batch_count * rows * columns / split_costs.partial_sums_per_step
-        if chunks > 1
+        split_costs.kernel_steps + num_slices * batch_count * rows * columns / split_costs.partial_sums_per_step
+        if num_slices > 1
         else 0
     )
     if rows <= costs.few_rows:
-        waves = max(1.0, -(-columns // split_costs.cooperative_columns) * batch_count * chunks / units)
-        return terms / chunks * split_costs.cooperative_step * waves + partial_sums
+        waves = max(1.0, -(-columns // split_costs.cooperative_columns) * batch_count * num_slices / units)
+        return terms / num_slices * split_costs.cooperative_step * waves + partial_sums
 
     def time_per_term(height: int, width: int) -> float:
-        count = -(-rows // height) * -(-columns // width) * batch_count * chunks
+        count = -(-rows // height) * -(-columns // width) * batch_count * num_slices
         step_cost = height * width * (1 + split_costs.operand_load * (1 / height + 1 / width)) / split_costs.results_per_step
         return split_costs.min_step + step_cost * max(1.0, count / units)
 
     tiles = [(min(height, rows), min(width, columns)) for height in _TILE_ROWS for width in _TILE_COLUMNS]
-    return terms / chunks * min(time_per_term(*tile) for tile in tiles) + partial_sums
+    return terms / num_slices * min(time_per_term(*tile) for tile in tiles) + partial_sums

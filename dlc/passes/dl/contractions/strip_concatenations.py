@@ -17,8 +17,8 @@ from dlc.passes.dl.rewriting import defining_op
 class StripConcatenations:
     """The concatenations of strips that convolutions of a block were split into.
 
-    `concat_dependencies` maps ops (of all blocks, since inner blocks capture outer values) to the convolutions whose complete
-    concatenation they depend on.
+    `concat_dependencies` maps each op to the convolutions whose complete concatenation it depends on. It contains the ops of
+    all blocks, since inner blocks capture outer values.
     """
 
     def __init__(self, concat_dependencies: dict[Operation, frozenset[ConvOp]]) -> None:
@@ -38,7 +38,10 @@ class StripConcatenations:
             self._dependencies_of(op)
 
     def sink_elementwise(self, op: Elementwise) -> Sequence[SSAValue] | None:
-        """Rewrite f(concat(x, …), b) as concat(f(x, b), …), so that f fuses per strip; None if b depends on all strips."""
+        """Rewrite f(concat(x, …), b) as concat(f(x, b), …), so that f fuses with each strip.
+
+        Returns None if b depends on all strips.
+        """
         shape = shape_of(op.results[0])
         concatenation = next(
             (v for v in op.operands if v in self._origins and shape_of(v) == shape and self._is_independent(op, v)), None

@@ -14,13 +14,14 @@ from dlc.ir import SSAValue
 def split_into_strips(costs: WinogradCosts, count: int, item_bytes: int, shared_bytes: int) -> Sequence[tuple[int, int]]:
     """Return (start, length) of each strip of `count` rows of tiles, or images; empty if everything fits the cache.
 
-    `item_bytes` is the size of one row or image, `shared_bytes` that of the data that each strip reads or updates again, which
-    is also the minimum size of a strip.
+    Args:
+        item_bytes: The size of one row of tiles, or of one image.
+        shared_bytes: The size of the data that each strip reads or updates again. It is also the minimum size of a strip.
     """
     if item_bytes * count <= max(costs.cached_bytes, 2 * shared_bytes):
         return ()
     max_size = max(1, max(costs.strip_bytes, shared_bytes) // item_bytes, -(-count // costs.max_strips))
-    # Strips of equal size share their kernels.
+    # Strips of equal size use the same kernel.
     step = next((size for size in range(max_size, max_size // 2, -1) if count % size == 0), max_size)
     return [(k, min(step, count - k)) for k in range(0, count, step)]
 

@@ -22,7 +22,7 @@ from dlc.passes.dl.contractions.strip_concatenations import StripConcatenations
 from dlc.passes.dl.contractions.winograd import is_3x3_with_stride_1
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
 
-# Splitting pays if at most this fraction of the multiplications is left.
+# Split only if at most this fraction of the multiplications is left.
 _MAX_WORK_RATIO = 15 / 16
 # The same limit where `winograd` applies, which takes fewer multiplications except for images of about 2×2 or smaller.
 _MAX_WINOGRAD_WORK_RATIO = 4 / 9
@@ -36,8 +36,9 @@ class TrimPaddingPass(TargetPass):
     →   dl.concat (dl.relu (dl.conv (dl.slice %x …), (dl.slice %w …))), …
 
     On a 16-element axis, a kernel of three taps and dilation 12 has at most two taps inside the image: half of its products
-    are with zeros. For videos of two frames it is a third of the products, and eight
-    ninths for a 1×1 image padded for a 3×3 kernel.
+    are with zeros. It is a third of the products for videos of two frames, and eight ninths for a 1×1 image padded for a 3×3
+    kernel.
+
     Adjacent ranges stay merged where another kernel launch would cost more than the skipped products. Weights that are
     infinite or NaN are no longer multiplied with the trimmed zeros. Run it before `winograd`, which takes fewer products for
     all but the smallest images.
@@ -142,7 +143,7 @@ def _zero_padding(x: SSAValue) -> PadOp | None:
 def _ranges_by_taps(op: ConvOp, pad: PadOp, axis: int, whole_axis: _OutputRange) -> list[_OutputRange]:
     """Return the maximal output ranges of an axis whose windows read the same taps.
 
-    The whole axis if some window reads only padding.
+    Returns the whole axis if some window reads only padding.
     """
     stride, dilation, (low, _) = ints(op.strides)[axis], ints(op.dilations)[axis], pad.padding[1 + axis]
     size = int(shape_of(pad.x)[1 + axis])

@@ -67,16 +67,16 @@ class WinogradPass(TargetPass):
         %y = dl.conv %x, %w;  dl.relu %y
     →   dl.concat (dl.relu (… dl.slice %x …)), (dl.relu (… dl.slice %x …)), …
 
-    Computed weights are transformed in each run, which pays where enough tiles share them, as in training; the transform
-    writes them in panels of output channels, so that the product needs no packing.
+    Computed weights are transformed in each run. That pays if enough tiles use them, as in training. The transform writes them
+    in panels of output channels, so that the product needs no packing.
 
         %u = dl.winograd_input (dl.unpack (dl.transpose %w)), G;  %m = dl.matmul %v, (dl.unpack (dl.transpose %u))
 
     For videos, the frames of a window become additional channels (`video_convolutions.py`).
 
-    The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. Images that tiles do not divide
-    are padded, and the result is trimmed after the elementwise consumers. Run it after `fold-scales`, for targets with
-    measured Winograd costs.
+    The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. Images whose size is no multiple
+    of the tile are padded, and the result is trimmed after the elementwise consumers. Run it after `fold-scales`, for targets
+    with measured Winograd costs.
 
     Integer results are exact. i16 operands have i16 transformed tiles, whose i32 sums are multiples of the results modulo 2³²:
     these are divided by multiplying with a modular inverse and shifting. Tiles are 2×2, 3×3 or 4×4, as far as the value
@@ -220,8 +220,8 @@ class _WinogradRewriter:
     def strip_ranges(self, op: ConvOp, x: SSAValue, algorithm: WinogradAlgorithm) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return an axis of images `x`, and strips of it whose tiles and products fit the cache; none if all images fit.
 
-        A batch is split between images, a single image between rows of tiles, whose strips overlap by two image rows. Each
-        strip reads the transformed weights again, so that it is no smaller than they are.
+        A batch is split between images, a single image between rows of tiles. Strips of one image overlap by two image rows.
+        Each strip reads the transformed weights again, so it is at least as large as they are.
         """
         n, height, width, c = shape_of(x)
         if not isinstance(n, int):

@@ -79,5 +79,5 @@ def largest_power_of_two_divisor(n: int) -> int:
 
 # Interpolation at 0, ±1, ∞, and ±2 for the larger ones: Lavin and Gray, 2015.
 ALGORITHMS = WinogradAlgorithm((0, 1, -1)), WinogradAlgorithm((0, 1, -1, 2)), WinogradAlgorithm((0, 1, -1, 2, -2))
-# The algorithms for floats: those whose error was measured.
+# The algorithms for floats: only those whose error was measured.
 FLOAT_ALGORITHMS = ALGORITHMS[::2]

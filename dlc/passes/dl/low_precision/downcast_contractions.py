@@ -30,9 +30,9 @@ class DowncastContractionsPass(ModulePass):
         %r = dl.relu %a;  %p = dl.pad %r;  %y = dl.conv %p, %w
     →   %r = dl.relu %a;  %x = dl.cast %r;  %p = dl.pad %x;  %y = dl.conv %p, (dl.cast %w) {result = f32}
 
-    Applies to f32 contractions of data with a weight expression; others stay. Data movement, concatenations and max pooling in
-    between operate on half-precision values: rounding is monotonic. Requires folded scales and `block-reductions`, since
-    weights are rounded once, as they are read.
+    Applies to f32 contractions of data with a weight expression; others stay. Data-movement ops, concatenations and max pooling
+    in between operate on half-precision values, which is exact because rounding is monotonic. Requires folded scales and
+    `block-reductions`, since weights are rounded only once.
     """
 
     name = "downcast-contractions"
@@ -50,7 +50,7 @@ class _DowncastValues(HoistedConversions):
     def __init__(self, to: Attribute) -> None:
         super().__init__(to)
         self.constant = WeightExpressions()
-        # Values that only downcast contractions read.
+        # Values that only downcast contractions use.
         self.feeding_only_downcasts: set[SSAValue] = set()
 
     def rewrite(self, op: ProductSum) -> Sequence[SSAValue] | None:
@@ -68,7 +68,7 @@ class _DowncastValues(HoistedConversions):
         )
 
     def commutes(self, op: DlOp) -> bool:
-        """Return whether to move the cast above an op: data movement, or a monotonic op that only downcast contractions read.
+        """Return whether to move the cast above an op: data movement, or a monotonic op that only downcast contractions use.
 
         A slice moves only if its operand is converted already.
         """
@@ -79,18 +79,18 @@ class _DowncastValues(HoistedConversions):
         return is_data_movement(op) or (_is_monotonic(op) and self.feeds_only_downcasts(op.results[0]))
 
     def feeds_only_downcasts(self, value: SSAValue) -> bool:
-        """Return whether only downcast contractions read a value, possibly through data movement."""
+        """Return whether all users of a value are downcast contractions, possibly through data-movement ops."""
         visited, pending = set[SSAValue](), [value]
         while pending:
             if (read_value := pending.pop()) in self.feeding_only_downcasts:
                 continue
             visited.add(read_value)
-            for reader in users(read_value):
-                if self.is_downcast(reader):
+            for user in users(read_value):
+                if self.is_downcast(user):
                     continue
-                if not is_data_movement(reader) and not _is_monotonic(reader):
+                if not is_data_movement(user) and not _is_monotonic(user):
                     return False
-                pending.append(reader.results[0])
+                pending.append(user.results[0])
         self.feeding_only_downcasts |= visited
         return True
 

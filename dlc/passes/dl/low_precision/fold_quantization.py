@@ -27,7 +27,7 @@ class FoldQuantizationPass(ModulePass):
         %m = dl.mul %x, %a;  %y = dl.add %m, %b;  %q = dl.quantize %y, 0.5, %z
     →   %m = dl.mul %x, %a2;  %y = dl.add %m, %b2;  %q = dl.quantize %y, 1.0, %z
 
-    So no division remains. Dequantized values get their scale multiplied; values without a constant factor are multiplied by
+    So no division remains. The scale of a dequantized value is multiplied; a value without a constant factor is multiplied by
     1 / s. The order of roundings changes: a result may differ by one quantization step where it was near the midpoint of two.
     Requires constant positive scales; others stay.
 
@@ -61,7 +61,10 @@ class _QuantizationFolder:
         return [b(QuantizeOp, x, b.scalar(1.0, like=op.scale), op.zero_point, axis=op.axis, to=op.to)]
 
     def has_factors(self, value: SSAValue) -> bool:
-        """Return whether all summands or extrema of `value` have a constant factor, and no other op reads the intermediates."""
+        """Return whether all summands or extrema of `value` have a constant factor.
+
+        The intermediates must have no other users.
+        """
         op = value.owner
         if value in self.constant or (isinstance(op, DequantizeOp) and element_type_of(op.scale) == f32):
             return True

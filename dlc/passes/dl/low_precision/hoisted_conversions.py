@@ -17,7 +17,7 @@ class HoistedConversions:
 
         %p = dl.pad %x, %0;  dl.cast %p    →    dl.pad (dl.cast %x), %0
 
-    Each element is converted once, by the kernel that computes it, regardless of how many ops read it through data movement.
+    Each element is converted once, by the kernel that computes it, for any number of users behind data-movement ops.
     """
 
     def __init__(self, to: Attribute) -> None:
@@ -26,7 +26,7 @@ class HoistedConversions:
         self.converted_values: dict[SSAValue, SSAValue] = {}
 
     def convert(self, x: SSAValue) -> SSAValue:
-        """Return `x` with the other element type, converted at its producer, before data movement."""
+        """Return `x` with the other element type, converted at its producer, before data-movement ops."""
         pending = [x]
         while pending:
             value = pending[-1]
@@ -64,5 +64,5 @@ def builder_after(x: SSAValue) -> Build:
 
 
 def is_data_movement(op: Operation) -> bool:
-    """Return whether an op only moves the elements of its operand, and adds constant ones."""
+    """Return whether an op only moves the elements of its operand, and adds constant elements (padding)."""
     return isinstance(op, Movement | ReshapeOp) or (isinstance(op, PadOp) and op.mode == "constant")

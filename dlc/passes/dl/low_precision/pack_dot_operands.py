@@ -20,7 +20,7 @@ from dlc.ir import Context, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
 
-# The contracted dimension must be a multiple of this many elements, and at least this many rows and columns pay off.
+# The contracted dimension must be a multiple of this many elements, and the product must have this many rows and columns.
 _TERMS_MULTIPLE, _MIN_ROWS_AND_COLUMNS = 32, 8
 
 

@@ -41,7 +41,7 @@ class QuantizedContractionsPass(TargetPass):
     in `ConvInteger`, the result is `%d`.
 
     Operands have the types of the target's packed dot products (`pack-dot-operands`). Data is stored in the type that these
-    read: i16, or ui8 (i8 is shifted by 128). Other consumers dequantize the same integers, so that a kernel stores them once.
+    read: i16, or ui8 (i8 is shifted by 128). Other users dequantize the same integers, so that a kernel stores them once.
 
     Quantizing a dequantized value again with the same scale and zero point, after data movement or max pooling, is removed.
 
@@ -56,7 +56,7 @@ class QuantizedContractionsPass(TargetPass):
 
 
 class _QuantizedContractionRewriter:
-    """Rewrites the contractions of a block, and the other readers of their quantized operands."""
+    """Rewrites the contractions of a block, and the other users of their quantized operands."""
 
     def __init__(self, block: Block, dots: Sequence[str]) -> None:
         self.block, self.dots = block, dots
@@ -69,7 +69,7 @@ class _QuantizedContractionRewriter:
         for stored, conversions in self.data.items():
             data = next(iter(conversions.values()))
             if data is not stored:
-                _redirect_readers(data, stored)
+                _replace_other_uses(data, stored)
 
     def rewrite(self, op: DynamicQuantizeLinearOp | QuantizeOp | ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
         match op:
@@ -100,7 +100,7 @@ class _QuantizedContractionRewriter:
         dot = next((PACKED_DOTS[d] for d in self.dots if _weights_fit(w, PACKED_DOTS[d].weights)), None)
         data = self.stored_as(x.stored, element_type_of(x.stored) if dot is None else dot.data)
         zero = _zero_point(b, x.stored, x.zero, data)
-        values = x.apply_movements(b, data, lambda: _cast_scalar(b, zero, data))
+        values = x.apply_data_movement(b, data, lambda: _cast_scalar(b, zero, data))
         sums = b(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
         # Grouped convolutions multiply single elements, not packed dot-product operands.
         is_grouped = isinstance(op, ConvOp) and number(op.groups) != 1
@@ -121,20 +121,20 @@ def _has_matrix_rhs(op: MatmulOp) -> bool:
 
 
 def _cancel_requantization(op: QuantizeOp) -> Sequence[SSAValue] | None:
-    """Rewrite quantize(movements(dequantize(x, s, z)), s, z) to movements(x)."""
+    """Rewrite quantize(f(dequantize(x, s, z)), s, z) to f(x), for data-movement ops f."""
     x, scale, zero = QuantizedValue.of(op.x, windows=True), splat(op.scale), splat(op.zero_point)
     if x is None or x.scale is None or not x.is_per_tensor() or scale is None or not scale > 0 or zero is None:
         return None
     if splat(x.scale) != scale or x.constant_zero_point != zero or element_type_of(x.stored) != element_type_of(op.result):
         return None
-    return [x.apply_movements(Build(op), x.stored, lambda: op.zero_point)]
+    return [x.apply_data_movement(Build(op), x.stored, lambda: op.zero_point)]
 
 
 def _convert_stored(stored: SSAValue, to: Attribute) -> SSAValue:
     """Convert stored bytes to type `to`, shifting signed ones to unsigned; a quantize op quantizes to the type directly."""
     if element_type_of(stored) == to:
         return stored
-    b, is_shifted = Build(_first_reader(stored)), to == _UI8
+    b, is_shifted = Build(_first_user(stored)), to == _UI8
     op = defining_op(stored, QuantizeOp)
     if op is not None and not is_shifted:
         return b(QuantizeOp, op.x, op.scale, op.zero_point, axis=op.axis, to=to)
@@ -146,27 +146,27 @@ def _convert_stored(stored: SSAValue, to: Attribute) -> SSAValue:
     return b(CastOp, b(AddOp, widened, b.scalar(_SIGN_OFFSET, like=widened)), to=to)
 
 
-def _redirect_readers(data: SSAValue, stored: SSAValue) -> None:
-    """Make all other readers of stored integers read `data` instead."""
+def _replace_other_uses(data: SSAValue, stored: SSAValue) -> None:
+    """Replace all other uses of stored integers by `data`."""
     for op in [use.operation for use in stored.uses]:
         if isinstance(op, DequantizeOp) and not rank_of(op.zero_point):
             b = Build(op)
             zero = _cast_scalar(b, _zero_point(b, stored, op.zero_point, data), data)
             replace(op, [b(DequantizeOp, data, op.scale, zero, axis=op.axis)])
-    # Remaining readers get the original values converted back from `data`, unless `data` was computed from them.
+    # Remaining users get the original values, converted back from `data`, unless `data` was computed from them.
     op = defining_op(stored, QuantizeOp)
     if op is None or not stored.first_use or not isinstance(data.owner, QuantizeOp):
         erase_unused([op] if op is not None else [])
         return
-    b = Build(_first_reader(data))
+    b = Build(_first_user(data))
     shift = _SIGN_OFFSET if element_type_of(data) == _UI8 else 0
     widened = b(CastOp, data, to=_I16)
     restored = b(CastOp, b(SubOp, widened, b.scalar(shift, like=widened)) if shift else data, to=element_type_of(stored))
     replace(op, [restored])
 
 
-def _first_reader(value: SSAValue) -> Operation:
-    """Return the first op that may read `value`."""
+def _first_user(value: SSAValue) -> Operation:
+    """Return the first op that may use `value`."""
     next_op = value.owner.first_op if isinstance(value.owner, Block) else value.owner.next_op
     assert next_op is not None
     return next_op
@@ -202,4 +202,4 @@ def _centered_weights(b: Build, w: QuantizedValue) -> SSAValue:
         if rank_of(zero):
             zero = b(ReshapeOp, zero, shape=(*shape_of(zero), *(1,) * (rank_of(widened) - 1 - w.axis)))
         widened = b(SubOp, widened, zero)
-    return w.apply_movements(b, widened, lambda: b.scalar(0, like=widened))
+    return w.apply_data_movement(b, widened, lambda: b.scalar(0, like=widened))

@@ -26,29 +26,33 @@ INT8_TYPES = (ELEMENT_TYPES["int8"], ELEMENT_TYPES["uint8"])
 
 @dataclass(frozen=True)
 class QuantizedValue:
-    """A value of the form `movements((stored - zero) · scale)`, with int8 or uint8 `stored`.
+    """A value of the form `f((stored - zero) · scale)`: int8 or uint8 integers, dequantized, then moved by f.
 
-    Without `scale` it is an i32 integer. `zero` has the type of `stored`, or i32; None is 0. Both have rank 0, or one entry
-    per position of `axis` before the movements, which apply from first to last.
+    Attributes:
+        stored: The int8 or uint8 integers.
+        zero: The zero point, of the type of `stored` or i32; None for 0.
+        scale: The scale; None if the value is an i32 integer that is not scaled.
+        axis: The axis of `stored` along which `zero` and `scale` vary, unless they have rank 0.
+        data_movement_ops: The data-movement ops of f, from first to last.
     """
 
     stored: SSAValue
     zero: SSAValue | None
     scale: SSAValue | None
     axis: int
-    movements: tuple[DlOp, ...]
+    data_movement_ops: tuple[DlOp, ...]
 
     @staticmethod
     def of(value: SSAValue, windows: bool = False) -> QuantizedValue | None:
-        """Match `value`; None if it is not dequantized. With `windows`, max pooling counts as a movement."""
-        movements: list[DlOp] = []
+        """Match `value`; None if it is not dequantized. With `windows`, max pooling counts as data movement."""
+        data_movement_ops: list[DlOp] = []
         while (source := _source(value)) is None:
             op = value.owner
-            if not isinstance(op, DlOp) or not _is_movement(op, windows):
+            if not isinstance(op, DlOp) or not _is_data_movement(op, windows):
                 return None
-            movements.insert(0, op)
+            data_movement_ops.insert(0, op)
             value = op.operands[0]
-        return QuantizedValue(*source, tuple(movements))
+        return QuantizedValue(*source, tuple(data_movement_ops))
 
     @property
     def constant_zero_point(self) -> int | None:
@@ -59,9 +63,9 @@ class QuantizedValue:
         """Return whether scale and zero point are per tensor."""
         return not any(rank_of(v) for v in (self.zero, self.scale) if v is not None)
 
-    def apply_movements(self, b: Build, x: SSAValue, zero: Callable[[], SSAValue]) -> SSAValue:
-        """Apply the movements to integers `x` instead of the stored ones; `zero` builds the padding value."""
-        for op in self.movements:
+    def apply_data_movement(self, b: Build, x: SSAValue, zero: Callable[[], SSAValue]) -> SSAValue:
+        """Apply the data-movement ops to integers `x` instead of the stored ones; `zero` builds the padding value."""
+        for op in self.data_movement_ops:
             operands = [x]
             if isinstance(op, PadOp):
                 pads_with_lowest = splat(op.value) == -math.inf
@@ -76,9 +80,9 @@ class QuantizedValue:
         shape: list[Size] = [1] * rank_of(self.stored)
         shape[self.axis] = shape_of(parameter)[0]
         reshaped = b(ReshapeOp, parameter, shape=shape)
-        if not all(isinstance(op, TransposeOp) for op in self.movements):
+        if not all(isinstance(op, TransposeOp) for op in self.data_movement_ops):
             return None
-        for op in self.movements:
+        for op in self.data_movement_ops:
             reshaped = b(TransposeOp, reshaped, **op.properties)
         *leading, channels = shape_of(reshaped)
         return b(ReshapeOp, reshaped, shape=(channels,)) if all(s == 1 for s in leading) else None
@@ -109,8 +113,8 @@ def _int8_source(value: SSAValue) -> SSAValue | None:
     return cast.x if cast is not None and cast.to == i32 and element_type_of(cast.x) in INT8_TYPES else None
 
 
-def _is_movement(op: Operation, windows: bool) -> bool:
-    """Return whether an op moves elements; with `windows`, also max pooling and its padding."""
+def _is_data_movement(op: Operation, windows: bool) -> bool:
+    """Return whether an op is data movement; with `windows`, also max pooling and its padding."""
     if isinstance(op, PadOp):
         return op.mode != "constant" or splat(op.value) == 0 or (windows and splat(op.value) == -math.inf)
     return isinstance(op, Movement | ReshapeOp) or (windows and isinstance(op, MaxPoolOp))

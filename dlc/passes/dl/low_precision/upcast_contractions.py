@@ -30,7 +30,7 @@ class UpcastContractionsPass(TargetPass):
     →   %r = dl.relu %a;  %x = dl.cast %r;  %p = dl.pad %x;  %c = dl.conv %p, (dl.cast %w);  %y = dl.cast %c
 
     The result stays the same, since half-precision contractions accumulate in f32 and are rounded once. But each element is
-    converted once, by the kernel that computes it, not each time a register tile reads it; other consumers read the converted
+    converted once, by the kernel that computes it, not each time a register tile loads it. Other users read the converted
     value too. f32 weights are a weight expression, and Winograd's algorithm applies to them.
 
     Products that read weights once, with few rows, are bound by memory and are not rewritten. Contractions of two data
@@ -68,21 +68,21 @@ class _UpcastRewriter:
         return [b(CastOp, y, to=element)]
 
     def is_memory_bound(self, op: MatmulOp) -> bool:
-        """Return whether too few rows share the weights to pay for upcasting them; batched matrices count as memory-bound."""
+        """Return whether too few rows use each weight to pay for upcasting; batched matrices count as memory-bound."""
         rows = prod(representative(s, self.ranges) for s in shape_of(op.lhs)[:-1])
         return rank_of(op.rhs) != 2 or rows <= self.target.costs.few_rows
 
 
 class _UpcastValues(HoistedConversions):
-    """Converts half-precision values to f32; other consumers read the f32 value too, so that it is stored once."""
+    """Converts half-precision values to f32. Other users read the f32 value too, so that only one of them is stored."""
 
     def cast_after(self, x: SSAValue) -> SSAValue:
-        """Return `x` cast right after its producer, with the other readers redirected to the cast value."""
-        readers = [use for use in x.uses if isinstance(use.operation, DlOp)]
+        """Return `x` cast right after its producer, and replace all other uses by the cast value."""
+        uses = [use for use in x.uses if isinstance(use.operation, DlOp)]
         upcast_value = super().cast_after(x)
-        if isinstance(x.owner, Operation) and len(readers) > 1:
+        if isinstance(x.owner, Operation) and len(uses) > 1:
             half_precision_value = builder_after(upcast_value)(CastOp, upcast_value, to=element_type_of(x))
             self.converted_values[half_precision_value] = upcast_value
-            for use in readers:
+            for use in uses:
                 use.operation.operands[use.index] = half_precision_value
         return upcast_value

@@ -82,7 +82,10 @@ class WeightOnlyContractionsPass(TargetPass):
 
 
 def _split_into_blocks(b: Build, dequantize: DequantizeOp, is_transposed: bool) -> BlockQuantizedWeights | None:
-    """Return weights [K, N], or [N, K] if transposed, by blocks; None if blocks lack whole words, or do not run along K."""
+    """Return weights [K, N], or [N, K] if transposed, split into blocks along K.
+
+    None if a block does not consist of whole words, or blocks do not run along K.
+    """
     along_k = dequantize.channel_axis == (1 if is_transposed else 0)
     has_per_channel_parameters = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (dequantize.scale, dequantize.zero_point))
     if along_k if has_per_channel_parameters else dequantize.block_count is not None and not along_k:

@@ -23,11 +23,11 @@ from dlc.dims import SizeRange
 from dlc.ir import Attribute, SSAValue, f32
 from dlc.target import Target
 
-# Up to this many rows the sums are scaled, in additional accumulators; with more rows the registers do not suffice.
+# Maximum rows whose sums are scaled, in additional accumulators; with more rows the registers do not suffice.
 _MAX_ROWS_SCALING_SUMS = 2
 # The largest magnitude of a quantized row element, by packed dot product.
 _MAX_MAGNITUDE = {"i16": 32767, "u8i8": 127}
-# Weight words accumulated per step: i32 holds the sum of their products, for int8 weights too.
+# Weight words accumulated in i32 before the sum is converted to float: i32 holds the sum of their products, for int8 too.
 _WORDS_PER_STEP = {"i16": 4, "u8i8": 8}
 
 
@@ -113,6 +113,6 @@ def representative_rows(x: SSAValue, ranges: Mapping[str, SizeRange]) -> int:
 
 
 def nonzero_step(b: Build, span: SSAValue, num_steps: int) -> SSAValue:
-    """Return `span / count`, 1 where that is 0."""
+    """Return `span / num_steps`, or 1 where that is 0."""
     quotient = b(DivOp, span, b.scalar(float(num_steps), like=span))
     return b(SelectOp, b(EqualOp, quotient, b.scalar(0.0, like=quotient)), b.scalar(1.0, like=quotient), quotient)

@@ -46,10 +46,10 @@ class ChannelsLastPass(ModulePass):
     →   %r = dl.relu %conv1;  %y = dl.conv %r, %w
 
     f is elementwise, a pad, slice, concatenation, reduction, row composite, broadcast, or a reshape that keeps the transposed
-    axes separate. A gather of slices, whose result may be much larger than its input, is passed only if an inverse transpose is
-    near. The inverse transpose of the other operands must be free: they have the same transpose, are weights, or the
-    transpose only permutes their unit axes. So no other tensor gets a transpose. Remaining transposes that only permute unit
-    axes become reshapes; a remaining transpose of a pad moves before the pad.
+    axes separate. A transpose moves past a gather of slices, whose result may be much larger than its input, only if an inverse
+    transpose is near. The inverse transpose of the other operands must be free: they have the same transpose, are weights, or
+    the transpose only permutes their unit axes. So no other tensor gets a transpose. Remaining transposes that only permute
+    unit axes become reshapes; a remaining transpose of a pad moves before the pad.
 
     Requires static shapes and decomposed composites, reductions with `keepdims` (`simplify`).
     """
@@ -64,7 +64,10 @@ class ChannelsLastPass(ModulePass):
 
 
 def _simplify_transpose(op: TransposeOp) -> Values:
-    """Turn a remaining transpose of unit axes into a reshape; move one after a pad before it, to share the pad's kernel."""
+    """Simplify a transpose that did not cancel.
+
+    A transpose of unit axes becomes a reshape. A transpose of a pad moves before the pad, to fuse with its kernel.
+    """
     if permutes_only_unit_axes(shape_of(op.x), op.axes):
         return [reshaped(Build(op), op.x, shape_of(op.result))]
     pad = defining_op(op.x, PadOp)
@@ -77,7 +80,10 @@ def _simplify_transpose(op: TransposeOp) -> Values:
 
 
 class _TransposeSinker:
-    """One rule per op class; `p` is always the permutation of the transposed operand, `x` the value before the transpose."""
+    """Sinks transposes, by one rule per op class.
+
+    `p` is always the permutation of the transposed operand, `x` the value before the transpose.
+    """
 
     def __init__(self, constant: WeightExpressions) -> None:
         self.constant = constant

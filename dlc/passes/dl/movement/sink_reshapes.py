@@ -79,29 +79,31 @@ class _ReshapeSinker:
         return [b(ReshapeOp, inner, shape=shape_of(op.result))]
 
     def splits_a_chain(self, reshape: ReshapeOp) -> bool:
-        """Return whether only the reshape keeps elementwise ops and pads from fusing with the producer of its operand."""
+        """Return whether only the reshape prevents elementwise ops and pads from fusing with the producer of its operand."""
         source = reshape.x
         if not isinstance(source.owner, DlOp) or source in self.constant or is_view(source.owner, ALIGNMENT_BYTES):
             return False
-        readers = _readers(source)
-        return all(isinstance(r, Elementwise | PadOp) for r in readers) and (len(readers) == 1 or _converge(readers))
+        consumers = _users_through_reshapes(source)
+        return all(isinstance(consumer, Elementwise | PadOp) for consumer in consumers) and (
+            len(consumers) == 1 or _converge(consumers)
+        )
 
 
-def _readers(value: SSAValue) -> set[Operation]:
-    """Return the ops that read a value directly or through reshapes."""
-    readers: set[Operation] = set()
+def _users_through_reshapes(value: SSAValue) -> set[Operation]:
+    """Return the users of a value, looking through reshapes."""
+    consumers: set[Operation] = set()
     for user in users(value):
-        readers |= _readers(user.result) if isinstance(user, ReshapeOp) else {user}
-    return readers
+        consumers |= _users_through_reshapes(user.result) if isinstance(user, ReshapeOp) else {user}
+    return consumers
 
 
 def _converge(ops: Iterable[Operation]) -> bool:
     """Return whether elementwise chains from these ops converge to a single value."""
     pending, visited, num_ends = list(ops), set(ops), 0
     while pending and num_ends < 2:
-        readers = _readers(pending.pop().results[0])
-        inner = {r for r in readers if isinstance(r, Elementwise)}
-        num_ends += not inner or len(inner) < len(readers)
+        consumers = _users_through_reshapes(pending.pop().results[0])
+        inner = {consumer for consumer in consumers if isinstance(consumer, Elementwise)}
+        num_ends += not inner or len(inner) < len(consumers)
         pending += inner - visited
         visited |= inner
     return num_ends < 2

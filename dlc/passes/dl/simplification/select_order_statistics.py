@@ -37,29 +37,29 @@ class SelectOrderStatisticsPass(ModulePass):
 
 
 def _replace_sort(sort: SortOp) -> None:
-    positions_by_reader = {reader: _read_positions(reader, sort) for reader in users(sort.result)}
-    constant_positions = {reader: positions for reader, positions in positions_by_reader.items() if positions is not None}
+    positions_by_user = {user: _read_positions(user, sort) for user in users(sort.result)}
+    constant_positions = {user: positions for user, positions in positions_by_user.items() if positions is not None}
     ranks = np.unique([position for positions in constant_positions.values() for position in positions.flat]).tolist()
-    selected = select_order_statistics(sort, ranks) if ranks and len(constant_positions) == len(positions_by_reader) else None
+    selected = select_order_statistics(sort, ranks) if ranks and len(constant_positions) == len(positions_by_user) else None
     if selected is None:
         return
-    for reader, positions in constant_positions.items():
-        b = Build(reader)
-        replace(reader, [b(GatherOp, selected, b.constant(np.searchsorted(ranks, positions), i64), axis=sort.sorted_axis)])
+    for user, positions in constant_positions.items():
+        b = Build(user)
+        replace(user, [b(GatherOp, selected, b.constant(np.searchsorted(ranks, positions), i64), axis=sort.sorted_axis)])
 
 
-def _read_positions(reader: Operation, sort: SortOp) -> Array | None:
-    """Return the positions of the sorted axis that an op reads, in reading order; None if they are not constant."""
+def _read_positions(user: Operation, sort: SortOp) -> Array | None:
+    """Return the positions of the sorted axis that a user of the sort reads, in order; None if they are not constant."""
     shape, axis = shape_of(sort.x), sort.sorted_axis
     size = shape[axis]
     if not isinstance(size, int):
         return None
-    if isinstance(reader, SliceOp):
-        bounds = list(zip(sizes(reader.starts), sizes(reader.limits), ints(reader.strides), strict=True))
+    if isinstance(user, SliceOp):
+        bounds = list(zip(sizes(user.starts), sizes(user.limits), ints(user.strides), strict=True))
         low, high, step = bounds[axis]
         is_full_slice = all(a == axis or bound == (0, n, 1) for a, (bound, n) in enumerate(zip(bounds, shape, strict=True)))
         return np.arange(low, high, step) if is_full_slice and isinstance(low, int) and isinstance(high, int) else None
-    if not isinstance(reader, GatherOp) or reader.x is not sort.result or reader.indexed_axis != axis:
+    if not isinstance(user, GatherOp) or user.x is not sort.result or user.indexed_axis != axis:
         return None
-    indices = defining_op(reader.indices, ConstantOp)
+    indices = defining_op(user.indices, ConstantOp)
     return None if indices is None else wrap_and_clamp_indices(indices.evaluate()[0], size)

@@ -10,7 +10,7 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, users
 
-# Longer expressions are not fused into one kernel.
+# Maximum ops of an expression; longer ones are not fused into one kernel.
 _MAX_FORMULA_OPS = 64
 
 
@@ -48,7 +48,7 @@ class _LiveRangeShortener:
         # Cached users of values: moving ops does not change them.
         self.users_of: dict[SSAValue, set[Operation]] = {}
 
-    def readers(self, value: SSAValue) -> set[Operation]:
+    def cached_users(self, value: SSAValue) -> set[Operation]:
         if value not in self.users_of:
             self.users_of[value] = users(value)
         return self.users_of[value]
@@ -111,15 +111,15 @@ class _LiveRangeShortener:
     def is_live_only_for(self, value: SSAValue, expression: set[Operation], anchor: Operation) -> bool:
         """Return whether an elementwise result, of the expression's size, stays alive for the expression only.
 
-        That is so if its other readers, and the insertion point, follow its producer without another kernel in between.
+        That is so if its other users, and the insertion point, follow its producer without another kernel in between.
         """
         producer, like = value.owner, next(iter(expression)).results[0]
         if not isinstance(producer, Elementwise) or producer not in self.position or shape_of(value) != shape_of(like):
             return False
-        return self.is_one_elementwise_run(producer, (self.readers(value) | {anchor}) - expression)
+        return self.is_one_elementwise_run(producer, (self.cached_users(value) | {anchor}) - expression)
 
     def expression(self, last: Operation) -> set[Operation]:
-        """Return an elementwise op with the same-shape producers that only it reads, transitively."""
+        """Return an elementwise op with its same-shape producers that have no other users, transitively."""
         shape, members, pending = shape_of(last.results[0]), {last}, [last]
         while pending and len(members) < _MAX_FORMULA_OPS:
             for value in pending.pop().operands:
@@ -127,7 +127,7 @@ class _LiveRangeShortener:
                 if (
                     isinstance(op, Elementwise)
                     and op not in members
-                    and self.readers(value) <= members
+                    and self.cached_users(value) <= members
                     and shape_of(value) == shape
                 ):
                     members.add(op)

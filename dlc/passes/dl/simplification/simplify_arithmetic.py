@@ -40,7 +40,7 @@ from dlc.ir import Attribute, SSAValue, f16
 from dlc.passes.dl.rewriting import defining_op, splat
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
-# Powers with integer exponents up to this become products.
+# Maximum integer exponent of a power that becomes products.
 _MAX_POWER = 4
 
 
@@ -235,7 +235,7 @@ def _exponential(op: ExpOp) -> Values:
 
 
 def _sign(value: SSAValue) -> int:
-    """Return 1 if no element is negative, -1 if none is positive, 0 if neither is known; elements may be NaN."""
+    """Return 1 if no element is negative, -1 if none is positive, 0 if neither can be proved; elements may be NaN."""
     sign = 1
     while (c := splat(value)) is None:
         match value.owner:

@@ -1,4 +1,4 @@
-"""Data movement rules of `simplify`; each has its equation above it."""
+"""Simplification rules for data-movement ops; each has its equation above it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dlc.ir import SSAValue, i64
 from dlc.passes.dl.rewriting import defining_op, is_identity, splat
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
-# The kernel of a concatenation has one loop per operand; with more it compiles slowly.
+# Maximum operands of one concatenation: its kernel has one loop per operand, and long kernels compile slowly.
 _MAX_CONCAT_OPERANDS = 64
 # Ops whose result may repeat elements of a smaller value.
 _BROADCASTING_PRODUCERS = {BroadcastToOp, ConstantOp}

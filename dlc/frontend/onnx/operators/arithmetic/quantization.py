@@ -45,7 +45,7 @@ def _emit_scaled(node: OnnxNode, op: type[DlOp], x: ImportedValue, scale: Import
     if not block:
         scale = quantization_parameter(node, scale)
         channel_axis = node.axis(axis, x.rank) if scale.rank else 0
-        # Not constant-folded, so that small weights stay quantized too.
+        # Do not constant-fold, so that small weights stay quantized as well.
         return emit.unfolded(op, x, scale, zero_point(node, 2, default), axis=channel_axis)[0]
     axis, zero = node.axis(axis, x.rank), node.get(2)
     size = x.shape[axis]

@@ -1,4 +1,4 @@
-"""Maps as rows of a table: a map input is two vectors, its keys and its values, whose length is known at run time."""
+"""Maps as rows of a table: a map input is two vectors, its keys and its values, whose length is a run-time value."""
 
 from __future__ import annotations
 

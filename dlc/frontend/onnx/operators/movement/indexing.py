@@ -16,12 +16,12 @@ table = ConverterTable()
 
 
 def _needs_check(node: OnnxNode, axis: int) -> bool | None:
-    """Return whether indices along an axis need a run-time check; check known ones now."""
+    """Return whether indices along an axis need a run-time check. Constant indices are checked now."""
     return _needs_check_for(node, node[1].known, axis) or None
 
 
 def _need_checks(node: OnnxNode, axes: Sequence[int]) -> bool | None:
-    """Return whether index vectors, with one entry for each of `axes`, need a run-time check; check known ones now."""
+    """Return whether index vectors, with one entry for each of `axes`, need a run-time check. Constant ones are checked now."""
     known = node[1].known
     checked = [_needs_check_for(node, None if known is None else known[..., k], axis) for k, axis in enumerate(axes)]
     return any(checked) or None

@@ -20,7 +20,7 @@ table = ConverterTable()
 def _select(
     node: OnnxNode, op: type[dl.SelectionOp], *operands: ImportedValue, **properties: PropertyValue | None
 ) -> tuple[ImportedValue, ...]:
-    """Emit a selection with a data-dependent size, or evaluate it if the operands are known."""
+    """Emit a selection with a data-dependent size, or evaluate it if the operands are constant."""
     size = node.emit.new_size(op.name.removeprefix("dl."))
     probe = op.make(*Block(arg_types=[v.type for v in operands]).args, size=(size,), **properties)
     known = [v.known for v in operands if v.known is not None and v.known.dtype != object]

@@ -1,4 +1,4 @@
-"""Shape operators: they move no data, and their results are known at import if the sizes are."""
+"""Shape operators: they move no data, and their results are constant if the sizes are static."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _split(node: OnnxNode, sizes: tuple[Size, ...], axis: int) -> list[ImportedV
 
 
 def _equal_sizes(node: OnnxNode, count: int, axis: int) -> tuple[Size, ...]:
-    # Chunks of equal size; the last one is smaller if the size is not a multiple.
+    # Outputs of equal size; the last one is smaller if they do not divide the axis.
     size = node[0].shape[axis]
     chunk_size = -(-size // count)
     return (*(chunk_size for _ in range(count - 1)), size - chunk_size * (count - 1))
@@ -274,7 +274,7 @@ def trilu(node: OnnxNode) -> ImportedValue:
     offset = node.get(1)
     diagonal = emit.reshape(offset, ()) if offset is not None else emit.constant(0, "int64")
     comparison = dl.GreaterEqualOp if node.flag("upper", True) else dl.LessEqualOp
-    # The upper part: column - row >= k.
+    # The upper triangle: column - row >= k.
     rows, columns = x.shape[-2:]
     from_diagonal = emit(dl.SubOp, emit.iota(columns), emit.reshape(emit.iota(rows), (rows, 1)))
     mask = emit(comparison, from_diagonal, diagonal)

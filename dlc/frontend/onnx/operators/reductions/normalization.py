@@ -48,7 +48,7 @@ def batch_normalization(node: OnnxNode) -> Sequence[ImportedValue]:
 def _normalize(
     emit: Emitter, x: ImportedValue, parameters: Sequence[ImportedValue], axis: int, epsilon: float
 ) -> ImportedValue:
-    """Emit `dl.batch_norm`; with known statistics, the scale and shift that it decomposes into."""
+    """Emit `dl.batch_norm`; if the statistics are constant, emit the scale and shift that it decomposes into."""
     known = [v.known for v in parameters if v.known is not None]
     if len(known) < len(parameters):
         return emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=epsilon)
