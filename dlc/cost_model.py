@@ -126,7 +126,7 @@ class SplitReductionCosts:
     (docs/performance.experiments.md, "Split reductions and few rows").
 
     Attributes:
-        min_step: The minimum cost of a k iteration.
+        min_step: The fixed cost of a k iteration, in addition to that of its results.
         results_per_step: The results that a compute-bound step computes.
         operand_load: The cost of loading an element of both operands, in results.
         cooperative_columns: The columns of a step if there are few rows.

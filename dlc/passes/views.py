@@ -25,9 +25,9 @@ def is_view(op: Operation | None, alignment: int) -> bool:
     """Return whether an op's result is a view into its operand's buffer, aligned to `alignment` bytes.
 
     A static slice is a view if it is contiguous: full along all axes after the first one along which it has more than one
-    element. Its operand must be an aligned buffer of the program. Arguments may have any address, movements that the
-    reader fuses have no buffer, and the final state of a loop may be an element of a sequence, at any offset. A slice that
-    the program returns need not be aligned, since it is copied anyway.
+    element. Its operand must be an aligned buffer of the program. Arguments may have any address, data-movement ops
+    that are fused into their user have no buffer, and the final state of a loop may be an element of a sequence, at any
+    offset. A slice that the program returns need not be aligned, since it is copied anyway.
     """
     if isinstance(op, ALIASING_OPS):
         return True

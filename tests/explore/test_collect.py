@@ -67,7 +67,7 @@ def test_every_kernel_has_a_fusion_stop_reason() -> None:
         "it reads each element several times, so its operands must be in memory: it starts a kernel",
     )
     assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows, which this kernel does not")
-    assert reasons["max_pool_transpose"][1] == "the result is stored in the layout that its readers use"
+    assert reasons["max_pool_transpose"][1] == "the result is stored in the layout that its users read"
     assert all(reason for _, reason in reasons.values())
 
 

@@ -16,7 +16,7 @@ class DedupeKernelsPass(ModulePass):
 
         dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu_1(…)   →   dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu(…)
 
-    Locations are compared as indices into a dispatch's list of origins, so that each dispatch has its own origins.
+    Locations are compared as indices into a dispatch's fused location, so that each dispatch has its own locations.
     """
 
     name = "dedupe-kernels"

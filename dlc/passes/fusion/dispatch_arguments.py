@@ -46,7 +46,7 @@ class DispatchArguments:
     def strip_scale(self, argument: BlockArgument) -> tuple[SSAValue, float]:
         """Return the value that a kernel scales by a constant to compute the operand, and the constant.
 
-        Without such a kernel, or if the operand has another reader, this is the operand itself, with 1.
+        Without such a kernel, or if the operand has another user, this is the operand itself, with 1.
         """
         value = self.operand_of(argument)
         producer = value.owner

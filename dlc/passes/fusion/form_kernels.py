@@ -32,7 +32,7 @@ class FormKernelsPass(ReportingPass, TargetPass):
         dl.kernel @conv_add_relu_pad(%x, %w, %b) { …; dl.yield %p }
 
     A contraction, window, reduction or gather is fused with the elementwise ops that follow it, then a transpose, then
-    a pad with a constant; other readers of the padded value read a slice of it. Elementwise ops and row reductions of
+    a pad with a constant; other users of the padded value read a slice of it. Elementwise ops and row reductions of
     one shape also form kernels, with up to three results. Conversions of integer results to float are fused into their
     readers, and so are slices, broadcasts and transposes if that costs nothing. Reshapes, aligned contiguous slices of a
     buffer, concatenations of such slices, and weight expressions stay in the host program; scalar constants are copied
@@ -100,7 +100,7 @@ class _KernelFormer:
         self.grouper = FusionGrouper(self.candidates, target, exact)
         self.ranges = size_ranges(module)
         self.names = names
-        # Kernel names by sharing key. Kernels in loops are not shared, since later passes may specialize them.
+        # Kernel names by deduplication key. Kernels in loops are not shared, since later passes may specialize them.
         self.kernel_by_sharing_key = kernel_by_sharing_key
         self.allows_sharing = isinstance(block.parent_op(), func.FuncOp)
         self.formed = formed
@@ -150,7 +150,7 @@ class _KernelFormer:
         erase_unused(sources)
 
     def slice_padding(self, pad: PadOp, members: set[Operation], dispatch: DispatchOp) -> None:
-        """Replace the padded value in other readers by a slice of the kernel's result."""
+        """Replace the padded value in other users by a slice of the kernel's result."""
         if all(use.operation in members for use in pad.x.uses):
             return
         starts, shape = ints(pad.low), shape_of(pad.x)

@@ -1,7 +1,7 @@
 """Choose the ops that are fused into a kernel.
 
-A group starts at a root op. In program order, users of its values join, until the first one that cannot. So the
-kernel can run at the position of its last op: all operands are available there, and all readers are later. No cycle
+A group starts at a root op. In program order, users of its values are added, until the first one that cannot be. So the
+kernel can run at the position of its last op: all operands are available there, and all users are later. No cycle
 can arise.
 """
 
@@ -55,22 +55,22 @@ class FusionGrouper:
             return all(can_fuse_movement(use.operation, use.index, root) for r in root.results for use in r.uses)
         if not isinstance(root, Elementwise):
             return False
-        previous, reader = root, self._single_consumer(root)
+        previous, user = root, self._single_consumer(root)
         for _ in range(MAX_KERNEL_OPS):
-            if not isinstance(reader, Elementwise) or shape_of(reader.results[0]) != shape_of(root.results[0]):
-                return fuses_producers(reader, self.max_row_elements)
-            if any(self._follows_pending_root(v, previous) for v in reader.operands):
+            if not isinstance(user, Elementwise) or shape_of(user.results[0]) != shape_of(root.results[0]):
+                return fuses_producers(user, self.max_row_elements)
+            if any(self._follows_pending_root(v, previous) for v in user.operands):
                 return True
-            previous, reader = reader, self._single_consumer(reader)
+            previous, user = user, self._single_consumer(user)
         return False
 
     def _single_consumer(self, op: Elementwise) -> Operation | None:
-        """Return the only reader of an elementwise op's result, or the op where all paths from it join; else None.
+        """Return the only user of an elementwise op's result, or the op where all paths from it join; else None.
 
         All ops on these paths must be elementwise and have the same shape.
         """
         shape = shape_of(op.results[0])
-        pending = {reader: self.candidates.position_of(reader) for reader in users(op.results[0])}
+        pending = {user: self.candidates.position_of(user) for user in users(op.results[0])}
         for _ in range(MAX_KERNEL_OPS):
             if len(pending) < 2:
                 return next(iter(pending), None)
@@ -78,7 +78,7 @@ class FusionGrouper:
             if not isinstance(first, Elementwise) or shape_of(first.results[0]) != shape or first not in self.candidates:
                 return None
             del pending[first]
-            pending |= {reader: self.candidates.position_of(reader) for reader in users(first.results[0])}
+            pending |= {user: self.candidates.position_of(user) for user in users(first.results[0])}
         return None
 
     def _follows_pending_root(self, value: SSAValue, excluded: Operation) -> bool:
@@ -151,7 +151,7 @@ class FusionGrouper:
         best_size, best_results = len(members), list(stored)
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
-        # Operands that only members read; their producers can join once members are their only readers.
+        # Operands that only members use; their producers are fused once members are their only users.
         deferred: list[SSAValue] = []
         refusal: GroupEnd | None = None
         self._enqueue(root, queue, queued)
@@ -159,11 +159,11 @@ class FusionGrouper:
             user = heapq.heappop(queue)[-1]
             if user in members:
                 continue
-            joining = self._joining_ops(user, members, space, deferred)
-            if joining is None:
+            fused_ops = self._ops_to_fuse(user, members, space, deferred)
+            if fused_ops is None:
                 refusal = GroupEnd(user, refusal_reason(self.candidates, user, space))
                 break
-            for op in joining:
+            for op in fused_ops:
                 members[op] = None
                 self._enqueue(op, queue, queued)
                 for value in (*op.operands, *op.results):
@@ -172,7 +172,7 @@ class FusionGrouper:
                             stored[value] = None
                         else:
                             stored.pop(value, None)
-            operands = (*deferred, *(v for op in joining for v in op.operands))
+            operands = (*deferred, *(v for op in fused_ops for v in op.operands))
             deferred = [v for v in operands if v.owner not in members and all(use.operation in members for use in v.uses)]
             if not space.allows_results([shape_of(r) for r in stored]):
                 continue
@@ -185,8 +185,8 @@ class FusionGrouper:
         """Return the transpose and pad that store the group's only result, and record them as the end of the group."""
         epilogue = self._epilogue(root, group)
         if epilogue:
-            reader = min(users(epilogue[-1].results[0]), key=self.candidates.position_of, default=None)
-            self.end = GroupEnd(reader, "the result is stored in the layout that its readers use")
+            user = min(users(epilogue[-1].results[0]), key=self.candidates.position_of, default=None)
+            self.end = GroupEnd(user, "the result is stored in the layout that its users read")
         return epilogue
 
     def _reason_for_end(
@@ -223,7 +223,7 @@ class FusionGrouper:
         members: Container[object],
         space: IterationSpace,
     ) -> bool:
-        """Return whether added ops only convert the group's integers to wider floats, which readers can do themselves."""
+        """Return whether added ops only convert the group's integers to wider floats, which users can do themselves."""
         if not all(is_integer(element_type_of(v)) for v in old_results) or _widest(new_results) <= _widest(old_results):
             return False
         inputs = (v for op in added_ops for v in op.operands if v.owner not in members and v not in self.candidates.constant)
@@ -236,10 +236,10 @@ class FusionGrouper:
                 queued.add(user)
                 heapq.heappush(queue, (self.candidates.position[user], len(queued), user))
 
-    def _joining_ops(
+    def _ops_to_fuse(
         self, user: Operation, members: Container[Operation | Block], space: IterationSpace, deferred: Iterable[SSAValue]
     ) -> list[DlOp] | None:
-        """Return `user`, preceded by producers (also of `deferred` operands) that join with it; None if it cannot join."""
+        """Return the ops to fuse: `user`, preceded by producers, also of `deferred` operands; None if it cannot be fused."""
         if not isinstance(user, DlOp) or user not in self.candidates:
             return None
         rows = row_axes(user, self.max_row_elements)
@@ -250,19 +250,19 @@ class FusionGrouper:
             return [user]
         if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
             return None
-        joining = [*producers(self.candidates, [*deferred, *user.operands], user, members, space), user]
-        return joining if space.accepts_scalarized_ops or not any(map(is_scalarized, joining)) else None
+        fused_ops = [*producers(self.candidates, [*deferred, *user.operands], user, members, space), user]
+        return fused_ops if space.accepts_scalarized_ops or not any(map(is_scalarized, fused_ops)) else None
 
     def _epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
-        """Return the transpose and the pad that only move a group's single result; empty if there are none."""
+        """Return the transpose and the pad that only change the layout of a group's single result; empty if there are none."""
         results = results_of(group)
         if len(results) != 1:
             return []
         value, epilogue = results[0], list[DlOp]()
-        reader = single_user(value)
-        if isinstance(reader, TransposeOp) and not isinstance(root, Movement | ConcatOp | PadOp):
-            epilogue.append(reader)
-            value = reader.result
+        user = single_user(value)
+        if isinstance(user, TransposeOp) and not isinstance(root, Movement | ConcatOp | PadOp):
+            epilogue.append(user)
+            value = user.result
         pads = [u for u in users(value) if isinstance(u, PadOp) and is_constant_pad(u, value)]
         pad = min(pads, key=lambda u: self.candidates.position[u], default=None)
         if pad is not None and all(
@@ -274,8 +274,8 @@ class FusionGrouper:
 
 def single_user(value: SSAValue) -> Operation | None:
     """Return the only op that reads `value`, or None."""
-    readers = users(value)
-    return next(iter(readers)) if len(readers) == 1 else None
+    value_users = users(value)
+    return next(iter(value_users)) if len(value_users) == 1 else None
 
 
 def results_of(members: Iterable[DlOp]) -> list[SSAValue]:

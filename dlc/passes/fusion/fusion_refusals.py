@@ -28,7 +28,7 @@ class GroupEnd:
 
 
 def refusal_reason(candidates: Candidates, user: Operation, space: IterationSpace) -> str:
-    """Return why an op does not join a group that iterates over `space`."""
+    """Return why an op is not fused into a group that iterates over `space`."""
     if isinstance(user, func.ReturnOp):
         return RETURNED
     if isinstance(user, DispatchOp):
@@ -44,9 +44,11 @@ def refusal_reason(candidates: Candidates, user: Operation, space: IterationSpac
     if user not in candidates:
         if not candidates.is_view(user):
             return "it is already in a kernel, or is a weight expression"
-        reader = min(users(user.results[0]), key=candidates.position_of, default=None)
+        next_user = min(users(user.results[0]), key=candidates.position_of, default=None)
         view = "it is a view of a buffer and costs nothing"
-        return view if reader is None else f"{view}; {reader.name} after it: {refusal_reason(candidates, reader, space)}"
+        return (
+            view if next_user is None else f"{view}; {next_user.name} after it: {refusal_reason(candidates, next_user, space)}"
+        )
     if isinstance(user, Contraction | Window):
         return "it reads each element several times, so its operands must be in memory: it starts a kernel"
     if isinstance(user, Elementwise):

@@ -1,4 +1,4 @@
-"""Kernel-local names of symbolic sizes, so that kernels with different names of sizes can be equal."""
+"""Kernel-local symbols for symbolic dimensions, so that kernels that differ only in symbol names are equal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dlc.ir import AffineDimExpr, Attribute
 
 
 class KernelSizes:
-    """The names `s0`, `s1`, … of the sizes in a kernel's types; `outer_sizes` are the program's sizes that they stand for.
+    """The kernel-local symbols `s0`, `s1`, … in a kernel's types; `outer_sizes` are the program's sizes of these.
 
-    A factor that is not a symbol, such as `(w - 1) // 2`, also gets a name: the host computes it.
+    A factor that is not a symbol, such as `(w - 1) // 2`, also gets a symbol: the host computes it.
     """
 
     def __init__(self, inputs: Sequence[Attribute], ops: Iterable[DlOp]) -> None:

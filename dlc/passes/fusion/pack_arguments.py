@@ -29,8 +29,8 @@ def has_set_conflicts(target: Target, element: Attribute, rows: int, width: int,
     return is_sparse and rows * width * size > costs.cache_ways * costs.way_bytes
 
 
-def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: int, max_width: int, reader: DlOp) -> None:
-    """Pass an argument in panels of up to `max_width` elements along an axis; the kernel unpacks it before `reader`."""
+def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: int, max_width: int, user: DlOp) -> None:
+    """Pass an argument in panels of up to `max_width` elements along an axis; the kernel unpacks it before `user`."""
     length = int(shape_of(argument)[axis])
     tile = min(max_width, length)
     source, order = arguments.strip_transpose(argument)
@@ -38,7 +38,7 @@ def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: i
     batch = rank_of(argument) - 2
 
     def unpack(packed_argument: SSAValue) -> SSAValue:
-        b = Build(reader)
+        b = Build(user)
         tiles = b(TransposeOp, packed_argument, permutation=(batch, *range(batch), batch + 1, batch + 2))
         return b(UnpackOp, tiles, axis=axis, tile=tile, size=length)
 

@@ -19,22 +19,22 @@ def producers(
 ) -> list[DlOp]:
     """Return the ops that compute `values` only for `user` and the group `members`, in program order.
 
-    It is the largest set whose results have no other readers, and whose operands other kernels have to store anyway. The
-    return of the program does not count as a reader if the kernel may have several results.
+    It is the largest set whose results have no other users, and whose operands other kernels have to store anyway. The
+    return of the program does not count as a user if the kernel may have several results.
     """
     fused: dict[Operation | Block, None] = {}
 
-    def has_other_readers(op: DlOp) -> bool:
+    def has_other_users(op: DlOp) -> bool:
         for result in op.results:
             for use in result.uses:
-                reader = use.operation
-                if reader is user or reader in fused or reader in members:
+                other_user = use.operation
+                if other_user is user or other_user in fused or other_user in members:
                     continue
-                if space.max_results == 1 or not isinstance(reader, func.ReturnOp):
+                if space.max_results == 1 or not isinstance(other_user, func.ReturnOp):
                     return True
         return False
 
-    # Visit ops in reverse program order, so that all readers of an op precede it.
+    # Visit ops in reverse program order, so that all users of an op are visited before it.
     queue: list[tuple[int, int, Operation]] = []
     queued: set[Operation] = set()
     pending = [value.owner for value in values]
@@ -46,7 +46,7 @@ def producers(
         pending = []
         if queue:
             op = heapq.heappop(queue)[-1]
-            if op not in members and _fits(op, candidates, space) and not has_other_readers(op):
+            if op not in members and _fits(op, candidates, space) and not has_other_users(op):
                 fused[op] = None
                 pending = [value.owner for value in op.operands]
     pending = list(fused)
@@ -54,9 +54,7 @@ def producers(
         op = pending.pop()
         if op not in fused or not isinstance(op, DlOp):
             continue
-        if has_other_readers(op) or any(
-            v.owner not in fused and not _is_available(candidates, v, members) for v in op.operands
-        ):
+        if has_other_users(op) or any(v.owner not in fused and not _is_available(candidates, v, members) for v in op.operands):
             del fused[op]
             pending += [*(r for result in op.results for r in users(result)), *(v.owner for v in op.operands)]
     return sorted((op for op in fused if isinstance(op, DlOp)), key=candidates.position_of)

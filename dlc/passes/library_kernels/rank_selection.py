@@ -37,14 +37,19 @@ def select_ranks(builder: KernelBuilder, op: dl.OrderStatisticsOp, x: Buffer, y:
 
 @dataclass(frozen=True)
 class _Rank:
-    """A rank: the known digits of its element (`base`, minus the minimum), and its rank among elements with these (`left`)."""
+    """The search state of a rank.
+
+    Attributes:
+        base: The digits found so far of the element with this rank, minus the minimum.
+        left: The rank of the element among those that begin with these digits.
+    """
 
     base: Cell
     left: Cell
 
 
 class _RankSearch:
-    """The search in one row; `shift` is the number of unknown low bits."""
+    """The search in one row; `shift` is the number of low bits still to find."""
 
     def __init__(self, builder: KernelBuilder, x: Buffer, row: KernelValue, n: int, bits: int, ranks: tuple[int, ...]) -> None:
         self.builder, self.x, self.row, self.n, self.bits = builder, x, row, n, bits
@@ -85,7 +90,7 @@ class _RankSearch:
         self._descend([[*range(_NUM_HISTOGRAMS)]] * len(self.ranks))
 
     def search_next_digit(self) -> None:
-        """Count, for each rank, the next digits of the elements that begin with its known digits.
+        """Count, for each rank, the next digits of the elements that begin with the digits found so far.
 
         Such elements are rare, so each vector is first tested for any of them.
         """

@@ -11,10 +11,10 @@ Decisions: each nest gets a `TilePlan` (`plan.py`). On a CPU `choose_tiles.py` c
 `choose_matrix_unit_tiles.py` handles products on matrix units (`matrix_products.py`). `variants.py` lists
 alternative plans for autotuning, `explain_plan.py` describes a plan.
 
-Code generation: `tile_kernels.py` is the pass, `apply_tiles.py` generates the grid. Inside it, structured ops run on one
-register tile (`tile_body.py`, with `iteration_ranges.py` and `buffer_views.py`), per cache block
+Code generation: `tile_kernels.py` is the pass, `apply_tiles.py` generates the grid. Inside it, structured ops run on
+one register tile (`tile_body.py`, with `iteration_ranges.py` and `buffer_views.py`), per cache block
 (`cache_blocking.py`, with `prefetch.py`), in fused loops (`fused_loops.py`, `masked_softmax.py`; for long rows
-`online_softmax.py` and `softmax_rescaling.py`) or distributed over the items of a work-group (`group_tile_body.py`;
-for contractions `contraction_tile_body.py` with `local_memory_operands.py`, and `matrix_tile_body.py`). On a
-device, independent grids (`memory_effects.py`) are joined (`join_grids.py`).
+`online_softmax.py` and `softmax_rescaling.py`) or distributed over the work-items of a work-group
+(`group_tile_body.py`; for contractions `contraction_tile_body.py` with `local_memory_operands.py`, and
+`matrix_tile_body.py`). On a device, independent grids (`memory_effects.py`) are joined (`join_grids.py`).
 """

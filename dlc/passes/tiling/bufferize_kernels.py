@@ -96,9 +96,9 @@ class _Bufferizer:
             case linalg.GenericOp():
                 self.set_buffer(op, self.generic(op, builder))
             case linalg.FillOp():
-                target = self.buffers[op.outputs[0]]
-                builder.insert(_fill(op.inputs[0], target, op))
-                self.set_buffer(op, target)
+                destination = self.buffers[op.outputs[0]]
+                builder.insert(_fill(op.inputs[0], destination, op))
+                self.set_buffer(op, destination)
             case tensor.ExtractSliceOp():
                 self.set_buffer(op, _slice(builder, self.buffers[op.source], op))
             case tensor.InsertSliceOp():
@@ -143,8 +143,8 @@ class _Bufferizer:
 
     def insert_slice(self, op: tensor.InsertSliceOp, builder: OpBuilder) -> None:
         """Copy a slice into its destination, unless it was computed there."""
-        source, target = self.buffers[op.source], self.buffers[op.dest]
-        destination = _slice(builder, target, op)
+        source, whole = self.buffers[op.source], self.buffers[op.dest]
+        destination = _slice(builder, whole, op)
         # Two views of one buffer with the same offset and strides are the same elements.
         is_in_place = root_of(source) == root_of(destination) and strides_of(source) == strides_of(destination)
         if not is_in_place:
@@ -154,7 +154,7 @@ class _Bufferizer:
             assert isinstance(owner, Operation)
             owner.detach()
             owner.erase()
-        self.set_buffer(op, target)
+        self.set_buffer(op, whole)
 
 
 def _slice(builder: OpBuilder, source: SSAValue, op: tensor.ExtractSliceOp | tensor.InsertSliceOp) -> SSAValue:
@@ -188,20 +188,22 @@ def _reshape(builder: OpBuilder, source: SSAValue, shape: tuple[Size, ...]) -> S
     return builder.reinterpret(root, offset, shape, strides)
 
 
-def _fill(value: SSAValue, target: SSAValue, op: linalg.FillOp) -> linalg.FillOp:
+def _fill(value: SSAValue, destination: SSAValue, op: linalg.FillOp) -> linalg.FillOp:
     """Return a linalg.fill on a buffer with the region of the op on tensors."""
     region = op.detach_region(op.regions[0]) if op.regions else Region(Block())
-    return linalg.FillOp.create(operands=[value, target], properties=op.properties, attributes=op.attributes, regions=[region])
+    return linalg.FillOp.create(
+        operands=[value, destination], properties=op.properties, attributes=op.attributes, regions=[region]
+    )
 
 
-def _copy(source: SSAValue, target: SSAValue) -> linalg.GenericOp:
-    t = memref_of(target)
+def _copy(source: SSAValue, destination: SSAValue) -> linalg.GenericOp:
+    t = memref_of(destination)
     rank = len(t.get_shape())
     body = Block(arg_types=[t.element_type, t.element_type])
     body.add_op(linalg.YieldOp(body.args[0]))
     identity = linalg.GenericOp(
         [source],
-        [target],
+        [destination],
         Region(body),
         [AffineMapAttr(AffineMap.identity(rank))] * 2,
         [IteratorTypeAttr.parallel()] * rank,

@@ -20,7 +20,7 @@ from dlc.passes.types import memref_of
 RegisterTiles = Callable[[OpBuilder, Tile], Iterator[tuple[OpBuilder, Tile]]]
 # Contiguous elements per lane of a block that is transposed in registers.
 _TRANSPOSED_ELEMENTS = 8
-# f32 elements of a cache line; maximum elements of a row that one copy covers.
+# Elements (f32) of a cache line, and maximum elements of a row per copy.
 _CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
 
 
@@ -121,7 +121,7 @@ class BlockedTask:
             )
 
     def packed_tile_bodies(self, builder: OpBuilder, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
-        """Pack a block's operands; yield each register tile of the task, after its share of the prefetches."""
+        """Pack a block's operands; yield each register tile of the task, after emitting its prefetches."""
         for k in self.packed_once:
             self.panels[k].pack(builder, self.tile, block)
         self.find_spans(builder, block)
@@ -132,7 +132,7 @@ class BlockedTask:
                 self.panels[k].pack(macro_builder, tile, block)
             for tile_builder, tile_body in self.tile_bodies(macro_builder, tile, block):
                 for operand in self.prefetch:
-                    operand.prefetch_share(tile_builder, tile, tile_body.tile, block)
+                    operand.emit_prefetches(tile_builder, tile, tile_body.tile, block)
                 yield tile_builder, tile_body
 
     def macro_tiles(self, builder: OpBuilder, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
@@ -227,7 +227,7 @@ class _PackedPanel:
         copy(builder, source, self._view(builder, {d: (r.tile_offset, r.size) for d, r in ranges.items()}))
 
     def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
-        """Return the view of the panel that a register tile reads, for all or some steps of its reduction."""
+        """Return the view of the panel that a register tile reads, for all or some k iterations."""
         ranges = {d: (builder.subtract(tile[d].group_offset, self.origin[d]), tile[d].size) for d in self.shared}
         return self._view(builder, ranges | {d: (tile[d].tile_offset, tile[d].size) for d in self.reduced})
 

@@ -1,9 +1,9 @@
-"""Choose the plan of an attention kernel, softmax(QKᵀ)·V.
+"""Choose tile plans for attention, softmax(QKᵀ)·V.
 
-The nest has two contractions: QKᵀ gives scores, and the second one reduces the dimension of their lanes, the keys.
+The nest has two contractions: QKᵀ computes scores; the second one reduces their lane dimension, the keys.
 
-A task computes the scores and weights of several register tiles of rows, as many as a cache holds. Each panel of an
-operand is then read by all of these tiles while it is in the L1 cache.
+A task computes the scores and softmax weights of several register tiles of queries, as many as a cache holds. All of
+these tiles read a panel of an operand while it is in the L1 cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dlc.target import Target
 
 # Maximum width of a register tile, in vectors.
 _MAX_PANEL_VECTORS = 2
-# Registers that a transcendental function needs per vector, including a share of its constants.
+# Registers that a transcendental function needs per vector, including some of its constants.
 _REGISTERS_PER_FORMULA_VECTOR = 8
 # Minimum rows of a register tile that hide the latency of loads from the L2 cache.
 _MIN_LATENCY_HIDING_ROWS = 8
@@ -30,9 +30,14 @@ _MIN_LATENCY_HIDING_ROWS = 8
 
 @dataclass(frozen=True)
 class AttentionOps:
-    """The two contractions of attention, by position: `second` reduces `key_dim`, and its lanes are along `value_dim`.
+    """The two contractions of attention.
 
-    The lanes of `first` are along `key_dim`, or along the query rows if `is_transposed`.
+    Attributes:
+        first: The position of Q·Kᵀ.
+        second: The position of P·V.
+        key_dim: The dimension that `second` reduces.
+        value_dim: The lane dimension of `second`.
+        is_transposed: Whether the lanes of `first` are queries instead of keys.
     """
 
     first: int
@@ -69,7 +74,7 @@ def match_attention(nest: StaticLoopNest) -> AttentionOps | None:
 class AttentionChooser:
     """Choose the fused loops for register tiles of `tile_rows` rows along `row_dim`, in vectors of `lanes` elements.
 
-    Masked scores and products with zero weights are skipped, unless sums must be `exact` (0·∞ is NaN). Long rows are
+    Masked scores and products with zero softmax weights are skipped, unless sums must be `exact` (0·∞ is NaN). Long rows are
     split into key blocks with an online softmax.
     """
 
@@ -97,12 +102,12 @@ class AttentionChooser:
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
     def _queries_per_read(self) -> int:
-        """Return the number of rows that should share each read of keys and values."""
+        """Return the minimum number of queries that share each read of keys and values."""
         return self.target.costs.row_tiles * self.tile_rows
 
     @cached_property
     def resident_row_elements(self) -> int:
-        """The elements of a row whose weights are computed before the second contraction: the row, or a key block."""
+        """The softmax weights per query that are stored before the second contraction: one per key, or per key of a block."""
         online_softmax = self.online_softmax()
         return self.nest.extents[self.attention.key_dim] if online_softmax is None else online_softmax[1]
 
@@ -113,7 +118,7 @@ class AttentionChooser:
 
     @cached_property
     def reads_mask(self) -> bool:
-        """Return whether each row reads its own mask row; a mask computed from indices costs no reads."""
+        """Return whether each query reads its own mask row; a mask computed from indices is not read."""
         if self._masked_select is None:
             return False
         nest_op, masked_select = self._masked_select
@@ -127,7 +132,7 @@ class AttentionChooser:
         return find_masked_select(self.nest.ops[first:last])
 
     def queries_per_task(self) -> int:
-        """Return the number of rows of a task: as many register tiles as have weights that fit a cache.
+        """Return the number of queries per task: as many register tiles as have softmax weights that fit a cache.
 
         With key blocks, the cache must also hold the keys and values of a block.
         """
@@ -185,7 +190,7 @@ class AttentionChooser:
         columns, row_vector = self._tile_width(value_dim, _MAX_PANEL_VECTORS), self._row_vector_elements(value_dim)
         yield FusedLoop(second - 1, second, ((self.row_dim, 1), (value_dim, row_vector)))
         steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, self.tile_rows)
-        yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
+        yield FusedLoop(second, second + 1, steps, skips_masked=self.is_masked and not self.exact)
         if second + 1 < len(self.nest.ops):
             yield FusedLoop(second + 1, len(self.nest.ops), ((self.row_dim, 1), (value_dim, row_vector)))
 
@@ -194,7 +199,7 @@ class AttentionChooser:
         for first, last in self._fusable_runs(dim):
             run = self.nest.ops[first:last]
             skips = any(op.is_contraction for op in run) and find_masked_select(run) is not None
-            yield FusedLoop(first, last, self._steps(dim, run), skips=skips)
+            yield FusedLoop(first, last, self._steps(dim, run), skips_masked=skips)
 
     def _fusable_runs(self, dim: int) -> Iterator[tuple[int, int]]:
         """Yield (first, end) of the longest runs of ops that can share a loop along a dimension.

@@ -1,4 +1,4 @@
-"""Choose a plan with packed panels and cache blocking for a contraction, or a streaming plan for a memory-bound reduction.
+"""Choose plans with packed panels and cache blocking for contractions, streaming plans for memory-bound reductions.
 
 A *panel* is a task's copy of an operand, in the order in which register tiles read it. A large operand that few
 tiles read is streamed in memory order instead, as is the operand of a reduction over rows (column sums).
@@ -137,10 +137,10 @@ class CacheBlockingChooser(TileRules):
         return {lane: self.nest.extents[lane] if self.nest.extents[lane] <= max_whole_row else max_width}
 
     def blocks(self, nest_op: NestOp, steps: int | None = None) -> dict[int, int]:
-        """Return the cache block sizes (kc) of the reduction, of about `steps` steps in total (default: the cost model's).
+        """Return the cache block sizes (kc) of the reduction: about `steps` k iterations (default: the cost model's).
 
         Inner dimensions are not split as far as possible; outer ones have blocks of 1. If no operand is contiguous along
-        the reduction, each step reads separate cache lines of both operands, so the L1 cache holds fewer steps.
+        the reduction, each k iteration reads separate cache lines of both operands, so the L1 cache holds fewer of them.
         """
         extents, costs = self.nest.extents, self.target.costs
         reduced = [d for d in nest_op.dims if d in nest_op.reductions]
@@ -197,12 +197,12 @@ class CacheBlockingChooser(TileRules):
         )
 
     def l1_resident_steps(self, nest_op: NestOp, k: int) -> int:
-        """Return the number of reduction steps whose lines of an operand fit the L1 cache, at one line per step."""
+        """Return the number of k iterations whose lines of an operand fit the L1 cache, at one line per iteration."""
         costs, reduction_stride_bytes = self.target.costs, self.reduction_stride_bytes(nest_op, k)
         return costs.cache_ways * (costs.way_bytes // max(ALIGNMENT_BYTES, gcd(costs.way_bytes, reduction_stride_bytes)))
 
     def reduction_stride_bytes(self, nest_op: NestOp, k: int) -> int:
-        """Return the distance in bytes between the elements of an operand that consecutive reduction steps read."""
+        """Return the distance in bytes between the elements of an operand that consecutive k iterations read."""
         a, last = nest_op.accesses[k], next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)
         stride = 0 if a is None else int(a.stride(last))
         return stride * numpy_dtype(memref_of(nest_op.op.operands[k]).element_type).itemsize

@@ -1,9 +1,9 @@
 """Choose a tile plan on a device with work-groups (GPU).
 
-The rules follow published GPU practice, with constants measured on an H100 and an H200: adjacent items access
-adjacent memory, four elements per load; in a contraction, each item has a tile of accumulators in registers, and
-operands are in local memory; items cooperate on reductions along contiguous memory; and there are enough items to
-occupy the whole device.
+The rules follow published GPU practice, with constants measured on an H100 and an H200: adjacent work-items access
+adjacent memory, four elements per load; in a contraction, each work-item has a tile of accumulators in registers, and
+operands are in local memory; work-items cooperate on reductions along contiguous memory; and there are enough
+work-items to occupy the whole device.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from dlc.passes.tiling.plan import TilePlan, divisor_tile, fitting_tile, promote
 from dlc.passes.types import memref_of
 from dlc.target import Target, WorkGroups
 
-# Items of the smallest group that amortizes its launch; group sizes are multiples of it.
+# Work-items of the smallest group that amortizes its launch; group sizes are multiples of it.
 _MIN_GROUP_ITEMS = 32
-# Contiguous elements per load of an item.
+# Contiguous elements per load of a work-item.
 _VECTOR_ELEMENTS = 4
-# Adjacent items whose loads cover one memory line.
+# Adjacent work-items whose loads cover one memory line.
 _ITEMS_PER_MEMORY_LINE = 8
-# Minimum steps of a reduction on which items cooperate.
+# Minimum length of a reduction on which work-items cooperate.
 _MIN_COOPERATIVE_STEPS = 64
-# Items of a group that cooperates.
+# Work-items of a group that cooperates.
 _COOPERATIVE_GROUP_ITEMS = 128
 # Groups per compute unit that run concurrently.
 _RESIDENT_GROUPS_PER_UNIT = 4
-# Candidate register tiles of a contraction (rows, columns), and candidate numbers of items along both.
+# Candidate register tiles of a contraction (rows, columns), and candidate numbers of work-items along both.
 _REGISTER_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
 _GROUP_SHAPES = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
-# Candidate numbers of output rows per item that share the weights of a sliding window.
+# Candidate numbers of output rows per work-item that share the weights of a sliding window.
 _WINDOW_ROWS_PER_ITEM = (4, 2)
-# Maximum elements of a cooperating item in private memory.
+# Maximum elements of a cooperating work-item in private memory.
 _MAX_PRIVATE_ELEMENTS = 64
-# Candidate reduction steps per chunk of operands in local memory.
+# Candidate numbers of k iterations per chunk of operands in local memory.
 _REDUCTION_CHUNK_STEPS = (8, 16, 32)
-# Maximum unrolled multiply-adds of an item per chunk; more of them were slower on the measured GPUs.
+# Maximum unrolled multiply-adds of a work-item per chunk; more of them were slower on the measured GPUs.
 _MAX_UNROLLED_MULTIPLY_ADDS = 1024
-# Minimum matrix rows per cooperating item.
+# Minimum matrix rows per cooperating work-item.
 _MIN_MATRIX_ROWS_PER_ITEM = 8
 # The group limits for a naive plan if the target defines none.
 _DEFAULT_GROUPS = WorkGroups(64, 0)
@@ -58,7 +58,7 @@ def choose_group_tiles(nest: StaticLoopNest, target: Target) -> TilePlan:
 
 
 def naive_group_tiles(nest: StaticLoopNest, target: Target) -> TilePlan:
-    """Return the plan without tiles: one item per element of the result."""
+    """Return the plan without tiles: one work-item per element of the result."""
     return _GroupTileChooser(nest, target, target.groups or _DEFAULT_GROUPS).naive()
 
 
@@ -80,7 +80,7 @@ class _GroupTileChooser:
 
     @property
     def resident_items(self) -> int:
-        """Return the number of items that occupy the whole device."""
+        """Return the number of work-items that occupy the whole device."""
         return _RESIDENT_GROUPS_PER_UNIT * self.groups.units * self.groups.items
 
     @property
@@ -94,7 +94,7 @@ class _GroupTileChooser:
         return -(-self.nest.extents[d] // tile)
 
     def fitting(self, d: int, max_size: int) -> int:
-        """Return the largest legal tile up to `max_size`; 1 for a dynamic dimension, along which an item has one index."""
+        """Return the largest legal tile up to `max_size`; 1 for a dynamic dimension, along which a work-item has one index."""
         return fitting_tile(self.nest, d, 1 if d in self.nest.dynamic_dims else max_size)
 
     def innermost_first(self, dims: Sequence[int]) -> list[int]:
@@ -103,7 +103,7 @@ class _GroupTileChooser:
         return sorted(dims, key=lambda d: nest_op.output.stride(d) or 1 << 62)
 
     def assign_items(self, dims: Sequence[int], register: dict[int, int], limit: int) -> dict[int, int]:
-        """Assign up to `limit` items to dimensions, in the order of `dims`, so that all items have about equal shares.
+        """Assign up to `limit` work-items to dimensions, in the order of `dims`, each with about the same work.
 
         The result is ordered from the outermost dimension to the innermost.
         """
@@ -124,20 +124,20 @@ class _GroupTileChooser:
         return replace(plan, grid=grid, order=order)
 
     def max_group_items(self, num_tiles: int) -> int:
-        """Return the maximum items per group for which each compute unit has work, a multiple of the smallest group."""
+        """Return the maximum work-items per group for which each compute unit has work, a multiple of the smallest group."""
         tiles_per_unit = num_tiles // self.groups.units
         return min(self.groups.items, max(_MIN_GROUP_ITEMS, tiles_per_unit - tiles_per_unit % _MIN_GROUP_ITEMS))
 
     # Plans
 
     def naive(self) -> TilePlan:
-        """Return a plan without tiles: one item per element of the result."""
+        """Return a plan without tiles: one work-item per element of the result."""
         items = self.assign_items(self.innermost_first(self.nest.shared), {}, self.max_group_items(1 << 30))
         unit_sizes = {d: 1 for d in self.nest.extents if d not in self.nest.shared}
         return self.with_grid(TilePlan(items=items, chunks={d: 1 for d in unit_sizes if not self.is_reduced(d)}))
 
     def elementwise(self) -> TilePlan:
-        """Return a plan with a few contiguous elements per item, or a small square tile if an operand is transposed."""
+        """Return a plan with a few contiguous elements per work-item, or a small square tile if an operand is transposed."""
         nest = self.nest
         shared = self.innermost_first(nest.shared)
         lane = lane_dim(nest, nest.ops[-1])
@@ -160,7 +160,7 @@ class _GroupTileChooser:
         return self.with_grid(TilePlan(register=register, items=items, chunks=self.chunks(())))
 
     def window_rows_per_item(self, lane: int | None, register: dict[int, int]) -> dict[int, int]:
-        """Return a tile of output rows that share the weights of a sliding window; empty if too few items remain."""
+        """Return a tile of output rows that share the weights of a sliding window; empty if too few work-items remain."""
         nest = self.nest
         shared = [d for d in self.innermost_first(nest.shared) if d != lane and d not in nest.dynamic_dims]
         reuse_dims = (d for d in shared if any(not a.uses(d) for op in nest.ops if op.reductions for a in op.inputs))
@@ -193,29 +193,29 @@ class _GroupTileChooser:
         return any(d in op.reductions for op in self.nest.ops)
 
     def cooperative_plan(self) -> TilePlan | None:
-        """Return a plan in which several items share each row, for long or few rows; None if it is not profitable."""
+        """Return a plan in which several work-items share each row, for long or few rows; None if it is not profitable."""
         nest = self.nest
         dims = self.cooperative_dims()
         if not dims:
             return None
         shared = self.innermost_first(nest.shared)
-        # Adjacent items should read adjacent elements of the largest input.
+        # Adjacent work-items should read adjacent elements of the largest input.
         largest_input = max(
             (a for op in nest.ops if op.reductions for a in op.inputs), key=lambda a: self.size(a), default=None
         )
         lane = next((d for d in shared if largest_input is not None and largest_input.stride(d) == 1), None)
         register = {lane: self.fitting(lane, _VECTOR_ELEMENTS)} if lane is not None else {}
-        # An item computes all rows that share the largest input if they are few.
+        # A work-item computes all rows that share the largest input if they are few.
         row_dims = [
             d for d in shared if largest_input is not None and not largest_input.uses(d) and nest.extents[d] <= self.few_rows
         ]
         register |= {d: self.fitting(d, nest.extents[d]) for d in row_dims}
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
-        # Loads along a contiguous reduction are coalesced only if items cooperate on it, so short ones qualify too.
+        # Loads along a contiguous reduction are coalesced only if work-items cooperate on it, so short ones qualify too.
         min_steps = 2 * _ITEMS_PER_MEMORY_LINE if lane is None else _MIN_COOPERATIVE_STEPS
         if nest.extents[dims[0]] < min_steps or (lane is not None and rows >= self.resident_items):
             return None
-        # Enough items to occupy the device, and for adjacent items to read whole memory lines.
+        # Enough work-items to occupy the device, and for adjacent work-items to read whole memory lines.
         lane_items = min(self.steps(lane, register[lane]), _ITEMS_PER_MEMORY_LINE) if lane is not None else 1
         private_elements = max(nest.extents[d] if self.stores_private_results(d) else 1 for d in dims)
         max_cooperating = min(
@@ -229,7 +229,7 @@ class _GroupTileChooser:
         chunks = self.chunks(dims)
         num_chunks = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         if lane is not None:
-            # The reduction is strided, so an item computes one row per step.
+            # The reduction is strided, so a work-item computes one row per step.
             chunks |= dict.fromkeys(dims, 1)
             num_chunks = max(2 * _ITEMS_PER_MEMORY_LINE, nest.extents[dims[0]] // _MIN_MATRIX_ROWS_PER_ITEM)
         cooperating = 1 << (max(1, min(max_cooperating, num_chunks)).bit_length() - 1)
@@ -237,7 +237,7 @@ class _GroupTileChooser:
             max_group_items = max(lane_items, min(self.groups.items, _COOPERATIVE_GROUP_ITEMS) // cooperating)
             items = self.assign_items(shared, register, max_group_items)
             private_items = {d: cooperating for d in dims}
-            # Items that access adjacent memory are adjacent in the group.
+            # Work-items that access adjacent memory are adjacent in the group.
             items = {**items, **private_items} if lane is None else {**private_items, **items}
             plan = self.with_grid(TilePlan(register=register, chunks=chunks, items=items))
             if self.cooperative_local_bytes(plan) <= self.groups.local_bytes:
@@ -251,7 +251,7 @@ class _GroupTileChooser:
         return any(op.output.root in roots and op.output.uses(d) for op in self.nest.ops)
 
     def cooperative_local_bytes(self, plan: TilePlan) -> int:
-        """Return the bytes of local memory for the results that cooperating items exchange."""
+        """Return the bytes of local memory for the results that cooperating work-items exchange."""
         nest, cooperative = self.nest, plan.cooperative_dims(self.nest)
         sizes = {d: plan.group_tile(d) if d in plan.order else extent for d, extent in nest.extents.items()}
         total = 0
@@ -267,7 +267,7 @@ class _GroupTileChooser:
         return prod(self.nest.extents[d] for d in {t.iterator for t in a.terms})
 
     def cooperative_dims(self) -> list[int]:
-        """Return one private dimension per op along which items can cooperate, the longest first.
+        """Return one private dimension per op along which work-items can cooperate, the longest first.
 
         Empty if a reduction has none.
         """
@@ -318,12 +318,12 @@ class _GroupTileChooser:
         ):
             if down * across > self.groups.items:
                 continue
-            # An item has several tiles of a few adjacent columns, interleaved with those of the other items.
+            # A work-item has several tiles of a few adjacent columns, interleaved with those of the other work-items.
             columns = min(_VECTOR_ELEMENTS, nest.extents[lane])
             tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
             if blocked:
                 tile[blocked[0]] = choose_tile(nest.extents[blocked[0]], height), 1
-            # Along a dynamic dimension an item has several tiles of size 1.
+            # Along a dynamic dimension a work-item has several tiles of size 1.
             tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.dynamic_dims.intersection(tile)}
             item_extents = {d: size * count for d, (size, count) in tile.items()}
             if prod(item_extents.values()) * chunk > _MAX_UNROLLED_MULTIPLY_ADDS:

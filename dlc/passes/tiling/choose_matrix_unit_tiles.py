@@ -1,9 +1,8 @@
 """Choose a tile plan for a contraction of packed operands on a device with matrix units.
 
-Each compute unit runs a few of its groups concurrently, and all of them step by step along the reduction. The time
-of a step is proportional to the multiplications plus the reads from local memory, of which large warp tiles need
-fewer. It is at least the latency of fetching a chunk, synchronizing and multiplying. The constants are the device's
-(`MatrixUnitCosts`).
+Each compute unit runs a few of its groups concurrently. The time of a k iteration is proportional to the
+multiplications plus the reads from local memory; large warp tiles need fewer reads. It is at least the latency of
+fetching a chunk, synchronizing and multiplying. The constants are the device's (`MatrixUnitCosts`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dlc.passes.tiling.matrix_products import MatrixProduct, has_even_loads, mat
 from dlc.passes.tiling.plan import MatrixUnitTile, TilePlan, promoted_contraction
 from dlc.target import Target
 
-# Candidate tiles: rows and columns of a group's tile, then of the tile of one warp (32 items).
+# Candidate tiles: rows and columns of a group's tile, then of the tile of one warp (32 work-items).
 MATRIX_UNIT_TILES = (
     (64, 64, 32, 32),
     (128, 64, 32, 32),
@@ -55,7 +54,7 @@ class _MatrixUnitChooser:
         return min(plans, key=self.cost, default=None)
 
     def fits(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> bool:
-        """Return whether a tile fits the limits of a group, and its items can load equal shares of both operands."""
+        """Return whether a tile fits the limits of a group, and its work-items can have equally many loads of each operand."""
         groups = self.target.groups
         assert groups is not None
         m = MatrixUnitTile(self.product.rows, self.product.column, rows, columns, warp_rows, warp_columns)
@@ -75,7 +74,7 @@ class _MatrixUnitChooser:
         return TilePlan(grid={d: grid[d] for d in order}, order=order, items=items, promote=promote, matrix_tile=matrix_tile)
 
     def cost(self, plan: TilePlan) -> float:
-        """Return the relative time of one reduction step of all groups."""
+        """Return the relative time of one k iteration of all groups."""
         m, groups, costs = plan.matrix_tile, self.target.groups, self.target.costs.groups.matrix_units
         assert m is not None and groups is not None
         num_groups = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())

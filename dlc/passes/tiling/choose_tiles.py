@@ -1,4 +1,4 @@
-"""Choose a tile plan on a CPU: register tiles that fill the vector unit, tasks that amortize their scheduling.
+"""Choose tile plans for CPUs: register tiles that fill the vector unit, tasks that amortize their scheduling.
 
 The rules come from measurement: a contraction is fastest with accumulators in 12 to 28 vector registers, weights
 loaded as vectors and data broadcast; other nests are fastest with two to four vectors of work per step.
@@ -18,7 +18,13 @@ from dlc.passes.tiling.choose_transposed_attention import TransposedAttentionCho
 from dlc.passes.tiling.constant_matrix_products import ConstantMatrixProduct, match_constant_matrix_product
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, lane_dim
 from dlc.passes.tiling.plan import TilePlan, divisor_tile, leading_contraction
-from dlc.passes.tiling.tile_rules import MAX_DYNAMIC_TILE_ROWS, MIN_LATENCY_HIDING_ACCUMULATORS, TileRules, row_tile
+from dlc.passes.tiling.tile_rules import (
+    MAX_DYNAMIC_TILE_ROWS,
+    MIN_LATENCY_HIDING_ACCUMULATORS,
+    OPERAND_REGISTERS,
+    TileRules,
+    row_tile,
+)
 from dlc.passes.tiling.variants import VARIANTS, Variant
 from dlc.passes.tiling.zero_blocks import mask_operands
 from dlc.target import Target
@@ -29,7 +35,7 @@ _TRANSPOSE_TILE_ELEMENTS = 8
 _MAX_BALANCED_TILES = 3
 # Minimum accumulator vectors for which a step need not wait for the previous one (FMA latency).
 _MIN_INDEPENDENT_ACCUMULATORS = 8
-# Shortest reduction, in steps, that is worth a scan of an operand for leading and trailing zeros.
+# Minimum length of a reduction for which an operand is scanned for leading and trailing zeros.
 _MIN_ZERO_TRIMMED_STEPS = 32
 
 
@@ -152,7 +158,7 @@ class _TileChooser(TileRules):
         return replace(plan, zero_trimmed_operand=zero_trimmed_operand, mask_operand=next(masks, None))
 
     def plan_attention(self) -> TilePlan | None:
-        """Return a fused-attention plan, if the second of two contractions reduces the lanes of the first; else None."""
+        """Return a fused-attention plan; None if the second of two contractions does not reduce the lanes of the first."""
         nest, attention = self.nest, match_attention(self.nest)
         if attention is None:
             return None
@@ -162,7 +168,7 @@ class _TileChooser(TileRules):
         if row_dim is None:
             return None
         tile_rows = row_tile(
-            nest.extents[row_dim], (self.target.vector_registers - 3) // 2, MIN_LATENCY_HIDING_ACCUMULATORS / 2
+            nest.extents[row_dim], (self.target.vector_registers - OPERAND_REGISTERS) // 2, MIN_LATENCY_HIDING_ACCUMULATORS / 2
         )
         chooser_class = TransposedAttentionChooser if attention.is_transposed else AttentionChooser
         chooser = chooser_class(nest, self.target, attention, row_dim, tile_rows, lanes, self.exact)
@@ -184,7 +190,7 @@ class _TileChooser(TileRules):
         return {lane: self.lane_tile(lane)}
 
     def private_dims(self) -> list[int]:
-        """Return the private dimensions: those of single ops."""
+        """Return the private dimensions, which only one op iterates over."""
         return [d for d in self.nest.extents if d not in self.nest.shared]
 
     def transpose_tile(self, lane: int) -> dict[int, int]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from dlc.passes.tiling.choose_attention import AttentionChooser
 from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.plan import FusedLoop, balanced_tile
-from dlc.passes.tiling.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, row_tile
+from dlc.passes.tiling.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, OPERAND_REGISTERS, row_tile
 
 # Size of a block that is transposed in registers: contiguous elements × lanes.
 _TRANSPOSED_ELEMENTS, _TRANSPOSED_LANES = 8, 16
@@ -20,8 +20,6 @@ _TRANSPOSED_ELEMENTS, _TRANSPOSED_LANES = 8, 16
 _MASKED_BLOCK_DIVISOR = 4
 # Minimum queries that share each read of keys and values from the L3 cache or memory.
 _MIN_QUERIES_PER_READ = 32
-# Vector registers that are not accumulators: one row of the vector operand, and the broadcast element.
-_RESERVED_REGISTERS = 3
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class TransposedAttentionChooser(AttentionChooser):
         yield FusedLoop(second - 1, second, ((self.row_dim, 1), (value_dim, row_vector)))
         rows = self._max_tile_rows(self.queries_per_task(), -(-columns // self.lanes))
         steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, rows)
-        yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
+        yield FusedLoop(second, second + 1, steps, skips_masked=self.is_masked and not self.exact)
         if second + 1 < len(nest_ops):
             yield FusedLoop(second + 1, len(nest_ops), ((self.row_dim, 1), (value_dim, row_vector)))
 
@@ -106,7 +104,7 @@ class TransposedAttentionChooser(AttentionChooser):
     def _max_tile_rows(self, extent: int, vectors: int) -> int:
         """Return the number of rows of a register tile that is `vectors` vectors wide."""
         return row_tile(
-            extent, (self.target.vector_registers - _RESERVED_REGISTERS) // vectors, MIN_LATENCY_HIDING_ACCUMULATORS / vectors
+            extent, (self.target.vector_registers - OPERAND_REGISTERS) // vectors, MIN_LATENCY_HIDING_ACCUMULATORS / vectors
         )
 
     def _clamped(self, d: int, max_size: int) -> int:

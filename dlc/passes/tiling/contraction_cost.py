@@ -1,11 +1,11 @@
 """Cost model of contractions by work-groups, in clock cycles of a compute unit, to compare plans.
 
-A group has w warps, whose items have tiles of h × v accumulators, and runs the reduction in chunks of s steps. Of
+A group has w warps, whose work-items have tiles of h × v accumulators, and runs the reduction in chunks of s k iterations. Of
 the n groups of a compute unit, r are resident at once. Each chunk takes
 
     n · (w · s · work + fetch) + ⌈n / r⌉ · wait
 
-cycles. `work` multiplies, and reads h + v elements per item from local memory; the two overlap, except for a share
+cycles. `work` multiplies, and reads h + v elements per work-item from local memory; the two overlap, except for a fraction
 of the shorter one. `wait` is the time at barriers and for fetches, of which resident warps hide a part. The
 constants are the device's (`GroupContractionCosts`).
 """
@@ -30,7 +30,7 @@ def cost_of_contraction(plan: TilePlan, nest: StaticLoopNest, nest_op: NestOp, t
     item_extents = {x: plan.tile(x) * plan.tiles_per_item.get(x, 1) for x in plan.order}
     input_dims = [[x for x in plan.order if a.uses(x)] for a in nest_op.inputs]
     accumulators = prod(item_extents.values())
-    item_loads = sum(_loads_per_step(plan, dims, costs.scalar_load_factor) for dims in input_dims)
+    item_loads = sum(_loads_per_k_iteration(plan, dims, costs.scalar_load_factor) for dims in input_dims)
     fetched_elements = sum(prod(plan.group_tile(x) for x in dims) for dims in input_dims) * step
     cost_factors = [costs.scalar_load_factor if _is_misaligned(a) else 1.0 for a in nest_op.inputs]
     fetch_cost = (
@@ -61,7 +61,7 @@ def _is_misaligned(a: AffineAccess) -> bool:
     return any(not isinstance(t.stride, int) or t.stride % 4 for t in a.terms if t.stride != 1)
 
 
-def _loads_per_step(plan: TilePlan, dims: Sequence[int], scalar_load_factor: float) -> float:
-    """Return the vector loads of an operand per item and step."""
+def _loads_per_k_iteration(plan: TilePlan, dims: Sequence[int], scalar_load_factor: float) -> float:
+    """Return the vector loads of an operand per work-item and k iteration."""
     count = prod(plan.tile(x) * plan.tiles_per_item.get(x, 1) for x in dims)
     return count * (scalar_load_factor if dims and plan.tile(dims[-1]) % 2 else 1)

@@ -1,11 +1,11 @@
-"""A contraction by a work-group: items copy chunks of operands to local memory, then compute their register tiles.
+"""A contraction by a work-group: work-items copy chunks of operands to local memory, then compute their register tiles.
 
-An item has one register tile or several (`tiles_per_item` of the plan). The tiles of all items are interleaved, so
-that adjacent items access adjacent memory.
+A work-item has one register tile or several (`tiles_per_item` of the plan). The tiles of all work-items are
+interleaved, so that adjacent work-items access adjacent memory.
 
     fetch chunk 0;  for each chunk: { barrier;  store it to local memory;  barrier;  fetch the next chunk;  multiply }
 
-Global loads are software-pipelined: a chunk is fetched while the items multiply the previous one.
+Global loads are software-pipelined: a chunk is fetched while the work-items multiply the previous one.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ class ContractionTileBody(GroupTileBody):
                         ),
                     )
 
-    # Register tiles of an item
+    # Register tiles of a work-item
 
     def tile_indices(self) -> Iterator[dict[int, int]]:
-        """Yield the index of each register tile of an item along every dimension."""
+        """Yield the index of each register tile of a work-item along every dimension."""
         counts = {d: self.plan.tiles_per_item.get(d, 1) for d in self.plan.order}
         for indices in product(*map(range, counts.values())):
             yield dict(zip(counts, indices, strict=True))
 
     def make_item_tile(self, builder: OpBuilder, indices: Mapping[int, int]) -> _ItemTile:
-        """Return the register tile of an item at these indices, with initialized accumulators."""
+        """Return the register tile of a work-item at these indices, with initialized accumulators."""
         tile = dict(self.unclipped_tile(builder))
         for d, index in indices.items():
             r, start = tile[d], index * self.plan.item_tile_stride(d)
@@ -107,7 +107,7 @@ class ContractionTileBody(GroupTileBody):
         return _ItemTile(indices, tile, accumulators)
 
     def clip_to_item_tile(self, builder: OpBuilder, group_tile: Tile, item_tile: _ItemTile) -> Tile | None:
-        """Return the part of a group tile that the items' register tiles at these indices cover; None if it is empty."""
+        """Return the part of a group tile that the work-items' register tiles at these indices cover; None if it is empty."""
         clipped_tile = dict(group_tile)
         for d, index in item_tile.indices.items():
             r, start = group_tile[d], index * self.plan.item_tile_stride(d)

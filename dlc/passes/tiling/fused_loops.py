@@ -97,7 +97,7 @@ def _run_nest_ops(
         tile_body.emit_nest_ops(builder, [nest_ops[k] for k in positions if next_position <= k < fused_loop.first], tile)
         next_position = fused_loop.end
         if loop_ops := [nest_ops[k] for k in positions if fused_loop.first <= k < fused_loop.end]:
-            emitter = _FusedLoopEmitter(tile_body, loop_ops, fused_loop.skips, loop_ends)
+            emitter = _FusedLoopEmitter(tile_body, loop_ops, fused_loop.skips_masked, loop_ends)
             dims = {d for op in loop_ops for d in op.dims}
             computes_end = (
                 fused_loop.unmasked is not None and fused_loop.unmasked[0] in dims and find_masked_select(loop_ops) is not None
@@ -133,10 +133,12 @@ class _FusedLoopEmitter:
     Reductions other than contractions have separate partial results for each element of a step along their dimension.
     """
 
-    def __init__(self, tile_body: TileBody, nest_ops: Sequence[NestOp], skips: bool, loop_ends: Mapping[int, Index]) -> None:
+    def __init__(
+        self, tile_body: TileBody, nest_ops: Sequence[NestOp], skips_masked: bool, loop_ends: Mapping[int, Index]
+    ) -> None:
         self.tile_body = tile_body
         self.ops = nest_ops
-        self.skips = skips
+        self.skips_masked = skips_masked
         self.loop_ends = loop_ends
 
     def emit_loops(
@@ -144,7 +146,7 @@ class _FusedLoopEmitter:
     ) -> None:
         """Emit nested loops over the tile, outermost first, with all ops in the innermost loop."""
         if not loops:
-            masked_select = find_masked_select(self.ops) if self.skips else None
+            masked_select = find_masked_select(self.ops) if self.skips_masked else None
             if masked_select is None:
                 self.run(builder, tile, self.ops, partials)
             else:
@@ -162,8 +164,8 @@ class _FusedLoopEmitter:
         for nest_op in self.ops:
             if nest_op not in loop_ops:
                 self.emit_nest_op(builder, nest_op, tile)
-        skips_zero_blocks = self.skips and self.ops[0].is_contraction
-        emitter = _FusedLoopEmitter(self.tile_body, loop_ops, self.skips and not skips_zero_blocks, self.loop_ends)
+        skips_zero_blocks = self.skips_masked and self.ops[0].is_contraction
+        emitter = _FusedLoopEmitter(self.tile_body, loop_ops, self.skips_masked and not skips_zero_blocks, self.loop_ends)
         for body_builder, step_range in self.steps(builder, tile[d], d, step):
             step_tile = {**tile, d: step_range}
             if skips_zero_blocks:

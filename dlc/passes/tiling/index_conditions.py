@@ -23,7 +23,7 @@ _RELATIONS = {
 
 
 def may_hold_in_tile(builder: OpBuilder, nest_op: NestOp, condition: SSAValue, tile: Tile) -> SSAValue | None:
-    """Emit an i1: whether an index condition may hold for some element of a tile; None if its bounds are unknown (it may).
+    """Emit an i1: whether an index condition may hold for some element of a tile; None if its bounds are unknown.
 
     x ≤ y holds for some x and y of two intervals if min x ≤ max y. Requires arithmetic that does not overflow.
     """
@@ -49,7 +49,7 @@ def _compare(builder: OpBuilder, x: Index, relation: str, y: Index) -> SSAValue:
 
 
 def _interval(builder: OpBuilder, nest_op: NestOp, value: SSAValue, tile: Tile) -> tuple[Index, Index] | None:
-    """Return the bounds of an index expression in a tile; None if they are unknown."""
+    """Return the bounds of an index expression in a tile; None if they cannot be computed."""
     op = value.owner
     match op:
         case arith.ConstantOp(value=IntegerAttr(value=number)):

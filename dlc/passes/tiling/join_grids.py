@@ -1,6 +1,6 @@
 """Join independent grids of a kernel into one.
 
-If one grid uses barriers, its items first compute the points of the other grids. Its barriers must stay outside of
+If one grid uses barriers, its work-items first compute the points of the other grids. Its barriers must stay outside of
 branches, where some OpenCL drivers miscompile them:
 
     scf.parallel (%i0) = 0 to 56 {level = "grid"} { scf.parallel (%t0) = 0 to 64 {level = "item"} { …, gpu.barrier, … } }
@@ -39,7 +39,7 @@ from dlc.passes.tiling.memory_effects import MemoryEffects
 
 @dataclass(frozen=True)
 class _WorkGrid:
-    """A grid of work-groups, and the loop over the items of a group."""
+    """A grid of work-groups, and the loop over the work-items of a group."""
 
     op: scf.ParallelOp
     items: scf.ParallelOp
@@ -55,18 +55,18 @@ class _WorkGrid:
 
     @property
     def items_per_group(self) -> int:
-        """The items of each group."""
+        """The work-items of each group."""
         return int(product(points(self.items)))
 
     @property
     def needs_barriers(self) -> bool:
-        """Return whether items synchronize or share memory."""
+        """Return whether work-items synchronize or share memory."""
         ops = list(self.op.walk())
         shares = any(is_workgroup(o.memref) for o in ops if isinstance(o, memref.AllocaOp))
         return shares or any(isinstance(o, gpu.BarrierOp) for o in ops)
 
     def num_groups_with_items(self, items_per_group: int) -> Size:
-        """Return the number of groups that cover all points with `items_per_group` items per group."""
+        """Return the number of groups that cover all points with `items_per_group` work-items per group."""
         return (
             self.groups
             if items_per_group == self.items_per_group
@@ -111,7 +111,7 @@ def _independent_runs(kernel: func.FuncOp, effects: dict[Operation, MemoryEffect
 
 
 def _share_points_with(synchronizing: _WorkGrid, run: Sequence[_WorkGrid], constants: ConstantPool) -> None:
-    """Distribute the points of the other grids of a run over the items of the one that synchronizes."""
+    """Distribute the points of the other grids of a run over the work-items of the one that synchronizes."""
     block, parent, last = synchronizing.items.body.block, synchronizing.op.parent, run[-1].op
     first_op = block.first_op
     assert first_op is not None and parent is not None

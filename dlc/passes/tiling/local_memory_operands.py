@@ -1,4 +1,4 @@
-"""Operands of a contraction in local memory: items fetch a chunk into registers, then store it for all items.
+"""Operands of a contraction in local memory: work-items fetch a chunk into registers, then store it for all work-items.
 
 Other work between the fetch and the store hides the latency of the global loads.
 """
@@ -28,7 +28,7 @@ _PADDING_ELEMENTS = 4
 
 @dataclass(frozen=True)
 class FetchingItems:
-    """The items of a group that fetch together: their number, and the linear index of the current one.
+    """The work-items of a group that fetch together: their number, and the linear index of the current one.
 
     `shared(key, like, shape, name)` returns the shared buffer for a key, with the element type of `like`.
     """
@@ -39,11 +39,11 @@ class FetchingItems:
 
 
 @dataclass(frozen=True)
-class _FetchShare:
-    """One fetch of an item: `widths` elements at `source_offsets`, stored to local memory at `local_offsets`.
+class _Fetch:
+    """A fetch of `widths` elements at `source_offsets` by each work-item, stored to local memory at `local_offsets`.
 
-    Along the reduced dimension source offsets are relative to the chunk. Only the first `items` items of the group have
-    this share.
+    Along the reduced dimension source offsets are relative to the chunk. Only the first `items` work-items of the group
+    take part.
     """
 
     source_offsets: Mapping[int, Index]
@@ -57,7 +57,7 @@ class LocalMemoryOperand:
     """The elements of operand `k` that a group needs, one chunk of the reduced dimension `d` at a time.
 
     `origin` is the group's offset along shared dimensions. Along dimensions in `ends` the group may exceed the extent:
-    fetches outside of it read the last elements instead, and the products of these are not stored.
+    fetches outside of it read the last elements instead, and their products are not stored.
     """
 
     def __init__(
@@ -77,40 +77,40 @@ class LocalMemoryOperand:
         unit_ranges = {x: IterationRange(0, 1) for x in nest_op.dims if x >= 0}
         self.axes = [axis_range(None, e, nest_op.dims, unit_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
         self.sizes = {x: plan.group_tile(x) if x in plan.order else 1 for x in self.axes}
-        # The reduced dimension is first, so that a register tile reads adjacent elements. If items fetch along it they store
-        # columns, for which rows are padded against bank conflicts. Dimensions of size 1 are dropped, or the padding of an
-        # otherwise empty row would be stored.
+        # The reduced dimension is first, so that a register tile reads adjacent elements. If work-items fetch along it, they
+        # store columns, so rows are padded against bank conflicts. Dimensions of size 1 are dropped: otherwise the padding
+        # of an empty row would be stored.
         dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order and self.sizes[x] > 1))
         shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
         is_transposed = self.axes[-1] == d and len(dims) > 1
         padded = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
         self.local = LocalBuffer(items.shared((nest_op.op, k), self.source, padded, self.source.name_hint), dims, shared=True)
         self.reduced = d
-        self._shares: dict[int, list[_FetchShare]] = {}
+        self._fetches: dict[int, list[_Fetch]] = {}
 
     def prepare(self, builder: OpBuilder, size: int) -> None:
-        """Compute the fetch offsets of the items for chunks of `size` iterations, before the first of them is fetched."""
-        self._shares[size] = list(self._split_into_shares(builder, {**self.sizes, self.reduced: size}))
+        """Compute the fetch offsets of the work-items for chunks of `size` iterations, before the first of them is fetched."""
+        self._fetches[size] = list(self._split_into_fetches(builder, {**self.sizes, self.reduced: size}))
 
     def fetch(self, builder: OpBuilder, chunk: Tile) -> None:
-        """Fetch each item's share of a chunk into registers; adjacent items read adjacent memory."""
-        for share_builder, share in self._own_shares(builder, chunk[self.reduced].size):
+        """Fetch a chunk into the registers of the work-items; adjacent work-items read adjacent memory."""
+        for fetch_builder, fetch in self._own_fetches(builder, chunk[self.reduced].size):
             reduced_offsets = {
-                x: share_builder.add(r.offset, share.source_offsets[x]) for x, r in chunk.items() if x in share.source_offsets
+                x: fetch_builder.add(r.offset, fetch.source_offsets[x]) for x, r in chunk.items() if x in fetch.source_offsets
             }
-            offsets = {**share.source_offsets, **reduced_offsets}
-            source = _view(share_builder, self.source, [(x, IterationRange(offsets[x], share.widths[x])) for x in self.axes])
-            copy(share_builder, source, (share.registers, source[1]))
+            offsets = {**fetch.source_offsets, **reduced_offsets}
+            source = _view(fetch_builder, self.source, [(x, IterationRange(offsets[x], fetch.widths[x])) for x in self.axes])
+            copy(fetch_builder, source, (fetch.registers, source[1]))
 
     def store(self, builder: OpBuilder, size: int) -> None:
-        """Store each item's fetched share of a chunk of `size` iterations to local memory."""
-        for share_builder, share in self._own_shares(builder, size):
-            target = _view(
-                share_builder,
+        """Store a fetched chunk of `size` iterations to local memory."""
+        for fetch_builder, fetch in self._own_fetches(builder, size):
+            destination = _view(
+                fetch_builder,
                 self.local.buffer,
-                [(x, IterationRange(share.local_offsets[x], share.widths[x])) for x in self.local.dims],
+                [(x, IterationRange(fetch.local_offsets[x], fetch.widths[x])) for x in self.local.dims],
             )
-            copy(share_builder, (share.registers, target[1]), target)
+            copy(fetch_builder, (fetch.registers, destination[1]), destination)
 
     def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
         """Return the view that a register tile reads; offsets along the reduced dimension are relative to the chunk."""
@@ -118,16 +118,16 @@ class LocalMemoryOperand:
             builder, self.local.buffer, [(x, IterationRange(tile[x].group_offset, tile[x].size)) for x in self.local.dims]
         )
 
-    def _own_shares(self, builder: OpBuilder, size: int) -> Iterator[tuple[OpBuilder, _FetchShare]]:
-        """Yield the shares of an item, each with a builder, which is guarded if only some items have the share."""
-        for share in self._shares[size]:
-            share_builder = builder
-            if share.items < self.items.num_items:
-                share_builder = share_builder.branch(share_builder.compare(self.items.linear_index, "ult", share.items))
-            yield share_builder, share
+    def _own_fetches(self, builder: OpBuilder, size: int) -> Iterator[tuple[OpBuilder, _Fetch]]:
+        """Yield the fetches of a work-item, each with a builder, which is guarded if only some work-items do the fetch."""
+        for fetch in self._fetches[size]:
+            fetch_builder = builder
+            if fetch.items < self.items.num_items:
+                fetch_builder = fetch_builder.branch(fetch_builder.compare(self.items.linear_index, "ult", fetch.items))
+            yield fetch_builder, fetch
 
-    def _split_into_shares(self, builder: OpBuilder, sizes: Mapping[int, int]) -> Iterator[_FetchShare]:
-        """Yield the shares of a chunk of these sizes, each a few adjacent elements per item."""
+    def _split_into_fetches(self, builder: OpBuilder, sizes: Mapping[int, int]) -> Iterator[_Fetch]:
+        """Yield the fetches of a chunk of these sizes, each of a few adjacent elements per work-item."""
         lanes = self._fetch_width(sizes)
         widths = {x: lanes if x == self.axes[-1] else 1 for x in self.axes}
         counts = [sizes[x] // widths[x] for x in self.axes]
@@ -138,7 +138,7 @@ class LocalMemoryOperand:
             source_offsets = {x: self._clamped_offset(builder, x, start, widths[x]) for x, start in local_offsets.items()}
             name = f"{self.source.name_hint or 'x'}_next"
             registers = builder.alloca(element, (lanes,) if lanes > 1 else (), name)
-            yield _FetchShare(source_offsets, local_offsets, widths, min(self.items.num_items, prod(counts) - first), registers)
+            yield _Fetch(source_offsets, local_offsets, widths, min(self.items.num_items, prod(counts) - first), registers)
 
     def _clamped_offset(self, builder: OpBuilder, x: int, start: Index, width: int) -> Index:
         """Return the offset in the operand of a fetch at `start` in the group's tile, clamped to the extent."""

@@ -18,7 +18,7 @@ def has_zero_masked_weights(nest_ops: Sequence[NestOp], sums: NestOp, lane: int)
     """Return whether the elements that the first op masks may be skipped along `lane`.
 
     The masked value must be -∞, which a row maximum ignores. Its exponential, after subtraction of the maximum, is 0,
-    which changes no sum; `sums` is the contraction that multiplies by these weights. If the maximum is -∞ or NaN, every
+    which changes no sum; `sums` is the contraction that multiplies by these softmax weights. If the maximum is -∞ or NaN, every
     exponential of the row is NaN, so the sums are NaN even if most elements are skipped.
     """
     masked_select = masked_select_of(nest_ops[0])

@@ -1,4 +1,4 @@
-"""Contractions that matrix units can compute, and the loads of their items; `matrix_tile_body.py` generates the code."""
+"""Contractions that matrix units can compute, and the loads of their work-items; `matrix_tile_body.py` generates the code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlc.passes.structured import PACKED_DOT
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
 from dlc.passes.tiling.plan import MatrixUnitTile
 
-# Items whose words form one row (or column) of a tile; candidate numbers of adjacent columns per load.
+# Work-items whose words form one row (or column) of a tile; candidate numbers of adjacent columns per load.
 ITEMS_PER_ROW = TILE_WORDS // WORDS_PER_ITEM
 COLUMN_LOAD_WIDTHS = (4, 2, 1)
 
@@ -61,15 +61,15 @@ def _body_ops(name: str) -> list[type[Operation]]:
 
 
 def words_per_load(m: MatrixUnitTile) -> int:
-    """Return the words that an item loads from each of two rows, few enough that all items have loads."""
+    """Return the words that a work-item loads from each of two rows, few enough that all work-items have loads."""
     return WORDS_PER_ITEM if m.rows * ITEMS_PER_ROW // 2 % m.items == 0 else WORDS_PER_ITEM // 2
 
 
 def columns_per_load(m: MatrixUnitTile) -> int:
-    """Return the columns that an item loads from each of four rows, few enough for all items; 0 if impossible."""
+    """Return the columns that a work-item loads from each of four rows, few enough for all work-items; 0 if impossible."""
     return next((n for n in COLUMN_LOAD_WIDTHS if m.columns // n * ITEMS_PER_ROW % m.items == 0), 0)
 
 
 def has_even_loads(m: MatrixUnitTile) -> bool:
-    """Return whether all items have the same number of loads."""
+    """Return whether all work-items have the same number of loads."""
     return m.rows * TILE_WORDS // (2 * words_per_load(m)) % m.items == 0 and columns_per_load(m) > 0

@@ -1,15 +1,15 @@
-"""A contraction of packed operands on matrix units: the 32 items of a warp multiply matrices together.
+"""A contraction of packed operands on matrix units: the 32 work-items of a warp multiply matrices together.
 
     for k: barrier; local a, b = loaded words; barrier; load the next chunk of a, b; for i, j: c[i, j] += a[i] · b[j]
 
-All items copy shares of both operands to local memory, a few 32-bit words per load, in memory order: rows of `a` are
-words along k, rows of `b` are words along columns. While items multiply one chunk, they load the next one into
-registers. Local memory has the layout of `gpu.subgroup_matmul`: the four words of an item, of two rows of `a` or of
-a column of `b`, are adjacent, followed by those of the next item. So an item loads the words of both rows of `a`, or
-of the four rows of `b` that contain these words.
+The work-items copy both operands to local memory, a few 32-bit words per load, in memory order: rows of `a`
+are words along k, rows of `b` are words along columns. While work-items multiply one chunk, they load the next one into
+registers. Local memory has the layout of `gpu.subgroup_matmul`: the four words of a work-item, of two rows of `a` or of
+a column of `b`, are adjacent, followed by those of the next work-item. So a work-item loads the words of both rows of
+`a`, or of the four rows of `b` that contain these words.
 
-Rows and columns of a remainder are computed but not stored: loads outside of an operand read its last row or columns
-instead.
+A partial tile is computed completely but only its valid part is stored: loads outside of an operand read its last row or
+columns instead.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from dlc.passes.types import i64_array, vector_type
 
 Values = Sequence[SSAValue]
 # Local-memory layout of 16 rows of the first operand, and of 32 columns of the second: for each pair of words, or each of
-# four columns, the words of all items.
+# four columns, the words of all work-items.
 _A_LAYOUT = (WORDS_PER_ITEM // 2, 8, ITEMS_PER_ROW, WORDS_PER_ITEM)
 _B_LAYOUT = (COLUMNS_PER_ITEM, 8, ITEMS_PER_ROW, WORDS_PER_ITEM)
-# The map of a vector load of an item's words of all pairs (or columns).
+# The map of a vector load of a work-item's words of all pairs (or columns).
 _ITEM_WORDS_MAP = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
 
 
@@ -87,14 +87,14 @@ class MatrixTileBody(TileBody):
             if root is not nest_op.output.root:
                 self.make_local(builder, root, sizes)
         zero = op_builder.splat(identity_of(nest_op, self.nest), (SUMS_PER_ITEM,))
-        self.finish(op_builder, self.accumulate(op_builder, [zero for _ in self.accumulator_positions(op_builder)]))
+        self.emit_epilogue(op_builder, self.accumulate(op_builder, [zero for _ in self.accumulator_positions(op_builder)]))
 
-    # Distribution over items
+    # Distribution over work-items
 
-    def corner(self, builder: OpBuilder) -> tuple[Index, Index, Index, Index]:
-        """Return the position of an item in the group's tile.
+    def item_position(self, builder: OpBuilder) -> tuple[Index, Index, Index, Index]:
+        """Return the position of a work-item in the group's tile.
 
-        The result is the first row and column of its warp, and the item's row g and column t in the warp.
+        The result is the first row and column of its warp, and the work-item's row g and column t in the warp.
         """
         m = self.matrices
         warp_index, item = (
@@ -107,8 +107,8 @@ class MatrixTileBody(TileBody):
         return builder.multiply(warp_row, m.warp_rows), builder.multiply(warp_column, m.warp_columns), g, t
 
     def accumulator_positions(self, builder: OpBuilder) -> Iterator[tuple[Index, Index]]:
-        """Yield the row and first column, in the group's tile, of each accumulator vector of an item."""
-        row, column, g, t = self.corner(builder)
+        """Yield the row and first column, in the group's tile, of each accumulator vector of a work-item."""
+        row, column, g, t = self.item_position(builder)
         row, column = builder.add(row, g), builder.add(column, builder.multiply(t, SUMS_PER_ITEM))
         for i in range(0, self.matrices.warp_rows, TILE_ROWS):
             for j in range(0, self.matrices.warp_columns, TILE_COLUMNS):
@@ -126,13 +126,13 @@ class MatrixTileBody(TileBody):
         return {d: builder.add(self.origin[d], i) for d, i in zip(self.product.rows, coordinates, strict=True)}
 
     def has_remainder(self, d: int) -> bool:
-        """Return whether the last group covers only a remainder of a dimension."""
+        """Return whether the last group has a partial tile along a dimension."""
         return self.nest.extents[d] % self.plan.grid[d] != 0
 
     # Accumulation
 
     def accumulate(self, builder: OpBuilder, accumulators: Values) -> Values:
-        """Accumulate all chunks of the reduction; words are the innermost of the reduced dimensions."""
+        """Accumulate all chunks of the reduction; packed words are its innermost dimension."""
         outer_reductions = [d for d in self.contraction.dims if d in self.contraction.reductions and d != self.product.words]
         iteration_counts = [
             *(self.nest.extents[d] for d in outer_reductions),
@@ -156,7 +156,7 @@ class MatrixTileBody(TileBody):
         return loop.res[: len(accumulators)]
 
     def item_loads(self, builder: OpBuilder, count: int, *sizes: int) -> Iterator[list[Index]]:
-        """Yield the coordinates of each load of an item, out of `count` loads of the group."""
+        """Yield the coordinates of each load of a work-item, out of `count` loads of the group."""
         for k in range(0, count, self.matrices.items):
             yield delinearize(builder, self.linear_index, k, [count // prod(sizes), *sizes])
 
@@ -178,7 +178,7 @@ class MatrixTileBody(TileBody):
         return next(n for n in COLUMN_LOAD_WIDTHS if n <= max_width and self.nest.extents[self.product.column] % n == 0)
 
     def load_operands(self, builder: OpBuilder, outer_indices: Mapping[int, Index], word: Index) -> Values:
-        """Load an item's share of the operands, for the chunk that begins at `word`."""
+        """Load the operand elements that a work-item copies, for the chunk that begins at `word`."""
         column, words, loaded = self.product.column, self.product.words, list[SSAValue]()
         for block, g, first_word in self.row_loads(builder):
             for row_offset in range(0, TILE_ROWS, TILE_ROWS // ROWS_PER_ITEM):
@@ -217,7 +217,7 @@ class MatrixTileBody(TileBody):
         return builder.minimum(start, self.nest.extents[d] - width) if may_exceed else start
 
     def store_to_local(self, builder: OpBuilder, loaded: Values) -> None:
-        """Store an item's loaded vectors to local memory."""
+        """Store a work-item's loaded vectors to local memory."""
         remaining, width = list(loaded), words_per_load(self.matrices)
         for block, g, first_word in self.row_loads(builder):
             t, half = (
@@ -253,7 +253,7 @@ class MatrixTileBody(TileBody):
 
     def multiply(self, builder: OpBuilder, sums: Values) -> Values:
         """Return the accumulators after adding the products of the chunk in local memory."""
-        first_row, first_column, g, t = self.corner(builder)
+        first_row, first_column, g, t = self.item_position(builder)
         block, column_tile = builder.floordiv(first_row, TILE_ROWS), builder.floordiv(first_column, TILE_COLUMNS)
 
         def load(buffer: SSAValue, tile_index: Index, num_vectors: int) -> SSAValue:
@@ -273,7 +273,7 @@ class MatrixTileBody(TileBody):
 
     # Epilogue
 
-    def finish(self, builder: OpBuilder, sums: Values) -> None:
+    def emit_epilogue(self, builder: OpBuilder, sums: Values) -> None:
         """Run the ops after the contraction (or only a store) on each accumulator vector inside the extents."""
         nest_op, column = self.contraction, self.product.column
         root, is_local = nest_op.output.root, nest_op.output.root in self.nest.local_buffers()

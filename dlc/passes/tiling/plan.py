@@ -13,23 +13,27 @@ from dlc.passes.tiling.online_softmax import match_online_softmax
 
 @dataclass(frozen=True)
 class FusedLoop:
-    """Ops [first, end) that share loops over steps of a tile; `steps` are (dimension, step) pairs, outermost first.
+    """Ops that share loops over steps of a tile.
 
-    `skips`: steps that do not affect the result are skipped. If the ops end in a masked select, these are the fully
-    masked steps; for a contraction, the steps of the outermost loop in which the first operand is all zeros.
-
-    `unmasked`: a dimension and a block size. The loop along the dimension ends after the last block that is not fully
-    masked, by the mask of the first fused loop that ends in a masked select.
+    Attributes:
+        first: The position of the first op.
+        end: The position after the last op.
+        steps: Pairs (dimension, step), outermost first.
+        skips_masked: Whether to skip steps that do not affect the result. If the ops end in a masked select, these are
+            the fully masked steps; for a contraction, the steps of the outermost loop in which the first operand is all
+            zeros.
+        unmasked: A dimension and a block size. The loop along the dimension ends after the last block that is not fully
+            masked, by the mask of the first fused loop that ends in a masked select.
     """
 
     first: int
     end: int
     steps: tuple[tuple[int, int], ...]
-    skips: bool = False
+    skips_masked: bool = False
     unmasked: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        skips = ", skips" if self.skips else ""
+        skips = ", skips" if self.skips_masked else ""
         unmasked = "" if self.unmasked is None else f", d{self.unmasked[0]} up to the last unmasked {self.unmasked[1]}"
         return (
             f"ops {self.first} to {self.end - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips + unmasked
@@ -40,8 +44,8 @@ class FusedLoop:
 class MatrixUnitTile:
     """The tile of a matrix product that a work-group computes on matrix units.
 
-    It has up to `rows` rows along the linearized dimensions `row_dims`, the outermost first, and up to `columns` columns
-    along the dimension `column`. Each warp of 32 items computes a tile of `warp_rows` by `warp_columns`.
+    It has up to `rows` rows along the linearized dimensions `row_dims`, the outermost first, and up to `columns`
+    columns along the dimension `column`. Each warp of 32 work-items computes a tile of `warp_rows` by `warp_columns`.
     """
 
     row_dims: tuple[int, ...]
@@ -78,12 +82,13 @@ class TilePlan:
     Without an entry in `register` or `chunks`, the step is 1 along a shared dimension, the extent along a private one.
 
     Work-groups (None or empty for a CPU task, which is one thread):
-    - `items`: the work-items along each dimension, outermost first. Along a shared dimension each item has its own
-      register tile. Along private dimensions, all with the same number of items, the items cooperate: they compute
-      interleaved chunks of an op, and combine their partial results of a reduction.
-    - `promote`: one reduced dimension of a contraction, and the chunk size in which operands are copied to local memory.
-    - `tiles_per_item`: with `promote`, the number of register tiles of an item along shared dimensions; the tiles of
-      different items are interleaved.
+    - `items`: the work-items along each dimension, outermost first. Along a shared dimension each work-item has its own
+      register tile. Along private dimensions, all with the same number of work-items, the work-items cooperate: they
+      compute interleaved chunks of an op, and combine their partial results of a reduction.
+    - `promote`: one reduced dimension of a contraction, and the chunk size in which operands are copied to local
+      memory.
+    - `tiles_per_item`: with `promote`, the number of register tiles of a work-item along shared dimensions; the tiles
+      of different work-items are interleaved.
     - `matrix_tile`: with `promote`, the tile that matrix units compute; the task of a group is then one such tile.
 
     Cache blocking (packed GEMM):
@@ -91,7 +96,8 @@ class TilePlan:
       tiles for one block before the next block. Between blocks, accumulators are in memory; the order of additions is
       that of the unblocked sum.
     - `panels`: the operands that a task packs, one block at a time, in the order in which its tiles read them.
-    - `macro_tile`: for shared dimensions, the tile (mc, nc) of a task for which operands along them are packed at a time.
+    - `macro_tile`: for shared dimensions, the tile (mc, nc) of a task for which operands along them are packed at a
+      time.
     - `prefetch`: the operands to prefetch: during a cache block the next one, or during a product of a batch the next
       product if its reduction is one block.
 
@@ -101,8 +107,8 @@ class TilePlan:
 
     Attention:
     - `fused_loops`: ops that run in common loops.
-    - `online_softmax`: a dimension and the size of its key blocks. The fused loops up to the last reduction along it run
-      block by block, with an online softmax (`online_softmax.py`), and buffers along it hold one block.
+    - `online_softmax`: a dimension and the size of its key blocks. The fused loops up to the last reduction along it
+      run block by block, with an online softmax (`online_softmax.py`), and buffers along it hold one block.
 
     Dynamic shapes:
     - `balance_threshold`: if not 0, tasks split dynamic extents evenly into as few register tiles as possible. Tiles
@@ -213,20 +219,26 @@ class TilePlan:
         cooperative = self.cooperative_dims(nest)
         for d in nest.dynamic_dims if self.items is not None else ():
             if d in nest.shared and (self.tile(d), self.grid.get(d)) != (1, self.group_tile(d)):
-                raise ValueError(f"grid[d{d}] = {self.grid.get(d)}: along a dynamic dimension, an item must compute one index")
+                raise ValueError(
+                    f"grid[d{d}] = {self.grid.get(d)}: along a dynamic dimension, a work-item must compute one index"
+                )
             if d in cooperative and self.chunks.get(d, 1) != 1:
-                raise ValueError(f"chunks[d{d}] = {self.chunks[d]}: must be 1 for cooperating items along a dynamic dimension")
+                raise ValueError(
+                    f"chunks[d{d}] = {self.chunks[d]}: must be 1 for cooperating work-items along a dynamic dimension"
+                )
         if not cooperative:
             return
         size = self.num_cooperating_items(nest)
         if size & (size - 1) or any((self.items or {})[d] != size for d in cooperative):
-            raise ValueError(f"items {self.items}: private dimensions must have equal items, a power of two")
+            raise ValueError(f"items {self.items}: private dimensions must have equally many work-items, a power of two")
         for nest_op in nest.ops:
             if nest_op.scatter_dim in cooperative:
                 raise ValueError(f"items[d{nest_op.scatter_dim}]: must not be a dimension along which an op scatters")
             op_dims = [d for d in nest_op.dims if d in cooperative]
             if len(op_dims) > 1:
-                raise ValueError(f"items {self.items}: items can cooperate along one dimension per op, not along {op_dims}")
+                raise ValueError(
+                    f"items {self.items}: work-items can cooperate along one dimension per op, not along {op_dims}"
+                )
             if nest_op.reductions.intersection(op_dims) and not can_split(nest_op, nest):
                 raise ValueError(f"items[d{op_dims[0]}]: the reduction cannot be split: it has no combiner or no identity")
 
@@ -234,8 +246,8 @@ class TilePlan:
         for d, block in self.grid.items():
             if self.needs_barriers(nest) and block > self.group_tile(d) and nest.extents[d] % block:
                 raise ValueError(
-                    f"grid[d{d}] = {block}: a group with barriers cannot loop over tiles of a ragged extent "
-                    f"({nest.extents[d]}); use grid[d{d}] = {self.group_tile(d)}"
+                    f"grid[d{d}] = {block}: a group with barriers cannot loop over partial tiles of "
+                    f"the extent {nest.extents[d]}; use grid[d{d}] = {self.group_tile(d)}"
                 )
 
     def check_promote(self, nest: StaticLoopNest) -> None:
@@ -324,7 +336,7 @@ class TilePlan:
         return self.register.get(d, 1)
 
     def item_tile_stride(self, d: int) -> int:
-        """Return the extent along a shared dimension of one register tile per item of a group."""
+        """Return the extent along a shared dimension of one register tile per work-item of a group."""
         return self.tile(d) * (self.items or {}).get(d, 1)
 
     def group_tile(self, d: int) -> int:
@@ -332,15 +344,15 @@ class TilePlan:
         return self.grid[d] if self.matrix_tile is not None else self.item_tile_stride(d) * self.tiles_per_item.get(d, 1)
 
     def cooperative_dims(self, nest: StaticLoopNest) -> list[int]:
-        """Return the private dimensions along which items cooperate."""
+        """Return the private dimensions along which work-items cooperate."""
         return [d for d in self.items or {} if d not in nest.shared]
 
     def num_cooperating_items(self, nest: StaticLoopNest) -> int:
-        """Return the number of items that compute one register tile together."""
+        """Return the number of work-items that compute one register tile together."""
         return max(((self.items or {})[d] for d in self.cooperative_dims(nest)), default=1)
 
     def needs_barriers(self, nest: StaticLoopNest) -> bool:
-        """Return whether the items of a group synchronize at barriers."""
+        """Return whether the work-items of a group synchronize at barriers."""
         return bool(self.promote) or self.num_cooperating_items(nest) > 1
 
     def __str__(self) -> str:

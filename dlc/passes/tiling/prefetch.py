@@ -1,4 +1,4 @@
-"""Software prefetch: each register tile fetches its share of an operand's next cache block or batch entry."""
+"""Software prefetch: each register tile prefetches some rows of an operand's next cache block or batch entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlc.passes.types import memref_of
 
 
 class NextBlockPrefetcher:
-    """Prefetch an operand's next cache block, of which each reduction step reads a contiguous row.
+    """Prefetch an operand's next cache block, of which each k iteration reads a contiguous row.
 
     If the reduction is one block, the rows of the next product of the batch are prefetched instead.
 
@@ -41,8 +41,8 @@ class NextBlockPrefetcher:
         blocks = (d for d in reversed(nest_op.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
         self.advancing_dim = next(chain(blocks, (d for d in reversed(plan.order) if nest_op.is_batch_dim(d))))
 
-    def prefetch_share(self, builder: OpBuilder, macro_tile: Tile, tile: Tile, block: Tile) -> None:
-        """Prefetch one register tile's share of the block after `block`; `macro_tile` contains `tile`."""
+    def emit_prefetches(self, builder: OpBuilder, macro_tile: Tile, tile: Tile, block: Tile) -> None:
+        """Emit one register tile's prefetches of the block after `block`; `macro_tile` contains `tile`."""
         share_index: Index = 0
         num_shares = 1
         for d in self.sharing_dims:
@@ -66,7 +66,7 @@ class NextBlockPrefetcher:
             builder.insert(PrefetchOp.create(operands=[self.source, *indices], properties=L2_READ_HINTS))
 
     def step_coordinates(self, builder: OpBuilder, n: Index, block: Tile) -> dict[int, Index]:
-        """Return the coordinates of step n of the next block along the reduced dimensions."""
+        """Return the coordinates of k iteration n of the next block along the reduced dimensions."""
         coordinates: dict[int, Index] = {}
         for d in reversed(self.reduced_dims):
             r: IterationRange = block[d]

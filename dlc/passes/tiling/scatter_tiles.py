@@ -31,7 +31,7 @@ class ScatterTile:
 
 
 def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> ScatterTile | None:
-    """Return the parts of a scattering op, or None for other ops."""
+    """Return the scatter that an op computes, or None for other ops."""
     if not isinstance(op, linalg.GenericOp):
         return None
     body = op.body.block
@@ -52,7 +52,7 @@ def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> ScatterTile | None:
 
 
 def _is_uniform(op: linalg.GenericOp, value: SSAValue) -> bool:
-    """Return whether a value of the body is the same for all elements that one reduction step writes."""
+    """Return whether a value of the body is the same for all elements that one iteration of the reduction writes."""
     if isinstance(value.owner, Block):
         if value.owner is not op.body.block or value is op.body.block.args[-1]:
             return value.owner is not op.body.block

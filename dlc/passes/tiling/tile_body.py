@@ -44,13 +44,13 @@ from dlc.passes.tiling.scatter_tiles import split as split_scatter
 from dlc.passes.tiling.structured_ops import ONE_STEP, TWO_ACCUMULATORS, operand_maps
 from dlc.passes.types import memref_of
 
-# Reductions of an item with up to this many steps are unrolled.
+# Maximum iterations of a reduction that a work-item unrolls.
 _MAX_UNROLLED_REDUCTION_STEPS = 64
 
 
 @dataclass(frozen=True)
 class LocalBuffer:
-    """A local buffer and the dimensions of its axes; `shared` by the items of a group, or private to an item."""
+    """A local buffer and the dimensions of its axes; `shared` by the work-items of a group, or private to a work-item."""
 
     buffer: SSAValue
     dims: tuple[int, ...]
@@ -405,7 +405,7 @@ class TileBody:
 
 
 def _has_dynamic_stride(operand: SSAValue, map_: AffineMap, iterator: int) -> bool:
-    """Return whether an operand's stride along an iterator is known only at run time."""
+    """Return whether an operand's stride along an iterator is dynamic."""
     if not isinstance(operand.type, MemRefType):
         return False
     strides = zip(map_.results, strides_of(operand), strict=True)

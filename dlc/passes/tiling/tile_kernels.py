@@ -30,22 +30,23 @@ _MIN_REPRESENTATIVE_LENGTH = 128
 class TileKernelsPass(TargetPass, KernelPass):
     """Tile each nest by the plan of `choose_tiles`, or of `choose_group_tiles` on a target with work-groups.
 
-        linalg.fill outs(%acc);  linalg.generic (h, w, o, kh, k) … outs(%acc);  linalg.generic (h, w, o) ins(%acc, …) outs(%y)
+        linalg.fill outs(%acc);  linalg.generic (h, w, o, kh, k) … outs(%acc);  linalg.generic (h, w, o) ins(%acc, …)
+        outs(%y)
       →
         scf.parallel (%i2, %i0) = (0, 0) to (64, 56) step (32, 1) {level = "grid"} {
           scf.for %j1 = 0 to 56 step 14 {
             … subviews; %acc = memref.alloca : memref<14x32xf32>
             linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
 
-    Requires the views of `collapse-iterators`. Remainders get separate code with static sizes. The remainder of a
+    Requires the views of `collapse-iterators`. Partial tiles get separate code with static sizes. The remainder of a
     symbolic extent is split into tiles of 8, 4, 2 and 1: register tiles along shared dimensions, chunks of an op
     along private ones, such as the length of the rows that it reduces. Plans assume the kernel's representative sizes.
 
-    With work-groups the grid's body is one `scf.parallel {level = "item"}`, preceded by the buffers that its items
-    share; along a symbolic dimension each item has one index, guarded by the extent; independent grids are joined.
+    With work-groups the grid's body is one `scf.parallel {level = "item"}`, preceded by the buffers that its work-items
+    share; along a symbolic dimension each work-item has one index, guarded by the extent; independent grids are joined.
 
-    `naive`: one item per element of the result, without tiles, for comparison. `variant`: the index of an alternative
-    CPU plan for autotuning. `exact`: do not skip products with zeros.
+    `naive`: one work-item per element of the result, without tiles, for comparison. `variant`: the index of an
+    alternative CPU plan for autotuning. `exact`: do not skip products with zeros.
     """
 
     name = "tile-kernels"
@@ -74,7 +75,7 @@ class TileKernelsPass(TargetPass, KernelPass):
 
 
 def representative_sizes(kernel: func.FuncOp, nests: Sequence[DynamicLoopNest]) -> dict[str, int]:
-    """Return the values of a kernel's symbolic sizes that plans assume."""
+    """Return the representative sizes of a kernel's symbols, which plans assume."""
     sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
     return sizes | {name: max(sizes[name], _MIN_REPRESENTATIVE_LENGTH) for name in _length_symbols(kernel, nests)}
 

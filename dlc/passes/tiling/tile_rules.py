@@ -1,4 +1,4 @@
-"""Rules for CPU plans: register tiles that fill the vector unit, steps, chunks, loop order and tasks."""
+"""Rules for CPU tile plans: register tiles that fill the vector unit, step sizes, loop order and tasks."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from dlc.target import Target
 
 # Minimum accumulator vectors that hide the FMA latency; with fewer, an addition waits for the previous one.
 MIN_LATENCY_HIDING_ACCUMULATORS = 12
+# Vector registers of an attention kernel that are not accumulators: operand vectors and a broadcast element.
+OPERAND_REGISTERS = 3
 # Maximum accumulator vectors if a tile's vectors stay in the L1 cache: more reuse saves nothing there, and the epilogue of a
 # larger tile delays the next tile.
 _MAX_L1_ACCUMULATORS = 16
@@ -85,7 +87,7 @@ class TileRules:
         """Return the register tile of a contraction: rows × lanes, vectors of one operand times broadcasts of the other.
 
         It needs registers for the accumulators, the vectors of one operand, and one of the other; with sums of products
-        inside a step, for 2 · accumulators + 1.
+        inside a k iteration, for 2 · accumulators + 1.
         """
         lanes = self.lanes(nest_op)
         extents = self.nest.extents

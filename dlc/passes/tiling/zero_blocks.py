@@ -31,7 +31,7 @@ from dlc.passes.types import memref_of, zero_attribute
 
 # Elements that one vector op tests.
 _LANES_PER_TEST = 32
-# Reduction steps that one test covers.
+# k iterations per test.
 _STEPS_PER_TEST = 8
 
 
@@ -72,9 +72,9 @@ def _or_body(element: Attribute, bits: IntegerType[int]) -> Region:
 
 
 class NonzeroSpans:
-    """For each register tile of a task: a span of reduction steps that includes all nonzero elements of an operand.
+    """For each register tile of a task: the span of k iterations that includes all nonzero elements of an operand.
 
-    Tiles that read the same elements share a span: %spans[t] = (first nonzero step, end after the last one).
+    Tiles that read the same elements share a span: %spans[t] = (first nonzero iteration, end after the last one).
     """
 
     def __init__(self, nest_op: NestOp, k: int, plan: TilePlan, tile: Tile, builder: OpBuilder) -> None:
@@ -139,7 +139,7 @@ class NonzeroSpans:
         return [builder.value(builder.floordiv(tile[d].group_offset, width)) for d, width in self.widths.items()]
 
     def of(self, builder: OpBuilder, tile: Tile) -> dict[int, tuple[SSAValue, SSAValue, int]]:
-        """Return the reduction steps that a register tile needs, for `TileBody.spans`: first step, end, step size."""
+        """Return the k iterations that a register tile needs, for `TileBody.spans`: first, end, step size."""
         table_indices = self._table_indices(builder, tile)
         first, end = (builder.op(memref.LoadOp.get(self.table, [*table_indices, builder.value(k)])) for k in range(2))
         return {self.reduced: (first, end, _STEPS_PER_TEST)}

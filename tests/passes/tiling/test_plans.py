@@ -138,7 +138,7 @@ def random_fused_loops(nest: StaticLoopNest, sums: AttentionOps, rng: np.random.
         steps = [(d, step(d, nest.ops[fused_loop.first : fused_loop.end])) for d, _ in fused_loop.steps]
         if unmasked is not None:
             steps = [unmasked if d == sums.key_dim else (d, size) for d, size in steps]
-        return replace(fused_loop, steps=tuple(steps), skips=fused_loop.skips and skips, unmasked=unmasked)
+        return replace(fused_loop, steps=tuple(steps), skips_masked=fused_loop.skips_masked and skips, unmasked=unmasked)
 
     return tuple(map(drawn, chooser.fused_loops()))
 
@@ -499,15 +499,15 @@ def test_illegal_group_plans_are_rejected_by_entry() -> None:
     own = [d for d in nest.extents if d != row]
     with pytest.raises(ValueError, match=rf"items\[d{row}\] = 0: must be a dimension of the nest and at least 1"):
         TilePlan(order=(row,), items={row: 0}).check(nest)
-    with pytest.raises(ValueError, match="private dimensions must have equal items, a power of two"):
+    with pytest.raises(ValueError, match="private dimensions must have equally many work-items, a power of two"):
         TilePlan(order=(row,), items={own[0]: 6}).check(nest)
     with pytest.raises(ValueError, match="must be a contraction of plain operands"):
         TilePlan(order=(row,), items={}, promote={own[0]: 4}).check(nest)
-    with pytest.raises(ValueError, match="along a dynamic dimension, an item must compute one index"):
+    with pytest.raises(ValueError, match="along a dynamic dimension, a work-item must compute one index"):
         TilePlan(order=(row,), items={row: 2}, register={row: 2}, grid={row: 4}).check(
             replace(nest, dynamic_dims=frozenset({row}))
         )
-    with pytest.raises(ValueError, match="must be 1 for cooperating items along a dynamic dimension"):
+    with pytest.raises(ValueError, match="must be 1 for cooperating work-items along a dynamic dimension"):
         TilePlan(order=(row,), items={own[0]: 4}, chunks={own[0]: 2}).check(replace(nest, dynamic_dims=frozenset({own[0]})))
     (kernel,) = kernels_of(buffered("convolution"))
     nest = max(form_loop_nests(kernel), key=lambda n: len(n.ops)).specialize({})
