@@ -63,8 +63,10 @@ NOT_MEASURED = {"polygamma", "zeta"}
 class Function:
     """A function of dlc and its exact counterpart in Arb.
 
-    `max_exponent`: decimal exponent of the largest f64 argument to test. `f64_reference`: a function that computes f64 results
-    for f32 arguments, if dlc's own formula differs.
+    Attributes:
+        operands: The number of arguments.
+        max_exponent: The decimal exponent of the largest f64 argument to test.
+        f64_reference: A function that computes f64 results for f32 arguments, if the f64 formula of dlc differs.
     """
 
     name: str

@@ -160,7 +160,15 @@ def update_with_dlc(x: Any, mode: str, key: Any, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """The fastest call in seconds for an array size, and the overhead of a call of dlc."""
+    """The measurements of a call for one array size.
+
+    Attributes:
+        call: The text of the call.
+        size: The number of elements.
+        dlc: The seconds of the fastest call of dlc.
+        numpy: The seconds of the fastest call of NumPy.
+        overhead: The seconds of a call of dlc on a small array.
+    """
 
     call: str
     size: int

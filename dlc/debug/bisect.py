@@ -22,7 +22,13 @@ from dlc.options import Options
 
 @dataclass(frozen=True)
 class Verdict:
-    """The checked steps, and the fault if there is one; `advice` tells where to look for its cause."""
+    """The result of a bisection.
+
+    Attributes:
+        checks: The steps that were checked, in order.
+        fault: The first step that changes the results, or None.
+        advice: A text that says where to look for the cause of the fault.
+    """
 
     checks: list[Check]
     fault: Fault | None = None

@@ -66,9 +66,13 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first value of the second program that the first program lacks: the line of the op that computes it, and its origins.
+    """The first value of the second program that the first program does not compute.
 
-    `text` is None if only the kernel as a whole is known, because one of the programs is compiled.
+    Attributes:
+        text: The line of the op that computes the value. It is None if one of the programs is compiled, because only the
+            results of whole kernels are observable there.
+        origins: The ONNX nodes or Python lines of the op or kernel.
+        kernel: The name of the kernel, if the value is computed in one.
     """
 
     text: str | None
@@ -96,9 +100,10 @@ class ProgramDifference:
 def difference(
     first: ComparedProgram, second: ComparedProgram, arrays: Sequence[Array], tolerance: float | None = None
 ) -> ProgramDifference:
-    """Compare two programs on the same inputs; `tolerance` is relative to the largest magnitude, None chooses it by dtype.
+    """Compare two programs on the same inputs.
 
-    Raises ShapeError if they have different outputs; a different data-dependent size is reported as a difference.
+    `tolerance` is relative to the largest magnitude of an output; None chooses it by dtype. A different data-dependent size is
+    reported as a difference. Raises ShapeError if the programs have different outputs.
     """
     evaluator = Evaluator(arrays)
     output_shapes = [[info.shape for info in program.outputs] for program in (first, second)]

@@ -31,7 +31,9 @@ class WrongNode:
 def first_wrong_node(
     path: Path, feeds: Mapping[str, Array], tolerance: float | None = None, constants: Mapping[str, Array] | None = None
 ) -> WrongNode | None:
-    """Return the first node for which dlc and ONNX differ, or None. `constants` are inputs that become constants.
+    """Return the first node for which dlc and ONNX's evaluator differ, or None.
+
+    `constants` are inputs that the importer makes constants.
 
     Raises DlcError if ONNX's evaluator cannot run the model.
     """

@@ -31,7 +31,14 @@ _BUFFER_BITS = 48
 
 @dataclass(frozen=True)
 class KernelExecution:
-    """One execution of a kernel: its layers, its outputs, and the executions that produced its inputs or their sizes."""
+    """One execution of a kernel.
+
+    Attributes:
+        kernel: The name of the kernel.
+        origins: The ONNX nodes or Python lines of the kernel.
+        outputs: The results.
+        producers: The indices of the executions that produced the inputs or their sizes.
+    """
 
     kernel: str
     origins: tuple[str, ...]
@@ -71,7 +78,10 @@ class LaunchTrace:
 
 
 def trace_launches(artifact: CompiledProgram, inputs: Sequence[Array], max_bytes: int) -> LaunchTrace | None:
-    """Run a compiled program and trace its launches; None without descriptions of kernel results, or above `max_bytes`."""
+    """Run a compiled program and trace its launches.
+
+    Return None if the program does not describe the results of its kernels, or if they exceed `max_bytes`.
+    """
     if not all(kernel.results for kernel in artifact.kernels):
         return None
     recorder = _LaunchRecorder(artifact, max_bytes)
@@ -95,8 +105,8 @@ def _record_on_cpu(artifact: Artifact, inputs: Sequence[Array], recorder: _Launc
         spans = [(address(ref), size) for ref, size in zip(launch.arguments, launch.sizes, strict=True)]
         recorder.launch(launch, spans, lambda k: string_at(*spans[k]))
 
-    def on_read(decide: SetSize, address: ResolveAddress) -> None:
-        recorder.read((address(decide.ref), I64_BYTES))
+    def on_read(instruction: SetSize, address: ResolveAddress) -> None:
+        recorder.read((address(instruction.ref), I64_BYTES))
 
     results = artifact.program().run_traced(inputs, on_launch, on_read)
     return [(array, (address_of(array), array.nbytes)) for array in results]

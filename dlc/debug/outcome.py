@@ -20,7 +20,8 @@ from dlc.instrument.compare import largest_deviation, tolerance_of
 from dlc.instrument.reproducer import save_program
 from dlc.options import Options
 
-# Runs a program and describes its failure; "" if it is correct. Failures of one kind have the same description.
+# A function that runs a program and returns a description of its failure, or "" if the program is correct.
+# Failures of the same kind have the same description.
 Outcome = Callable[[Program, Sequence[Array]], str]
 
 WRONG_RESULTS = "wrong results"
@@ -71,7 +72,7 @@ def _stable_message(error: Exception) -> str:
 
 
 def in_child(run: Callable[[], str], seconds: float) -> str:
-    """Return the result of `run` in a forked process, or how the process ended."""
+    """Return the result of `run` in a forked process, or a description of how the process ended."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as temporary_folder:

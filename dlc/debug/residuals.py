@@ -20,10 +20,14 @@ from dlc.passes.transformations.expand_transformations import expand_for_evaluat
 
 @dataclass(frozen=True)
 class Residual:
-    """A value that is stored for the backward pass; `str` of it is a line.
+    """A value that is stored for the backward pass. `str` of it is a line of text.
 
-    `op` is the op that computed it, such as `dl.tanh`, or `argument`, which takes no additional memory. `location` is the line,
-    such as `model.py:12`, or the name of the argument.
+    Attributes:
+        op: The op that computes the value, such as `dl.tanh`; `argument` for an argument, which takes no additional memory.
+        location: The user's line, such as `model.py:12`, or the name of the argument.
+        dtype: The dtype of the value.
+        shape: The shape of the value.
+        bytes: The size of the value in bytes.
     """
 
     op: str

@@ -74,7 +74,7 @@ def advice(
         return
     weights = sum(w.bytes for w in memory.weights if kernel.name in w.kernels)
     if 2 * weights * kernel.runs > bytes and product_dtypes:
-        yield "most of the bytes it reads are weights: a larger batch reads them once for all rows"
+        yield "most of the bytes that it reads are weights: a larger batch reads them once for all rows"
         if has_float32 and options.weights == "float":
             yield "weight-only quantization (weights int8, int4) reads a quarter or an eighth of the bytes"
     elif limit_share >= _NEAR_LIMIT_SHARE:

@@ -32,10 +32,11 @@ def collect(
     source: Listing | None = None,
     progress: Progress | None = None,
 ) -> Exploration:
-    """Compile `program` and return its exploration, with times if there are `inputs`; `source` is the user's source.
+    """Compile `program` and return its exploration, with times if `inputs` are given.
 
-    Symbolic dimensions have the sizes of `inputs`, or the sizes used for tile planning. The program is specialized for the
-    sizes of `inputs`, or for the data-dependent sizes that follow from them, if the compiled program does not cover these.
+    `source` is the listing of the user's source. Symbolic dimensions have the sizes of `inputs`, or the sizes used for tile
+    planning. If the compiled program is not valid for the sizes of `inputs`, or for the data-dependent sizes that follow from
+    them, the program is specialized for these sizes.
 
     Raises UnsupportedError for a program that is specialized at run time if there are no `inputs`, and any compilation error.
     """
@@ -72,7 +73,7 @@ def _with_static_sizes(program: Program, arrays: Sequence[NDArray[Any]]) -> Prog
 
 
 def _covers(compilation: RecordedCompilation, sizes: Mapping[str, int]) -> bool:
-    """Return whether the compiled program covers these input sizes; data-dependent sizes are not known yet."""
+    """Return whether the compiled program is valid for these input sizes. Data-dependent sizes are not computed yet."""
     if compilation.specialization is None:
         return False
     domain = compilation.specialization.domain

@@ -1,4 +1,4 @@
-"""Everything that a page shows, as plain values; the page's scripts read fields of the same names."""
+"""The content of a page as plain values. The scripts of the page read fields of the same names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from dlc.measure.timeline import TaskSpan
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """A text of the program between source and machine code: its stage, and the pass that produced it with its time."""
+    """The text of a program or kernel after one step of the pipeline, from the source to machine code.
+
+    Attributes:
+        stage: The stage of the text, such as `dl` or `asm`.
+        producer: The pass that produced the text, or "".
+        seconds: The time of that pass.
+        change: The numbers of ops before and after the pass, or "".
+        listing: The text, with the origins of each line.
+    """
 
     stage: str
     producer: str
@@ -21,7 +29,13 @@ class PipelineStep:
 
 @dataclass(frozen=True)
 class Unit:
-    """The texts of the `program`, of a `segment` between data-dependent sizes, or of a `kernel`, after each change."""
+    """The texts of a part of the program after each pass that changed it.
+
+    Attributes:
+        kind: `program`, `segment` (between data-dependent sizes) or `kernel`.
+        name: The name of that part.
+        steps: Its texts in the order of the pipeline.
+    """
 
     kind: str
     name: str
@@ -30,7 +44,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class OpGroup:
-    """Consecutive ops of one origin in a kernel: op names, origins and floating-point operations."""
+    """Consecutive ops of one origin in a kernel.
+
+    Attributes:
+        ops: The names of the ops.
+        origins: The ONNX nodes or Python lines that the ops come from.
+        flops: The number of floating-point operations.
+    """
 
     ops: tuple[str, ...]
     origins: tuple[str, ...]
@@ -39,10 +59,14 @@ class OpGroup:
 
 @dataclass(frozen=True)
 class Box:
-    """A node of the graph: a launch with its op groups, a view, a loop, a data-dependent size, an input or an output.
+    """A node of the graph: a launch, a view, a loop, a data-dependent size, an input or an output.
 
-    `launch` is the index of the launch in the program's text. `parent` is the enclosing loop or branch; coordinates are
-    relative to it. `reason` says why the kernel does not include `next_op`.
+    Attributes:
+        parent: The index of the enclosing loop or branch. Coordinates are relative to it.
+        launch: The index of the launch in the text of the program.
+        groups: The ops of the launch.
+        next_op: The op before which fusion stopped.
+        reason: The reason why the kernel does not include `next_op`.
     """
 
     kind: str
@@ -62,7 +86,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """A value that flows between two boxes, with its type and polyline; if it `is_stub`, only its end is drawn."""
+    """A value that flows between two boxes.
+
+    Attributes:
+        source: The index of the box that computes the value.
+        target: The index of the box that reads it.
+        type: The type of the value as text.
+        points: The polyline of the edge.
+        is_stub: Whether only the end of the edge is drawn.
+    """
 
     source: int
     target: int
@@ -83,9 +115,19 @@ class ModelGraph:
 
 @dataclass(frozen=True)
 class KernelSummary:
-    """One kernel: its `runs` runs take `seconds` per call of the program; the machine's limits allow `limit_seconds`.
+    """A kernel, its code, and its measurements.
 
-    Values that were not measured are None, and `runs` is then the number of launches in the program text.
+    Attributes:
+        runs: The number of runs per call of the program. If it was not measured: the number of launches in the program text.
+        tasks: The number of tasks of each grid.
+        plan: The tile plan of each loop nest as text.
+        flops: The floating-point operations per call.
+        bytes: The bytes that are read and written per call.
+        seconds: The measured time of all runs per call.
+        limit_seconds: The shortest time that the limits of the machine allow.
+        advice: Sentences about how to make the kernel faster.
+
+    A value that was not measured is None.
     """
 
     name: str
@@ -117,7 +159,7 @@ class ArenaBuffer:
 
 @dataclass(frozen=True)
 class WeightUsage:
-    """A weight as kernels read it (after preprocessing), and the kernels that read it."""
+    """A weight after preprocessing, and the kernels that read it."""
 
     name: str
     type: str
@@ -139,10 +181,15 @@ class MemoryUsage:
 
 @dataclass(frozen=True)
 class RunMeasurements:
-    """The times of a few runs, and the timeline of the fastest; `row_labels` names its threads or the device.
+    """The times of a few runs, and the timeline of the fastest.
 
-    `runs` are the seconds of each run; they vary if the machine does other work. `flops`, `cache` and `memory` are the measured
-    limits of the machine or device: operations per second and bytes per second.
+    Attributes:
+        runs: The seconds of each run, which vary if the machine does other work.
+        spans: The timeline of the fastest run.
+        row_labels: The names of the threads or of the device, one per row of the timeline.
+        flops: The measured limit of the machine or device in floating-point operations per second.
+        cache: The measured limit of reads from the cache in bytes per second.
+        memory: The measured limit of reads from memory in bytes per second.
     """
 
     runs: tuple[float, ...]
@@ -155,7 +202,10 @@ class RunMeasurements:
 
 @dataclass(frozen=True)
 class Exploration:
-    """Everything about one compilation of a program; `sizes` are those of the call that memory and times refer to."""
+    """The record of one compilation of a program.
+
+    `sizes` are the symbolic dimensions of the call to which memory and times refer.
+    """
 
     name: str
     target: str
@@ -175,9 +225,12 @@ class Exploration:
 
 @dataclass(frozen=True)
 class KernelPair:
-    """A pair of matching kernels of two explorations; "" for a missing one.
+    """A pair of matching kernels of two explorations.
 
-    `different_from` is the first stage at which their texts differ, "" if they are equal.
+    Attributes:
+        first: The name of the kernel of the first exploration, or "" if it has no such kernel.
+        second: The name of the kernel of the second exploration, or "".
+        different_from: The first stage at which the texts of the kernels differ, or "" if they are equal.
     """
 
     first: str
