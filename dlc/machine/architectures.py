@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 class Architecture:
     """A processor architecture.
 
-    `name` is the output of `uname -m`, `triple` LLVM's target triple for Linux, and `abi` the calling convention if there are
-    several. ELF files have the machine number `machine` and the ABI flags `flags`. Pages have up to `page_bytes`. `spellings`
-    maps LLVM's names of features to Linux's, where they differ.
+    Attributes:
+        name: The output of `uname -m`.
+        triple: LLVM's target triple for Linux.
+        machine: The machine number in ELF files.
+        flags: The ABI flags in ELF files.
+        abi: The calling convention, if there are several.
+        page_bytes: The maximum page size.
+        spellings: A map from LLVM's names of features to Linux's, where they differ.
     """
 
     name: str

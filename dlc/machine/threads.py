@@ -19,4 +19,6 @@ class ThreadPool(ThreadPoolExecutor):
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:
-            raise DeviceError(f"{error}: the system refuses it; use fewer processors (taskset) for fewer threads") from error
+            raise DeviceError(
+                f"{error}: use fewer processors (taskset) for fewer threads"
+            ) from error

@@ -100,7 +100,7 @@ def _run_tickets(
 def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, items_per_ticket: int) -> tuple[int, int]:
     """Fork a worker; return its process id and the read end of its result pipe.
 
-    Raises DeviceError if the system refuses.
+    Raises DeviceError if the system cannot start a process.
     """
     results, sink = os.pipe()
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Measure the time of each kernel of a model: its share of the total, and its ratio to the limits of the machine."""
+"""Measure the time of each kernel of a model: its fraction of the total, and its ratio to the limits of the machine."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from dlc.runtime.program.host_program import BufferRef, DynamicLaunch, HostProgr
 
 @dataclass(frozen=True)
 class KernelTime:
-    """The launches of one kernel in one call of a model: total seconds, floating-point operations and bytes.
+    """The total time, floating-point operations and bytes of the launches of one kernel in one call of a model.
 
-    `min_seconds` is the least time that the limits of the machine allow; the kernel `copy` is a memory copy.
+    `min_seconds` is the minimum time that the limits of the machine allow. The kernel `copy` is a memory copy.
     """
 
     name: str

@@ -43,15 +43,15 @@ from dlc.target import Target
 _WORDS_PER_TASK = 5
 # Maximum tasks of a recorded run, limited by memory.
 _MAX_RECORDED_TASKS = 50_000_000
-# In each copy of the code this is replaced by the address that it calls, the index of its grid, and the address of the state.
+# Placeholders, which each copy of the code replaces: the address to call, the index of the grid, the address of the state.
 _TARGET_PLACEHOLDER = b"dlc.measure placeholder."
 
 
 @dataclass(frozen=True)
 class TaskSpan:
-    """The execution of one launch by one thread: start in the run and duration, in seconds, and number of tasks.
+    """The execution of one launch by one thread, with times in seconds.
 
-    `launch` is the index of the launch in the program's text (-1: a copy); thread 0 is the caller's.
+    `launch` is the index of the launch in the program's text; -1 for a copy. Thread 0 is that of the caller.
     """
 
     launch: int
@@ -69,7 +69,7 @@ def thread_names(spans: Sequence[TaskSpan]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """A run: its launches, and its tasks by start time; those of launch `k` begin at index `first_tasks[k]`."""
+    """A recorded run: its launches, and its tasks by start time. The tasks of launch `k` begin at index `first_tasks[k]`."""
 
     launches: Sequence[Launch]
     tasks: NDArray[np.int64]
@@ -228,7 +228,7 @@ def _traced_task_code(addresses: Sequence[int], state: int, target: Target) -> L
 
 @cache
 def _tracer_object(target: Target) -> MachineCode:
-    """Return the code of `traced_task` with placeholders for its target."""
+    """Return the code of `traced_task` with placeholders for the address that it calls."""
     libc = ctypes.CDLL(None)
     clock, thread = (ctypes.cast(libc[name], ctypes.c_void_p).value for name in ("clock_gettime", "pthread_self"))
     placeholder = ", ".join(f"i64 {word}" for word in struct.unpack("<3Q", _TARGET_PLACEHOLDER))

@@ -13,7 +13,7 @@ from dlc.target import Target, resolve
 
 @dataclass(frozen=True)
 class Stage:
-    """A level of the IR: the passes that lower to it, and the ops that are legal afterwards.
+    """A level of the IR: the passes that lower to it, and the ops that are legal after them.
 
     `host` and `kernels` are the names of dialects or ops that are legal outside and inside kernels; None allows any op.
     """

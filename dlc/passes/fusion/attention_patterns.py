@@ -29,9 +29,9 @@ def is_attention_product(op: Contraction, value: SSAValue) -> bool:
 
 
 def allows_online_softmax(second: Contraction, members: Iterable[DlOp]) -> bool:
-    """Return whether an online softmax can compute the weights: they are a softmax, and only its maximum needs whole rows.
+    """Return whether an online softmax can compute the softmax weights: only the row maximum needs whole rows.
 
-    The weights may be scaled or masked by row. Requires weights of 32 bits or more, since they are rescaled once per
+    The softmax weights may be scaled or masked by row. They must have 32 bits or more, since they are rescaled once per
     block.
     """
     value = second.operands[0]
@@ -46,7 +46,7 @@ def allows_online_softmax(second: Contraction, members: Iterable[DlOp]) -> bool:
 
 
 def row_scaled_weights(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
-    """Return an op that scales or masks weights by row, the operand index of the weights, and the weights; else None."""
+    """Return an op that scales or masks softmax weights by row, their operand index, and the weights; else None."""
     op = value.owner
     if not value.has_one_use():
         return None

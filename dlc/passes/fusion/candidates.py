@@ -18,8 +18,10 @@ MAX_KERNEL_OPS = 64
 class Candidates:
     """The ops of a block that may belong in kernels; forming a kernel removes its ops.
 
-    `constant` are the weight expressions. `position` is the index of each op in the block. `fused_concats` are the
-    concatenations into whose results kernels write directly.
+    Attributes:
+        constant: The weight expressions.
+        position: The index of each op in the block.
+        fused_concats: The concatenations into whose results kernels write directly.
     """
 
     def __init__(self, block: Block, target: Target) -> None:

@@ -1,4 +1,4 @@
-"""Form kernels: move ops that can share one pass over memory from the host program into kernels."""
+"""Form kernels: fuse ops that can share one pass over memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FormKernelsPass(ReportingPass, TargetPass):
     A contraction, window, reduction or gather is fused with the elementwise ops that follow it, then a transpose, then
     a pad with a constant; other users of the padded value read a slice of it. Elementwise ops and row reductions of
     one shape also form kernels, with up to three results. Conversions of integer results to float are fused into their
-    readers, and so are slices, broadcasts and transposes if that costs nothing. Reshapes, aligned contiguous slices of a
+    users, and so are slices, broadcasts and transposes if they need no copy. Reshapes, aligned contiguous slices of a
     buffer, concatenations of such slices, and weight expressions stay in the host program; scalar constants are copied
     into the kernels that read them.
 
@@ -59,7 +59,14 @@ class FormKernelsPass(ReportingPass, TargetPass):
 
 @dataclass(frozen=True)
 class FormedKernel:
-    """The report on a kernel: its name and location, the next op or kernel, which was not fused, and the reason."""
+    """The report on a kernel.
+
+    Attributes:
+        kernel: Its name.
+        location: Its location.
+        next_op: The next op or kernel, which was not fused, and its location; None at the end of the program.
+        reason: Why `next_op` was not fused.
+    """
 
     kernel: str
     location: Attribute
@@ -74,10 +81,10 @@ def _display_name(op: Operation) -> str:
 def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[FormedKernel]:
     """Form the kernels of a program; report for each why it has no more ops."""
     names: dict[str, int] = {}
-    kernel_by_sharing_key: dict[Hashable, str] = {}
+    kernel_by_deduplication_key: dict[Hashable, str] = {}
     formed: list[FormedKernel] = []
     for block in list(program_blocks(module)):
-        _KernelFormer(module, block, target, exact, names, kernel_by_sharing_key, formed).run()
+        _KernelFormer(module, block, target, exact, names, kernel_by_deduplication_key, formed).run()
     return formed
 
 
@@ -91,7 +98,7 @@ class _KernelFormer:
         target: Target,
         exact: bool,
         names: dict[str, int],
-        kernel_by_sharing_key: dict[Hashable, str],
+        kernel_by_deduplication_key: dict[Hashable, str],
         formed: list[FormedKernel],
     ) -> None:
         self.module = module
@@ -101,7 +108,7 @@ class _KernelFormer:
         self.ranges = size_ranges(module)
         self.names = names
         # Kernel names by deduplication key. Kernels in loops are not shared, since later passes may specialize them.
-        self.kernel_by_sharing_key = kernel_by_sharing_key
+        self.kernel_by_deduplication_key = kernel_by_deduplication_key
         self.allows_sharing = isinstance(block.parent_op(), func.FuncOp)
         self.formed = formed
 
@@ -125,12 +132,12 @@ class _KernelFormer:
             last, pad, results = members[-2], last, [last.result]
         outline = Outline(members, self.candidates, self.ranges)
         deduplication_key = outline.deduplication_key(results) if self.allows_sharing else None
-        name = self.kernel_by_sharing_key.get(deduplication_key) if deduplication_key is not None else None
+        name = self.kernel_by_deduplication_key.get(deduplication_key) if deduplication_key is not None else None
         if name is None:
             name = self.unique_name(members)
             self.module.body.block.add_op(outline.kernel(name, results))
             if deduplication_key is not None:
-                self.kernel_by_sharing_key[deduplication_key] = name
+                self.kernel_by_deduplication_key[deduplication_key] = name
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
         end = self.grouper.end

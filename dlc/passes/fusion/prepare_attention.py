@@ -28,7 +28,7 @@ PANEL_VECTORS = 2
 
 @dataclass(frozen=True)
 class PrepareAttentionPass(TargetPass):
-    """`prepare-attention`: normalize the attention product instead of the weights, and pack keys in panels.
+    """`prepare-attention`: normalize the attention product instead of the softmax weights, and pack keys in panels.
 
         dl.kernel @attention(%q, %kt, %v) { %s = dl.matmul %q, %kt;  %p = dl.softmax %s;  dl.matmul %p, %v }
       →
@@ -94,7 +94,7 @@ def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
 
 
 def _scale_after_sum(second: Contraction) -> None:
-    """Move ops that scale whole rows of weights after the contraction."""
+    """Move ops that scale whole rows of softmax weights after the contraction."""
     while (match_ := row_scaled_weights(second.operands[0])) is not None:
         op, k, weights = match_
         following = second.next_op
@@ -113,7 +113,7 @@ def _scale_after_sum(second: Contraction) -> None:
 
 
 def _mark_absolute_accuracy(second: Contraction) -> None:
-    """Mark an exp that only sums read: its accuracy matters relative to the largest weight of the row, 1."""
+    """Mark an exp that only sums use: its accuracy matters relative to the largest softmax weight of the row, 1."""
     weights = second.operands[0]
     if isinstance(weights.owner, ExpOp) and all(isinstance(reader, ReduceSumOp | Contraction) for reader in users(weights)):
         weights.owner.properties["absolute_accuracy"] = BoolAttr.from_bool(True)

@@ -14,7 +14,7 @@ from dlc.dialects.entry import entry_of
 from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue, walk_ops
 from dlc.passes.fusion.dedupe_kernels import structure_of
 
-# Minimum kernels to merge. Fewer compile quickly anyway, and literals in a kernel need no memory reads.
+# Minimum number of kernels to merge. Fewer kernels compile quickly anyway, and literals need no memory reads.
 _MIN_EQUAL_KERNELS = 8
 
 

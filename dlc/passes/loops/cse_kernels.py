@@ -19,7 +19,7 @@ _PURE_DIALECTS = ("arith", "math")
 
 @dataclass(frozen=True)
 class CseKernelsPass(KernelPass):
-    """Replaces an op by an equal one that dominates it, and erases side-effect-free ops whose results are unused.
+    """Replace an op by an equal one that dominates it, and erase side-effect-free ops whose results are unused.
 
         %a = arith.addi %i, %c1;  %b = arith.addi %i, %c1;  %u = arith.constant 7   →   %a = arith.addi %i, %c1
 
@@ -34,7 +34,7 @@ class CseKernelsPass(KernelPass):
 
 
 def is_pure(op: Operation) -> bool:
-    """Return whether an op of the loop level has no side effects and reads no memory."""
+    """Return whether an op of the `loops` stage has no side effects and reads no memory."""
     return _is_pure(op.__class__)
 
 

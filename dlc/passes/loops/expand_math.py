@@ -1,4 +1,4 @@
-"""`expand-math`: expands functions of the `math` dialect to arithmetic."""
+"""`expand-math`: expand functions of the `math` dialect to arithmetic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _F64_ONLY_OPS = (RemFOp,)
 
 @dataclass(frozen=True)
 class ExpandMathPass(KernelPass):
-    """Expands functions of `math`, and `arith.remf`, to basic arithmetic, on scalars and vectors of any shape.
+    """Expand functions of `math`, and `arith.remf`, to basic arithmetic, on scalars and vectors of any shape.
 
         %y = math.exp %x : vector<8x16xf32>
         →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>

@@ -48,7 +48,7 @@ _INTEGER_PREDICATES = {
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A binary floating-point format, and the types of its values, bits and conditions in a given shape."""
+    """A binary floating-point format, and the types of its values, bits and booleans in a given shape."""
 
     float_type: Attribute
     bits_type: Attribute
@@ -127,7 +127,7 @@ class FormulaConstants:
 
 
 class FormulaBuilder:
-    """Inserts the ops of a formula before an op, with its source location.
+    """Insert the ops of a formula before an op, with its source location.
 
     `fused` states whether `fma` rounds once on the target.
     """
@@ -356,7 +356,7 @@ class Float:
         return self._of(math.RoundEvenOp, self)
 
     def copysign(self, other: Float) -> Float:
-        """Copy the sign of another float."""
+        """Return self with the sign of another float."""
         return self._of(math.CopySignOp, self, other)
 
     def at_least(self, bound: Number) -> Float:

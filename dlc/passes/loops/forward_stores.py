@@ -10,14 +10,14 @@ from dlc.dialects.workgroup import is_workgroup
 from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, func, gpu, memref, scf, vector
 from dlc.passes.base import KernelPass
 
-# A memory location with its access shape: the buffer, the indices, the permutation map (None for a scalar) and the type of the
-# value.
+# A memory location with its access shape: the buffer, the indices, the permutation map (None for a scalar), and the type of
+# the value.
 Key: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class ForwardStoresPass(KernelPass):
-    """Replaces a load by the value last stored to the same location, and erases dead stores.
+    """Replace a load by the value last stored to the same location, and erase dead stores.
 
         vector.transfer_write %a, %t[%c0, %c0];  %b = vector.transfer_read %t[%c0, %c0];  … %b …
       →

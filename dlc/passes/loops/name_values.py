@@ -1,4 +1,4 @@
-"""`name-values`: gives values descriptive names."""
+"""`name-values`: give values descriptive names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROLE = re.compile(r"_(tile|vec)$")
 
 @dataclass(frozen=True)
 class NameValuesPass(KernelPass):
-    """Names every unnamed value after the buffer it comes from or the op that defines it.
+    """Name every unnamed value after the buffer it comes from or the op that defines it.
 
         %8 = memref.subview %x[…]; %13 = vector.transfer_read %8[…]; %15 = vector.fma %13, …
       →

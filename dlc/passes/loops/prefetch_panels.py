@@ -1,4 +1,4 @@
-"""`prefetch-panels`: prefetches rows of packed panels a few steps before their use, and tiles of the epilogue."""
+"""`prefetch-panels`: prefetch rows of packed panels a few iterations before their use, and tiles of the epilogue."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from dlc.passes.types import memref_of
 
 @dataclass(frozen=True)
 class PrefetchPanelsPass(TargetPass, KernelPass):
-    """Prefetches the panel rows that innermost contraction loops read, the operands of the epilogue, and the result tiles.
+    """Prefetch the panel rows that innermost contraction loops read, the operands of the epilogue, and the result tiles.
 
         scf.for %k = 0 to 768 iter_args(%acc) { %w = vector.transfer_read %panel[%k, 0] …
       →
         scf.for %k = 0 to 768 iter_args(%acc) {
-          %ahead = arith.addi %k, 8
-          memref.prefetch %panel[%ahead, 0];  memref.prefetch %panel[%ahead, 16]
+          %next = arith.addi %k, 8
+          memref.prefetch %panel[%next, 0];  memref.prefetch %panel[%next, 16]
           %w = vector.transfer_read %panel[%k, 0] …
 
     A packed panel of weights is read once per tile of rows, at the full bandwidth of the cache that holds it; the hardware
-    prefetcher restarts at each page. The target's record has the prefetch distance, and the minimum number of rows. Small local
-    buffers are not prefetched: they stay in the nearest cache.
+    prefetcher restarts at each page. The target's cost model has the prefetch distance and the minimum number of rows.
+    Small local buffers are not prefetched: they stay in the nearest cache.
 
         scf.for %k …;  %t = memref.subview %out[%i, %j] …;  vector.transfer_write %sums, %t
       →
@@ -83,7 +83,7 @@ def _fits_nearest_cache(buffer: SSAValue, max_bytes: int) -> bool:
 
 
 def _row_count(loop: scf.ForOp) -> int:
-    """Return the number of result vectors that a loop accumulates; each uses the panel row that a step reads."""
+    """Return the number of result vectors that a loop accumulates; each uses the panel row that an iteration reads."""
     shapes = [t.get_shape() for v in loop.iter_args if isinstance(t := v.type, VectorType)]
     return sum(prod(shape[:-1]) for shape in shapes)
 
@@ -200,9 +200,9 @@ def _root(buffer: SSAValue) -> SSAValue:
 
 
 def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, settings: PrefetchCosts, constants: ConstantPool) -> None:
-    """Prefetch the cache lines of a tile while its sums are computed: line ⌊i / ⌊steps / lines⌋⌋ in step i.
+    """Prefetch the cache lines of a tile while its sums are computed: line ⌊i / ⌊iterations / lines⌋⌋ in iteration i.
 
-    Prefetching all of them before the first step would delay the panel rows, which come from a cache as well.
+    Prefetching all of them before the first iteration would delay the panel rows, which come from a cache as well.
     """
     assert loop.parent is not None
     if tile in _following_ops(loop):

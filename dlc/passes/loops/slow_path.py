@@ -7,7 +7,7 @@
       …
     } else { scf.yield %x }
 
-The fast path only pays for a comparison, and long formulas are compiled for one element, not for a whole tile.
+The fast path costs only a comparison, and long formulas are compiled for one element, not for a whole tile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`vectorize`: lowers structured ops on tiles to n-D vectors, and loops over reduced iterators."""
+"""`vectorize`: lower structured ops on tiles to n-D vectors, and loops over reduced iterators."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _SCALAR_UNROLL_ELEMENTS, _MAX_UNROLLED_BODY_OPS = 4, 24
 
 @dataclass(frozen=True)
 class VectorizePass(KernelPass):
-    """Computes each structured op on a tile with one vector per operand.
+    """Compute each structured op on a tile with one vector per operand.
 
         linalg.generic (w, o, k): (w, k), (k, o) → (w, o)  ins(%x, %w) outs(%acc) { mulf; addf }
       →
@@ -80,8 +80,8 @@ class VectorizePass(KernelPass):
                                                   {(w, g, c) -> (w, g, 0)} : vector<8x4x4xf32>) to vector<8x16xf32>
 
     An operand that repeats elements along an iterator is read with a separate axis for the repetitions. A reduced iterator
-    along which such an operand is contiguous is unrolled: with constant offsets, one contiguous load serves all of its steps,
-    which extract their lanes from it.
+    along which such an operand is contiguous is unrolled: with constant offsets, all of its iterations extract their lanes from
+    one contiguous load.
 
     Requires static shapes, and indexing maps whose results are iterators or `iterator floordiv constant`. Leaves no `linalg`.
     """
@@ -100,7 +100,7 @@ class VectorizePass(KernelPass):
 
 
 class _Vectorizer:
-    """Vectorizes one structured op; `axes` are the iterators that are vector dimensions, `loops` the others."""
+    """Vectorize one structured op; `axes` are the iterators that are vector dimensions, `loops` the others."""
 
     def __init__(self, op: linalg.GenericOp | linalg.FillOp, builder: OpBuilder) -> None:
         self.op = op

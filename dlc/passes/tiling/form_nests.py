@@ -51,7 +51,7 @@ class _OpIteration:
         return out
 
     def split(self, iterator: int, inner: Size) -> None:
-        """Split an iterator into blocks of `inner` steps: `iterator` now counts blocks, a new iterator the steps of a block."""
+        """Split an iterator into one over blocks of `inner` iterations, which keeps its number, and one inside a block."""
         if any(isinstance(o, linalg.IndexOp) and o.dim.value.data == iterator for o in self.op.regions[0].block.ops):
             raise UnsupportedError(f"{self.op.name}: cannot split an iterator whose index the body reads; split the kernel")
         new = len(self.extents)

@@ -1,4 +1,4 @@
-"""Loop nests: the ops of a kernel that run in one grid, with common names for their iterators.
+"""Loop nests: the structured ops of a kernel that run in one grid, over shared dimensions.
 
 Two ops are linked if one reads a local buffer that the other writes. The iterators with which both traverse the
 buffer are the same *dimension* of the nest: their strides in the buffer are equal. A convolution with its epilogue
@@ -38,8 +38,11 @@ _TRANSCENDENTAL_OPS = (
 class NestOp:
     """One structured op of a nest, described in the nest's dimensions.
 
-    `dims`: the dimension of each of the op's iterators (-1: none). `accesses`: one per operand, the output last; None
-    for a scalar.
+    Attributes:
+        op: The op in the IR.
+        dims: The dimension of each iterator; -1 for an iterator of extent 1.
+        reductions: The dimensions that the op reduces.
+        accesses: The access of each operand, the output last; None for a scalar.
     """
 
     op: StructuredOp
@@ -112,9 +115,12 @@ class NestOp:
 
 @dataclass(frozen=True)
 class DynamicLoopNest:
-    """Ops in program order, and the extent of each dimension: an int, or a polynomial of the kernel's symbolic sizes.
+    """A loop nest: structured ops over shared dimensions.
 
-    `zeros` are the buffers that may have blocks of zeros.
+    Attributes:
+        ops: The structured ops, in program order.
+        extents: The extent of each dimension: an int, or a polynomial of the kernel's symbols.
+        zeros: The buffers that may have blocks of zeros.
     """
 
     ops: Sequence[NestOp]

@@ -15,19 +15,19 @@ LOG2E = 1.4426950408889634
 LN2_F32 = (0.693359375, -2.1219444e-04)
 LN2_F64 = (0.6931471803691238, 1.9082149292705877e-10)
 
-# (eʳ − 1 − r)/r² on |r| ≤ ln 2 / 2, minimax in eʳ: relative errors 3.1e-9 and 3.6e-18.
+# Minimax polynomial for (eʳ − 1 − r)/r², |r| ≤ ln 2 / 2. Relative errors of eʳ: 3.1e-9 (f32), 3.6e-18 (f64).
 EXP_F32 = (0.49999994, 0.16666521, 0.04166839, 0.008368717, 0.0013814598)
 EXP_F64 = (
     0.5000000000000011, 0.16666666666666413, 0.04166666666653017, 0.00833333333349459, 0.001388888894362765,
     0.0001984126950630516, 2.480149310095062e-05, 2.7557586614309363e-06, 2.7630247779514635e-07, 2.4999986954561064e-08,
 )  # fmt: skip
-# The same, minimax in eʳ − 1: relative errors 2.4e-10 and 2.6e-19.
+# The same for eʳ − 1. Relative errors: 2.4e-10 (f32), 2.6e-19 (f64).
 EXPM1_F32 = (0.5, 0.16666666, 0.041666362, 0.00833339, 0.0013940627, 0.00019845854)
 EXPM1_F64 = (
     0.5, 0.16666666666666677, 0.04166666666666651, 0.008333333333321691, 0.0013888888888962403, 0.00019841269885966317,
     2.4801587172472853e-05, 2.7557244373792367e-06, 2.7557402701250376e-07, 2.510897902019228e-08, 2.087531136699518e-09,
 )  # fmt: skip
-# (2ʳ − 1)/r on |r| ≤ 1/2, minimax in 2ʳ: relative errors 2.0e-9 and 3.4e-18.
+# Minimax polynomial for (2ʳ − 1)/r, |r| ≤ 1/2. Relative errors of 2ʳ: 2.0e-9 (f32), 3.4e-18 (f64).
 EXP2_F32 = (0.6931472, 0.24022648, 0.055503324, 0.009618438, 0.0013398901, 0.00015353298)
 EXP2_F64 = (
     0.6931471805599453, 0.2402265069591013, 0.05550410866482008, 0.009618129107594063, 0.0013333558146775282,
@@ -36,11 +36,11 @@ EXP2_F64 = (
 )  # fmt: skip
 # The same for softmax weights, one term shorter in f32: relative error 9.1e-8.
 EXP2_SHORT_F32 = (0.693147, 0.24022242, 0.055507336, 0.009671513, 0.0013264746)
-# tanh y = y·(1 + P·y²)/(1 + Q·y²) on |y| ≤ ln 2 / 4, minimax: relative error 6.6e-10.
+# Minimax rational function tanh y = y·(1 + P·y²)/(1 + Q·y²), |y| ≤ ln 2 / 4. Relative error: 6.6e-10.
 TANH_P, TANH_Q = 0.06658719, 0.39992028
 
 
-def reduce(x: Float, offset: int = 0) -> tuple[Float, Bits, Float]:
+def reduce_argument(x: Float, offset: int = 0) -> tuple[Float, Bits, Float]:
     """Return n as a float, the bits of n + offset + rounder (`rounder_bits` not yet subtracted), and the reduced argument r."""
     high, low = x.by_format(LN2_F32, LN2_F64)
     rounder = x.format.rounder + offset
@@ -73,7 +73,7 @@ def exp(x: Float) -> Float:
     """eˣ. At most 1.01 ulp in f32 and 1 in f64."""
     # Beyond these bounds the result is 0 or infinite; they keep n in the range of `scale`.
     x = x.at_least(x.by_format(-104.0, -746.0)).at_most(x.by_format(89.0, 710.0))
-    _, shifted, r = reduce(x)
+    _, shifted, r = reduce_argument(x)
     return scale(reduced_exp(r), shifted)
 
 
@@ -86,7 +86,7 @@ def exp_at_most_zero(x: Float) -> Float:
     """
     f = x.format
     scale_bits = f.mantissa + 2
-    _, shifted, r = reduce(x.at_least(x.by_format(-105.4, -746.6)), f.bias + scale_bits)
+    _, shifted, r = reduce_argument(x.at_least(x.by_format(-105.4, -746.6)), f.bias + scale_bits)
     return reduced_exp(r) * (shifted << f.mantissa).as_float() * 2.0**-scale_bits
 
 
@@ -116,7 +116,7 @@ def exp2(x: Float) -> Float:
 
 def reduced_expm1(x: Float) -> tuple[Bits, Float]:
     """Return n (in the low bits) and eʳ − 1, so that eˣ − 1 = 2ⁿ·(eʳ − 1) + (2ⁿ − 1)."""
-    _, shifted, r = reduce(x)
+    _, shifted, r = reduce_argument(x)
     return shifted, fma(r * r, polynomial(r, x.by_format(EXPM1_F32, EXPM1_F64)), r)
 
 
