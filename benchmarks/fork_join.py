@@ -32,7 +32,7 @@ EMPTY_KERNEL = "define void @empty(ptr %arguments, i64 %task) {\n  ret void\n}"
 LAUNCHES_PER_RUN = 1000
 
 
-def microseconds(run: Callable[[], None], repeats: int, idle: float = 0.0) -> np.ndarray:
+def measure_microseconds(run: Callable[[], None], repeats: int, idle: float = 0.0) -> np.ndarray:
     """Return the microseconds of `repeats` calls, with `idle` seconds of sleep before each."""
     times = np.empty(repeats)
     for i in range(repeats):
@@ -83,18 +83,19 @@ def measure(threads: int) -> None:
             def run(records: int = records_address, pool: int = pool_address, slots: int = slots_address) -> None:
                 execute(records, LAUNCHES_PER_RUN, slots, pool)
 
-            print_row(f"launch of {tasks} empty tasks, {label}", microseconds(run, 100)[5:] / LAUNCHES_PER_RUN)
+            print_row(f"launch of {tasks} empty tasks, {label}", measure_microseconds(run, 100)[5:] / LAUNCHES_PER_RUN)
     run_one = partial(execute, records_address, 1, slots_address, pool)
-    print_row("launch of 256 tasks after 2 ms idle", microseconds(run_one, 200, idle=0.002))
+    print_row("launch of 256 tasks after 2 ms idle", measure_microseconds(run_one, 200, idle=0.002))
     info = TensorInfo("x", (1, 16), np.dtype(np.float32))
     host = HostProgram((info,), (info,), (), 4096, 4, (Launch("empty", ((2, 0), (3, 0)), (64, 64)),))
     program = NativeProgram(host, {"empty": LoadedKernel(((code.address("empty"), 1),), code)}, {}, native, threads)
     model = Model(program.inputs, program.outputs, program.run)
     x = np.ones((1, 16), np.float32)
     print_row(
-        "NativeProgram.run, one input and output", microseconds(lambda: [program.run([x]) for _ in range(100)], 100) / 100
+        "NativeProgram.run, one input and output",
+        measure_microseconds(lambda: [program.run([x]) for _ in range(100)], 100) / 100,
     )
-    print_row("Model call", microseconds(lambda: [model(x=x) for _ in range(100)], 100) / 100)
+    print_row("Model call", measure_microseconds(lambda: [model(x=x) for _ in range(100)], 100) / 100)
 
 
 if __name__ == "__main__":

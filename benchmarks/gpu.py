@@ -164,7 +164,7 @@ def measure_dlc(model: dlc.Model, inputs: list[Any]) -> Iterator[tuple[str, floa
     yield "host", statistics.median(times) * 1e3
 
 
-def kernels(model: dlc.Model, inputs: list[Any]) -> dict[str, list[float]]:
+def kernel_seconds(model: dlc.Model, inputs: list[Any]) -> dict[str, list[float]]:
     """Return the seconds of each launch by kernel name: medians of five runs."""
     program = model.artifact.program
     runs = [program.profile(inputs) for _ in range(5)]
@@ -199,7 +199,7 @@ def main() -> None:
             torch_times = dict(measure_torch(module, inputs)) if torch.cuda.is_available() else {}
         outputs = np.asarray(next(iter(model(*device_inputs).values())))
         dlc_times = dict(measure_dlc(model, device_inputs))
-        times = kernels(model, device_inputs)
+        times = kernel_seconds(model, device_inputs)
         cells = [
             f"{ms:.2f}" if ms is not None else "" for ms in (*map(torch_times.get, ("eager", "graph")), *dlc_times.values())
         ]

@@ -101,7 +101,7 @@ def torch_convolution(x: Any, w: Any) -> Any:
     return torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1))
 
 
-def case(shape: str) -> tuple[Callable[..., Any], Callable[..., Any], list[np.ndarray], float]:
+def parse_shape(shape: str) -> tuple[Callable[..., Any], Callable[..., Any], list[np.ndarray], float]:
     """Return dlc's function, PyTorch's, their arguments, and the number of floating-point operations."""
     rng = np.random.default_rng(0)
     sizes = [int(n) for n in re.findall(r"\d+", shape)]
@@ -127,7 +127,7 @@ def main() -> None:
         print("PyTorch on CUDA is not available: measuring dlc only")
     print("| | dlc µs | TFLOP/s | PyTorch µs | TFLOP/s | dlc's relative speed |\n|---|---|---|---|---|---|")
     for shape in arguments.shapes:
-        function, torch_function, arrays, operations = case(shape)
+        function, torch_function, arrays, operations = parse_shape(shape)
         dlc_seconds, result = measure_dlc(function, arrays, arguments.target, arguments.seconds)
         if not shape.startswith("conv"):
             a, b = arrays

@@ -122,7 +122,7 @@ def measure(name: str, target: str, threads: int, precision: str, peers: list[Pe
         row[f"{runtime}_s"] = latency.median
     for runtime, run in peer_runs.items():
         row[f"{runtime}_memory_mb"] = in_new_process(runtime, path, arrays)[1]
-        row.setdefault("error", error(compiled(inputs), run()))
+        row.setdefault("error", largest_error(compiled(inputs), run()))
     peer_seconds = [row[f"{runtime}_s"] for runtime in peer_runs]
     if peer_seconds:
         row["speedup"] = min(peer_seconds) / row["dlc_s"]
@@ -134,7 +134,7 @@ def blocking_call(model: dlc.Model, inputs: Arrays) -> Callable[[], object]:
     return lambda: [np.asarray(output) for output in model(inputs).values()]
 
 
-def error(outputs: Arrays, expected: Arrays) -> float:
+def largest_error(outputs: Arrays, expected: Arrays) -> float:
     """Return the largest difference of any output, relative to the output's largest finite magnitude."""
     largest = 0.0
     for name, output in outputs.items():

@@ -24,7 +24,7 @@ import dlc
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from examples.identify_file import LABELS, tokens
+from examples.identify_file import LABELS, load_tokens
 
 LABEL_OF_EXTENSION = {
     "py": "python", "c": "c", "hpp": "cpp", "js": "javascript", "html": "html", "css": "css", "json": "json", "go": "go",
@@ -48,7 +48,7 @@ def load_files(folder: Path, each: int, is_calibration: bool) -> tuple[np.ndarra
     for extension, paths in files_of.items():
         np.random.default_rng(0).shuffle(paths)
         selected += [(path, LABEL_OF_EXTENSION[extension]) for path in paths[is_calibration::2][:each]]
-    return np.stack([tokens(path) for path, _ in selected]), [label for _, label in selected]
+    return np.stack([load_tokens(path) for path, _ in selected]), [label for _, label in selected]
 
 
 def scores(model: Path, rows: np.ndarray, **options: Any) -> np.ndarray:

@@ -31,7 +31,7 @@ from tests.models import skeletons  # noqa: E402
 Run = Callable[[], np.ndarray]
 
 
-def milliseconds(runs: Mapping[str, Run], threads: int, seconds: float) -> dict[str, float]:
+def measure_milliseconds(runs: Mapping[str, Run], threads: int, seconds: float) -> dict[str, float]:
     """Return the fastest time of each function, interleaved."""
     clock = process_time if threads == 1 else perf_counter
     best = dict.fromkeys(runs, float("inf"))
@@ -53,7 +53,7 @@ def measure_model(name: str, group: int, threads: int, seconds: float) -> None:
     for weights, options in ({"float": {}} | halves | integers).items():
         compiled = dlc.compile_model(proto, num_threads=threads, cache=False, **options)
         runs[weights] = lambda compiled=compiled: next(iter(compiled(inputs).values()))
-    exact, times = runs["float"]().astype(np.float64), milliseconds(runs, threads, seconds)
+    exact, times = runs["float"]().astype(np.float64), measure_milliseconds(runs, threads, seconds)
     for weights, run in runs.items():
         error = run() - exact
         largest, mean = np.abs(error).max() / np.abs(exact).max(), np.sqrt((error**2).mean() / (exact**2).mean())
@@ -92,7 +92,7 @@ def measure_product(text: str, group: int, threads: int, seconds: float) -> None
             runs[f"onnxruntime {level}"] = lambda session=session: session.run(None, {"x": x})[0]
             compiled = dlc.compile_model(matmul_n_bits(rows, k, n, bits, group, level), num_threads=threads, cache=False)
             runs[f"dlc {level}"] = lambda compiled=compiled: compiled(x)["y"]
-        times, expected = milliseconds(runs, threads, seconds), runs["onnxruntime 0"]()
+        times, expected = measure_milliseconds(runs, threads, seconds), runs["onnxruntime 0"]()
         errors = [np.abs(runs[f"{name} 4"]() - expected).max() / np.abs(expected).max() for name in ("dlc", "onnxruntime")]
         columns = [f"{times[f'{name} {level}']:.2f}" for level in (0, 4) for name in ("dlc", "onnxruntime")]
         columns += [f"{e:.1e}" for e in errors]

@@ -24,7 +24,7 @@ INPUT_SIZE = 224
 TIMED_CALLS = 10
 
 
-def pixels(path: Path) -> np.ndarray:
+def load_pixels(path: Path) -> np.ndarray:
     """Load the centered square of an image as the network's input: float32[1, 3, 224, 224], about -1 to 1."""
     with Image.open(path) as image:
         side = min(image.size)
@@ -41,7 +41,7 @@ def top_classes(logits: np.ndarray, count: int = 3) -> str:
     return ", ".join(f"{LABELS[k]} {probabilities[k]:.0%}" for k in np.argsort(-probabilities)[:count])
 
 
-def milliseconds(model: dlc.Model, x: np.ndarray) -> float:
+def measure_milliseconds(model: dlc.Model, x: np.ndarray) -> float:
     """Return the time of the fastest of ten calls."""
     times: list[float] = []
     for _ in range(TIMED_CALLS):
@@ -62,9 +62,9 @@ def main() -> None:
         models[target] = dlc.compile_model(MODELS / "efficientnet_lite0_int8.onnx", target=target)
         print(f"compiled for {target} in {perf_counter() - start:.1f} s", file=sys.stderr)
     for path in arguments.images:
-        x = pixels(path)
+        x = load_pixels(path)
         classes = {target: top_classes(np.asarray(model(x)["logits"])[0]) for target, model in models.items()}
-        times = ", ".join(f"{target} {milliseconds(model, x):.1f} ms" for target, model in models.items())
+        times = ", ".join(f"{target} {measure_milliseconds(model, x):.1f} ms" for target, model in models.items())
         print(f"{path}: {classes['cpu']} ({times})")
         for target, names in classes.items():
             if names != classes["cpu"]:

@@ -22,7 +22,7 @@ CONFIG = json.loads((MODELS / "magika_v3_3.config.json").read_text())
 LABELS = CONFIG["target_labels_space"]
 
 
-def tokens(path: Path) -> np.ndarray:
+def load_tokens(path: Path) -> np.ndarray:
     """Return the model's input, int32[2048]: the first and last bytes of a file without surrounding white space, padded."""
     block, size, padding = CONFIG["block_size"], CONFIG["beg_size"], CONFIG["padding_token"]
     with path.open("rb") as file:
@@ -47,7 +47,7 @@ def generic_label(path: Path) -> str:
 
 def identify(model: dlc.Model, path: Path) -> tuple[str, float]:
     """Return the label of a file's type and the confidence of the model."""
-    row = tokens(path)
+    row = load_tokens(path)
     if path.stat().st_size == 0:
         return "empty", 1.0
     if row[CONFIG["min_file_size_for_dl"] - 1] == CONFIG["padding_token"]:

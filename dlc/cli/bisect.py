@@ -133,7 +133,7 @@ def _read_recording(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     except (ValueError, EOFError) as error:
-        raise ModelError(f"{path}: not an .npz file: {error}") from error
+        raise ModelError(f"{path} is not an .npz file: {error}") from error
 
 
 def _require_correct_import(
@@ -144,7 +144,9 @@ def _require_correct_import(
     if not wrong_outputs:
         return
     lines = [f"output {r.name} is off by {r.deviation:.1e} of its largest magnitude" for r in wrong_outputs]
-    lines.insert(0, f"{model}: the program differs from the recording before any pass: the import or the recording is wrong")
+    lines.insert(
+        0, f"{model}: the program differs from the recording before any pass: the fault is in the import or the recording"
+    )
     if model.suffix == ".onnx":
         try:
             wrong_node = first_wrong_node(model, arrays, tolerance, constants)
@@ -173,13 +175,13 @@ def _require_same_program(
 def _as_json(verdict: Verdict) -> dict[str, Any]:
     checks = [
         {
-            "stage": c.step.stage,
-            "step": c.step.name,
-            "compared": c.checked,
-            "deviation": json_number(c.deviation),
-            "seconds": c.seconds,
+            "stage": check.step.stage,
+            "step": check.step.name,
+            "compared": check.checked,
+            "deviation": json_number(check.deviation),
+            "seconds": check.seconds,
         }
-        for c in verdict.checks
+        for check in verdict.checks
     ]
     fault = None if verdict.fault is None else str(verdict.fault)
     return {"checks": checks, "fault": fault, "advice": verdict.advice}

@@ -203,7 +203,7 @@ def read_array(file: Path) -> NDArray[Any]:
     try:
         return read_npy(file)
     except ValueError as error:
-        raise ModelError(f"{file}: not an .npy file of numbers: {error}") from error
+        raise ModelError(f"{file} is not an .npy file of numbers: {error}") from error
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
@@ -211,7 +211,7 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     try:
         return read_npz(file)
     except (ValueError, OSError) as error:
-        raise ModelError(f"{file}: not an .npz file of numbers: {error}") from error
+        raise ModelError(f"{file} is not an .npz file of numbers: {error}") from error
 
 
 def make_inputs(

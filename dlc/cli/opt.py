@@ -58,7 +58,7 @@ def opt_command(
         if check:
             verify(module)
     except (ParseError, VerifyException, UnicodeDecodeError) as error:
-        raise ModelError(f"{file.name}: not valid IR: {str(error).strip()}") from error
+        raise ModelError(f"{file.name} is not valid IR: {str(error).strip()}") from error
     manager = PassManager(context, check=check)
     for stage in stages:
         check_and_run(manager, module, stage, _STAGES, file.name)

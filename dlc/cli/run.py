@@ -247,7 +247,7 @@ def run_command(
 
 
 def _cases(folder: Path) -> list[Path]:
-    """Return the sets of inputs in a folder. Raises UsageError if there are none."""
+    """Return the paths of the sets of inputs in a folder. Raises UsageError if there are none."""
     case_paths = sorted(p for p in folder.iterdir() if p.suffix == ".npz" or (p.is_dir() and any(p.glob("*.npy"))))
     if not case_paths:
         raise click.UsageError(f"--each {folder}: expected folders of NAME.npy files or .npz files, found neither")
@@ -302,7 +302,7 @@ def _print_output(name: str, value: Any) -> None:
 def _as_npz_array(name: str, value: Any) -> NDArray[Any]:
     """Return an array as .npz files store it: strings as NumPy's string dtype. Raises UnsupportedError for a dict."""
     if isinstance(value, dict):
-        raise UnsupportedError(f"output '{name}' is a dict, which .npz files cannot hold; print JSON with --json")
+        raise UnsupportedError(f"output '{name}' is a dict, which an .npz file cannot store; print JSON with --json")
     array = np.asarray(value)
     return array.astype(str) if array.dtype == OBJECT_DTYPE else array
 

@@ -80,7 +80,7 @@ _DEFAULT_BATCH_SIZE = 32
 @click.option(
     "--batch-size",
     type=click.IntRange(1),
-    help=f"Examples per step; default: the model's batch size, or {_DEFAULT_BATCH_SIZE}.",
+    help=f"Examples per training step; default: the model's batch size, or {_DEFAULT_BATCH_SIZE}.",
 )
 @wrt_option
 @of_option
@@ -191,10 +191,10 @@ def _read_state(path: Path, step: Model) -> dict[str, NDArray[Any]]:
     try:
         arrays = read_npz(path)
     except ValueError as error:
-        raise ModelError(f"{path}: not an optimizer state written by --state: {error}") from error
+        raise ModelError(f"{path} is not an optimizer state written by --state: {error}") from error
     state_infos = {info.name: info for info in step.inputs if info.name in step.defaults}
     if unknown := [name for name, a in arrays.items() if name not in state_infos or state_infos[name].shape != a.shape]:
-        raise ModelError(f"{path}: the state of another model or optimizer: unexpected {', '.join(unknown[:4])}")
+        raise ModelError(f"{path} is the state of another model or optimizer: unexpected {', '.join(unknown[:4])}")
     return arrays
 
 

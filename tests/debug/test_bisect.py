@@ -109,7 +109,7 @@ def test_the_import_is_at_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setitem(OPERATORS, "Relu", wrong)
     result = run(*line)
     assert result.exit_code == 1
-    assert "the import or the recording is wrong" in result.stderr and "node node_relu (Relu)" in result.stderr
+    assert "the fault is in the import or the recording" in result.stderr and "node node_relu (Relu)" in result.stderr
 
 
 def test_a_recording_of_something_else_is_refused(tmp_path: Path) -> None:
