@@ -58,11 +58,11 @@ def pad_for_windows(
     if isinstance(padding, str):
         if padding not in ("valid", "same"):
             refuse(ShapeError(f'padding {padding!r}; expected "valid", "same" or (before, after) per spatial axis'))
-        amounts = [
+        total_padding = [
             max(0, (-(-s // a) - 1) * a + (k - 1) * d + 1 - s) if padding == "same" else 0
             for s, k, a, d in zip(x.shape[1:-1], kernel, strides, dilations, strict=True)
         ]
-        padding = [(m // 2, m - m // 2) for m in amounts]
+        padding = [(m // 2, m - m // 2) for m in total_padding]
     return pad(x, [(0, 0), *padding, (0, 0)], constant_values=fill) if any(map(any, padding)) else x
 
 

@@ -20,20 +20,25 @@ _DEFAULT_BATCH_SIZE = 8
 
 @dataclass(frozen=True)
 class CalibrationData:
-    """Sets of inputs of a model and their source; can be iterated repeatedly, reading the files again each time."""
+    """Sets of inputs of a model, which can be iterated repeatedly; each iteration reads the files again.
+
+    Attributes:
+        source: The file, folder or object that the sets come from, for messages.
+        loaders: Functions that load one set each.
+    """
 
     source: str
-    readers: Sequence[Callable[[], Inputs]]
+    loaders: Sequence[Callable[[], Inputs]]
 
     def __len__(self) -> int:
-        return len(self.readers)
+        return len(self.loaders)
 
     def __iter__(self) -> Iterator[Inputs]:
-        return (read() for read in self.readers)
+        return (load() for load in self.loaders)
 
     def subset(self, count: int) -> CalibrationData:
         """Return at most `count` sets, evenly spaced."""
-        return CalibrationData(self.source, [self.readers[k] for k in self.subset_indices(count)])
+        return CalibrationData(self.source, [self.loaders[k] for k in self.subset_indices(count)])
 
     def subset_indices(self, count: int) -> list[int]:
         """Return the indices of at most `count` sets, evenly spaced."""
@@ -142,10 +147,10 @@ def _convert_inputs(inputs: Sequence[TensorInfo], arrays: Mapping[str, NDArray[A
             raise DTypeError(f"{where}: expected {info}, got dtype {array.dtype}")
         if array.ndim == len(info.shape) - 1 and (not isinstance(info.shape[0], int) or info.shape[0] == 1):
             array = array[None]
-        fits = array.ndim == len(info.shape) and all(
+        has_expected_shape = array.ndim == len(info.shape) and all(
             not isinstance(size, int) or size == actual for size, actual in zip(info.shape, array.shape, strict=True)
         )
-        if not fits:
+        if not has_expected_shape:
             raise ShapeError(f"{where}: expected {info}, got shape {list(array.shape)}")
         converted[info.name] = np.asarray(array, info.dtype, order="C")
     return converted

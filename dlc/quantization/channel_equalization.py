@@ -78,8 +78,8 @@ def _tensor_groups(graph: QuantizationGraph, layers: Sequence[Layer]) -> dict[st
         inner_producers = [producers[name] for name in names if name != source]
         allowed = _CHANNEL_PRESERVING_OPS if are_convolutions == {True} else ("Identity",)
         # Outputs, and tensors that subgraphs read, must keep their values.
-        exposed = [n for n in names if n != source and (n in graph.outputs or any(n not in r.input for r in users[n]))]
-        if len(are_convolutions) == 1 and all(node.op_type in allowed for node in inner_producers) and not exposed:
+        externally_used = [n for n in names if n != source and (n in graph.outputs or any(n not in r.input for r in users[n]))]
+        if len(are_convolutions) == 1 and all(node.op_type in allowed for node in inner_producers) and not externally_used:
             groups[source] = _TensorGroup(tuple(names), members, 1 if are_convolutions == {True} else -1)
     return groups
 
@@ -124,11 +124,11 @@ def _apply(
         outside_users = [node for node in users if node.output[0] not in group_outputs]
         new_nodes = [helper.make_node("Mul", [source, inverse], [equalized], name=equalized)] if name == source else []
         if outside_users:
-            restored = graph.unique_name(f"{name}_back")
-            scaled_tensors[restored] = name, np.ones((), np.float32)
-            new_nodes.append(helper.make_node("Mul", [current, factor], [restored], name=restored))
+            restored_name = graph.unique_name(f"{name}_back")
+            scaled_tensors[restored_name] = name, np.ones((), np.float32)
+            new_nodes.append(helper.make_node("Mul", [current, factor], [restored_name], name=restored_name))
             for node in outside_users:
-                replace_input(node, name, restored)
+                replace_input(node, name, restored_name)
         graph.insert_after(name, new_nodes)
     for layer in group.layers:
         weights = graph.constants[layer.weights] * _weight_factors(layer, graph.constants[layer.weights], factors)

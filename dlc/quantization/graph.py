@@ -110,8 +110,8 @@ class QuantizationGraph:
         for field, value in self.model.ListFields():
             if field.name != "graph":
                 _set(model, field.name, value)
-        read = {name for node in self.nodes for name in names_read(node)} | set(self.outputs)
-        constants = [numpy_helper.from_array(_contiguous(a), name) for name, a in self.constants.items() if name in read]
+        used_names = {name for node in self.nodes for name in names_read(node)} | set(self.outputs)
+        constants = [numpy_helper.from_array(_contiguous(a), name) for name, a in self.constants.items() if name in used_names]
         model.graph.CopyFrom(helper.make_graph(self.nodes, graph.name or "graph", self.inputs, graph.output, constants))
         output_names = {name for node in self.nodes for name in node.output}
         model.graph.value_info.extend(v for v in graph.value_info if v.name in output_names)
@@ -123,8 +123,8 @@ class QuantizationGraph:
 
 def replace_input(node: NodeProto, name: str, other: str) -> None:
     """Replace a tensor in the inputs of a node."""
-    for k, read in enumerate(node.input):
-        if read == name:
+    for k, input_name in enumerate(node.input):
+        if input_name == name:
             node.input[k] = other
 
 

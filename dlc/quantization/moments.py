@@ -72,8 +72,8 @@ def _pads(node: NodeProto, sizes: Sequence[int], spans: Sequence[int], strides: 
     """Return the padding before and after each axis."""
     mode = next((a.s for a in node.attribute if a.name == "auto_pad"), b"NOTSET")
     if mode in (b"SAME_UPPER", b"SAME_LOWER"):
-        amounts = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(sizes, spans, strides, strict=True)]
-        halves = [(m // 2, m - m // 2) for m in amounts]
+        total_padding = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(sizes, spans, strides, strict=True)]
+        halves = [(m // 2, m - m // 2) for m in total_padding]
         return halves if mode == b"SAME_UPPER" else [(high, low) for low, high in halves]
     pads = next((list(a.ints) for a in node.attribute if a.name == "pads"), list[int]())
     if mode == b"VALID" or not pads:

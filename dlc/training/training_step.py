@@ -153,9 +153,11 @@ def _flatten_state(state: Any) -> dict[str, Any]:
 
 def _unflatten_state(state: Any, arrays: Sequence[Any]) -> Any:
     """Return a state of the same structure, with arrays in the order of `_flatten_state`."""
-    remaining = iter(arrays)
+    array_iterator = iter(arrays)
     fields = {
-        field: {name: next(remaining) for name in cast("dict[str, Any]", value)} if isinstance(value, dict) else next(remaining)
+        field: {name: next(array_iterator) for name in cast("dict[str, Any]", value)}
+        if isinstance(value, dict)
+        else next(array_iterator)
         for field, value in state._asdict().items()
         if value is not None
     }

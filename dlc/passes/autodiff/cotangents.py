@@ -60,14 +60,14 @@ def sum_slices(slices: Sequence[SliceCotangent], shape: tuple[int, ...]) -> Term
     if len(slices) == 1 or len(axes) != 1:
         return _sum(slices, shape)
     (axis,) = axes
-    ordered = sorted(slices, key=lambda slice_: slice_.starts[axis])
-    ends = [slice_.starts[axis] + int(slice_.value.shape[axis]) for slice_ in ordered]
-    if any(slice_.starts[axis] < end for slice_, end in zip(ordered[1:], ends, strict=False)):
+    sorted_slices = sorted(slices, key=lambda slice_: slice_.starts[axis])
+    limits = [slice_.starts[axis] + int(slice_.value.shape[axis]) for slice_ in sorted_slices]
+    if any(slice_.starts[axis] < limit for slice_, limit in zip(sorted_slices[1:], limits, strict=False)):
         return _sum(slices, shape)
     segments: list[Term] = []
-    for k, (slice_, previous_end) in enumerate(zip(ordered, [0, *ends], strict=False)):
+    for k, (slice_, previous_limit) in enumerate(zip(sorted_slices, [0, *limits], strict=False)):
         # Zeros fill the gaps between slices, and after the last one.
-        gaps = slice_.starts[axis] - previous_end, shape[axis] - ends[-1] if k == len(ordered) - 1 else 0
+        gaps = slice_.starts[axis] - previous_limit, shape[axis] - limits[-1] if k == len(sorted_slices) - 1 else 0
         low, high = ([n if a == axis else 0 for a in range(len(shape))] for n in gaps)
         segments.append(slice_.value.op(dl.PadOp, 0, low=low, high=high) if any(gaps) else slice_.value)
     return segments[0].op(dl.ConcatOp, *segments[1:], axis=axis)

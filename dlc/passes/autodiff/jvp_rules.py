@@ -123,8 +123,8 @@ def _log_softmax(op: dl.LogSoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Te
 def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
     """Σ exp(x - y)·dx. If all x are -inf, y is -inf and the tangent is 0."""
     lowest = -float(np.finfo(numpy_dtype(element_type_of(op.x))).max)
-    shares = exp(x[0] - _with_reduced_axes(r, op).op(dl.MaximumOp, lowest))
-    return _reduce_like(shares * _single_tangent(t), op)
+    softmax_weights = exp(x[0] - _with_reduced_axes(r, op).op(dl.MaximumOp, lowest))
+    return _reduce_like(softmax_weights * _single_tangent(t), op)
 
 
 def _norm(op: dl.ReduceL2Op, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
@@ -203,9 +203,9 @@ def _lu(op: dl.LuOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Te
     rows = order.reshape(*order.shape, 1).broadcast(*r.shape)
     left_solved = r.op(dl.TriangularSolveOp, dx.op(dl.GatherElementsOp, rows, axis=len(r.shape) - 2), lower=True, unit=True)
     f = r.matrix_transpose().op(dl.TriangularSolveOp, left_solved.matrix_transpose(), lower=True).matrix_transpose()
-    below = _triangle(f, upper=False, diagonal=False)
-    inner = _triangle(r, upper=False, diagonal=False).op(dl.MatmulOp, below)
-    return below + inner + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(r, upper=True))
+    strict_lower = _triangle(f, upper=False, diagonal=False)
+    inner_product = _triangle(r, upper=False, diagonal=False).op(dl.MatmulOp, strict_lower)
+    return strict_lower + inner_product + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(r, upper=True))
 
 
 JVP_RULES: dict[type[DlOp], Rule] = {

@@ -209,12 +209,12 @@ def _backward_ops(body: Block, seeds: Sequence[SSAValue]) -> list[Operation]:
 
 def _required_ops(values: Sequence[SSAValue], ops: Sequence[Operation]) -> list[Operation]:
     """Return the ops that the values depend on, in order, and those with side effects."""
-    needed_values, needed = set(values), list[Operation]()
+    required_values, required_ops = set(values), list[Operation]()
     for op in reversed(ops):
-        if not needed_values.isdisjoint(op.results) or has_effect(op):
-            needed_values.update(values_read(op))
-            needed.insert(0, op)
-    return needed
+        if not required_values.isdisjoint(op.results) or has_effect(op):
+            required_values.update(values_read(op))
+            required_ops.insert(0, op)
+    return required_ops
 
 
 def _hoist(body: Block, anchor: Operation) -> None:

@@ -59,8 +59,8 @@ def _slice(op: dl.SliceOp, ct: Term, index: int) -> Term:
     starts, strides, result_sizes = sizes(op.starts), ints(op.strides), shape_of(op.result)
     if 0 in result_sizes:
         return zeros(ct.b, op.x)
-    ends = [s + (n - 1) * k + 1 for s, n, k in zip(starts, result_sizes, strides, strict=True)]
-    high = [n - e for n, e in zip(shape_of(op.x), ends, strict=True)]
+    limits = [s + (n - 1) * k + 1 for s, n, k in zip(starts, result_sizes, strides, strict=True)]
+    high = [n - e for n, e in zip(shape_of(op.x), limits, strict=True)]
     return padded(ct, require_static_sizes(op, starts), require_static_sizes(op, high), [k - 1 for k in strides])
 
 

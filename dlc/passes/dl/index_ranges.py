@@ -120,8 +120,8 @@ def _minimum(op: MinimumOp, get_interval: _IntervalOf) -> Interval:
 
 
 def _union(op: DlOp, get_interval: _IntervalOf) -> Interval:
-    ends = [get_interval(v) for v in (op.operands[1:] if isinstance(op, SelectOp) else op.operands)]
-    return min(low for low, _ in ends), max(high for _, high in ends)
+    intervals = [get_interval(v) for v in (op.operands[1:] if isinstance(op, SelectOp) else op.operands)]
+    return min(low for low, _ in intervals), max(high for _, high in intervals)
 
 
 _RULES: Mapping[type, Callable[[Any, _IntervalOf], Interval | None]] = {

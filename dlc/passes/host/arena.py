@@ -49,18 +49,18 @@ def assign_slots(buffers: Sequence[Lifetime]) -> list[int]:
     Buffers are placed largest first, each into the smallest free slot, which is large enough: later buffers are never larger.
     """
     slot_bytes: list[int] = []
-    slots = [0] * len(buffers)
+    slot_of_buffer = [0] * len(buffers)
     timeline = _Timeline(set[int], set[int].add, buffers)
     for i in _largest_first(buffers):
         periods = timeline.periods(buffers[i])
         busy_slots = set(chain.from_iterable(timeline.occupied(periods)))
-        slots[i] = min(
+        slot_of_buffer[i] = min(
             (k for k in range(len(slot_bytes)) if k not in busy_slots), key=slot_bytes.__getitem__, default=len(slot_bytes)
         )
-        if slots[i] == len(slot_bytes):
+        if slot_of_buffer[i] == len(slot_bytes):
             slot_bytes.append(buffers[i].bytes)
-        timeline.occupy(periods, slots[i])
-    return slots
+        timeline.occupy(periods, slot_of_buffer[i])
+    return slot_of_buffer
 
 
 def _largest_first(buffers: Sequence[Lifetime]) -> list[int]:

@@ -59,7 +59,7 @@ class Bufferizer:
     Attributes:
         buffers: The buffer of each converted value.
         destinations: The existing buffer that the defining op of a value must write to.
-        concat_targets: The concatenation that the defining op of a value must write to, and the element offset in it.
+        concat_windows: The concatenation that the defining op of a value must write to, and the element offset in it.
         elements: The buffers that are elements of a loop's sequences.
         partially_read: Values of which other ops read slices. Kernels expect these slices at static offsets, so the values must
             not be written to `elements`.
@@ -76,7 +76,7 @@ class Bufferizer:
         self.block = Block()
         self.buffers: dict[SSAValue, SSAValue] = {}
         self.destinations: dict[SSAValue, SSAValue] = {}
-        self.concat_targets: dict[SSAValue, tuple[ConcatOp, int]] = {}
+        self.concat_windows: dict[SSAValue, tuple[ConcatOp, int]] = {}
 
     def convert(self, source: Block) -> None:
         """Append the converted ops of a block, without its terminator."""
@@ -119,15 +119,15 @@ class Bufferizer:
                 and root.owner.parent is op.parent
                 and element_count(root) == element_count(value)
             )
-            if can_write_directly and root not in self.destinations and root not in self.concat_targets:
-                self.concat_targets[root] = op, offset
+            if can_write_directly and root not in self.destinations and root not in self.concat_windows:
+                self.concat_windows[root] = op, offset
 
     def concatenate(self, op: ConcatOp) -> None:
         """Copy the operands of a concatenation that are not written directly into it."""
         result_buffer = self.concat_buffer(op, op)
         for value, offset in concat_operand_offsets(op):
             root, _ = source_of(value)
-            if self.concat_targets.get(root) != (op, offset):
+            if self.concat_windows.get(root) != (op, offset):
                 self.add(memref.CopyOp(self.buffer_of(value, op), self.view(result_buffer, value, op, offset)), op)
 
     def concat_buffer(self, concat: ConcatOp, origin: Operation) -> SSAValue:
@@ -144,7 +144,7 @@ class Bufferizer:
 
     def branch(self, op: IfOp) -> None:
         """Convert a branch: both bodies write their results to the same buffers."""
-        targets = [self.result_buffer(r, op) for r in op.results]
+        destinations = [self.result_buffer(r, op) for r in op.results]
         blocks: list[Block] = []
         for source in op.blocks:
             outer, self.block = self.block, Block()
@@ -153,8 +153,8 @@ class Bufferizer:
                 values = [self.buffer_of(v, op) for v in source.last_op.message_values]
                 self.add(host.FailOp(source.last_op.message.data, values), source.last_op)
             else:
-                pairs = zip(yielded_by(source), targets, strict=True)
-                copies = [(value, target) for value, target in pairs if not self.assign_destination(value, target, source)]
+                pairs = zip(yielded_by(source), destinations, strict=True)
+                copies = [(v, destination) for v, destination in pairs if not self.assign_destination(v, destination, source)]
                 self.convert(source)
                 self.copy(copies, op)
                 self.add(host.YieldOp([]), op)
@@ -220,8 +220,8 @@ class Bufferizer:
         state_arguments = source.args[: len(states)]
         block = Block(arg_types=[buffer_type(v) for v in (*state_arguments, *elements, *outputs)])
         self.sizes |= {a: shape_of(v) for v, a in zip((*state_arguments, *elements, *outputs), block.args, strict=True)}
-        targets = block.args[len(state_arguments) + len(elements) :]
-        self.elements.update(targets)
+        output_elements = block.args[len(state_arguments) + len(elements) :]
+        self.elements.update(output_elements)
         for value, argument in zip((*state_arguments, *elements), block.args, strict=False):
             self.buffers[value] = argument
             argument.name_hint = value.name_hint
@@ -229,7 +229,9 @@ class Bufferizer:
             v: self.buffers[state] for v, state in zip(states, state_arguments, strict=True) if is_updated_in_place(state, v)
         }
         copies = [
-            (v, target) for v, target in zip(outputs, targets, strict=True) if not self.assign_destination(v, target, source)
+            (v, element)
+            for v, element in zip(outputs, output_elements, strict=True)
+            if not self.assign_destination(v, element, source)
         ]
         spare_allocations: list[SSAValue] = []
         next_values: list[tuple[SSAValue, SSAValue | None]] = []
@@ -238,7 +240,7 @@ class Bufferizer:
                 value is state
                 or value in elements
                 or is_updated_in_place(state, value)
-                or self.is_preserved(value, source, targets)
+                or self.is_preserved(value, source, output_elements)
             ):
                 next_values.append((value, None))
                 continue
@@ -254,26 +256,26 @@ class Bufferizer:
         outer, self.block = self.block, block
         self.convert(source)
         self.copy(copies, op)
-        next_states = [self.buffer_of(value, op) if target is None else target for value, target in next_values]
+        next_states = [self.buffer_of(value, op) if buffer is None else buffer for value, buffer in next_values]
         swapped = [spares[k ^ 1] for k in range(len(spares))]
         condition = [] if continues is None else [self.buffer_of(continues, op)]
         self.add(host.YieldOp([*condition, *next_states, *swapped]), op)
         self.block = outer
         return block, spare_allocations
 
-    def is_preserved(self, value: SSAValue, body: Block, targets: Sequence[SSAValue]) -> bool:
+    def is_preserved(self, value: SSAValue, body: Block, output_elements: Sequence[SSAValue]) -> bool:
         """Return whether no later iteration overwrites a next state.
 
         That is so if it is defined outside the body, or is an element of an output.
         """
         root, _ = source_of(value)
-        if self.destinations.get(root) in targets:
+        if self.destinations.get(root) in output_elements:
             return True
         defining_block = root.owner if isinstance(root.owner, Block) else root.owner.parent
         return defining_block is not body
 
-    def assign_destination(self, value: SSAValue, target: SSAValue, body: Block) -> bool:
-        """Make the op that defines a value in a body write it to `target`; return whether that is possible."""
+    def assign_destination(self, value: SSAValue, destination: SSAValue, body: Block) -> bool:
+        """Make the op that defines a value in a body write it to `destination`; return whether that is possible."""
         root, _ = source_of(value)
         is_in_body = isinstance(root.owner, Operation) and root.owner.parent is body
         if (
@@ -283,25 +285,25 @@ class Bufferizer:
             or element_count(root) != element_count(value)
         ):
             return False
-        if root in self.partially_read and target in self.elements:
+        if root in self.partially_read and destination in self.elements:
             return False
-        self.destinations[root] = target
+        self.destinations[root] = destination
         return True
 
     def copy(self, pairs: Sequence[tuple[SSAValue, SSAValue]], origin: Operation) -> None:
         """Copy values to buffers."""
-        for value, target in pairs:
-            self.add(memref.CopyOp(self.buffer_of(value, origin), target), origin)
+        for value, destination in pairs:
+            self.add(memref.CopyOp(self.buffer_of(value, origin), destination), origin)
 
     def result_buffer(self, result: SSAValue, origin: Operation) -> SSAValue:
         """Return the buffer of a result: its destination, or a new one."""
         if result in self.destinations:
-            target = self.destinations[result]
-            self.buffers[result] = self.view(target, result, origin)
-            if target in self.elements:
+            destination = self.destinations[result]
+            self.buffers[result] = self.view(destination, result, origin)
+            if destination in self.elements:
                 self.elements.add(self.buffers[result])
-        elif result in self.concat_targets:
-            concat, offset = self.concat_targets[result]
+        elif result in self.concat_windows:
+            concat, offset = self.concat_windows[result]
             self.buffers[result] = self.view(self.concat_buffer(concat, origin), result, origin, offset)
         else:
             self.buffers[result] = self.allocate(result, origin)

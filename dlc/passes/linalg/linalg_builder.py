@@ -131,15 +131,17 @@ class LinalgBuilder:
         return scalar.constant(KernelBody(Block(), self.ops, {}), value, type_)
 
     def empty(self, shape: Sequence[Size], element: Attribute) -> SSAValue:
-        _, dynamic = self.ops.split(map(self.ops.size, shape))
-        return self.ops.op(tensor.EmptyOp.create(operands=dynamic, result_types=[dense_tensor_type(tuple(shape), element)]))
+        _, dynamic_sizes = self.ops.split(map(self.ops.size, shape))
+        return self.ops.op(
+            tensor.EmptyOp.create(operands=dynamic_sizes, result_types=[dense_tensor_type(tuple(shape), element)])
+        )
 
-    def fill(self, value: SSAValue, target: SSAValue) -> SSAValue:
-        """Return `target` with `value` in each element."""
+    def fill(self, value: SSAValue, destination: SSAValue) -> SSAValue:
+        """Return `destination` with `value` in each element."""
         body = Block(arg_types=[value.type, value.type])
         body.add_op(linalg.YieldOp.create(operands=[body.args[0]]))
         fill = linalg.FillOp.create(
-            operands=[value, target], result_types=[target.type], properties=segments(1, 1), regions=[Region(body)]
+            operands=[value, destination], result_types=[destination.type], properties=segments(1, 1), regions=[Region(body)]
         )
         return self.ops.op(fill)
 
@@ -194,10 +196,12 @@ class LinalgBuilder:
         )
         return self.ops.op(op)
 
-    def insert_slice(self, value: SSAValue, target: SSAValue, offsets: Sequence[Size], steps: Sequence[Size]) -> SSAValue:
-        """Return `target` with `value` in its window at `offsets`."""
-        operands, properties = self._window([value, target], offsets, shape(value), steps)
-        return self.ops.op(tensor.InsertSliceOp.create(operands=operands, result_types=[target.type], properties=properties))
+    def insert_slice(self, value: SSAValue, destination: SSAValue, offsets: Sequence[Size], steps: Sequence[Size]) -> SSAValue:
+        """Return `destination` with `value` in its window at `offsets`."""
+        operands, properties = self._window([value, destination], offsets, shape(value), steps)
+        return self.ops.op(
+            tensor.InsertSliceOp.create(operands=operands, result_types=[destination.type], properties=properties)
+        )
 
     def _window(
         self, tensors: list[SSAValue], offsets: Sequence[Size], sizes: Sequence[Size], steps: Sequence[Size]
@@ -205,11 +209,11 @@ class LinalgBuilder:
         """Return the operands and properties of a slice op."""
         split = self.ops.split
         starts, extents, strides = (split(map(self.ops.size, entries)) for entries in (offsets, sizes, steps))
-        dynamic = [starts[1], extents[1], strides[1]]
+        dynamic_operands = [starts[1], extents[1], strides[1]]
         properties = {"static_offsets": starts[0], "static_sizes": extents[0], "static_strides": strides[0]}
-        return [*tensors, *(v for values in dynamic for v in values)], {
+        return [*tensors, *(v for values in dynamic_operands for v in values)], {
             **properties,
-            **segments(*(1 for _ in tensors), *map(len, dynamic)),
+            **segments(*(1 for _ in tensors), *map(len, dynamic_operands)),
         }
 
     def reshape(self, value: SSAValue, to: Sequence[Size], groups: Sequence[tuple[range, range]]) -> SSAValue:
@@ -224,9 +228,9 @@ class LinalgBuilder:
             )
             value = self.ops.op(collapse)
         if flat != tuple(to):
-            static_sizes, dynamic = self.ops.split(map(self.ops.size, to))
+            static_sizes, dynamic_sizes = self.ops.split(map(self.ops.size, to))
             expand = tensor.ExpandShapeOp.create(
-                operands=[value, *dynamic],
+                operands=[value, *dynamic_sizes],
                 result_types=[dense_tensor_type(tuple(to), element(value))],
                 properties={
                     "reassociation": _reassociation([result_axes for _, result_axes in groups]),

@@ -128,7 +128,7 @@ class _KernelLowering:
         for value, root in zip(self.kernel.yielded, self.outputs, strict=True):
             if not root.is_written:
                 read = self.read(value)
-                Destination.full(root).write(self.builder, lambda target, read=read: lowerings.copy(self.builder, read, target))
+                Destination.full(root).write(self.builder, lambda output, read=read: lowerings.copy(self.builder, read, output))
         self.builder.ops.insert(func.ReturnOp(*(root.value(self.builder) for root in self.outputs)))
         return self.function
 
@@ -143,10 +143,10 @@ class _KernelLowering:
                 continue
             result_shape = shape_of(op.result)
             element = storage_type(element_type_of(op.result))
-            target = self.destinations.setdefault(op.result, Destination.full(DestinationTensor(result_shape, element)))
+            destination = self.destinations.setdefault(op.result, Destination.full(DestinationTensor(result_shape, element)))
             for value, offsets in _assembled_operands(op):
                 if len(list(value.uses)) == 1:
-                    self.assign_destination(value, target.window(offsets, shape_of(value)))
+                    self.assign_destination(value, destination.window(offsets, shape_of(value)))
 
     def assign_destination(self, value: SSAValue, destination: Destination) -> None:
         if isinstance(value.owner, _COMPUTED_OPS):
@@ -261,24 +261,26 @@ class _KernelLowering:
 
     def assemble(self, op: PadOp | ConcatOp) -> SSAValue:
         """Lower a pad or concatenation: copy the operands that are not computed in their window."""
-        target = self.destinations[op.result]
+        destination = self.destinations[op.result]
         for value, offsets in _assembled_operands(op):
-            window = target.window(offsets, shape_of(value))
+            window = destination.window(offsets, shape_of(value))
             if self.destinations.get(value) != window:
                 self.copy_to(window, self.read(value))
         if isinstance(op, PadOp):
             padding_value = self.read(op.value)
-            for slice_parameters in padding_windows(target.sizes, ints(op.low), ints(op.high)):
-                self.copy_to(target.window(*slice_parameters), padding_value.through(AffineMap(len(target.sizes), 0, ())))
-        return target.read(self.builder)
+            for slice_parameters in padding_windows(destination.sizes, ints(op.low), ints(op.high)):
+                self.copy_to(
+                    destination.window(*slice_parameters), padding_value.through(AffineMap(len(destination.sizes), 0, ()))
+                )
+        return destination.read(self.builder)
 
     def copy_to(self, destination: Destination, read: SourceRead) -> None:
         if 0 in destination.sizes:
             return
         if read.is_scalar:
-            destination.write(self.builder, lambda target: self.builder.fill(read.source, target))
+            destination.write(self.builder, lambda output: self.builder.fill(read.source, output))
         else:
-            destination.write(self.builder, lambda target: lowerings.copy(self.builder, read, target))
+            destination.write(self.builder, lambda output: lowerings.copy(self.builder, read, output))
 
     def contraction(self, op: Contraction) -> SourceRead:
         """Lower a contraction; if its result has another shape in the contraction's structure, reshape it."""
@@ -294,7 +296,7 @@ class _KernelLowering:
         flat = SourceRead.of(self.builder.reshape(computed, shape, reshape_groups(contraction_shape, shape)))
         if result not in self.destinations:
             return flat
-        return SourceRead.of(self.store(result)(lambda target: lowerings.copy(self.builder, flat, target)))
+        return SourceRead.of(self.store(result)(lambda output: lowerings.copy(self.builder, flat, output)))
 
 
 def _storage(type_: Attribute) -> Attribute:

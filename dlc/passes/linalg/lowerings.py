@@ -38,9 +38,9 @@ class OperandReads(Protocol):
 
 
 def map_elements(
-    builder: LinalgBuilder, operands: Sequence[SourceRead], target: SSAValue, code: ScalarCode, name: str
+    builder: LinalgBuilder, operands: Sequence[SourceRead], destination: SSAValue, code: ScalarCode, name: str
 ) -> SSAValue:
-    """Apply `code` to the operands' elements at each index of `target`.
+    """Apply `code` to the operands' elements at each index of `destination`.
 
     `code(body, *elements)` returns the element of the result. A scalar operand is the element at every index.
     """
@@ -51,9 +51,9 @@ def map_elements(
         element_of = dict(zip(inputs, elements, strict=False))
         return code(body, *(r.source if r.is_scalar else element_of[r] for r in operands))
 
-    identity = AffineMap.identity(len(shape(target)))
+    identity = AffineMap.identity(len(shape(destination)))
     accesses = [(r.source, r.map) for r in inputs]
-    return builder.generic(accesses, (target, identity), (False,) * identity.num_dims, with_literals, name)
+    return builder.generic(accesses, (destination, identity), (False,) * identity.num_dims, with_literals, name)
 
 
 def elementwise(builder: LinalgBuilder, op: Elementwise, operands: OperandReads, store: Store) -> SSAValue:
@@ -62,16 +62,16 @@ def elementwise(builder: LinalgBuilder, op: Elementwise, operands: OperandReads,
     def code(body: Body, *elements: SSAValue) -> SSAValue:
         return op.scalar(body, *elements)
 
-    return store(lambda target: map_elements(builder, reads, target, code, short_name(op.name)))
+    return store(lambda destination: map_elements(builder, reads, destination, code, short_name(op.name)))
 
 
-def copy(builder: LinalgBuilder, value: SourceRead, target: SSAValue, name: str = "copy") -> SSAValue:
-    """Copy `value` to `target`."""
+def copy(builder: LinalgBuilder, value: SourceRead, destination: SSAValue, name: str = "copy") -> SSAValue:
+    """Copy `value` to `destination`."""
 
     def identity(_: Body, x: SSAValue) -> SSAValue:
         return x
 
-    return map_elements(builder, [value], target, identity, name)
+    return map_elements(builder, [value], destination, identity, name)
 
 
 def _accumulate(
@@ -90,8 +90,8 @@ def _accumulate(
     accumulator_type = scalar.wide_float(stored)
     start = builder.constant(identity, accumulator_type)
 
-    def accumulate_into(target: SSAValue) -> SSAValue:
-        filled = builder.fill(start, target)
+    def accumulate_into(destination: SSAValue) -> SSAValue:
+        filled = builder.fill(start, destination)
         return builder.generic(inputs, (filled, structure.maps[-1]), structure.reductions, code, name, attributes=attributes)
 
     if accumulator_type == stored:
@@ -101,13 +101,13 @@ def _accumulate(
     def narrow(body: Body, x: SSAValue) -> SSAValue:
         return scalar.convert(body, x, accumulator_type, stored)
 
-    return store(lambda target: map_elements(builder, [total], target, narrow, "rounded"))
+    return store(lambda destination: map_elements(builder, [total], destination, narrow, "rounded"))
 
 
 def _materialize(builder: LinalgBuilder, value: SourceRead, sizes: Sequence[Size]) -> SourceRead:
     """Store a value in a new tensor."""
-    target = builder.empty(sizes, element(value.source))
-    return SourceRead.of(builder.fill(value.source, target) if value.is_scalar else copy(builder, value, target))
+    destination = builder.empty(sizes, element(value.source))
+    return SourceRead.of(builder.fill(value.source, destination) if value.is_scalar else copy(builder, value, destination))
 
 
 def _inputs(builder: LinalgBuilder, reads: Sequence[SourceRead], structure: Structure) -> list[TensorAccess]:
@@ -223,7 +223,7 @@ def gather(builder: LinalgBuilder, op: GatherLike, operands: OperandReads, store
         return op.gather(body, stand_ins, indices)
 
     identity, name = AffineMap.identity(rank), short_name(op.name)
-    return store(lambda target: builder.generic([], (target, identity), (False,) * rank, code, name, sources))
+    return store(lambda destination: builder.generic([], (destination, identity), (False,) * rank, code, name, sources))
 
 
 def scatter(
@@ -233,7 +233,7 @@ def scatter(
 
     y[r, s…] = if r = row(indices[i…]) then y[r, s…] ∘ updates[i…, s…] else y[r, s…], for each i… in order.
 
-    With `in_place` the target is the memory of `x`.
+    With `in_place` the destination is the memory of `x`.
     """
     x, indices, updates = (operands.read(v) for v in op.operands)
     index_rank, result_rank = rank_of(op.operands[1]), rank_of(op.results[0])
@@ -260,8 +260,10 @@ def scatter(
         current_row = body(linalg.IndexOp.create(properties={"dim": IntegerAttr(0, i64)}, result_types=[index]))
         return scalar.select(body, body(arith.CmpiOp(current_row, row, "eq")), combined, element)
 
-    def scatter_into(target: SSAValue) -> SSAValue:
-        start = target if in_place else builder.fill(x.source, target) if x.is_scalar else copy(builder, x, target)
+    def scatter_into(destination: SSAValue) -> SSAValue:
+        start = (
+            destination if in_place else builder.fill(x.source, destination) if x.is_scalar else copy(builder, x, destination)
+        )
         reductions = (False, *(True for _ in range(index_rank)), *(False for _ in range(result_rank - 1)))
         return builder.generic(accesses(), (start, target_map), reductions, code, short_name(op.name))
 

@@ -58,7 +58,7 @@ def test_values_are_converted_once_for_all_readers() -> None:
 
 
 def test_values_with_other_readers_stay_f32() -> None:
-    """A max pool with other readers is shared, and a slice of an unconverted value is converted separately."""
+    """A max pool with other users is shared, and a slice of an unconverted value is converted separately."""
 
     def body(b: Writer, x: SSAValue) -> list[SSAValue]:
         largest = pooled(b, x)

@@ -38,7 +38,7 @@ def split(body: Any, *inputs: Array, tolerance: float = TOLERANCE) -> Program:
 @pytest.mark.parametrize(
     ("rows", "columns", "terms", "least", "most"),
     [
-        # Cases that are faster split on a GPU of 132 multiprocessors, and the number of chunks.
+        # Cases that are faster split on a GPU of 132 multiprocessors, and the number of slices.
         (128, 768, 3072, 8, 24),
         (192, 256, 2304, 6, 18),
         (64, 512, 4608, 9, 32),
@@ -143,7 +143,7 @@ def test_dynamic_shapes_and_targets_without_work_groups_stay() -> None:
     assert p.apply(SplitReductionsPass(CPU_LEVELS["cpu:avx2"])).ops == ["matmul"]
 
 
-# Epilogues: none, fused, in a row kernel, and with two readers.
+# Epilogues: none, fused, in a row kernel, and with two users.
 EPILOGUES: list[Callable[[Any], Any]] = [
     lambda y: y,
     lambda y: dnp.maximum(y + 0.5, 0) * 2,

@@ -83,7 +83,7 @@ _IN_STRIPS = replace(AVX2, costs=replace(AVX2.costs, winograd=_STRIPS))
 
 @pytest.mark.parametrize("images, size, strips", [(1, (24, 12), [(1, 12, 12)] * 2), (6, (8, 8), [(2, 8, 8)] * 3)])
 def test_large_images_are_split_into_strips(images: int, size: tuple[int, int], strips: list[tuple[int, int, int]]) -> None:
-    """Including elementwise consumers, also of a value with two readers."""
+    """Including elementwise consumers, also of a value with two users."""
 
     def body(b: Writer, x: SSAValue, skip: SSAValue) -> SSAValue:
         biased = b(dl.AddOp, convolution(b, x, 16), b.weight(randoms((16,))[0]))

@@ -75,7 +75,7 @@ def iteration_space(
 
 
 def is_known_different(a: Size, b: Size) -> bool:
-    """Return whether two sizes are provably different: both are static and differ."""
+    """Return whether two static sizes are different; False if one is symbolic."""
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 

@@ -1,7 +1,7 @@
 """Selection: results whose number of entries is data-dependent, such as the indices of nonzero elements.
 
 The result types of these ops contain a new symbolic size, the property `size`. Kernels count the entries, and `dl.bind_size`
-makes the count a size of the program (`dlc/compiler/joining.py`). The functions of the same names in
+makes the count a size of the program (`dlc/compiler/segment_linker.py`). The functions of the same names in
 `dlc/runtime/python_ops/selection.py` define the ops.
 """
 

@@ -141,15 +141,15 @@ def _align_with_weights(b: Build, factor: SSAValue, contraction: Contraction) ->
     rank = rank_of(contraction.results[0])
     shape = (1,) * (rank - rank_of(factor)) + shape_of(factor)
     weight_axis = weight_axes(contraction)
-    varying = [a for a, s in enumerate(shape) if s != 1]
-    if any(a not in weight_axis for a in varying):
+    varying_axes = [a for a, s in enumerate(shape) if s != 1]
+    if any(a not in weight_axis for a in varying_axes):
         return None
-    order = sorted(varying, key=lambda a: weight_axis[a])
-    others = [a for a in range(rank) if a not in order]
-    aligned: list[Size] = [1] * rank_of(contraction.operands[1])
-    for a in order:
-        aligned[weight_axis[a]] = shape[a]
-    return reshaped(b, transposed(b, reshaped(b, factor, shape), [*others, *order]), aligned)
+    sorted_axes = sorted(varying_axes, key=lambda a: weight_axis[a])
+    other_axes = [a for a in range(rank) if a not in sorted_axes]
+    aligned_shape: list[Size] = [1] * rank_of(contraction.operands[1])
+    for a in sorted_axes:
+        aligned_shape[weight_axis[a]] = shape[a]
+    return reshaped(b, transposed(b, reshaped(b, factor, shape), [*other_axes, *sorted_axes]), aligned_shape)
 
 
 @memoize_by_signature

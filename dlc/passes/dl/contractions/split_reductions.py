@@ -129,12 +129,12 @@ def choose_split_count(rows: int, columns: int, batch_count: int, terms: int, si
     if not rows * columns * batch_count:
         return 1
     split_costs = target.costs.groups.split_reductions
-    counts = [
+    candidate_counts = [
         n
         for n in range(2, _MAX_SLICES + 1)
         if size % n == 0 and size // n % _SLICE_ALIGNMENT_TERMS == 0 and terms // n >= _MIN_SLICE_TERMS
     ]
-    costs = {n: _cost(rows, columns, batch_count, terms, n, target) for n in (1, *counts)}
+    costs = {n: _cost(rows, columns, batch_count, terms, n, target) for n in (1, *candidate_counts)}
     min_cost = min(costs.values())
     if min_cost >= split_costs.max_time_ratio * costs[1]:
         return 1

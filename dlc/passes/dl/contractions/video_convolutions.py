@@ -47,8 +47,8 @@ class VideoConvolutions:
         result = op.results[0]
         video = next((v for v in op.operands if v in self._videos and shape_of(v) == shape_of(result)), None)
         inner = None if video is None else defining_op(video, ReshapeOp)
-        others = [v for v in op.operands if v is not video]
-        if inner is None or not all(shape_of(v) == shape_of(result) or not varies_within_image(v) for v in others):
+        other_operands = [v for v in op.operands if v is not video]
+        if inner is None or not all(shape_of(v) == shape_of(result) or not varies_within_image(v) for v in other_operands):
             return None
         b, images = Build(op), shape_of(inner.x)
 

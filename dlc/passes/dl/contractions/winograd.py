@@ -264,8 +264,8 @@ class _WinogradRewriter:
         """Rewrite f(trim(x), b) as trim(f(x, b)) for b constant over the image, so that f fuses with the output transform."""
         shape = shape_of(op.results[0])
         trims = [v for v in op.operands if v in self.trims and v.has_one_use()]
-        others = [v for v in op.operands if v not in trims]
-        if len(trims) != 1 or shape_of(trims[0]) != shape or any(varies_within_image(v) for v in others):
+        other_operands = [v for v in op.operands if v not in trims]
+        if len(trims) != 1 or shape_of(trims[0]) != shape or any(varies_within_image(v) for v in other_operands):
             return None
         inner = defining_op(trims[0], SliceOp)
         assert inner is not None

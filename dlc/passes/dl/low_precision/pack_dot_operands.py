@@ -130,16 +130,16 @@ def _pack_image_rows(b: Build, op: ConvOp, count: int) -> tuple[SSAValue, SSAVal
     *image_shape, width, c = shape_of(op.x)
     *kernel, taps, _, o = shape_of(op.w)
     *strides, stride = ints(op.strides)
-    step, words = stride * int(c) // count, -(-int(taps) * int(c) // count)
+    step, num_words = stride * int(c) // count, -(-int(taps) * int(c) // count)
     # The words of an image row that the windows cover.
-    length = ((int(shape_of(op.result)[-2]) - 1) * step + words) * count
+    length = ((int(shape_of(op.result)[-2]) - 1) * step + num_words) * count
     x = b(ReshapeOp, op.x, shape=(*image_shape, int(width) * int(c)))
-    high = *(0 for _ in image_shape), length - int(width) * int(c)
-    x = b(PadOp, x, b.scalar(0, like=x), low=(0,) * len(high), high=high, pad_mode="constant")
+    high_padding = *(0 for _ in image_shape), length - int(width) * int(c)
+    x = b(PadOp, x, b.scalar(0, like=x), low=(0,) * len(high_padding), high=high_padding, pad_mode="constant")
     w = _pack_weights(b, b(ReshapeOp, op.w, shape=(*kernel, int(taps) * int(c), o)), count)
     return (
         b(ReshapeOp, b(ViewAsI32Op, x), shape=(*image_shape, length // count, 1)),
-        b(ReshapeOp, w, shape=(*kernel, words, 1, o)),
+        b(ReshapeOp, w, shape=(*kernel, num_words, 1, o)),
         (*strides, step),
     )
 

@@ -54,8 +54,8 @@ class BlockQuantizedWeights:
 
     def step(self, dot: str) -> int:
         """Return the number of words that `matmul_quantized_rows` accumulates in i32 before it converts the sum to float."""
-        words = int(shape_of(self.integers)[1]) // self.count
-        return next(step for step in range(min(_WORDS_PER_STEP[dot], words), 0, -1) if words % step == 0)
+        num_words = int(shape_of(self.integers)[1]) // self.count
+        return next(step for step in range(min(_WORDS_PER_STEP[dot], num_words), 0, -1) if num_words % step == 0)
 
     def words(self, b: Build, interleave: int = 1) -> SSAValue:
         """Pack the weights into words [B, W, N] of consecutive integers, or `interleave`-fold interleaved ones."""
@@ -84,15 +84,15 @@ def matmul_quantized_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights,
     rows = b(ReshapeOp, b(CastOp, x, to=f32), shape=(*leading, blocks, size))
     scale = nonzero_step(b, b(ReduceMaxOp, b(AbsOp, rows), axes=(-1,), keepdims=True), _MAX_MAGNITUDE[dot])
     multiples = b(RoundOp, b(DivOp, rows, scale))
-    words = b(ViewAsI32Op, b(ReshapeOp, b(CastOp, multiples, to=PACKED_DOTS[dot].weights), shape=(*leading, k)))
+    row_words = b(ViewAsI32Op, b(ReshapeOp, b(CastOp, multiples, to=PACKED_DOTS[dot].weights), shape=(*leading, k)))
     words_per_step = weights.step(dot)
     elements_per_step = words_per_step * weights.count
     sums = b(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
     sums = b(MulOp, b(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
     row_scale = b(ReshapeOp, scale, shape=(*leading, blocks))
-    integers = weights.words(b, interleave=PACKED_DOTS[dot].count)
-    integers = b(ReshapeOp, integers, shape=(blocks, size // elements_per_step, words_per_step, columns))
-    y = b(MatmulWeightOnlyDotOp, words, integers, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
+    weight_words = weights.words(b, interleave=PACKED_DOTS[dot].count)
+    weight_words = b(ReshapeOp, weight_words, shape=(blocks, size // elements_per_step, words_per_step, columns))
+    y = b(MatmulWeightOnlyDotOp, row_words, weight_words, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
     return b(CastOp, y, to=element_type_of(x))
 
 

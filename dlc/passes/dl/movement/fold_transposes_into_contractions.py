@@ -118,7 +118,7 @@ def _without_transpose(side: ContractionOperand, constant: WeightExpressions) ->
     if transpose is None or side.value in constant:
         return None
     axes = transpose.axes
-    free = [axes[a] for a in side.free]
-    if free != sorted(free):
+    free_axes = [axes[a] for a in side.free]
+    if free_axes != sorted(free_axes):
         return None
     return ContractionOperand(transpose.x, tuple(axes[a] for a in side.batch), tuple(axes[a] for a in side.contracted))

@@ -38,7 +38,7 @@ def _rename_repeated_sizes(module: ModuleOp, op_names: Mapping[BindSizeOp, str])
     defined_symbols = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
     bindings = [op for op in main.walk() if isinstance(op, BindSizeOp)]
     used_symbols = defined_symbols | {op.symbol for op in bindings}
-    equal: dict[str, str] = {}
+    equal_sizes: dict[str, str] = {}
     for op in bindings:
         (size,) = op.size.sizes
         if isinstance(size, int):
@@ -47,11 +47,11 @@ def _rename_repeated_sizes(module: ModuleOp, op_names: Mapping[BindSizeOp, str])
             ranges[new_symbol] = SizeRange(size, size)
             op.size = DimsAttr.of((Dim.symbol(new_symbol),))
         elif op.symbol in defined_symbols:
-            new_symbol = f"{op.symbol}_again{len(equal)}"
-            equal[new_symbol] = op.symbol
+            new_symbol = f"{op.symbol}_again{len(equal_sizes)}"
+            equal_sizes[new_symbol] = op.symbol
             op.size = DimsAttr.of((Dim.symbol(new_symbol),))
         defined_symbols.add(op.symbol)
-    set_equal_sizes(main, equal)
+    set_equal_sizes(main, equal_sizes)
     set_size_ranges(main, ranges)
 
 

@@ -87,8 +87,8 @@ class _LiveRangeShortener:
         if self.is_one_elementwise_run(anchor, {last}) or not any(self.is_live_only_for(v, expression, anchor) for v in inputs):
             return set()
         start, preceding_kernels = self.position[anchor], self.preceding_kernels[anchor]
-        ordered = sorted(expression, key=lambda op: self.position[op])
-        to_insert = dict.fromkeys(op for member in ordered for op in (*self.constants_after(member, start), member))
+        sorted_expression = sorted(expression, key=lambda op: self.position[op])
+        to_insert = dict.fromkeys(op for member in sorted_expression for op in (*self.constants_after(member, start), member))
         self.move_count += 1
         for k, op in enumerate(to_insert):
             op.detach()
