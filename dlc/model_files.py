@@ -150,8 +150,8 @@ class _FileCompilation:
     def model(self, progress: Progress | None, examine: Examine) -> Model:
         """Return the model: loaded from the cache, compiled now, or specialized when it is called."""
         with self.report.timed_total("key"):
-            record, builder = self._record()
-            file = self._cached_file(record)
+            target, builder = self._resolve_target()
+            file = self._cached_file(target)
         if file is not None:
             with self.report.timed_total("load"):
                 if (artifact := file.find(self.report, builder)) is not None:
@@ -159,29 +159,29 @@ class _FileCompilation:
                     return artifact.model(self.options.num_threads)
         return self._compile(file, progress, examine)
 
-    def _record(self) -> tuple[Target, Builder | None]:
-        """Return the target's record, and the kernel builder of an OpenCL device.
+    def _resolve_target(self) -> tuple[Target, Builder | None]:
+        """Return the target description, and the kernel builder of an OpenCL device.
 
         This does not import the compiler for the built-in targets.
         """
         target, options = self.target, self.options
         if isinstance(target, str) and is_opencl(target):
-            device, target_record = select_device(target, options.device)
-            return target_record, Builder.of(device, options)
+            device, device_target = select_device(target, options.device)
+            return device_target, Builder.of(device, options)
         if isinstance(target, str) and custom_target_location(target) is None:
             return resolve(target), None
         from dlc.backends.registry import backend_of
 
         return backend_of(target).target, None
 
-    def _cached_file(self, record: Target) -> CachedFile | None:
+    def _cached_file(self, target: Target) -> CachedFile | None:
         """Return the file with its cache key; None if the cache is not keyed by the file."""
         if not isinstance(self.source, Path) or self.transform is not None:
             return None
-        if reason_not_cached(record, self.options, self.source) is not None:
+        if reason_not_cached(target, self.options, self.source) is not None:
             return None
         with suppress(OSError):  # The importer reports the error.
-            return CachedFile.identify(self.source, self.input_shapes, record, self.options, self.values)
+            return CachedFile.identify(self.source, self.input_shapes, target, self.options, self.values)
         return None
 
     @infrequent_collection()

@@ -17,7 +17,7 @@ from dlc.compiler import load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import KernelTiming, Tuner, choose_variant, with_variant
-from dlc.instrument.provenance import dispatches
+from dlc.instrument.provenance import kernel_origins
 from dlc.instrument.report import Report, TunedKernel
 from dlc.model_files import compile_file
 from dlc.options import Options
@@ -34,7 +34,7 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tuner, Lower
     backend = Cpu(resolve("cpu"))
     lowering = Lowering(Compilation(load_program(MNIST), backend))
     lowering.run(lowering.stages(kernels=False))
-    runs = {name: len(places) for name, places in dispatches(lowering.module).items()}
+    runs = {name: len(places) for name, places in kernel_origins(lowering.module).items()}
     return Tuner(lowering.stages(kernels=True), backend, lowering.context, 1, runs), lowering
 
 

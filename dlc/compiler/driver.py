@@ -27,7 +27,7 @@ from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.entry import entry_of, outputs_of
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.instrument.provenance import dispatches, header
+from dlc.instrument.provenance import kernel_header, kernel_origins
 from dlc.instrument.report import Progress, Report
 from dlc.ir import ModuleOp, clear_large_memo_tables, contains, print_module
 from dlc.machine.garbage_collection import infrequent_collection
@@ -227,8 +227,8 @@ def emit(program: Program, format: str, target: str | Backend = "cpu", options: 
         return print_module(lowering.module)
     lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
     texts = {kernel.sym_name.data: kernel_backend.emit(kernel) for kernel in kernels_of(lowering.module)}
-    layers = dispatches(lowering.module)
-    return kernel_backend.show(format, texts, {name: header(name, layers.get(name, [])) for name in texts})
+    layers = kernel_origins(lowering.module)
+    return kernel_backend.show(format, texts, {name: kernel_header(name, layers.get(name, [])) for name in texts})
 
 
 def _compile_static(

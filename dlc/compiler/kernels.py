@@ -15,7 +15,7 @@ from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.compilation_record import CompilationRecorder, PassHistory
 from dlc.instrument.manager import Observer, PassManager
-from dlc.instrument.provenance import dispatches
+from dlc.instrument.provenance import kernel_origins
 from dlc.instrument.report import KernelReport, PassRecord, Report
 from dlc.ir import Context, ModuleOp, Operation, f64, func, release_op
 from dlc.machine.cpus import usable_cpus
@@ -140,7 +140,7 @@ def require_supported_dtypes(compilation: Compilation, module: ModuleOp) -> None
     """Raise UnsupportedError, listing the kernels, if the target does not support their dtypes."""
     if compilation.backend.target.has_f64:
         return
-    runs = dispatches(module)
+    runs = kernel_origins(module)
     problems = [
         f"kernel {symbol_of(k)}: f64 ({', '.join(runs.get(symbol_of(k), [()])[0]) or 'of unknown origin'})"
         for k in all_kernels(module)

@@ -14,8 +14,8 @@ from dlc.compiler.kernels import CompiledKernel, all_kernels, compile_kernels, r
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.errors import DeviceError, TooLargeError
-from dlc.instrument.operation_counts import flops, runs
-from dlc.instrument.provenance import dispatches, header, results_of
+from dlc.instrument.operation_counts import count_kernel_flops, count_kernel_runs
+from dlc.instrument.provenance import kernel_header, kernel_origins, kernel_result_dtypes
 from dlc.ir import ModuleOp, Operation, release_op
 from dlc.options import thread_count
 from dlc.passes.base import Stage
@@ -46,7 +46,7 @@ class _ProgramBuilder:
         self.lowering.to_kernels()
         module = self.lowering.module
         require_supported_dtypes(compilation, module)
-        self.layers, self.results, self.flops = dispatches(module), results_of(module), flops(module)
+        self.layers, self.results, self.flops = kernel_origins(module), kernel_result_dtypes(module), count_kernel_flops(module)
         # The kernels before lowering. With dump_ir they are lowered in the module itself, so that dumps show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
         # `plan_host` sets it.
@@ -67,7 +67,7 @@ class _ProgramBuilder:
             if self.compilation.recorder is not None and kernel.record is not None:
                 self.compilation.recorder.kernels[kernel.name] = kernel.record
             if lowering.dump is not None:
-                headers = {kernel.name: header(kernel.name, self.layers.get(kernel.name, []))}
+                headers = {kernel.name: kernel_header(kernel.name, self.layers.get(kernel.name, []))}
                 text = backend.show(backend.listing_formats[0], {kernel.name: kernel.text}, headers)
                 lowering.dump.kernel(kernel.name, backend.suffix, text)
         if self.compilation.recorder is None:
@@ -103,7 +103,7 @@ class _ProgramBuilder:
         # Only kernels that are compiled to objects can be measured one at a time.
         if not compilation.options.tune or not stages or not isinstance(backend, ObjectBackend):
             return {}
-        threads, counts = thread_count(compilation.options.num_threads), runs(self.lowering.module)
+        threads, counts = thread_count(compilation.options.num_threads), count_kernel_runs(self.lowering.module)
         tuner = Tuner(stages, backend.for_local_device(), self.lowering.context, threads, counts)
         with compilation.report.timed("tuning"):
             compilation.report.tuned += tuner.tune(self.lowering.module, compilation.options.tune, compilation.progress)

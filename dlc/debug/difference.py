@@ -37,7 +37,7 @@ from dlc.instrument.capture import CapturedValue as Operand
 from dlc.instrument.capture import EvaluationTrace, Evaluator, KernelRun, rounding_tolerance
 from dlc.instrument.compare import deviation, largest_deviation, tolerance_of
 from dlc.instrument.fault_localization import Counterparts, locate_fault
-from dlc.instrument.printing import printed
+from dlc.instrument.printing import print_with_lines
 from dlc.instrument.provenance import origins
 from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
@@ -350,7 +350,7 @@ class _KernelValues:
 def _line(op: Operation) -> str:
     """Return the line on which an op begins."""
     root: Any = op.get_toplevel_object()
-    text, lines = printed(root)
+    text, lines = print_with_lines(root)
     return text.splitlines()[lines[op]].strip()
 
 

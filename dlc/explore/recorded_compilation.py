@@ -26,7 +26,7 @@ from dlc.explore.measurements import ProgramRun, measure_program
 from dlc.explore.memory import memory_usage
 from dlc.explore.source_listings import python_listing
 from dlc.instrument.compilation_record import CompilationRecorder, Listing, PassHistory
-from dlc.instrument.provenance import dispatches, origins
+from dlc.instrument.provenance import kernel_origins, origins
 from dlc.instrument.report import PassRecord, Progress, Report
 from dlc.ir import ModuleOp, ModulePass
 from dlc.options import Options, thread_count
@@ -109,7 +109,7 @@ class RecordedCompilation:
         for box in graph.boxes:
             flops[box.name] += sum(segment.flops for segment in box.groups)
         boxes = {box.name: box for box in graph.boxes if box.kind == "kernel"}
-        runs = dispatches(module)
+        runs = kernel_origins(module)
         units = [Unit("program", "program", (*_source_step(source), *_steps(recorder.program)))]
         units += [
             Unit("segment", f"segment {k}", tuple(_steps(segment.program))) for k, segment in enumerate(recorder.segments, 1)

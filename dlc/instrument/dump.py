@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dlc.dialects.dl.programs.program import KernelOp
 from dlc.files.atomic_writes import write_text
-from dlc.instrument.provenance import dispatches, header
+from dlc.instrument.provenance import kernel_header, kernel_origins
 from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, StringAttr, print_module
 from dlc.passes.base import Stage, kernels_of
@@ -107,13 +107,15 @@ class DumpFolder:
         self._row(f"| [end]({file}) | {stage.name} | | | | |")
         if not stage.kernels:
             return
-        runs = dispatches(module)
+        runs = kernel_origins(module)
         for op in module.ops:
             if isinstance(op, KernelOp):
-                self.kernel(op.symbol, f"{stage.name}.mlir", header(op.symbol, runs.get(op.symbol, [])) + print_module(op))
+                self.kernel(
+                    op.symbol, f"{stage.name}.mlir", kernel_header(op.symbol, runs.get(op.symbol, [])) + print_module(op)
+                )
         for kernel in kernels_of(module):
             name = kernel.sym_name.data
-            self.kernel(name, f"{stage.name}.mlir", header(name, runs.get(name, [])) + print_module(kernel))
+            self.kernel(name, f"{stage.name}.mlir", kernel_header(name, runs.get(name, [])) + print_module(kernel))
 
     def kernel(self, name: str, suffix: str, text: str) -> None:
         """Write one kernel in a textual form."""

@@ -16,11 +16,10 @@ _MIN_DISTINCT_ELEMENTS = 2
 
 
 def locate_fault(before: EvaluationTrace, after: EvaluationTrace, wrong: Iterable[int]) -> OpEvaluation | None:
-    """Return the earliest op of `after` whose results without a counterpart in `before` affect one of the `wrong` outputs.
+    """Return the earliest op of `after` whose results have no counterpart in `before` and affect one of the `wrong` outputs.
 
-    Passes rearrange values: any array of `before` with the same elements is a counterpart, whatever its layout and padding; for
-    masks it must have the same origin. Values that depend only on weights are not compared, since passes fold factors into
-    weights.
+    Passes change layouts and padding, so any array of `before` with the same elements is a counterpart. For masks, it must also
+    have the same origin. Values that depend only on weights are not compared, since passes fold factors into weights.
     """
     producers = after.producers
     unchanged_values, counterparts = before.producers.keys(), Counterparts(before.arrays_with_origins)
@@ -45,10 +44,10 @@ def locate_fault(before: EvaluationTrace, after: EvaluationTrace, wrong: Iterabl
 
 
 class Counterparts:
-    """A set of arrays in which equal arrays are found regardless of layout and padding; `arrays` have no known origins.
+    """A set of arrays, with or without origins, in which equal arrays are found regardless of layout and padding.
 
-    Arrays with few distinct values, such as masks, can have the same elements by chance. They are also compared by position, if
-    there are arrays of the same origin with the same sizes, or one of the two is flat.
+    Arrays with few distinct values, such as masks, can have the same elements by chance. They are also compared by position
+    with the arrays of the same origin that have the same sizes or are flat.
     """
 
     def __init__(self, arrays_with_origins: Iterable[ArrayWithOrigins], arrays: Iterable[Array] = ()) -> None:

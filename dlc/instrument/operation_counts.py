@@ -11,7 +11,7 @@ from dlc.dims import Size, product
 from dlc.ir import ModuleOp, Operation, walk_ops
 
 
-def runs(module: ModuleOp) -> Counter[str]:
+def count_kernel_runs(module: ModuleOp) -> Counter[str]:
     """Count the runs of each kernel; a body with a dynamic or data-dependent trip count is counted once."""
     counts = Counter[str]()
     for op in walk_ops(module, DispatchOp):
@@ -28,7 +28,7 @@ def _times(op: Operation) -> int:
     return times
 
 
-def flops(module: ModuleOp) -> dict[str, Size]:
+def count_kernel_flops(module: ModuleOp) -> dict[str, Size]:
     """Return the FLOPs of each kernel's contractions, in terms of its sizes; a multiply-add counts as two."""
     return {op.symbol: _flops(op) for op in module.ops if isinstance(op, KernelOp)}
 

@@ -147,7 +147,7 @@ class PrintedModules:
         return printed_op
 
 
-def printed(op: Operation) -> PrintedModule:
+def print_with_lines(op: Operation) -> PrintedModule:
     """Return the text of an op that has not been printed before."""
     text = PrintedModules().of(op)
     assert text is not None, "the first text is never unchanged"

@@ -32,7 +32,7 @@ def origins(location: Attribute) -> tuple[str, ...]:
             return ()
 
 
-def dispatches(module: ModuleOp) -> dict[str, list[tuple[str, ...]]]:
+def kernel_origins(module: ModuleOp) -> dict[str, list[tuple[str, ...]]]:
     """Return, for each kernel, the origins of every dispatch or launch in program order."""
     result: dict[str, list[tuple[str, ...]]] = {}
     for op in walk_ops(module, DispatchOp, LaunchOp):
@@ -40,14 +40,14 @@ def dispatches(module: ModuleOp) -> dict[str, list[tuple[str, ...]]]:
     return result
 
 
-def results_of(module: ModuleOp) -> dict[str, tuple[np.dtype[Any], ...]]:
+def kernel_result_dtypes(module: ModuleOp) -> dict[str, tuple[np.dtype[Any], ...]]:
     """Return the dtypes of the results of each kernel that is dispatched on tensors."""
     return {
         op.symbol: tuple(numpy_dtype(element_type_of(value)) for value in op.results) for op in walk_ops(module, DispatchOp)
     }
 
 
-def header(kernel: str, runs: list[tuple[str, ...]]) -> str:
+def kernel_header(kernel: str, runs: list[tuple[str, ...]]) -> str:
     """Return the comment above a dumped kernel: its layers, and the meaning of its locations `#k`."""
     lines = [f'// kernel @{kernel}: {len(runs)} run{"s" * (len(runs) != 1)}; loc("#k") is the k-th origin of a run']
     for names in runs:

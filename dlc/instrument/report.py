@@ -12,7 +12,7 @@ from typing import NamedTuple
 class ProgressEvent(NamedTuple):
     """The next step of a compilation: a phase, and in it a pass or kernel; `done` of `total` are finished.
 
-    `total` is 0 if it is not known. As text: `kernels 3 of 40: matmul_2`.
+    `total` is 0 if it is unknown. As text: `kernels 3 of 40: matmul_2`.
     """
 
     phase: str

@@ -15,7 +15,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.dialects.registry import make_context
 from dlc.explore.data import PipelineStep, Unit
 from dlc.instrument.compilation_record import CompilationRecorder
-from dlc.instrument.printing import PrintedModules, printed
+from dlc.instrument.printing import PrintedModules, print_with_lines
 from dlc.ir import UnknownLoc, parse_module, print_module
 from dlc.model_files import import_program
 from dlc.target import resolve
@@ -82,7 +82,7 @@ NESTED = """builtin.module {
 
 def test_text_of_ops_in_ops() -> None:
     module, texts = parse_module(make_context(), NESTED), PrintedModules()
-    assert printed(module).text == print_module(module, locations=False)
+    assert print_with_lines(module).text == print_module(module, locations=False)
     texts.of(module)
     # Ops that move to the enclosing block may keep their order.
     add = next(op for op in module.walk() if op.name == "arith.addi")

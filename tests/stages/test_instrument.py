@@ -17,7 +17,7 @@ from dlc.dialects.registry import STANDARD, make_context
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.dump import NEXT, DumpFolder
 from dlc.instrument.manager import PassManager
-from dlc.instrument.provenance import header, origins
+from dlc.instrument.provenance import kernel_header, origins
 from dlc.instrument.report import ProgressEvent
 from dlc.instrument.verify import Verifier, verify, verify_legal
 from dlc.ir import (
@@ -317,7 +317,7 @@ def test_origins_of_a_location() -> None:
     line = FileLineColLoc(StringAttr("model.py"), IntAttr(3), IntAttr(1))
     name = NameLoc(StringAttr("conv1"), NoneAttr())
     assert origins(FusedLoc([name, line], NoneAttr())) == ("conv1", "model.py:3")
-    assert "#1 relu1" in header("k", [("conv1", "relu1")])
+    assert "#1 relu1" in kernel_header("k", [("conv1", "relu1")])
 
 
 def test_progress_is_reported() -> None:

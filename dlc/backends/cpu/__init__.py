@@ -1,1 +1,1 @@
-"""The CPU backend: kernels compiled by LLVM, and the native part of the run-time."""
+"""The CPU backend: kernels compiled by LLVM, and the native part of the runtime."""

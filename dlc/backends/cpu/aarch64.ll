@@ -1,4 +1,4 @@
-; The AArch64 part of the run-time; see x86_64.ll.
+; The AArch64 part of the runtime; see x86_64.ll.
 
 declare void @llvm.aarch64.hint(i32)
 declare i64 @llvm.readsteadycounter()

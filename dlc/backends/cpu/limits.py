@@ -12,7 +12,7 @@ import numpy as np
 from dlc.arrays import aligned_empty
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.limits import CACHED_BYTES, UNCACHED_BYTES, Limits
-from dlc.emission.llvm.kernel import attributes
+from dlc.emission.llvm.kernel import function_attributes
 from dlc.machine.threads import ThreadPool
 from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import Target
@@ -99,7 +99,7 @@ def _loop(target: Target, name: str, entry: str, accumulator_count: int, body: l
     """Return a function that repeats `body`, which maps the accumulators `%a<i>` to `%n<i>`, and stores these at `%p<i>`."""
     vector = f"<{target.lanes(4)} x float>"
     lines = [
-        f"define void @{name}(ptr %p, i64 %steps) {attributes(target)} {{",
+        f"define void @{name}(ptr %p, i64 %steps) {function_attributes(target)} {{",
         "entry:",
         entry,
         "  br label %loop",

@@ -1,7 +1,7 @@
-; Selection of the program that serves a call, for libraries of several programs that are called without dlc.h.
+; Selection of the program of a call, for libraries of several programs that are called without dlc.h.
 ;
-; A block lists the programs; its first instructions jump to dlc_select_program. A program serves the calls that satisfy all of its
-; conditions: an input has a certain value (bytes) or shape, according to the `selectors` of the call. Structures, in memory
+; A block lists the programs; its first instructions jump to dlc_select_program. A call runs the first program whose conditions
+; it satisfies: an input has a certain value (bytes) or shape, according to the `selectors` of the call. Structures, in memory
 ; order:
 ;
 ;   part        {i64 offset of the program from the list, checksum, index of its first condition, number of conditions}

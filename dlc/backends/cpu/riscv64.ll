@@ -1,4 +1,4 @@
-; The RISC-V part of the run-time; see x86_64.ll.
+; The RISC-V part of the runtime; see x86_64.ll.
 
 declare void @llvm.riscv.pause()
 declare i64 @llvm.readsteadycounter()

@@ -1,4 +1,4 @@
-"""The native run-time: LLVM IR texts in this folder, including one per architecture, compiled to an object."""
+"""The native runtime: LLVM IR texts in this folder, including one per architecture, compiled to an object."""
 
 from __future__ import annotations
 

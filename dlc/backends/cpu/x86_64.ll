@@ -1,4 +1,4 @@
-; The x86-64 part of the run-time (runtime.ll). Each architecture defines these functions in a file of its own:
+; The x86-64 part of the runtime (runtime.ll). Each architecture defines these functions in a file of its own:
 ;
 ;   futex, sched_setaffinity, sched_getaffinity   numbers of these system calls
 ;   pause                                         spin-wait hint

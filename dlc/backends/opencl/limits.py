@@ -26,7 +26,7 @@ _VECTOR_LANES = (16, 8, 4, 2)
 def measured_limits(session: Session) -> Limits:
     """Measure the peak rates of a device; takes about half a second, once per process.
 
-    Raises DeviceError if the device refuses.
+    Raises DeviceError if the kernels cannot be built or run.
     """
     cl, device = opencl(), session.device
     lanes = next((n for n in _VECTOR_LANES if n <= device.handle.native_vector_width_float), 1)

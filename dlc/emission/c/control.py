@@ -37,9 +37,9 @@ class Variables(NamedTuple):
 
 
 class CControlWriter(CWriter):
-    # Variables
-
     """Emit structured control flow as C statements."""
+
+    # Variables
 
     def _declare(self, values: Values, initial: Values | None = None) -> Variables:
         """Declare variables for values, initialized with `initial` if given."""
@@ -75,11 +75,11 @@ class CControlWriter(CWriter):
     def _assign(self, variables: Variables, results: Sequence[str]) -> None:
         """Assign all variables their next values simultaneously."""
         assignments = [(n, r, t) for n, r, t in zip(variables.names, results, variables.types, strict=True) if n != r]
-        targets = {name for name, _, _ in assignments}
+        assigned_names = {name for name, _, _ in assignments}
         sources: list[str] = []
         for _, result, t in assignments:
             # A source that is also assigned is copied before it is overwritten.
-            sources.append(self.compute(t, result, f"{result}_before") if result in targets else result)
+            sources.append(self.compute(t, result, f"{result}_before") if result in assigned_names else result)
         for (name, _, _), source in zip(assignments, sources, strict=True):
             self.assign(name, source)
 

@@ -141,7 +141,7 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
             lines += [f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}", f"  %a{i} = load {kind}, ptr %p{i}, align 8"]
         lines += schedule_lines(self.scopes[0].lines)
         return (
-            f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)}{self.debug} {{\nentry:\n"
+            f"define void {self.name}(ptr %args, i64 %task) {function_attributes(self.target)}{self.debug} {{\nentry:\n"
             + "\n".join(lines)
             + "\n}\n"
         )
@@ -155,7 +155,7 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
 GridWriterFactory = Callable[[func.FuncOp, Target, KernelAnalysis, int], GridWriter]
 
 
-def attributes(target: Target) -> str:
+def function_attributes(target: Target) -> str:
     """Return the function attributes: processor and features for the code generator, and no calls of library functions."""
     features = ",".join(f"+{f}" for f in target.features)
     return (

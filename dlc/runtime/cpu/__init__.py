@@ -7,5 +7,5 @@ direct_calls.py          calls that bypass the Python interpreter
 record_table.py          the bytecode of the host program
 size_operations.py       run-time sizes as operations for native code; data_dependent_sizes.py: data-dependent sizes
 program_image.py         a program as one position-independent block that runs without Python
-code/                    machine code: loading objects, relocations, the native run-time
+code/                    machine code: loading objects, relocations, the native runtime
 """

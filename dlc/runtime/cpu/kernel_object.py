@@ -17,13 +17,16 @@ from dlc.runtime.program.host_program import KernelSignature
 
 @dataclass(frozen=True)
 class KernelObject:
-    """A kernel's position-independent code; its grid `g` has `tasks[g]` tasks and starts at `entries[g]`.
+    """A kernel's position-independent code.
 
     Attributes:
-        code: The code; kernels that were compiled together share it. `size` bytes of it are this kernel's functions.
+        code: The code, which may also contain other kernels.
+        entries: The offset in the code of the function of each grid.
+        tasks: The number of tasks of each grid.
+        size: The size in bytes of this kernel's functions.
         origins: The model layers that the kernel computes.
         flops: The floating-point operations of its contractions in one run.
-        signature: The signature of a kernel that takes sizes, in a dynamic-shape program.
+        signature: The signature of a kernel with size parameters, in a dynamic-shape program.
         results: The dtypes of its results, which are its last buffers (empty if unknown).
     """
 

@@ -121,7 +121,7 @@ def upload(array: NDArray[Any], session: Session) -> DeviceArray:
 
 
 def create_buffer(array: NDArray[Any], session: Session, *, constant: bool = False) -> Any:
-    """Create a buffer with an array's elements in C order; a `constant` one is read-only and may use the array's memory."""
+    """Create a buffer with an array's elements in C order; a `constant` buffer is read-only and may use the array's memory."""
     cl = opencl()
     if not array.nbytes:
         return allocate_buffer(session, 0)

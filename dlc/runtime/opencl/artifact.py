@@ -145,7 +145,7 @@ class DeviceArtifact:
 
 def _require_sizes(launch: Launch, shapes: Mapping[str, KernelSignature]) -> None:
     if launch.kernel is not None and shapes[launch.kernel] != KernelSignature(0, launch.sizes):
-        raise ValueError(f"a launch of {launch.kernel} on buffers of {launch.sizes} bytes, not those of the kernel")
+        raise ValueError(f"a launch of {launch.kernel} expected the buffer sizes of the kernel, got {launch.sizes} bytes")
 
 
 def _kernel_to_json(kernel: OpenCLKernel, chunks: Mapping[str, int]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dlc.runtime.program.specialization import ProgramSpecializer
 
 
 class DynamicOpenCLProgram:
-    """A dynamic-shape program with its built kernels on one device; `specializer` makes it static, `weights` are buffers.
+    """A dynamic-shape program with its built kernels on one device.
 
     Calls return when their commands are in the queue. It may be called from several threads: calls are serialized, and share
     one arena.

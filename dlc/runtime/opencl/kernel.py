@@ -15,7 +15,7 @@ from dlc.runtime.program.kernel_text import Grid, program_text
 
 
 def matrix_unit_name(dot: str) -> str:
-    """Return the feature name of matrix instructions for packed dot-product operands (see `DOTS`)."""
+    """Return the feature name of matrix instructions for packed dot-product operands (see `PACKED_DOTS`)."""
     return f"matrices of {dot}"
 
 

@@ -56,7 +56,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class KernelSignature:
-    """The number of a kernel's size parameters `s0`, `s1`, …, and the bytes of each of its buffers in terms of them."""
+    """The parameters of a kernel.
+
+    Attributes:
+        sizes: The number of size parameters `s0`, `s1`, …
+        bytes: The size in bytes of each buffer; it may depend on the size parameters.
+    """
 
     sizes: int
     bytes: tuple[Size, ...]

@@ -11,9 +11,12 @@ from dlc.dims import Size, is_multiple
 
 @dataclass(frozen=True)
 class Grid:
-    """The launch configuration of a function: `groups` work-groups, in terms of kernel sizes, of `items` work-items each.
+    """The launch configuration of a function.
 
-    The items of a group share `local_bytes` of local memory.
+    Attributes:
+        groups: The number of work-groups; it may depend on the kernel's size parameters.
+        items: The number of work-items per group.
+        local_bytes: The local memory of a work-group.
     """
 
     groups: Size

@@ -1,4 +1,4 @@
-"""CRC-32C checksums of sections: computed by the native run-time, or by NumPy for another architecture.
+"""CRC-32C checksums of sections: computed by the native runtime, or by NumPy for another architecture.
 
 Files without native code, for OpenCL devices, use zlib's CRC-32.
 """

@@ -193,7 +193,7 @@ class Container:
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise invalid_header(path, error) from error
         if program != program_offset:
-            raise damaged(path, "wrong position of the program")
+            raise damaged(path, "the position of the program is wrong")
         container.check()
         return container
 
@@ -201,7 +201,7 @@ class Container:
         """Raise ModelError unless all checksums match and there are no other bytes."""
         for index, (offset, size, expected) in enumerate(self.sections):
             if self.common.checksum(self.data[offset : offset + size + -size % PAGE_BYTES], 0) != expected:
-                raise damaged(self.path, f"section {index}")
+                raise damaged(self.path, f"the checksum of section {index} does not match")
         if sum(size + -size % PAGE_BYTES for _, size, _ in self.sections) != len(self.data):
             raise damaged(self.path, "its size does not match its sections")
 

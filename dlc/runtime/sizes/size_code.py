@@ -1,7 +1,9 @@
 """Size polynomials as operations that native code executes (call.ll), for calls without Python.
 
-    code = SizeCode(["N"]) code.operation_of(N // 2 + 1)      # 4; the operations before it are 0: size 0, 1: the constant 2, 2:
-    #0 / #1, 3: the constant 1, 4: #2 + #3
+    code = SizeCode(["N"])
+    code.operation_of(N // 2 + 1)      # 4
+
+    0: size 0    1: constant 2    2: #0 / #1    3: constant 1    4: #2 + #3
 
 Results are i64; the call fails on overflow.
 """
@@ -14,7 +16,7 @@ from functools import reduce
 from dlc.dims import Atom, Size
 from dlc.errors import ModelError
 
-_CONSTANT, _SIZE, _ADD, _MULTIPLY, _DIVIDE, _LARGER, _SMALLER, _TASKS, _WITHIN, _FIT = range(10)
+_CONSTANT, _SIZE, _ADD, _MULTIPLY, _DIVIDE, _MAX, _MIN, _TASK_COUNT, _REQUIRE, _REQUIRE_FIT = range(10)
 
 Operation = tuple[int, int, int]
 
@@ -28,10 +30,13 @@ class SizeCode:
         self._index_of_operation: dict[Operation, int] = {}
 
     def operation_of(self, size: Size) -> int:
-        """Return the index of a size's operation. Raises ModelError for unknown symbols and constants of more than 64 bits."""
+        """Return the index of the operation that computes a size.
+
+        Raises ModelError for unknown symbols and constants of more than 64 bits.
+        """
         if isinstance(size, int):
             if not -(1 << 63) <= size < 1 << 63:
-                raise ModelError(f"a size of {size}")
+                raise ModelError(f"the size {size} exceeds 64 bits")
             return self._append(_CONSTANT, size)
         terms = [
             self._reduce(
@@ -43,11 +48,11 @@ class SizeCode:
 
     def max_of(self, operations: Iterable[int]) -> int:
         """Return the index of the maximum."""
-        return self._reduce(_LARGER, operations)
+        return self._reduce(_MAX, operations)
 
     def min_of(self, operations: Iterable[int]) -> int:
         """Return the index of the minimum."""
-        return self._reduce(_SMALLER, operations)
+        return self._reduce(_MIN, operations)
 
     def sum(self, a: int, b: int) -> int:
         """Return the index of #a + #b."""
@@ -64,15 +69,15 @@ class SizeCode:
 
     def tasks(self, tasks: int, bytes: int) -> int:
         """Return the index of the task-count word of a grid (`record_table.tasks_word`)."""
-        return self._append(_TASKS, tasks, bytes)
+        return self._append(_TASK_COUNT, tasks, bytes)
 
     def require(self, a: int, unless: int) -> None:
-        """Reject the program as damaged if #a is negative, unless #unless is 0."""
-        self._append(_WITHIN, a, unless)
+        """Reject the program as invalid if #a is negative, unless #unless is 0."""
+        self._append(_REQUIRE, a, unless)
 
     def require_fit(self, a: int, symbol: int) -> None:
-        """Reject the call's sizes if #a is negative; the message is about symbol `where`, or none if it is -1."""
-        self._append(_FIT, a, symbol)
+        """Reject the sizes of a call if #a is negative; the message names the symbol with this index (-1: no symbol)."""
+        self._append(_REQUIRE_FIT, a, symbol)
 
     def _atom(self, atom: Atom) -> int:
         if isinstance(atom, tuple):

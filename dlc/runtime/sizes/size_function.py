@@ -1,6 +1,6 @@
 """Compile size polynomials to one Python function, which evaluates them in a few microseconds and without overflow.
 
-    size_function(["N"], ((N, 64), N // 2 + 1, N // 2)) is
+    size_function(["N"], ((N, 64), N // 2 + 1, N // 2)) returns
 
     def evaluate(s0):
         v0 = s0 // 2

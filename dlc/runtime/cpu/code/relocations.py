@@ -1,4 +1,4 @@
-"""Apply relocations: write PC-relative displacements into code once its layout is known.
+"""Apply relocations: write PC-relative displacements into code after its layout.
 
 Note [Addresses on AArch64]. A code generator forms an address with two instructions: `adrp` computes the 4096-byte page, and
 the next one adds the offset within the page. Such code runs only at its original offset modulo 4096. Kernels are small, so
@@ -17,16 +17,22 @@ from dlc.machine.architectures import ARCHITECTURES
 
 
 class Relocation(NamedTuple):
-    """A relocation: its kind, in the numbering of the architecture, the offset to patch, and the target offset."""
+    """A relocation of an address in code.
+
+    Attributes:
+        kind: The relocation type of the architecture (R_…).
+        offset: The offset to patch.
+        symbol_offset: The offset of the symbol.
+    """
 
     kind: int
     offset: int
-    target: int
+    symbol_offset: int
     symbol: str
 
     @property
     def distance(self) -> int:
-        return self.target - self.offset
+        return self.symbol_offset - self.offset
 
     def unsupported(self, reason: str) -> CompileError:
         return CompileError(f"the object has relocation {self.kind} to {self.symbol!r}; {reason}")
@@ -51,22 +57,22 @@ _PAGE_BIT = 1 << 31  # Set in `adrp`, clear in `adr`.
 
 def _aarch64(memory: bytearray, relocations: Sequence[Relocation]) -> None:
     """See note [Addresses on AArch64]."""
-    pages = {r.target for r in relocations if r.kind == _ARM_PAGE}
+    pages = {r.symbol_offset for r in relocations if r.kind == _ARM_PAGE}
     for r in relocations:
         (word,) = struct.unpack_from("<I", memory, r.offset)
         if r.kind == _ARM_PC_RELATIVE:
             word = r.distance & 0xFFFFFFFF
         elif r.kind == _ARM_PAGE:
             if not -1 << 20 <= r.distance < 1 << 20:
-                raise r.unsupported("the target is more than 1 MiB away")
+                raise r.unsupported("the symbol is more than 1 MiB away")
             word = word & ~_PAGE_BIT | (r.distance & 3) << 29 | (r.distance >> 2 & (1 << 19) - 1) << 5
         elif r.kind in _ARM_CALLS:
             if not -1 << 27 <= r.distance < 1 << 27:
-                raise r.unsupported("the target is out of range of a call")
+                raise r.unsupported("the symbol is out of range of a call")
             word |= r.distance >> 2 & (1 << 26) - 1
         elif r.kind not in _ARM_PAGE_OFFSETS:
             raise r.unsupported(_ONLY_PC_RELATIVE)
-        elif r.target not in pages:
+        elif r.symbol_offset not in pages:
             raise r.unsupported("the page offset has no matching adrp")
         struct.pack_into("<I", memory, r.offset, word)
 
@@ -85,9 +91,9 @@ def _riscv64(memory: bytearray, relocations: Sequence[Relocation]) -> None:
 
     for r in relocations:
         if r.kind in (_RISC_V_LOADS, _RISC_V_STORES):
-            if r.target not in highs:
+            if r.symbol_offset not in highs:
                 raise r.unsupported("the low part has no matching high part")
-            _, low = split_hi20_lo12(highs[r.target])
+            _, low = split_hi20_lo12(highs[r.symbol_offset])
             add(r.offset, low << 20 if r.kind == _RISC_V_LOADS else (low >> 5) << 25 | (low & 31) << 7)
         elif r.kind in (_RISC_V_CALL, _RISC_V_HIGH):
             high, low = split_hi20_lo12(r.distance)
@@ -95,7 +101,7 @@ def _riscv64(memory: bytearray, relocations: Sequence[Relocation]) -> None:
             if r.kind == _RISC_V_CALL:
                 add(r.offset + 4, low << 20)
         elif r.kind in (_RISC_V_ADD, _RISC_V_SUB):
-            add(r.offset, r.target if r.kind == _RISC_V_ADD else -r.target)
+            add(r.offset, r.symbol_offset if r.kind == _RISC_V_ADD else -r.symbol_offset)
         else:
             raise r.unsupported(_ONLY_PC_RELATIVE)
 
@@ -106,7 +112,7 @@ def split_hi20_lo12(distance: int) -> tuple[int, int]:
 
 
 Relocate = Callable[[bytearray, Sequence[Relocation]], None]
-# By ELF machine number: apply relocations to code in place. Raises CompileError for one that is not PC-relative.
+# By ELF machine number. Each function applies relocations to code in place; it raises CompileError for unsupported ones.
 RELOCATE: Mapping[int, Relocate] = {
     ARCHITECTURES["x86_64"].machine: _x86_64,
     ARCHITECTURES["aarch64"].machine: _aarch64,

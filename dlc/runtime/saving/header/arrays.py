@@ -30,7 +30,7 @@ def array_from_json(fields: Sequence[Any], container: Container) -> tuple[Tensor
         raise ValueError("an array of symbolic size")
     shape = [int(s) for s in info.shape]
     if prod(shape) * info.dtype.itemsize != len(data):
-        raise ValueError(f"{info.name} has {len(data)} bytes, not those of {info}")
+        raise ValueError(f"{info}: its section has {len(data)} bytes")
     return info, np.frombuffer(data, info.dtype).reshape(shape)
 
 

@@ -39,16 +39,16 @@ def dynamic_fields_from_json(written: Mapping[str, Any], kernels: Collection[str
     instructions = from_json(written["instructions"], is_dynamic=True)
     for instruction, _ in walk(instructions):
         if isinstance(instruction, DynamicLaunch) and instruction.kernel not in {None, *kernels}:
-            raise ValueError(f"a launch of the unknown kernel {instruction.kernel}")
+            raise ValueError(f"a launch of {instruction.kernel}: there is no such kernel")
     loop_slots, num_set_slots = count(written["loop_slots"]), len(set(loop_set_slots(instructions)))
     if loop_slots > num_set_slots:
-        raise ValueError(f"{loop_slots} loop slots, of which loops set {num_set_slots}")
+        raise ValueError(f"expected up to {num_set_slots} loop slots, which loops set; got {loop_slots}")
     equal = {text(a): text(b) for a, b in dict(written["equal"]).items()}
     return ranges_from_json(written["ranges"]), regions, instructions, loop_slots, equal
 
 
 def ranges_to_json(ranges: Mapping[str, SizeRange]) -> dict[str, Any]:
-    """Return the ends of each range."""
+    """Return the minimum and maximum of each range."""
     return {name: [r.low, r.high] for name, r in ranges.items()}
 
 

@@ -144,7 +144,7 @@ class _InstructionReader:
         values = tuple(self.array(*array) for array in written["values"])
         pieces = tuple(map(text, written["print"]))
         if len(pieces) != 2 * len(values) + 1:
-            raise ValueError(f"{len(pieces)} pieces of text for {len(values)} arrays")
+            raise ValueError(f"got {len(pieces)} pieces of text for {len(values)} arrays; expected {2 * len(values) + 1}")
         return PrintArrays(pieces, values)
 
     def python_call(self, written: Any) -> PythonCall:

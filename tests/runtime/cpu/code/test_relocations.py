@@ -44,9 +44,9 @@ def test_adrp_becomes_adr_on_aarch64() -> None:
     # adrp x8; ldr q1, [x8] -> adr x8, 4098; ldr q1, [x8]
     assert filled("aarch64", [0x90000008, 0x3DC00101], page, load) == [0x10000008 | 2 << 29 | 1024 << 5, 0x3DC00101]
     with pytest.raises(CompileError, match="relocation 299 to 'x'; the page offset has no matching adrp"):
-        filled("aarch64", [0x90000008, 0x3DC00101], page, load._replace(target=4114))
+        filled("aarch64", [0x90000008, 0x3DC00101], page, load._replace(symbol_offset=4114))
     with pytest.raises(CompileError, match="more than 1 MiB away"):
-        filled("aarch64", [0x90000008], page._replace(target=1 << 20))
+        filled("aarch64", [0x90000008], page._replace(symbol_offset=1 << 20))
 
 
 def test_displacements_are_split_on_riscv64() -> None:
@@ -56,7 +56,7 @@ def test_displacements_are_split_on_riscv64() -> None:
     made = [0x517 | 2 << 12, 0x52583 | low << 20, 0xB52023 | low >> 5 << 25 | (low & 31) << 7]
     assert filled("riscv64", [0x517, 0x52583, 0xB52023], high, load, store) == made
     with pytest.raises(CompileError, match="the low part has no matching high part"):
-        filled("riscv64", [0x517, 0x52583], high, load._replace(target=4))
+        filled("riscv64", [0x517, 0x52583], high, load._replace(symbol_offset=4))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
