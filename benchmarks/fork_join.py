@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def launch_records(kernel: int, tasks: int) -> np.ndarray:
-    """Return a table of records that launches a kernel at this address LAUNCHES_PER_RUN times."""
+    """Return bytecode that launches the kernel at this address LAUNCHES_PER_RUN times."""
     launch = Launch("empty", (), (MIN_PARALLEL_BYTES,))
     table = assemble_records([launch] * LAUNCHES_PER_RUN, NULL_SLOT + 1, {"empty": [tasks]})
     records = np.empty(len(table.words), np.int64)

@@ -3,8 +3,8 @@
 This page is a tour of the compiler in the order in which data flows. Every step is the folder or file of that name.
 
 **Frontends.** `frontend.onnx` and `frontend.tflite` import model files, `stablehlo` imports the StableHLO that JAX emits, and
-`pytorch` converts exported modules and graphs of `torch.compile`. All of them produce the same thing: a module of the `dl`
-dialect (`dialects.dl`), whose ops describe a computation and not its implementation, plus a weight store (`weights`). Weights
+`pytorch` converts exported modules and graphs of `torch.compile`. All of them produce a module of the `dl` dialect
+(`dialects.dl`), whose ops describe a computation and not its implementation, and a weight store (`weights`). Weights
 never enter the IR: an op `dl.weight @w7` refers to an array of the store by name.
 
 **Pipeline.** `compiler.compile` lowers a module to a `Model`. It runs the stages of `pipelines`, which are plain data:
@@ -18,7 +18,7 @@ never enter the IR: an op `dl.weight @w7` refers to an array of the store by nam
 **Code generation.** After `fusion`, compilation splits in two. Each kernel is a pure function that is compiled on its own:
 `emission.llvm` prints LLVM IR, LLVM compiles it to an object, and `runtime.cpu.code.loader` relocates and maps the object.
 The host program, which decides the order of kernel launches and their buffers, is planned by `passes.host`: one arena and
-one table of launch records, which a single native function executes. For OpenCL devices, `emission.c` prints OpenCL C, the
+bytecode for launches, which a native function interprets. For OpenCL devices, `emission.c` prints OpenCL C, the
 driver compiles it, and the launches become commands in the device's queue (`runtime.opencl`).
 
 **Runtime.** A compiled program is an artifact (`runtime.cpu.artifact`). A model is one artifact or several, stored in one

@@ -24,8 +24,8 @@ def backend_of(target: str | Backend, device: str | None = None) -> Backend:
         return _load_backend_file(*location)
     if is_opencl(target):
         return OpenCL(target, device)
-    known_target = resolve(target)
-    return Reference() if known_target is REFERENCE else Cpu(known_target)
+    builtin_target = resolve(target)
+    return Reference() if builtin_target is REFERENCE else Cpu(builtin_target)
 
 
 @lru_cache

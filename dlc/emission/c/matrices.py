@@ -29,7 +29,7 @@ def multiply_words(e: CWriter, op: Operation) -> None:
 
 
 def shuffle(e: CWriter, op: Operation) -> None:
-    """vector.shuffle of two rows."""
+    """Emit `vector.shuffle` of two rows."""
     assert isinstance(op, vector.ShuffleOp)
     lanes: list[str] = []
     for value in (op.v1, op.v2):

@@ -20,7 +20,7 @@ Array: TypeAlias = "NDArray[Any]"
 # Decimal and scientific notation, infinities and NaN; Python's `float` accepts more.
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)\s*", re.IGNORECASE | re.ASCII)
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
-# Python may refuse to convert longer strings to integers.
+# Python may raise an error for longer strings.
 _MAX_INTEGER_DIGITS = sys.int_info.str_digits_check_threshold
 
 

@@ -66,7 +66,7 @@ def crc32c(data: memoryview, start: int = 0) -> int:
 
 
 def _advance(tables: Tables, remainders: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return remainders after appending zero bytes; `tables` are for a fixed number of them."""
+    """Return remainders after appending zero bytes; their number determines `tables`."""
     halves = remainders.view(np.uint16).reshape(-1, 2)
     return tables[0].take(halves[:, 0]) ^ tables[1].take(halves[:, 1])
 

@@ -21,7 +21,7 @@ _SYMTAB, _RELA, _NOBITS = 2, 4, 8  # section types
 _UNDEFINED = 0  # SHN_UNDEF
 _FUNCTION = 2  # STT_FUNC
 _UNWINDING = ".eh_frame"  # Not needed: the code raises no exceptions.
-# Bytes: the alignment that constants of the widest vector type need.
+# In bytes: the alignment of constants of the widest vector type.
 CODE_ALIGNMENT = 64
 _PROT_READ, _PROT_EXEC = 1, 4
 _PAGE_BYTES = mmap.PAGESIZE
@@ -140,7 +140,7 @@ class LoadedCode:
     """Code in executable memory, from the address `begin` on; it is unmapped with this object."""
 
     def __init__(self, code: bytes, entries: Mapping[str, int]) -> None:
-        """Raises DeviceError if the system refuses executable memory."""
+        """Raises DeviceError if the system does not provide executable memory."""
         self._memory = mmap.mmap(-1, max(-(-len(code) // _PAGE_BYTES) * _PAGE_BYTES, _PAGE_BYTES))
         self._memory[: len(code)] = code
         anchor = ctypes.c_char.from_buffer(self._memory)
