@@ -43,7 +43,7 @@ def describe_plans(fault: Fault, target: Target) -> str:
 
 def _apply_simplest(nest: StaticLoopNest, kernel: func.FuncOp) -> None:
     """Tile the loop nest with one task per point, or per panel of a packed operand."""
-    panels = {d: min(p, nest.extents[d]) for d, p in nest.panel_sizes.items() if d in nest.shared}
-    plan = TilePlan(grid=dict.fromkeys(nest.shared, 1) | panels, register=panels, order=tuple(nest.shared))
+    panels = {d: min(p, nest.extents[d]) for d, p in nest.panel_sizes.items() if d in nest.shared_dims}
+    plan = TilePlan(grid=dict.fromkeys(nest.shared_dims, 1) | panels, register=panels, order=tuple(nest.shared_dims))
     plan.check(nest)
     apply_tiles(nest, plan, ConstantPool(kernel))

@@ -17,13 +17,13 @@ from dlc.passes.dl.rewriting import splat
 def is_attention_product(op: Contraction, value: SSAValue) -> bool:
     """Return whether a contraction reduces only the last axis of `value`, its first operand, and keeps all other axes."""
     structure = op.structure()
-    reduced = [d for d, r in enumerate(structure.reductions) if r]
+    reduced_dims = [d for d, r in enumerate(structure.reductions) if r]
     *outer, last = structure.maps[0].results
     return (
         op.operands[0] is value
         and op.operands[1] is not value
         and structure.views[0] == shape_of(value)
-        and [last] == [AffineExpr.dimension(d) for d in reduced]
+        and [last] == [AffineExpr.dimension(d) for d in reduced_dims]
         and all(isinstance(e, AffineDimExpr) for e in outer)
     )
 

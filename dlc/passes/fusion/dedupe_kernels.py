@@ -23,16 +23,16 @@ class DedupeKernelsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernel_by_structure: dict[Hashable, KernelOp] = {}
-        merged: dict[str, KernelOp] = {}
+        merged_kernels: dict[str, KernelOp] = {}
         for kernel in [k for k in op.ops if isinstance(k, KernelOp)]:
-            merged[kernel.symbol] = kernel_by_structure.setdefault(structure_of(kernel), kernel)
-            if merged[kernel.symbol] is not kernel:
+            merged_kernels[kernel.symbol] = kernel_by_structure.setdefault(structure_of(kernel), kernel)
+            if merged_kernels[kernel.symbol] is not kernel:
                 kernel.detach()
                 kernel.erase()
         _renumber(kernel_by_structure.values())
         for dispatch in walk_ops(op, DispatchOp):
-            if dispatch.symbol in merged:
-                dispatch.callee = SymbolRefAttr(merged[dispatch.symbol].symbol)
+            if dispatch.symbol in merged_kernels:
+                dispatch.callee = SymbolRefAttr(merged_kernels[dispatch.symbol].symbol)
 
 
 def stem_of(name: str) -> str:

@@ -147,19 +147,19 @@ class FusionGrouper:
             )
             members = dict.fromkeys([*(op for group in producer_groups for op in group), root])
         # The results of the current group, in order, and those of the largest legal group so far.
-        stored = dict.fromkeys(results_of(members))
-        best_size, best_results = len(members), list(stored)
+        stored_values = dict.fromkeys(results_of(members))
+        best_size, best_results = len(members), list(stored_values)
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
         # Operands that only members use; their producers are fused once members are their only users.
-        deferred: list[SSAValue] = []
+        deferred_operands: list[SSAValue] = []
         refusal: GroupEnd | None = None
         self._enqueue(root, queue, queued)
         while queue and not space.is_closed and len(members) < MAX_KERNEL_OPS:
             user = heapq.heappop(queue)[-1]
             if user in members:
                 continue
-            fused_ops = self._ops_to_fuse(user, members, space, deferred)
+            fused_ops = self._ops_to_fuse(user, members, space, deferred_operands)
             if fused_ops is None:
                 refusal = GroupEnd(user, refusal_reason(self.candidates, user, space))
                 break
@@ -169,15 +169,17 @@ class FusionGrouper:
                 for value in (*op.operands, *op.results):
                     if value.owner in members:
                         if is_stored(value, members):
-                            stored[value] = None
+                            stored_values[value] = None
                         else:
-                            stored.pop(value, None)
-            operands = (*deferred, *(v for op in fused_ops for v in op.operands))
-            deferred = [v for v in operands if v.owner not in members and all(use.operation in members for use in v.uses)]
-            if not space.allows_results([shape_of(r) for r in stored]):
+                            stored_values.pop(value, None)
+            operands = (*deferred_operands, *(v for op in fused_ops for v in op.operands))
+            deferred_operands = [
+                v for v in operands if v.owner not in members and all(use.operation in members for use in v.uses)
+            ]
+            if not space.allows_results([shape_of(r) for r in stored_values]):
                 continue
-            if not self._only_converts_to_float(best_results, list(stored), list(members)[best_size:], members, space):
-                best_size, best_results = len(members), list(stored)
+            if not self._only_converts_to_float(best_results, list(stored_values), list(members)[best_size:], members, space):
+                best_size, best_results = len(members), list(stored_values)
         self.end = self._reason_for_end(list(members), best_size, space, refusal, queue)
         return list(members)[:best_size]
 
@@ -237,9 +239,13 @@ class FusionGrouper:
                 heapq.heappush(queue, (self.candidates.position[user], len(queued), user))
 
     def _ops_to_fuse(
-        self, user: Operation, members: Container[Operation | Block], space: IterationSpace, deferred: Iterable[SSAValue]
+        self,
+        user: Operation,
+        members: Container[Operation | Block],
+        space: IterationSpace,
+        deferred_operands: Iterable[SSAValue],
     ) -> list[DlOp] | None:
-        """Return the ops to fuse: `user`, preceded by producers, also of `deferred` operands; None if it cannot be fused."""
+        """Return the ops to fuse: `user`, preceded by producers, also of `deferred_operands`; None if it cannot be fused."""
         if not isinstance(user, DlOp) or user not in self.candidates:
             return None
         rows = row_axes(user, self.max_row_elements)
@@ -250,7 +256,7 @@ class FusionGrouper:
             return [user]
         if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
             return None
-        fused_ops = [*producers(self.candidates, [*deferred, *user.operands], user, members, space), user]
+        fused_ops = [*producers(self.candidates, [*deferred_operands, *user.operands], user, members, space), user]
         return fused_ops if space.accepts_scalarized_ops or not any(map(is_scalarized, fused_ops)) else None
 
     def _epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:

@@ -35,11 +35,15 @@ def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: i
     tile = min(max_width, length)
     source, order = arguments.strip_transpose(argument)
     packed = _packed(arguments, source, [*order[:axis], *order[axis + 1 :], order[axis]], tile)
-    batch = rank_of(argument) - 2
+    num_batch_axes = rank_of(argument) - 2
 
     def unpack(packed_argument: SSAValue) -> SSAValue:
         b = Build(user)
-        tiles = b(TransposeOp, packed_argument, permutation=(batch, *range(batch), batch + 1, batch + 2))
+        tiles = b(
+            TransposeOp,
+            packed_argument,
+            permutation=(num_batch_axes, *range(num_batch_axes), num_batch_axes + 1, num_batch_axes + 2),
+        )
         return b(UnpackOp, tiles, axis=axis, tile=tile, size=length)
 
     arguments.replace(argument, packed, unpack)
@@ -64,7 +68,7 @@ def _packed(arguments: DispatchArguments, source: SSAValue, order: Sequence[int]
     split_source = Build(arguments.dispatch)(
         ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :])
     )
-    *batch, row = (a + (a > axis) for a in order[:-1])
+    *num_batch_axes, row = (a + (a > axis) for a in order[:-1])
     return arguments.insert_kernel(
-        "pack", split_source, lambda b, x: b(TransposeOp, x, permutation=(*batch, axis, row, axis + 1))
+        "pack", split_source, lambda b, x: b(TransposeOp, x, permutation=(*num_batch_axes, axis, row, axis + 1))
     )

@@ -97,9 +97,9 @@ def _scale_after_sum(second: Contraction) -> None:
     """Move ops that scale whole rows of softmax weights after the contraction."""
     while (match_ := row_scaled_weights(second.operands[0])) is not None:
         op, k, weights = match_
-        following = second.next_op
-        assert following is not None
-        b = Build(following, op.location)
+        next_op = second.next_op
+        assert next_op is not None
+        b = Build(next_op, op.location)
         total = second.results[0]
         copy = type(op).create(
             operands=[total if j == k else v for j, v in enumerate(op.operands)],

@@ -48,7 +48,7 @@ def apply_tiles(
 
 def _check_symbolic(nest: DynamicLoopNest, plan: TilePlan) -> None:
     """Raise UndecidableError if a dimension that must be static is symbolic."""
-    private_dims = set(nest.symbolic_dims).difference(nest.shared)
+    private_dims = set(nest.symbolic_dims).difference(nest.shared_dims)
     for nest_op in nest.ops:
         stored_dims = (
             private_dims.intersection(t.iterator for t in nest_op.output.terms)
@@ -72,7 +72,7 @@ class _Tiler:
     def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: TilePlan) -> None:
         self.extents = nest.extents
         self.symbolic_dims = set(nest.symbolic_dims)
-        self.dynamic_extents = {d: nest.extents[d] for d in nest.symbolic_dims if d not in nest.shared}
+        self.dynamic_extents = {d: nest.extents[d] for d in nest.symbolic_dims if d not in nest.shared_dims}
         self.nest = static_nest
         self.plan = plan
         self.group: WorkGroup | None = None

@@ -40,7 +40,7 @@ class TaskBuffers:
         if plan.blocks and root in nest.local_buffers():
             dims = tuple(d for d in TileBody(nest, plan, {}).axes_of(root) if sizes[d] > 1)
             buffer = builder.alloca(memref_of(root).element_type, tuple(sizes[d] for d in dims), root.name_hint)
-            self.accumulators[root] = LocalBuffer(buffer, dims, shared=True)
+            self.accumulators[root] = LocalBuffer(buffer, dims, is_shared=True)
 
 
 class BlockedTask:
@@ -61,7 +61,7 @@ class BlockedTask:
         self.reduction = buffers.reduction
         self.panels = buffers.panels
         # Operands whose panel depends on the macro tile; the others are packed once per block.
-        self.packed_per_macro_tile = [k for k, panel in self.panels.items() if plan.macro_tile.keys() & panel.shared]
+        self.packed_per_macro_tile = [k for k, panel in self.panels.items() if plan.macro_tile.keys() & panel.shared_dims]
         self.packed_once = [k for k in self.panels if k not in self.packed_per_macro_tile]
         self.accumulators = buffers.accumulators
         self.prefetch = [NextBlockPrefetcher(nest, plan, self.reduction, k) for k in plan.prefetch]
@@ -179,23 +179,23 @@ class _PackedPanel:
         self.axes = [axis_range(None, e, nest_op.dims, full_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
         access = nest_op.accesses[k]
         assert access is not None
-        self.shared = [d for d in self.axes if d not in nest_op.reductions]
-        self.reduced = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]
+        self.shared_dims = [d for d in self.axes if d not in nest_op.reductions]
+        self.reduced_dims = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]
         # The reduced dimension that is contiguous in memory, if the lanes are not.
-        contiguous = [d for d in self.reduced if access.stride(d) == 1]
-        self.transposed_dim = contiguous[0] if contiguous else None
+        contiguous_dims = [d for d in self.reduced_dims if access.stride(d) == 1]
+        self.transposed_dim = contiguous_dims[0] if contiguous_dims else None
         # Operands that are read as vectors have panels as wide as a register tile. Operands whose elements are broadcast
         # stay in rows, padded to an odd number of cache lines: rows along the reduction, or one panel of full width.
-        has_lanes = any(nest_op.output.stride(d) == 1 for d in self.shared)
+        has_lanes = any(nest_op.output.stride(d) == 1 for d in self.shared_dims)
         self.is_row_layout = self.transposed_dim is not None and not has_lanes
         row_dim = next((d for d in self.axes if access.stride(d) == 1 and not has_lanes), None)
-        self.sizes = {d: sizes[d] for d in self.shared}
-        self.widths = {d: 1 if self.is_row_layout else sizes[d] if d == row_dim else plan.tile(d) for d in self.shared}
-        reduced = {d: plan.blocks.get(d, nest.extents[d]) for d in self.reduced}
+        self.sizes = {d: sizes[d] for d in self.shared_dims}
+        self.widths = {d: 1 if self.is_row_layout else sizes[d] if d == row_dim else plan.tile(d) for d in self.shared_dims}
+        block_sizes = {d: plan.blocks.get(d, nest.extents[d]) for d in self.reduced_dims}
         shape = (
-            *(-(-sizes[d] // self.widths[d]) for d in self.shared),
-            *(_odd_number_of_lines(size) if d == row_dim else size for d, size in reduced.items()),
-            *(_odd_number_of_lines(self.widths[d]) if d == row_dim else self.widths[d] for d in self.shared),
+            *(-(-sizes[d] // self.widths[d]) for d in self.shared_dims),
+            *(_odd_number_of_lines(size) if d == row_dim else size for d, size in block_sizes.items()),
+            *(_odd_number_of_lines(self.widths[d]) if d == row_dim else self.widths[d] for d in self.shared_dims),
         )
         self.buffer = builder.alloca(memref_of(self.source).element_type, shape, "panel")
         # The offset of the packed macro tile in the task.
@@ -203,8 +203,10 @@ class _PackedPanel:
 
     def pack(self, builder: OpBuilder, tile: Tile, block: Tile) -> None:
         """Pack the elements of a block that a macro tile needs, in memory order unless lanes are transposed."""
-        self.origin = {d: tile[d].tile_offset for d in self.shared}
-        dims = [*self.reduced, *self.shared] if self.transposed_dim is None else [*self.shared, *self.reduced]
+        self.origin = {d: tile[d].tile_offset for d in self.shared_dims}
+        dims = (
+            [*self.reduced_dims, *self.shared_dims] if self.transposed_dim is None else [*self.shared_dims, *self.reduced_dims]
+        )
         self._emit_copies(builder, {**tile, **block}, {}, dims)
 
     def _emit_copies(self, builder: OpBuilder, full_ranges: Tile, ranges: Tile, dims: Sequence[int]) -> None:
@@ -213,7 +215,7 @@ class _PackedPanel:
             transposed_step = (
                 (_MAX_COPIED_ELEMENTS if self.is_row_layout else _TRANSPOSED_ELEMENTS) if d == self.transposed_dim else 1
             )
-            step = min(self.widths[d], _MAX_COPIED_ELEMENTS) if d in self.shared else transposed_step
+            step = min(self.widths[d], _MAX_COPIED_ELEMENTS) if d in self.shared_dims else transposed_step
             block_range = full_ranges[d]
             for body_builder, step_range in steps(
                 builder, IterationRange(block_range.offset, block_range.size), min(step, block_range.size), f"c{d}"
@@ -228,20 +230,20 @@ class _PackedPanel:
 
     def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
         """Return the view of the panel that a register tile reads, for all or some k iterations."""
-        ranges = {d: (builder.subtract(tile[d].group_offset, self.origin[d]), tile[d].size) for d in self.shared}
-        return self._view(builder, ranges | {d: (tile[d].tile_offset, tile[d].size) for d in self.reduced})
+        ranges = {d: (builder.subtract(tile[d].group_offset, self.origin[d]), tile[d].size) for d in self.shared_dims}
+        return self._view(builder, ranges | {d: (tile[d].tile_offset, tile[d].size) for d in self.reduced_dims})
 
     def _view(self, builder: OpBuilder, ranges: dict[int, tuple[Index, int]]) -> BufferView:
         panels: list[tuple[Index, int]] = []
         interior: list[tuple[Index, int]] = []
-        for d in self.shared:
+        for d in self.shared_dims:
             start, size = ranges[d]
             width = self.widths[d]
             is_single_panel = width == self.sizes[d]
             panels.append((start, size) if width == 1 else (0 if is_single_panel else builder.floordiv(start, width), 1))
             interior.append((0, 1) if width == 1 else (start if is_single_panel else 0, size))
-        axis_ranges = [*panels, *(ranges[d] for d in self.reduced), *interior]
-        dims = [*self.shared, *self.reduced, *self.shared]
+        axis_ranges = [*panels, *(ranges[d] for d in self.reduced_dims), *interior]
+        dims = [*self.shared_dims, *self.reduced_dims, *self.shared_dims]
         drop = [i for i, (_, size) in enumerate(axis_ranges) if size == 1]
         view = builder.subview(self.buffer, [o for o, _ in axis_ranges], [size for _, size in axis_ranges], drop)
         return view, [d for d, (_, size) in zip(dims, axis_ranges, strict=True) if size > 1]

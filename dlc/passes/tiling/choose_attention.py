@@ -61,7 +61,7 @@ def match_attention(nest: StaticLoopNest) -> AttentionOps | None:
     lane = next((d for d in first.dims if first.output.stride(d) == 1), None)
     value_dim = next((d for d in second.dims if second.output.stride(d) == 1), None)
     reductions_between = [op for op in nest.ops[first_position + 1 : second_position] if key in op.reductions]
-    if key is None or lane not in (key, *nest.shared) or value_dim is None or not reductions_between:
+    if key is None or lane not in (key, *nest.shared_dims) or value_dim is None or not reductions_between:
         return None
     return (
         AttentionOps(first_position, second_position, key, value_dim, lane != key)

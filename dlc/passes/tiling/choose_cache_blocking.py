@@ -30,12 +30,12 @@ class CacheBlockingChooser(TileRules):
         nest_op = leading_reduction(nest)
         if nest_op is None or nest.dynamic_dims or nest.panel_sizes:
             return None
-        lane = next((d for d in nest.shared if nest_op.output.stride(d) == 1), None)
+        lane = next((d for d in nest.shared_dims if nest_op.output.stride(d) == 1), None)
         if lane is None or nest.extents[lane] < self.lanes(nest_op):
             return None
         if not all(a is None or all(t.is_plain for t in a.terms) for a in nest_op.accesses):
             return None
-        order = self.order(nest.shared, lane)
+        order = self.order(nest.shared_dims, lane)
         if not nest_op.is_contraction:
             return None if nest_op.has_transcendental_math else self.plan_streaming(nest_op, lane, {}, order)
         register = self.contraction_tile(nest_op, lane)
@@ -70,8 +70,8 @@ class CacheBlockingChooser(TileRules):
         register = self.contraction_tile(nest_op, lane, panels)
         if any(a is not None and a.uses(lane) for a in (nest_op.accesses[k] for k in panels)):
             # Rows are read in place, and stay in cache during the loop over all panels.
-            batch = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
-            order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
+            batch_dims = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
+            order = (*batch_dims, *(d for d in order if d != lane and d not in batch_dims), lane)
         if operands_fit_l2:
             panels = ()
         grid, macro_tile = self.blocked_grid(nest_op, register, order, blocks, panels)
@@ -86,7 +86,7 @@ class CacheBlockingChooser(TileRules):
         columns = plan.macro_tile.get(lane, plan.grid[lane])
         return columns > 2 * self.target.costs.min_tiles_per_panel * plan.register[lane]
 
-    def is_lane_innermost(self, nest_op: NestOp, lane: int, batch: Sequence[int]) -> bool:
+    def is_lane_innermost(self, nest_op: NestOp, lane: int, batch_dims: Sequence[int]) -> bool:
         """Return False: the loop order depends on which operands are packed."""
         return False
 
@@ -99,28 +99,30 @@ class CacheBlockingChooser(TileRules):
         """
         costs, extents = self.target.costs, self.nest.extents
         matrix_dims = nest_op.reductions | {lane}
-        batch = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
-        rows = [d for d in order if d != lane and d not in batch]
+        batch_dims = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
+        rows = [d for d in order if d != lane and d not in batch_dims]
         # Batch dimensions share no operands: they are not part of a tile.
         register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.streaming_tile(nest_op, lane)
-        input_dims = ([d for d in nest_op.dims if d not in batch and a.uses(d)] for a in nest_op.inputs if a.stride(lane) == 1)
+        input_dims = (
+            [d for d in nest_op.dims if d not in batch_dims and a.uses(d)] for a in nest_op.inputs if a.stride(lane) == 1
+        )
         is_streamed = any(matrix_dims == frozenset(dims) for dims in input_dims)
         tiles = prod(-(-extents[d] // register.get(d, 1)) for d in rows)
         if (
             not is_streamed
-            or prod(extents[d] for d in (*matrix_dims, *batch)) <= costs.block_elements
+            or prod(extents[d] for d in (*matrix_dims, *batch_dims)) <= costs.block_elements
             or tiles >= costs.min_tiles_per_panel
         ):
             return None
         results_per_lane = prod(extents[d] for d in rows)
         work = self.work_per_point() * results_per_lane
-        if batch and not nest_op.is_contraction and work * extents[lane] < costs.task_work:
+        if batch_dims and not nest_op.is_contraction and work * extents[lane] < costs.task_work:
             return None
-        total_work = work * prod(extents[d] for d in (lane, *batch))
+        total_work = work * prod(extents[d] for d in (lane, *batch_dims))
         max_work = max(costs.task_work, total_work // costs.min_block_tasks)
         columns = max(1, min(max_work // work, costs.max_l1_partial_sums // results_per_lane) // register[lane])
-        task_tiles = {d: 1 for d in batch} | {lane: columns}
-        grid = self.split_into_tasks(register, (*batch, lane, *rows), lambda d, _: task_tiles.get(d, extents[d]))
+        task_tiles = {d: 1 for d in batch_dims} | {lane: columns}
+        grid = self.split_into_tasks(register, (*batch_dims, lane, *rows), lambda d, _: task_tiles.get(d, extents[d]))
         # For a single row of results, each step reads one complete row of the operand.
         is_single_row = results_per_lane == 1 and columns * register[lane] >= extents[lane]
         blocks = (
@@ -143,14 +145,14 @@ class CacheBlockingChooser(TileRules):
         the reduction, each k iteration reads separate cache lines of both operands, so the L1 cache holds fewer of them.
         """
         extents, costs = self.nest.extents, self.target.costs
-        reduced = [d for d in nest_op.dims if d in nest_op.reductions]
-        is_contiguous = any(a.stride(reduced[-1]) == 1 for a in nest_op.inputs)
+        reduced_dims = [d for d in nest_op.dims if d in nest_op.reductions]
+        is_contiguous = any(a.stride(reduced_dims[-1]) == 1 for a in nest_op.inputs)
         max_steps = steps or (costs.block_steps if is_contiguous else costs.block_lines)
-        total_steps = prod(extents[d] for d in reduced)
+        total_steps = prod(extents[d] for d in reduced_dims)
         max_unblocked_steps = costs.unblocked_steps if is_contiguous and steps is None else 3 * max_steps // 2
         remaining_steps = total_steps if total_steps <= max_unblocked_steps else max_steps
         blocks: dict[int, int] = {}
-        for d in reversed(reduced):
+        for d in reversed(reduced_dims):
             blocks[d] = divisor_tile(extents[d], remaining_steps)
             remaining_steps = remaining_steps // blocks[d] if blocks[d] == extents[d] else 1
         return {d: size for d, size in blocks.items() if size < extents[d]}
@@ -164,7 +166,7 @@ class CacheBlockingChooser(TileRules):
         nest, costs, a = self.nest, self.target.costs, nest_op.accesses[k]
         if a is None:
             return False
-        reading_tiles = prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared if not a.uses(d))
+        reading_tiles = prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared_dims if not a.uses(d))
         exceeds_l2 = prod(nest.extents[d] for d in nest_op.dims if d >= 0 and a.uses(d)) > costs.block_elements
         if reading_tiles < (costs.min_tiles_per_panel // 2 if exceeds_l2 else costs.min_tiles_per_panel):
             return False
@@ -177,8 +179,8 @@ class CacheBlockingChooser(TileRules):
         """Return the operands to prefetch: those with short row segments, at whose ends the hardware prefetcher stops."""
         if self.target.costs.prefetch is None:
             return ()
-        operands, shared = enumerate(nest_op.accesses[:-1]), self.nest.shared
-        return tuple(k for k, a in operands if a is not None and any(a.stride(d) == 1 for d in shared))
+        operands, shared_dims = enumerate(nest_op.accesses[:-1]), self.nest.shared_dims
+        return tuple(k for k, a in operands if a is not None and any(a.stride(d) == 1 for d in shared_dims))
 
     def operands_fit_l2(self, nest_op: NestOp, panels: Sequence[int]) -> bool:
         """Return whether the operands need no packing because the caches hold them in place.
@@ -187,10 +189,10 @@ class CacheBlockingChooser(TileRules):
         the L1 cache holds half a block of their rows.
         """
         nest, costs = self.nest, self.target.costs
-        batch = [d for d in nest.shared if nest.extents[d] > 1 and nest_op.is_batch_dim(d)]
-        if not batch or not {*panels} <= {*self.prefetch(nest_op)}:
+        batch_dims = [d for d in nest.shared_dims if nest.extents[d] > 1 and nest_op.is_batch_dim(d)]
+        if not batch_dims or not {*panels} <= {*self.prefetch(nest_op)}:
             return False
-        product_dims = [d for d in nest_op.dims if d >= 0 and d not in batch]
+        product_dims = [d for d in nest_op.dims if d >= 0 and d not in batch_dims]
         two_products = 2 * sum(prod(nest.extents[d] for d in product_dims if a.uses(d)) for a in nest_op.inputs)
         return two_products <= costs.block_elements and all(
             2 * self.l1_resident_steps(nest_op, k) >= costs.block_lines for k in panels

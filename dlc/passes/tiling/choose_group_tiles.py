@@ -116,7 +116,7 @@ class _GroupTileChooser:
 
     def with_grid(self, plan: TilePlan) -> TilePlan:
         """Return the plan with a grid of one group per group tile."""
-        order = tuple(reversed(self.innermost_first(self.nest.shared)))
+        order = tuple(reversed(self.innermost_first(self.nest.shared_dims)))
         grid = {
             d: plan.group_tile(d) if d in self.nest.dynamic_dims else min(plan.group_tile(d), self.nest.extents[d])
             for d in order
@@ -132,42 +132,42 @@ class _GroupTileChooser:
 
     def naive(self) -> TilePlan:
         """Return a plan without tiles: one work-item per element of the result."""
-        items = self.assign_items(self.innermost_first(self.nest.shared), {}, self.max_group_items(1 << 30))
-        unit_sizes = {d: 1 for d in self.nest.extents if d not in self.nest.shared}
+        items = self.assign_items(self.innermost_first(self.nest.shared_dims), {}, self.max_group_items(1 << 30))
+        unit_sizes = {d: 1 for d in self.nest.extents if d not in self.nest.shared_dims}
         return self.with_grid(TilePlan(items=items, chunks={d: 1 for d in unit_sizes if not self.is_reduced(d)}))
 
     def elementwise(self) -> TilePlan:
         """Return a plan with a few contiguous elements per work-item, or a small square tile if an operand is transposed."""
         nest = self.nest
-        shared = self.innermost_first(nest.shared)
+        shared_dims = self.innermost_first(nest.shared_dims)
         lane = lane_dim(nest, nest.ops[-1])
         register: dict[int, int] = {}
-        if lane in shared:
+        if lane in shared_dims:
             register[lane] = self.fitting(lane, _VECTOR_ELEMENTS)
-            shared.sort(key=lambda d: d != lane)
-        transposed_dims = [d for op in nest.ops for a in op.inputs for d in shared if d != lane and a.stride(d) == 1]
-        max_group_items = self.max_group_items(prod(self.steps(d, register.get(d, 1)) for d in shared))
-        if lane in shared and transposed_dims:
+            shared_dims.sort(key=lambda d: d != lane)
+        transposed_dims = [d for op in nest.ops for a in op.inputs for d in shared_dims if d != lane and a.stride(d) == 1]
+        max_group_items = self.max_group_items(prod(self.steps(d, register.get(d, 1)) for d in shared_dims))
+        if lane in shared_dims and transposed_dims:
             transposed_dim = transposed_dims[0]
             register[transposed_dim] = self.fitting(transposed_dim, _VECTOR_ELEMENTS)
             lane_items = self.assign_items([lane], register, max(1, int(max_group_items**0.5)))
-            shared.remove(lane)
-            shared.sort(key=lambda d: d != transposed_dim)
-            items = {**self.assign_items(shared, register, max_group_items // lane_items.get(lane, 1)), **lane_items}
+            shared_dims.remove(lane)
+            shared_dims.sort(key=lambda d: d != transposed_dim)
+            items = {**self.assign_items(shared_dims, register, max_group_items // lane_items.get(lane, 1)), **lane_items}
         else:
             register |= self.window_rows_per_item(lane, register)
-            items = self.assign_items(shared, register, max_group_items)
+            items = self.assign_items(shared_dims, register, max_group_items)
         return self.with_grid(TilePlan(register=register, items=items, chunks=self.chunks(())))
 
     def window_rows_per_item(self, lane: int | None, register: dict[int, int]) -> dict[int, int]:
         """Return a tile of output rows that share the weights of a sliding window; empty if too few work-items remain."""
         nest = self.nest
-        shared = [d for d in self.innermost_first(nest.shared) if d != lane and d not in nest.dynamic_dims]
-        reuse_dims = (d for d in shared if any(not a.uses(d) for op in nest.ops if op.reductions for a in op.inputs))
+        shared_dims = [d for d in self.innermost_first(nest.shared_dims) if d != lane and d not in nest.dynamic_dims]
+        reuse_dims = (d for d in shared_dims if any(not a.uses(d) for op in nest.ops if op.reductions for a in op.inputs))
         d = next(reuse_dims, None)
         if d is None:
             return {}
-        num_tiles = prod(self.steps(other, register.get(other, 1)) for other in nest.shared)
+        num_tiles = prod(self.steps(other, register.get(other, 1)) for other in nest.shared_dims)
         candidates = (
             rows
             for rows in _WINDOW_ROWS_PER_ITEM
@@ -176,17 +176,19 @@ class _GroupTileChooser:
         rows = next(candidates, None)
         return {d: rows} if rows is not None else {}
 
-    def chunks(self, cooperative: Sequence[int]) -> dict[int, int]:
+    def chunks(self, cooperative_dims: Sequence[int]) -> dict[int, int]:
         """Return the steps along private dimensions."""
         chunks: dict[int, int] = {}
         for nest_op in self.nest.ops:
             for d in nest_op.dims:
-                contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
-                if d not in self.nest.shared and (d in cooperative or not self.is_reduced(d)):
+                is_contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
+                if d not in self.nest.shared_dims and (d in cooperative_dims or not self.is_reduced(d)):
                     lanes = (
-                        1 if d in cooperative and d in self.nest.dynamic_dims else min(self.nest.extents[d], _VECTOR_ELEMENTS)
+                        1
+                        if d in cooperative_dims and d in self.nest.dynamic_dims
+                        else min(self.nest.extents[d], _VECTOR_ELEMENTS)
                     )
-                    chunks[d] = max(chunks.get(d, 1), lanes if contiguous else 1)
+                    chunks[d] = max(chunks.get(d, 1), lanes if is_contiguous else 1)
         return chunks
 
     def is_reduced(self, d: int) -> bool:
@@ -198,19 +200,21 @@ class _GroupTileChooser:
         dims = self.cooperative_dims()
         if not dims:
             return None
-        shared = self.innermost_first(nest.shared)
+        shared_dims = self.innermost_first(nest.shared_dims)
         # Adjacent work-items should read adjacent elements of the largest input.
         largest_input = max(
             (a for op in nest.ops if op.reductions for a in op.inputs), key=lambda a: self.size(a), default=None
         )
-        lane = next((d for d in shared if largest_input is not None and largest_input.stride(d) == 1), None)
+        lane = next((d for d in shared_dims if largest_input is not None and largest_input.stride(d) == 1), None)
         register = {lane: self.fitting(lane, _VECTOR_ELEMENTS)} if lane is not None else {}
         # A work-item computes all rows that share the largest input if they are few.
         row_dims = [
-            d for d in shared if largest_input is not None and not largest_input.uses(d) and nest.extents[d] <= self.few_rows
+            d
+            for d in shared_dims
+            if largest_input is not None and not largest_input.uses(d) and nest.extents[d] <= self.few_rows
         ]
         register |= {d: self.fitting(d, nest.extents[d]) for d in row_dims}
-        rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
+        rows = prod(self.steps(d, register.get(d, 1)) for d in shared_dims)
         # Loads along a contiguous reduction are coalesced only if work-items cooperate on it, so short ones qualify too.
         min_steps = 2 * _ITEMS_PER_MEMORY_LINE if lane is None else _MIN_COOPERATIVE_STEPS
         if nest.extents[dims[0]] < min_steps or (lane is not None and rows >= self.resident_items):
@@ -235,7 +239,7 @@ class _GroupTileChooser:
         cooperating = 1 << (max(1, min(max_cooperating, num_chunks)).bit_length() - 1)
         while cooperating > 1:
             max_group_items = max(lane_items, min(self.groups.items, _COOPERATIVE_GROUP_ITEMS) // cooperating)
-            items = self.assign_items(shared, register, max_group_items)
+            items = self.assign_items(shared_dims, register, max_group_items)
             private_items = {d: cooperating for d in dims}
             # Work-items that access adjacent memory are adjacent in the group.
             items = {**items, **private_items} if lane is None else {**private_items, **items}
@@ -252,13 +256,13 @@ class _GroupTileChooser:
 
     def cooperative_local_bytes(self, plan: TilePlan) -> int:
         """Return the bytes of local memory for the results that cooperating work-items exchange."""
-        nest, cooperative = self.nest, plan.cooperative_dims(self.nest)
+        nest, cooperative_dims = self.nest, plan.cooperative_dims(self.nest)
         sizes = {d: plan.group_tile(d) if d in plan.order else extent for d, extent in nest.extents.items()}
         total = 0
         for nest_op in nest.ops:
-            if not any(nest_op.output.uses(d) for d in cooperative):
+            if not any(nest_op.output.uses(d) for d in cooperative_dims):
                 elements = prod(sizes[t.iterator] for t in nest_op.output.terms)
-                copies = 1 + (plan.num_cooperating_items(nest) if nest_op.reductions.intersection(cooperative) else 0)
+                copies = 1 + (plan.num_cooperating_items(nest) if nest_op.reductions.intersection(cooperative_dims) else 0)
                 total += copies * elements * numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize
         return total
 
@@ -273,7 +277,7 @@ class _GroupTileChooser:
         """
         nest = self.nest
         scatter_dims = {op.scatter_dim for op in nest.ops}
-        private_dims = [d for d in nest.extents if d not in nest.shared and d not in scatter_dims]
+        private_dims = [d for d in nest.extents if d not in nest.shared_dims and d not in scatter_dims]
         dims: list[int] = []
         covered_ops: set[int] = set()
         for d in sorted(private_dims, key=lambda d: -nest.extents[d]):
@@ -295,11 +299,11 @@ class _GroupTileChooser:
         if (
             promoted_contraction(nest) is None
             or lane is None
-            or lane not in nest.shared
+            or lane not in nest.shared_dims
             or nest.dynamic_dims & nest_op.reductions
         ):
             return None
-        rows = [d for d in self.innermost_first(nest.shared) if d != lane and nest_op.output.uses(d)]
+        rows = [d for d in self.innermost_first(nest.shared_dims) if d != lane and nest_op.output.uses(d)]
         reused_dims = [d for a in nest_op.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > self.few_rows]
         if lane not in reused_dims or not set(rows).intersection(reused_dims):
             return None
@@ -309,8 +313,8 @@ class _GroupTileChooser:
     def candidates(self, nest_op: NestOp, rows: list[int], lane: int) -> Iterator[TilePlan]:
         """Yield the candidate plans of a contraction."""
         nest = self.nest
-        reduced = [d for d in nest_op.dims if d in nest_op.reductions]
-        inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in nest_op.inputs), -nest.extents[d]))
+        reduced_dims = [d for d in nest_op.dims if d in nest_op.reductions]
+        inner = min(reduced_dims, key=lambda d: (min(a.stride(d) or 1 << 62 for a in nest_op.inputs), -nest.extents[d]))
         # Dimensions that all operands have are a batch of independent products, which are not tiled.
         blocked = [d for d in rows if any(not a.uses(d) for a in nest_op.inputs)]
         for (height, width), (down, across), chunk, choose_tile in product(

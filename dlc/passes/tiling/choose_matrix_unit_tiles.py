@@ -65,11 +65,11 @@ class _MatrixUnitChooser:
         """Return the plan for a tile, whose rows are the innermost row dimensions and several indices of the next ones."""
         product, extents = self.product, self.nest.extents
         matrix_tile, remaining_rows = MatrixUnitTile(product.rows, product.column, rows, columns, warp_rows, warp_columns), rows
-        grid = {d: 1 for d in self.nest.shared} | {product.column: min(columns, extents[product.column])}
+        grid = {d: 1 for d in self.nest.shared_dims} | {product.column: min(columns, extents[product.column])}
         for d in reversed(product.rows):
             grid[d] = min(remaining_rows, extents[d])
             remaining_rows //= grid[d]
-        order = (*(d for d in self.nest.shared if d not in (*product.rows, product.column)), *product.rows, product.column)
+        order = (*(d for d in self.nest.shared_dims if d not in (*product.rows, product.column)), *product.rows, product.column)
         items, promote = {product.column: matrix_tile.items}, {product.words: TILE_WORDS}
         return TilePlan(grid={d: grid[d] for d in order}, order=order, items=items, promote=promote, matrix_tile=matrix_tile)
 

@@ -51,10 +51,10 @@ class _TileChooser(TileRules):
     def plan(self) -> TilePlan:
         """Return the plan of a nest: the first of the specialized plans that applies, or the default rules."""
         nest = self.nest
-        shared = nest.shared
+        shared_dims = nest.shared_dims
         if any(op.has_indirect_loads for op in nest.ops):
             register = self.indirect_load_tile()
-            order = (*(d for d in shared if d not in register), *register)
+            order = (*(d for d in shared_dims if d not in register), *register)
             return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.private_dims()})
         if (constant_product_plan := self.plan_constant_products()) is not None:
             return constant_product_plan
@@ -65,15 +65,15 @@ class _TileChooser(TileRules):
         contraction = next((op for op in nest.ops if op.is_contraction), None)
         lane = lane_dim(nest, contraction or nest.ops[-1])
         lane = None if contraction is None and self.vectorizes_reduction(lane) else lane
-        if contraction is not None and lane in shared:
+        if contraction is not None and lane in shared_dims:
             register = self.contraction_tile(contraction, lane)
-        elif lane in shared:
+        elif lane in shared_dims:
             register = self.transpose_tile(lane) or {lane: self.lane_tile(lane)}
-            self.add_rows(register, shared)
+            self.add_rows(register, shared_dims)
         else:
             register = {}
-        order = self.order(shared, lane)
-        chunks = self.chunks(lane if lane in shared else None)
+        order = self.order(shared_dims, lane)
+        chunks = self.chunks(lane if lane in shared_dims else None)
         grid, steps = self.grid(register, order), self.steps(register, lane)
         plan = TilePlan(grid, register, order, chunks, steps)
         return plan if contraction is None or lane not in register else self.balance_dynamic_rows(plan, contraction, lane)
@@ -91,23 +91,23 @@ class _TileChooser(TileRules):
         }
         first_position = min(products, default=None)
         lane = None if first_position is None else lane_dim(self.nest, self.nest.ops[first_position])
-        if first_position is None or lane not in self.nest.shared or any(lane == p.row for p in products.values()):
+        if first_position is None or lane not in self.nest.shared_dims or any(lane == p.row for p in products.values()):
             return None
         lanes = self.lanes(self.nest.ops[first_position])
         vectors = max(1, self.target.vector_registers // max(sum(p.shape) for p in products.values()))
         extent, rows = self.nest.extents, {p.row for p in products.values()}
         columns = divisor_tile(-(-extent[lane] // lanes), min(vectors, self.target.costs.vectors)) * lanes
-        register = {lane: self.fitting(lane, columns)} | {d: extent[d] for d in rows if d in self.nest.shared}
+        register = {lane: self.fitting(lane, columns)} | {d: extent[d] for d in rows if d in self.nest.shared_dims}
         steps = self.steps(register, lane)
-        other_dims = [d for d in self.nest.shared if d not in register and d not in self.nest.dynamic_dims]
+        other_dims = [d for d in self.nest.shared_dims if d not in register and d not in self.nest.dynamic_dims]
         for d in sorted(other_dims, key=self.nest.ops[-1].output.stride)[:1]:
             register[d] = self.positions_in_l1(list(products.values()), extent[d], register[lane])
         for k, nest_op in enumerate(self.nest.ops):
             p = products.get(k)
-            whole_dims = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in nest_op.dims]
+            whole_dims = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared_dims and d in nest_op.dims]
             single_step_dims = [d for d in register if d != lane and d in nest_op.dims and d not in whole_dims]
             steps[k] = {**steps.get(k, {}), **{d: 1 for d in single_step_dims}, **{d: extent[d] for d in whole_dims}}
-        order = (*(d for d in self.order(self.nest.shared, lane) if d != lane), lane)
+        order = (*(d for d in self.order(self.nest.shared_dims, lane) if d != lane), lane)
         return TilePlan(self.grid(register, order, _full_tiles_per_task), register, order, self.chunks(lane), steps)
 
     def positions_in_l1(self, products: Sequence[ConstantMatrixProduct], extent: int, columns: int) -> int:
@@ -164,7 +164,7 @@ class _TileChooser(TileRules):
             return None
         first = nest.ops[attention.first]
         lanes = self.lanes(first)
-        row_dim = min((d for d in nest.shared if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
+        row_dim = min((d for d in nest.shared_dims if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
         if row_dim is None:
             return None
         tile_rows = row_tile(
@@ -172,7 +172,7 @@ class _TileChooser(TileRules):
         )
         chooser_class = TransposedAttentionChooser if attention.is_transposed else AttentionChooser
         chooser = chooser_class(nest, self.target, attention, row_dim, tile_rows, lanes, self.exact)
-        register, order = {row_dim: chooser.queries_per_task()}, self.order(nest.shared, None)
+        register, order = {row_dim: chooser.queries_per_task()}, self.order(nest.shared_dims, None)
         return TilePlan(
             self.grid(register, order),
             register,
@@ -185,13 +185,13 @@ class _TileChooser(TileRules):
         """Return a vector tile along the dimension that all indirect loads read contiguously; empty without one."""
         dims = {op.contiguous_load_dim for op in self.nest.ops if op.has_indirect_loads}
         lane = dims.pop()
-        if dims or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.ops[-1]):
+        if dims or lane is None or lane not in self.nest.shared_dims or lane != lane_dim(self.nest, self.nest.ops[-1]):
             return {}
         return {lane: self.lane_tile(lane)}
 
     def private_dims(self) -> list[int]:
         """Return the private dimensions, which only one op iterates over."""
-        return [d for d in self.nest.extents if d not in self.nest.shared]
+        return [d for d in self.nest.extents if d not in self.nest.shared_dims]
 
     def transpose_tile(self, lane: int) -> dict[int, int]:
         """Return a square tile to transpose in registers, if an operand is contiguous along another dimension than the result.
@@ -199,8 +199,8 @@ class _TileChooser(TileRules):
         Empty for other nests.
         """
         nest_ops, extents = self.nest.ops, self.nest.extents
-        strided = [a for op in nest_ops for a in op.inputs if a.uses(lane) and a.stride(lane) != 1]
-        contiguous_dims = {d for a in strided for d in self.nest.shared if a.stride(d) == 1}
+        strided_accesses = [a for op in nest_ops for a in op.inputs if a.uses(lane) and a.stride(lane) != 1]
+        contiguous_dims = {d for a in strided_accesses for d in self.nest.shared_dims if a.stride(d) == 1}
         has_reductions = any(op.reductions for op in nest_ops)
         if (
             has_reductions
@@ -222,12 +222,12 @@ class _TileChooser(TileRules):
         ]
         return any(self.nest.extents[d] >= max(self.lanes(nest_op), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
 
-    def add_rows(self, register: dict[int, int], shared: list[int]) -> None:
+    def add_rows(self, register: dict[int, int], shared_dims: list[int]) -> None:
         """Add rows to the register tile until it has about as many vectors as the target prefers."""
         nest_op = self.nest.ops[-1]
         lanes = self.lanes(nest_op)
         vectors = -(-prod(register.values()) // lanes)
-        for d in sorted((d for d in shared if d not in register), key=lambda d: nest_op.output.stride(d)):
+        for d in sorted((d for d in shared_dims if d not in register), key=lambda d: nest_op.output.stride(d)):
             if vectors * 2 > self.target.costs.vectors:
                 break
             register[d] = self.fitting(d, divisor_tile(self.nest.extents[d], self.target.costs.vectors // vectors))

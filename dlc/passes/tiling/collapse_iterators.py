@@ -65,10 +65,10 @@ class CollapseIteratorsPass(TargetPass, KernelPass):
         _drop_empty(kernel)
         constants = ConstantPool(kernel)
         for nest in form_loop_nests(kernel):
-            merged = _merge(_merge_channel_groups(nest, self.target))
-            views = _local_views(merged, constants)
-            for nest_op in merged.ops:
-                _rewrite(nest_op, merged, constants, views)
+            merged_nest = _merge(_merge_channel_groups(nest, self.target))
+            views = _local_views(merged_nest, constants)
+            for nest_op in merged_nest.ops:
+                _rewrite(nest_op, merged_nest, constants, views)
         _drop_unused_views(kernel)
 
 
@@ -191,9 +191,9 @@ def _rewrite(nest_op: NestOp, nest: DynamicLoopNest, constants: ConstantPool, lo
     operands: list[SSAValue] = []
     maps: list[AffineMap] = []
     # Drop operands that only define iterator extents: now every iterator indexes a view by itself, which defines its extent.
-    unread = [k for k in range(len(op.operands) - 1) if isinstance(op, linalg.GenericOp) and not is_read(op, k)]
+    unread_operands = [k for k in range(len(op.operands) - 1) if isinstance(op, linalg.GenericOp) and not is_read(op, k)]
     for k, (operand, a) in enumerate(zip(op.operands, nest_op.accesses, strict=True)):
-        if k in unread:
+        if k in unread_operands:
             continue
         if a is None:
             operands.append(operand)
@@ -208,7 +208,7 @@ def _rewrite(nest_op: NestOp, nest: DynamicLoopNest, constants: ConstantPool, lo
         replacement = linalg.FillOp.create(operands=operands, properties=op.properties, regions=[body])
     else:
         _renumber_indices(op, nest_op.dims, constants)
-        for k in reversed(unread):
+        for k in reversed(unread_operands):
             op.body.block.erase_arg(op.body.block.args[k])
         replacement = linalg.GenericOp.create(
             operands=operands,

@@ -125,7 +125,7 @@ class ContractionTileBody(GroupTileBody):
         """Accumulate the products: all full chunks of the promoted dimension, then its remainder."""
         nest_op, d = self.contraction, self.promoted
         num_chunks, remainder = divmod(self.nest.extents[d], self.chunk_size)
-        items = FetchingItems(self.group.num_items, self.group.linear_index, self.group.shared)
+        items = FetchingItems(self.group.num_items, self.group.linear_index, self.group.shared_buffer)
         origin = {x: self.group_tile[x].offset for x in self.plan.order}
         inputs = [k for k, a in enumerate(nest_op.accesses[:-1]) if a is not None and a.terms]
         operands = {k: LocalMemoryOperand(self.plan, nest_op, k, d, origin, self.ends(), items) for k in inputs}

@@ -14,13 +14,13 @@ from dlc.target import Target
 
 def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterator[str]:
     """Yield the lines of text that describe a plan."""
-    shared, extents = nest.shared, nest.extents
-    reduced = sorted({d for op in nest.ops for d in op.reductions})
+    shared_dims, extents = nest.shared_dims, nest.extents
+    reduced_dims = sorted({d for op in nest.ops for d in op.reductions})
     contraction = next((op for op in nest.ops if op.is_contraction), None)
-    kind = "a contraction" if contraction is not None else "row-wise reductions" if reduced else "elementwise"
-    reduction_text = f", reduced over {_product(reduced, extents)}" if reduced else ""
-    nest_ops = "1 op" if len(nest.ops) == 1 else f"{len(nest.ops)} ops"
-    yield f"{kind}, {nest_ops} over {_product(shared, extents)}{reduction_text}"
+    kind = "a contraction" if contraction is not None else "row-wise reductions" if reduced_dims else "elementwise"
+    reduction_text = f", reduced over {_product(reduced_dims, extents)}" if reduced_dims else ""
+    ops_text = "1 op" if len(nest.ops) == 1 else f"{len(nest.ops)} ops"
+    yield f"{kind}, {ops_text} over {_product(shared_dims, extents)}{reduction_text}"
     nest_op = contraction or nest.ops[-1]
     lane = next((d for d in plan.register if nest_op.output.stride(d) == 1), None)
     if plan.register:

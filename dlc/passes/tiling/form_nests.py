@@ -118,8 +118,8 @@ def _writers(iterations: Sequence[_OpIteration], r: int, k: int) -> list[int]:
     if access is None:
         return []
     is_output = k == len(op.operands) - 1
-    reads = isinstance(op, linalg.GenericOp) and is_read(op, k)
-    if is_output and not reads and not isinstance(access.root.owner, memref.AllocaOp):
+    reads_operand = isinstance(op, linalg.GenericOp) and is_read(op, k)
+    if is_output and not reads_operand and not isinstance(access.root.owner, memref.AllocaOp):
         return []
     return [w for w in range(r) if iterations[w].output.root is access.root]
 

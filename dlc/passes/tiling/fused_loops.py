@@ -80,8 +80,8 @@ def _may_be_unmasked(builder: OpBuilder, tile_body: TileBody, nest_op: NestOp, s
 
 def _conjunction(builder: OpBuilder, conditions: Iterable[SSAValue | None]) -> SSAValue | None:
     """Return the conjunction of the conditions that are not None; None if there are none."""
-    present = [c for c in conditions if c is not None]
-    return reduce(lambda a, b: builder.op(arith.AndIOp(a, b)), present) if present else None
+    present_conditions = [c for c in conditions if c is not None]
+    return reduce(lambda a, b: builder.op(arith.AndIOp(a, b)), present_conditions) if present_conditions else None
 
 
 def _run_nest_ops(
@@ -155,9 +155,10 @@ class _FusedLoopEmitter:
         (d, step), *inner_loops = loops
         split_reductions = [op for op in self.ops if d in op.reductions and not op.is_contraction]
         # Reductions along contiguous memory have one partial sum per lane.
-        contiguous = [op for op in split_reductions if any(a.stride(d) == 1 for a in op.inputs)]
+        contiguous_reductions = [op for op in split_reductions if any(a.stride(d) == 1 for a in op.inputs)]
         new_partials = {
-            nest_op.op: self.allocate_partials(builder, nest_op, tile, d, min(step, tile[d].size)) for nest_op in contiguous
+            nest_op.op: self.allocate_partials(builder, nest_op, tile, d, min(step, tile[d].size))
+            for nest_op in contiguous_reductions
         }
         # Ops without the dimension initialize its reductions, so they run before the loop.
         loop_ops = [op for op in self.ops if not split_reductions or d in op.dims]
@@ -171,7 +172,7 @@ class _FusedLoopEmitter:
             if skips_zero_blocks:
                 body_builder = self.branch_unless_zero(body_builder, step_tile)
             emitter.emit_loops(body_builder, step_tile, inner_loops, {**partials, **new_partials})
-        for nest_op in contiguous:
+        for nest_op in contiguous_reductions:
             partial = new_partials[nest_op.op]
             destination = self.tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
             combine(builder.with_location(nest_op.op.location), nest_op, (partial.buffer, partial.dims), destination)

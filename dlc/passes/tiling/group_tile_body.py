@@ -68,13 +68,13 @@ class WorkGroup:
         self.linear_index: Index = 0
         for (_, n), i in zip(self.axes, arguments, strict=False) if plan.promote else ():
             self.linear_index = self.builder.add(self.builder.multiply(self.linear_index, n), i)
-        cooperative = plan.cooperative_dims(nest)
+        cooperative_dims = plan.cooperative_dims(nest)
         self.num_cooperating = plan.num_cooperating_items(nest)
         has_rounds = any(plan.grid.get(d, nest.extents[d]) > plan.group_tile(d) for d in plan.order)
         self.needs_barrier_between_rounds = has_rounds and plan.needs_barriers(nest)
-        self.cooperative_index: Index = self.item_indices.get(cooperative[0], 0) if cooperative else 0
+        self.cooperative_index: Index = self.item_indices.get(cooperative_dims[0], 0) if cooperative_dims else 0
 
-    def shared(self, key: object, like: SSAValue, shape: tuple[int, ...], name: str | None) -> SSAValue:
+    def shared_buffer(self, key: object, like: SSAValue, shape: tuple[int, ...], name: str | None) -> SSAValue:
         """Return the shared buffer for a key, allocated once: code for full and for partial tiles uses the same buffer."""
         if key not in self._shared:
             self._shared[key] = self._allocation_builder.alloca(memref_of(like).element_type, shape, name, WORKGROUP)
@@ -88,8 +88,8 @@ class WorkGroup:
 
 def _item_axes(nest: StaticLoopNest, plan: TilePlan) -> list[tuple[int, int]]:
     """Return (dimension, size) of each axis of work-items; all cooperative dimensions map to one axis, that of the first."""
-    items, cooperative = plan.items or {}, plan.cooperative_dims(nest)
-    return [(d, n) for d, n in items.items() if d not in cooperative[1:]]
+    items, cooperative_dims = plan.items or {}, plan.cooperative_dims(nest)
+    return [(d, n) for d, n in items.items() if d not in cooperative_dims[1:]]
 
 
 class GroupTileBody(TileBody):
@@ -97,8 +97,8 @@ class GroupTileBody(TileBody):
 
     def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
         plan = group.plan
-        distributed = {*plan.order, *plan.cooperative_dims(group.nest)}
-        dynamic_extents = {d: extent for d, extent in group.dynamic_extents.items() if d not in distributed}
+        distributed_dims = {*plan.order, *plan.cooperative_dims(group.nest)}
+        dynamic_extents = {d: extent for d, extent in group.dynamic_extents.items() if d not in distributed_dims}
         super().__init__(group.nest, plan, {d: IterationRange(0, plan.tile(d)) for d in group_tile}, dynamic_extents)
         self.group = group
         self.item_sizes = {d: r.size for d, r in self.tile.items()}
@@ -161,14 +161,14 @@ class GroupTileBody(TileBody):
 
     def make_local(self, builder: OpBuilder, root: SSAValue, sizes: Mapping[int, int]) -> None:
         """Allocate a local buffer: private if it has a cooperative dimension, else shared by cooperating work-items."""
-        cooperative = self.plan.cooperative_dims(self.nest)
-        if not cooperative or set(cooperative).intersection(self.axes_of(root)):
-            super().make_local(builder, root, {**sizes, **{d: self.iterations_per_item(d) for d in cooperative}})
+        cooperative_dims = self.plan.cooperative_dims(self.nest)
+        if not cooperative_dims or set(cooperative_dims).intersection(self.axes_of(root)):
+            super().make_local(builder, root, {**sizes, **{d: self.iterations_per_item(d) for d in cooperative_dims}})
             return
         sizes = self.group_sizes()
         dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
-        buffer = self.group.shared(root, root, tuple(sizes[d] for d in dims), root.name_hint)
-        self.local_buffers[root] = LocalBuffer(buffer, dims, shared=True)
+        buffer = self.group.shared_buffer(root, root, tuple(sizes[d] for d in dims), root.name_hint)
+        self.local_buffers[root] = LocalBuffer(buffer, dims, is_shared=True)
 
     def group_sizes(self) -> dict[int, int]:
         """Return the extent of each dimension that a group covers in one round."""
@@ -201,8 +201,10 @@ class GroupTileBody(TileBody):
 
     def is_fill_of_cooperative_reduction(self, nest_op: NestOp) -> bool:
         """Return whether an op only initializes a cooperative reduction, whose partial results are initialized separately."""
-        cooperative = self.plan.cooperative_dims(self.nest)
-        return any(op.reductions.intersection(cooperative) and initial_fill(op, self.nest) is nest_op for op in self.nest.ops)
+        cooperative_dims = self.plan.cooperative_dims(self.nest)
+        return any(
+            op.reductions.intersection(cooperative_dims) and initial_fill(op, self.nest) is nest_op for op in self.nest.ops
+        )
 
     def synchronize(self, builder: OpBuilder, nest_op: NestOp) -> None:
         """Insert a barrier if the op accesses a buffer that other work-items may have written since the last barrier."""
@@ -211,7 +213,7 @@ class GroupTileBody(TileBody):
             builder.insert(gpu.BarrierOp())
             self.unsynchronized.clear()
         root = nest_op.output.root
-        if root not in self.local_buffers or self.local_buffers[root].shared:
+        if root not in self.local_buffers or self.local_buffers[root].is_shared:
             self.unsynchronized.add(root)
 
     def guard_single_item(self, builder: OpBuilder, nest_op: NestOp) -> OpBuilder:
@@ -304,7 +306,7 @@ class GroupTileBody(TileBody):
         # Adjacent work-items have adjacent results.
         order = [*axes, d] if self.has_adjacent_cooperating_items() else [d, *axes]
         shape = tuple({**sizes, d: n}[x] for x in order)
-        partials = self.group.shared((nest_op.op, "partials"), nest_op.op.operands[output], shape, "partials")
+        partials = self.group.shared_buffer((nest_op.op, "partials"), nest_op.op.operands[output], shape, "partials")
 
         def view_of(item_builder: OpBuilder, item_tile: Tile, item: Index) -> BufferView:
             ranges = {

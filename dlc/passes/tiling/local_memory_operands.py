@@ -30,12 +30,12 @@ _PADDING_ELEMENTS = 4
 class FetchingItems:
     """The work-items of a group that fetch together: their number, and the linear index of the current one.
 
-    `shared(key, like, shape, name)` returns the shared buffer for a key, with the element type of `like`.
+    `shared_buffer(key, like, shape, name)` returns the shared buffer for a key, with the element type of `like`.
     """
 
     num_items: int
     linear_index: Index
-    shared: Callable[[object, SSAValue, tuple[int, ...], str | None], SSAValue]
+    shared_buffer: Callable[[object, SSAValue, tuple[int, ...], str | None], SSAValue]
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,10 @@ class LocalMemoryOperand:
         dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order and self.sizes[x] > 1))
         shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
         is_transposed = self.axes[-1] == d and len(dims) > 1
-        padded = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
-        self.local = LocalBuffer(items.shared((nest_op.op, k), self.source, padded, self.source.name_hint), dims, shared=True)
+        padded_shape = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
+        self.local = LocalBuffer(
+            items.shared_buffer((nest_op.op, k), self.source, padded_shape, self.source.name_hint), dims, is_shared=True
+        )
         self.reduced = d
         self._fetches: dict[int, list[_Fetch]] = {}
 

@@ -150,14 +150,14 @@ class DynamicLoopNest:
         return StaticLoopNest(nest_ops, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
 
     @cached_property
-    def shared(self) -> list[int]:
+    def shared_dims(self) -> list[int]:
         """The dimensions along which all ops can be tiled: parallel in the last op, and reduced in none.
 
         All reductions and scatters must have them, or each tile would recompute these.
         """
         reductions = [op for op in self.ops if op.reductions or op.scatter_dim is not None]
-        reduced = {d for op in reductions for d in (*op.reductions, op.scatter_dim)}
-        return [d for d in self.ops[-1].dims if d not in reduced and all(d in op.dims for op in reductions)]
+        reduced_dims = {d for op in reductions for d in (*op.reductions, op.scatter_dim)}
+        return [d for d in self.ops[-1].dims if d not in reduced_dims and all(d in op.dims for op in reductions)]
 
     @cached_property
     def panel_sizes(self) -> Mapping[int, int]:
@@ -300,7 +300,7 @@ def lane_dim(nest: StaticLoopNest, nest_op: NestOp) -> int | None:
                 votes[d] += weight * (a.stride(d) == 1)
     if nest_op.reductions and not any(votes[d] >= 2 for d in candidates):
         # A reduction to few elements is vectorized along the inputs' contiguous dimension, if that is reduced.
-        contiguous = [d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs)]
-        return max(contiguous, key=lambda d: nest.extents[d], default=None)
+        contiguous_reductions = [d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs)]
+        return max(contiguous_reductions, key=lambda d: nest.extents[d], default=None)
     best = max(candidates, key=lambda d: (votes[d], nest.extents[d]), default=None)
     return best if best is not None and votes[best] else None

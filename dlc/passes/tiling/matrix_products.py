@@ -42,8 +42,8 @@ def matrix_product(nest_op: NestOp, nest: StaticLoopNest) -> MatrixProduct | Non
     if [type(op) for op in nest_op.op.regions[0].block.ops] != _body_ops(name.data) or len(nest_op.op.operands) != 3:
         return None
     for k, (a, b) in enumerate((nest_op.inputs, nest_op.inputs[::-1])):
-        columns = [d for d in nest.shared if nest_op.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]
-        rows = [d for d in nest.shared if a.uses(d) and not b.uses(d) and nest_op.output.uses(d)]
+        columns = [d for d in nest.shared_dims if nest_op.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]
+        rows = [d for d in nest.shared_dims if a.uses(d) and not b.uses(d) and nest_op.output.uses(d)]
         words = [d for d in nest_op.reductions if a.stride(d) == 1 and b.uses(d) and nest.extents[d] % TILE_WORDS == 0]
         if columns and rows and words:
             rows.sort(key=lambda d: int(nest_op.output.stride(d)), reverse=True)

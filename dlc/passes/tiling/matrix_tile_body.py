@@ -61,7 +61,7 @@ class MatrixTileBody(TileBody):
     """A contraction on the tile of a work-group, and the ops after it."""
 
     def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
-        nest, plan, shared = group.nest, group.plan, group.shared
+        nest, plan, shared_buffer = group.nest, group.plan, group.shared_buffer
         nest_op = promoted_contraction(nest)
         assert nest_op is not None and plan.matrix_tile is not None
         product = matrix_product(nest_op, nest)
@@ -77,8 +77,8 @@ class MatrixTileBody(TileBody):
         )
         self.origin = {d: r.offset for d, r in group_tile.items()}
         a, b = (nest_op.op.operands[k] for k in (product.a, product.b))
-        self.a = shared((nest_op.op, product.a), a, (self.matrices.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
-        self.b = shared((nest_op.op, product.b), b, (self.matrices.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
+        self.a = shared_buffer((nest_op.op, product.a), a, (self.matrices.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
+        self.b = shared_buffer((nest_op.op, product.b), b, (self.matrices.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
 
     def run(self, builder: OpBuilder) -> None:
         nest_op, sizes = self.contraction, {d: r.size for d, r in self.tile.items()}

@@ -136,19 +136,19 @@ class TilePlan:
 
     def check(self, nest: StaticLoopNest) -> None:
         """Raise ValueError, naming the entry, if the plan is not legal for the nest."""
-        shared = set(nest.shared)
+        shared_dims = set(nest.shared_dims)
         for name, sizes in (("grid", self.grid), ("register", self.register)):
             for d, size in sizes.items():
                 # The extent of a dynamic dimension is only representative: it may be larger.
-                if d not in shared or size < 1 or (size > nest.extents[d] and d not in nest.dynamic_dims):
+                if d not in shared_dims or size < 1 or (size > nest.extents[d] and d not in nest.dynamic_dims):
                     raise ValueError(f"{name}[d{d}] = {size}: must be a shared dimension with 1 ≤ size ≤ its extent")
         for d, block in self.grid.items():
             if block % self.tile(d) and block != nest.extents[d]:
                 raise ValueError(f"grid[d{d}] = {block}: must be a multiple of the register tile {self.tile(d)}")
-        if sorted(self.order) != sorted(shared):
-            raise ValueError(f"order {self.order}: must be a permutation of the shared dimensions {sorted(shared)}")
+        if sorted(self.order) != sorted(shared_dims):
+            raise ValueError(f"order {self.order}: must be a permutation of the shared dimensions {sorted(shared_dims)}")
         for d, size in self.chunks.items():
-            if d in shared or d not in nest.extents or not 1 <= size <= nest.extents[d]:
+            if d in shared_dims or d not in nest.extents or not 1 <= size <= nest.extents[d]:
                 raise ValueError(f"chunks[d{d}] = {size}: must be a private dimension with 1 ≤ size ≤ its extent")
         for k, steps in self.steps.items():
             for d, size in steps.items():
@@ -157,12 +157,12 @@ class TilePlan:
         fused_dims = self.check_fused_loops(nest)
         self.check_online_softmax(nest)
         for d, panel in nest.panel_sizes.items():
-            name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
+            name, tile = ("register", self.tile(d)) if d in shared_dims else ("chunks", self.chunks.get(d, nest.extents[d]))
             if d not in fused_dims and panel % tile:
                 raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {panel}")
-        for d, times in nest.repeat_counts.items():
-            if self.tile(d) % times and times % self.tile(d):
-                raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {times} times")
+        for d, repeat_count in nest.repeat_counts.items():
+            if self.tile(d) % repeat_count and repeat_count % self.tile(d):
+                raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {repeat_count} times")
         self.check_items(nest)
         self.check_promote(nest)
         self.check_matrix_tile(nest)
@@ -216,25 +216,25 @@ class TilePlan:
         for d, n in (self.items or {}).items():
             if d not in nest.extents or n < 1:
                 raise ValueError(f"items[d{d}] = {n}: must be a dimension of the nest and at least 1")
-        cooperative = self.cooperative_dims(nest)
+        cooperative_dims = self.cooperative_dims(nest)
         for d in nest.dynamic_dims if self.items is not None else ():
-            if d in nest.shared and (self.tile(d), self.grid.get(d)) != (1, self.group_tile(d)):
+            if d in nest.shared_dims and (self.tile(d), self.grid.get(d)) != (1, self.group_tile(d)):
                 raise ValueError(
                     f"grid[d{d}] = {self.grid.get(d)}: along a dynamic dimension, a work-item must compute one index"
                 )
-            if d in cooperative and self.chunks.get(d, 1) != 1:
+            if d in cooperative_dims and self.chunks.get(d, 1) != 1:
                 raise ValueError(
                     f"chunks[d{d}] = {self.chunks[d]}: must be 1 for cooperating work-items along a dynamic dimension"
                 )
-        if not cooperative:
+        if not cooperative_dims:
             return
         size = self.num_cooperating_items(nest)
-        if size & (size - 1) or any((self.items or {})[d] != size for d in cooperative):
+        if size & (size - 1) or any((self.items or {})[d] != size for d in cooperative_dims):
             raise ValueError(f"items {self.items}: private dimensions must have equally many work-items, a power of two")
         for nest_op in nest.ops:
-            if nest_op.scatter_dim in cooperative:
+            if nest_op.scatter_dim in cooperative_dims:
                 raise ValueError(f"items[d{nest_op.scatter_dim}]: must not be a dimension along which an op scatters")
-            op_dims = [d for d in nest_op.dims if d in cooperative]
+            op_dims = [d for d in nest_op.dims if d in cooperative_dims]
             if len(op_dims) > 1:
                 raise ValueError(
                     f"items {self.items}: work-items can cooperate along one dimension per op, not along {op_dims}"
@@ -252,7 +252,7 @@ class TilePlan:
 
     def check_promote(self, nest: StaticLoopNest) -> None:
         for d, n in self.tiles_per_item.items():
-            if not self.promote or d not in nest.shared or n < 1:
+            if not self.promote or d not in nest.shared_dims or n < 1:
                 raise ValueError(f"tiles_per_item[d{d}] = {n}: must be a shared dimension of a promoted contraction")
         if not self.promote:
             return
@@ -272,7 +272,7 @@ class TilePlan:
         """Check `matrix_tile`; `matrix_product` decides which operands are legal."""
         if (m := self.matrix_tile) is None:
             return
-        if not self.promote or nest.dynamic_dims or set(self.grid) != set(nest.shared):
+        if not self.promote or nest.dynamic_dims or set(self.grid) != set(nest.shared_dims):
             raise ValueError(
                 f"matrix_tile {m}: must be a promoted contraction with static sizes and all shared dimensions in the grid"
             )
@@ -299,14 +299,14 @@ class TilePlan:
                     f"blocks[d{d}] = {size}: must be a reduced dimension without chunks, with 1 ≤ size ≤ its extent"
                 )
         for d, size in self.macro_tile.items():
-            if d not in nest.shared or not self.panels or size % self.tile(d) or size < 1:
+            if d not in nest.shared_dims or not self.panels or size % self.tile(d) or size < 1:
                 raise ValueError(f"macro_tile[d{d}] = {size}: must be a multiple of the register tile, in a plan with panels")
         has_blocks = any(size < nest.extents[d] for d, size in self.blocks.items())
         for k in self.prefetch:
             access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
             is_plain = access is not None and all(t.is_plain for t in access.terms)
-            is_in_rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
-            if not is_plain or not is_in_rows or not (has_blocks or any(map(reduction.is_batch_dim, nest.shared))):
+            is_in_rows = access is not None and any(access.stride(d) == 1 for d in nest.shared_dims)
+            if not is_plain or not is_in_rows or not (has_blocks or any(map(reduction.is_batch_dim, nest.shared_dims))):
                 raise ValueError(
                     f"prefetch {self.prefetch}: operand {k} must be read in rows, by a contraction with blocks or a batch"
                 )
@@ -345,7 +345,7 @@ class TilePlan:
 
     def cooperative_dims(self, nest: StaticLoopNest) -> list[int]:
         """Return the private dimensions along which work-items cooperate."""
-        return [d for d in self.items or {} if d not in nest.shared]
+        return [d for d in self.items or {} if d not in nest.shared_dims]
 
     def num_cooperating_items(self, nest: StaticLoopNest) -> int:
         """Return the number of work-items that compute one register tile together."""
@@ -385,10 +385,10 @@ def fitting_tile(nest: StaticLoopNest, d: int, max_size: int) -> int:
     It divides the panel size of a packed operand. If an operand repeats each element n times, it is a multiple or a
     divisor of n.
     """
-    max_size, panel, times = min(max_size, nest.extents[d]), nest.panel_sizes.get(d), nest.repeat_counts.get(d, 1)
-    if panel is None and max_size >= times:
-        return max_size - max_size % times
-    return next(tile for tile in range(min(max_size, panel or times), 0, -1) if (panel or times) % tile == 0)
+    max_size, panel, repeat_count = min(max_size, nest.extents[d]), nest.panel_sizes.get(d), nest.repeat_counts.get(d, 1)
+    if panel is None and max_size >= repeat_count:
+        return max_size - max_size % repeat_count
+    return next(tile for tile in range(min(max_size, panel or repeat_count), 0, -1) if (panel or repeat_count) % tile == 0)
 
 
 def leading_contraction(nest: StaticLoopNest) -> NestOp | None:
@@ -413,8 +413,8 @@ def leading_reduction(nest: StaticLoopNest) -> NestOp | None:
         or preceding[0] is not initial_fill(nest_op, nest)
     ):
         return None
-    private = [d for d in nest_op.dims if d >= 0 and d not in nest.shared and d not in nest_op.reductions]
-    return None if private else nest_op
+    private_dims = [d for d in nest_op.dims if d >= 0 and d not in nest.shared_dims and d not in nest_op.reductions]
+    return None if private_dims else nest_op
 
 
 def promoted_contraction(nest: StaticLoopNest) -> NestOp | None:

@@ -50,15 +50,15 @@ _MAX_UNROLLED_REDUCTION_STEPS = 64
 
 @dataclass(frozen=True)
 class LocalBuffer:
-    """A local buffer and the dimensions of its axes; `shared` by the work-items of a group, or private to a work-item."""
+    """A local buffer and the dimensions of its axes; shared by the work-items of a group, or private to a work-item."""
 
     buffer: SSAValue
     dims: tuple[int, ...]
-    shared: bool = False
+    is_shared: bool = False
 
     def offset_of(self, r: IterationRange) -> Index:
         """Return the offset of a range in the buffer."""
-        return r.group_offset if self.shared else r.tile_offset
+        return r.group_offset if self.is_shared else r.tile_offset
 
 
 Continuation: TypeAlias = Callable[[OpBuilder, Tile], None]
@@ -102,20 +102,20 @@ class TileBody:
 
     def emit_nest_ops(self, builder: OpBuilder, nest_ops: Sequence[NestOp], tile: Tile) -> None:
         """Emit ops in order; an initial fill and its reduction become one op with an initial value."""
-        for nest_op, following in zip(nest_ops, [*nest_ops, None][1:], strict=True):
-            if following is not None and self.is_fill_for(nest_op, following, tile):
-                self.initial_values[following.op] = nest_op.op.operands[0]
+        for nest_op, next_op in zip(nest_ops, [*nest_ops, None][1:], strict=True):
+            if next_op is not None and self.is_fill_for(nest_op, next_op, tile):
+                self.initial_values[next_op.op] = nest_op.op.operands[0]
             else:
                 self.emit_nest_op(
                     builder.with_location(nest_op.op.location), nest_op, {d: tile[d] for d in nest_op.dims if d >= 0}
                 )
 
-    def is_fill_for(self, nest_op: NestOp, following: NestOp, tile: Tile) -> bool:
+    def is_fill_for(self, nest_op: NestOp, next_op: NestOp, tile: Tile) -> bool:
         """Return whether an op only fills the accumulator of the following one, and both run in the same steps."""
-        if not isinstance(nest_op.op, linalg.FillOp) or following.output.root is not nest_op.output.root:
+        if not isinstance(nest_op.op, linalg.FillOp) or next_op.output.root is not nest_op.output.root:
             return False
-        return following.scatter_dim is None and following.reductions.isdisjoint(
-            [*self.requested_steps(following, tile), *self.spans]
+        return next_op.scatter_dim is None and next_op.reductions.isdisjoint(
+            [*self.requested_steps(next_op, tile), *self.spans]
         )
 
     def requested_steps(self, nest_op: NestOp, tile: Tile) -> dict[int, int]:
@@ -141,20 +141,25 @@ class TileBody:
         if nest_op.scatter_dim is not None:
             self.emit_scatter(builder, nest_op, tile, [d for d in nest_op.dims if d in nest_op.reductions])
             return
-        spanned = next((d for d in self.spans if d in nest_op.reductions), None)
-        split = next((d for d in requested_steps if d in nest_op.reductions), None)
-        if spanned is not None:
+        span_dim = next((d for d in self.spans if d in nest_op.reductions), None)
+        split_dim = next((d for d in requested_steps if d in nest_op.reductions), None)
+        if span_dim is not None:
             destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
-            first, end, step = self.spans[spanned]
-            step_ranges = steps_between(builder, tile[spanned], step, first, end, f"k{spanned}")
-            self.split_reduction(builder, nest_op, tile, spanned, destination, step_ranges)
+            first, end, step = self.spans[span_dim]
+            step_ranges = steps_between(builder, tile[span_dim], step, first, end, f"k{span_dim}")
+            self.split_reduction(builder, nest_op, tile, span_dim, destination, step_ranges)
         elif any(d in self.dynamic_extents for d in nest_op.reductions):
             in_order = sorted(requested_steps.items(), key=lambda w: (w[0] in nest_op.reductions, w[1]))
             self.reduce_dynamic_extents(builder, nest_op, tile, in_order)
-        elif split is not None:
+        elif split_dim is not None:
             destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
             self.split_reduction(
-                builder, nest_op, tile, split, destination, steps(builder, tile[split], requested_steps[split], f"j{split}")
+                builder,
+                nest_op,
+                tile,
+                split_dim,
+                destination,
+                steps(builder, tile[split_dim], requested_steps[split_dim], f"j{split_dim}"),
             )
         else:
             self.emit_in_steps(builder, nest_op, tile, list(requested_steps.items()))
@@ -294,9 +299,9 @@ class TileBody:
         if nest_op.op in self.initial_values:
             fill(builder, self.initial_values[nest_op.op], operands[-1])
         # A dimension along which the output has partial results is not reduced here.
-        reduced = [d in nest_op.reductions and d not in axes for d in dims]
+        is_reduced = [d in nest_op.reductions and d not in axes for d in dims]
         body = _clone_body(builder, nest_op, tile, dims)
-        op, yield_op = generic(builder, operands, maps, reduced, body), body.block.last_op
+        op, yield_op = generic(builder, operands, maps, is_reduced, body), body.block.last_op
         if nest_op.reductions and all(tile[d].size == 1 for d in nest_op.reductions):
             op.attributes[ONE_STEP] = UnitAttr()
         is_sum = yield_op is not None and isinstance(yield_op.operands[0].owner, arith.AddfOp)

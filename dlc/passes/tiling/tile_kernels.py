@@ -82,7 +82,7 @@ def representative_sizes(kernel: func.FuncOp, nests: Sequence[DynamicLoopNest]) 
 
 def _length_symbols(kernel: func.FuncOp, nests: Sequence[DynamicLoopNest]) -> set[str]:
     """Return the symbols in row lengths: in the sizes of inner axes, and of dimensions that no tasks split."""
-    lengths = [nest.extents[d] for nest in nests for d in nest.symbolic_dims if d not in nest.shared]
+    lengths = [nest.extents[d] for nest in nests for d in nest.symbolic_dims if d not in nest.shared_dims]
     for argument in kernel.body.block.args:
         axes = [size for size in sizes_of(argument) if size != 1] if isinstance(argument.type, MemRefType) else []
         lengths += axes[1:]

@@ -60,8 +60,8 @@ class TileRules:
 
     def has_repeated_operand(self, nest_op: NestOp) -> bool:
         """Return whether an operand of an op repeats elements along a dimension."""
-        times = self.nest.repeat_counts
-        return any(t.iterator in times and t.divisor > 1 for a in nest_op.inputs for t in a.terms)
+        repeat_counts = self.nest.repeat_counts
+        return any(t.iterator in repeat_counts and t.divisor > 1 for a in nest_op.inputs for t in a.terms)
 
     def lanes(self, nest_op: NestOp) -> int:
         """Return the number of SIMD lanes of an op's element type."""
@@ -91,7 +91,7 @@ class TileRules:
         """
         lanes = self.lanes(nest_op)
         extents = self.nest.extents
-        row_dims = [d for d in self.nest.shared if d != lane and nest_op.output.uses(d)]
+        row_dims = [d for d in self.nest.shared_dims if d != lane and nest_op.output.uses(d)]
         # A contraction with few rows needs wide tiles for enough accumulators and long contiguous reads. Prepacked panels
         # already have the best width.
         max_vectors = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
@@ -176,12 +176,12 @@ class TileRules:
         for nest_op in self.nest.ops:
             lanes = self.lanes(nest_op)
             for d in nest_op.dims:
-                if d < 0 or d in self.nest.shared or d in chunks:
+                if d < 0 or d in self.nest.shared_dims or d in chunks:
                     continue
-                contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
+                is_contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
                 if d not in self.reduced():
-                    chunks[d] = self.fitting(d, self.target.costs.vectors * lanes if contiguous else 1)
-                elif d in packed or (lane is None and contiguous and self.can_split_all(nest_op, d)):
+                    chunks[d] = self.fitting(d, self.target.costs.vectors * lanes if is_contiguous else 1)
+                elif d in packed or (lane is None and is_contiguous and self.can_split_all(nest_op, d)):
                     preferred_size = self.target.costs.vectors * lanes
                     # A slightly longer row is computed in one step: a remainder would need separate partial results.
                     is_short_row = (
@@ -200,26 +200,26 @@ class TileRules:
         """Return whether all reductions along a dimension can be split."""
         return all(can_split(op, self.nest) for op in self.nest.ops if d in op.reductions)
 
-    def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
+    def order(self, shared_dims: list[int], lane: int | None) -> tuple[int, ...]:
         """Return the loop order: the loop over panels of lanes is outside of that over rows, or inside.
 
         Products of a batch are outermost: they share no operands, and a cache holds the panels of one product. Small channel
         groups are not part of the batch, since they share cache lines.
         """
         nest_op = self.nest.ops[-1]
-        rows = sorted((d for d in shared if d != lane), key=lambda d: -nest_op.output.stride(d))
+        rows = sorted((d for d in shared_dims if d != lane), key=lambda d: -nest_op.output.stride(d))
         contraction = next((op for op in self.nest.ops if op.is_contraction), None)
-        if lane is None or lane not in shared:
+        if lane is None or lane not in shared_dims:
             return tuple(rows)
         if contraction is None:
             return (*rows, lane)
-        batch = [d for d in rows if all(a.uses(d) and _has_line_stride(a, d) for a in contraction.inputs)]
-        row_dims = [d for d in rows if d not in batch]
-        if self.is_lane_innermost(contraction, lane, batch) != self.variant.swaps_loop_order:
-            return (*batch, *row_dims, lane)
-        return (*batch, lane, *row_dims)
+        batch_dims = [d for d in rows if all(a.uses(d) and _has_line_stride(a, d) for a in contraction.inputs)]
+        row_dims = [d for d in rows if d not in batch_dims]
+        if self.is_lane_innermost(contraction, lane, batch_dims) != self.variant.swaps_loop_order:
+            return (*batch_dims, *row_dims, lane)
+        return (*batch_dims, lane, *row_dims)
 
-    def is_lane_innermost(self, nest_op: NestOp, lane: int, batch: Sequence[int]) -> bool:
+    def is_lane_innermost(self, nest_op: NestOp, lane: int, batch_dims: Sequence[int]) -> bool:
         """Return whether the loop over panels is inside that over rows, for each product of the batch.
 
         It is inside if a cache holds all panels: any cache for packed weights, the L1 cache for others. Packed weights are
@@ -231,7 +231,7 @@ class TileRules:
         costs, extents = self.target.costs, self.nest.extents
         if self.nest.dynamic_dims:
             return False
-        results = prod(extents[d] for d in self.nest.shared if nest_op.output.uses(d) and d not in batch)
+        results = prod(extents[d] for d in self.nest.shared_dims if nest_op.output.uses(d) and d not in batch_dims)
         if all(a.uses(lane) for a in nest_op.inputs):
             return results >= costs.block_elements
         max_elements = costs.outer_cache_blocks * costs.block_elements
@@ -256,7 +256,7 @@ class TileRules:
         extents = self.nest.extents
         return sum(
             (1 if op.is_contraction else self.target.costs.elementwise_work)
-            * prod(extents[d] for d in op.dims if d >= 0 and d not in self.nest.shared and d != op.scatter_dim)
+            * prod(extents[d] for d in op.dims if d >= 0 and d not in self.nest.shared_dims and d != op.scatter_dim)
             for op in self.nest.ops
         )
 

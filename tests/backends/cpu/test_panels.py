@@ -119,7 +119,7 @@ def test_batched_products_share_a_task_while_panels_fit_the_cache() -> None:
 
 def test_row_sums_are_vectorized_along_rows_with_any_epilogue() -> None:
     nest, plan = planned(lambda x, y: -dnp.where(x > y, x, 0).sum(-1), (300, 100), (300, 100))
-    assert set(plan.chunks.values()) == {32} and all(plan.tile(d) == 1 for d in nest.shared)
+    assert set(plan.chunks.values()) == {32} and all(plan.tile(d) == 1 for d in nest.shared_dims)
 
 
 def test_plans_have_panels() -> None:

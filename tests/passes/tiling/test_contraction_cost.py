@@ -188,11 +188,11 @@ def nest_of(m: int, n: int, k: int, batch: int = 1) -> StaticLoopNest:
 
 
 def plan_of(nest: StaticLoopNest, rows: int, columns: int, step: int, height: int, width: int) -> TilePlan:
-    m, n = nest.shared[-2:]
+    m, n = nest.shared_dims[-2:]
     (k,) = next(op.reductions for op in nest.ops if op.is_contraction)
     return TilePlan(
         register={m: height, n: 4},
-        order=tuple(nest.shared),
+        order=tuple(nest.shared_dims),
         items={m: rows // height, n: columns // width},
         tiles_per_item={n: width // 4},
         promote={k: step},
@@ -212,5 +212,5 @@ def test_fewer_compute_units_get_larger_tiles() -> None:
     group_tile: list[int] = []
     for units in (8, 132):
         plan = choose_group_tiles(nest, gpu(units))
-        group_tile.append(prod(plan.group_tile(d) for d in nest.shared))
+        group_tile.append(prod(plan.group_tile(d) for d in nest.shared_dims))
     assert group_tile[0] > group_tile[1]

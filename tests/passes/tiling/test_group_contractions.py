@@ -31,7 +31,7 @@ def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
     def size(most: int) -> int:
         return int(rng.integers(1, most + 1))
 
-    shared = nest.shared
+    shared = nest.shared_dims
     register = {d: size(min(4, nest.extents[d])) for d in shared}
     (*_, d) = rng.permutation(sorted(set(nest.extents) - set(shared))).tolist()
     plan = TilePlan(
@@ -55,7 +55,7 @@ def test_random_plans_give_equal_results(layout: tuple[str, str], seed: int) -> 
         plan = (
             random_plan(nest.specialize({}), rng)
             if any(op.is_contraction for op in nest.ops)
-            else TilePlan(order=tuple(nest.shared))
+            else TilePlan(order=tuple(nest.shared_dims))
         )
         apply_tiles(nest, plan, ConstantPool(kernel))
     module.verify()

@@ -64,7 +64,7 @@ def test_work_groups_do_not_merge_channel_groups() -> None:
 def test_repeated_operands_need_a_vector_per_accumulator(target: str, tile: tuple[int, int]) -> None:
     """14 accumulators, as many operand vectors and two of weights are 30 of 32 registers; 6, 6 and 2 are 14 of 16."""
     (nest,) = merged(GROUPS, CPU_LEVELS[target])
-    rows, lane = nest.shared
+    rows, lane = nest.shared_dims
     known = replace(nest.specialize({}), extents={**nest.extents, rows: 42})
     assert choose_tiles(known, CPU_LEVELS[target]).register == {lane: tile[1], rows: tile[0]}
 
@@ -74,6 +74,6 @@ def test_groups_smaller_than_a_cache_line_are_innermost(channels: int, first: st
     """Groups of 16 channels have cache lines of their own and are outermost."""
     text = GROUPS.replace("6x3xf32", f"6x{channels}xf32").replace("3x3x6x4", f"3x{channels}x6x{channels}")
     (nest,) = merged(text.replace("6x4xf32", f"6x{channels}xf32"), CPU_LEVELS["cpu:avx512"])
-    groups = next(d for d in nest.shared if nest.extents[d] == 6)
+    groups = next(d for d in nest.shared_dims if nest.extents[d] == 6)
     order = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx512"]).order
     assert (order[0] == groups) is (first == "groups")

@@ -67,7 +67,7 @@ def nest_in(text: str) -> StaticLoopNest:
 
 def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
     """Return a random plan that TilePlan.check accepts."""
-    shared, extents, periods, times = nest.shared, nest.extents, nest.panel_sizes, nest.repeat_counts
+    shared, extents, periods, times = nest.shared_dims, nest.extents, nest.panel_sizes, nest.repeat_counts
 
     def size(limit: int) -> int:
         return int(rng.integers(1, limit + 1))
@@ -129,7 +129,7 @@ def random_fused_loops(nest: StaticLoopNest, sums: AttentionOps, rng: np.random.
         return int(rng.choice(sizes))
 
     kind = TransposedAttentionChooser if sums.is_transposed else AttentionChooser
-    chooser = kind(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared[-1], 6, 8)
+    chooser = kind(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared_dims[-1], 6, 8)
     # Masked parts may be skipped, and rows may end at the last unmasked part, in whole steps of all fused loops.
     skips, ends = rng.random() < 0.7, rng.random() < 0.7
     unmasked = (sums.key_dim, step(sums.key_dim, nest.ops)) if ends else None
@@ -148,17 +148,17 @@ def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePla
     plan = replace(
         random_plan(nest, rng), blocks={}, panels=(), macro_tile={}, prefetch=(), zero_trimmed_operand=None, mask_operand=None
     )
-    items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
+    items = {d: int(rng.integers(1, 5)) for d in nest.shared_dims if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
     cut = plan.grid
     plan = replace(plan, grid={d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in cut.items()})
     scatter_dim = {op.scatter_dim for op in nest.ops}
-    own = [d for d in nest.extents if d not in nest.shared and d not in scatter_dim]
+    own = [d for d in nest.extents if d not in nest.shared_dims and d not in scatter_dim]
     kind = rng.choice(["alone", "team", "promote"])
     contraction = promoted_contraction(nest)
     if kind == "promote" and contraction is not None:
         d = int(rng.choice(sorted(contraction.reductions)))
-        tiles_per_item = {d: int(rng.integers(2, 4)) for d in nest.shared if rng.random() < 0.4}
+        tiles_per_item = {d: int(rng.integers(2, 4)) for d in nest.shared_dims if rng.random() < 0.4}
         plan = replace(
             plan, grid=cut, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))}, tiles_per_item=tiles_per_item
         )
@@ -255,7 +255,7 @@ def test_rows_are_outermost_if_weights_and_results_are_cached(
 ) -> None:
     """Weights and results each fit 1 MiB of the L2 cache (2¹⁸ floats)."""
     nest = product_of(rows, steps)
-    m, n = nest.shared
+    m, n = nest.shared_dims
     known = replace(nest, extents={**nest.extents, n: columns})
     assert choose_tiles(known, CPU_LEVELS[target]).order == ((m, n) if rows_first else (n, m))
     other = choose_tiles(known, CPU_LEVELS[target], Variant(swaps_loop_order=True))
@@ -268,7 +268,7 @@ def test_rows_are_outermost_if_l1_holds_unpacked_weights(steps: int, rows_first:
     text = KERNELS["matmul"].replace("(n floordiv 16, k, n mod 16)", "(k, n)").replace("3x24x16", "24x40")
     text = text.replace("13x", "60x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
     nest = nest_in(text)
-    m, n = nest.shared
+    m, n = nest.shared_dims
     assert choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"]).order == ((m, n) if rows_first else (n, m))
 
 
@@ -278,7 +278,7 @@ def test_lanes_without_reuse_follow_memory_order_beyond_l2(rows: int, rows_first
     text = DEPTHWISE.replace("60x", f"{rows}x").replace("62x", f"{rows + 2}x")
     nest = nest_in(text)
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
-    lane = next(d for d in nest.shared if nest.ops[-1].output.stride(d) == 1)
+    lane = next(d for d in nest.shared_dims if nest.ops[-1].output.stride(d) == 1)
     assert (plan.order[-1] == lane) is rows_first
 
 
@@ -286,7 +286,7 @@ def test_lanes_without_reuse_follow_memory_order_beyond_l2(rows: int, rows_first
 def test_items_reuse_window_weights_for_several_rows(rows: int, tile: int) -> None:
     """With 32 channels, eight items have four channels each; 131,072 items occupy the device."""
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("depthwise")))))
-    (row,) = [d for d in nest.shared if nest.ops[-1].output.stride(d) == 32]
+    (row,) = [d for d in nest.shared_dims if nest.ops[-1].output.stride(d) == 32]
     known = replace(nest.specialize({}), extents={**nest.specialize({}).extents, row: rows})
     plan = choose_group_tiles(known, OPENCL_PROFILES["opencl:gpu"])
     plan.check(known)
@@ -296,7 +296,7 @@ def test_items_reuse_window_weights_for_several_rows(rows: int, tile: int) -> No
 def test_dynamic_rows_fill_the_registers() -> None:
     """A representative size of 512 divides by 16, but a dynamic size may be 511."""
     nest = product_of(13, 260)
-    m = nest.shared[0]
+    m = nest.shared_dims[0]
     known = replace(nest, extents={**nest.extents, m: 512})
     rows = [choose_tiles(n, CPU_LEVELS["cpu:avx512"]).register[m] for n in (known, replace(known, dynamic_dims=frozenset({m})))]
     assert rows == [16, 30]
@@ -305,7 +305,7 @@ def test_dynamic_rows_fill_the_registers() -> None:
 def test_tasks_have_whole_tiles_of_a_dynamic_size() -> None:
     """Eight rows are two tiles of 4, whatever the representative 13 rows are: not a task of 13 with a remainder of 1."""
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("matmul")))))
-    m = nest.shared[0]
+    m = nest.shared_dims[0]
     plan = choose_tiles(replace(nest.specialize({}), dynamic_dims=frozenset({m})), CPU_LEVELS["cpu:avx2"])
     assert plan.grid[m] % plan.register[m] == 0 and plan.grid[m] > nest.extents[m]
     plan.check(replace(nest.specialize({}), dynamic_dims=frozenset({m})))
@@ -315,7 +315,7 @@ def test_tasks_have_whole_tiles_of_a_dynamic_size() -> None:
 def test_tiles_have_enough_accumulators() -> None:
     """128 rows in tiles of 4 would have 8 accumulators, too few to hide latency: use 21 tiles of 6, and one of 2."""
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("matmul")))))
-    m = nest.shared[0]
+    m = nest.shared_dims[0]
     known = replace(nest.specialize({}), extents={**nest.extents, m: 128})
     assert choose_tiles(known, CPU_LEVELS["cpu:avx2"]).register[m] == 6
 
@@ -324,32 +324,32 @@ def test_tiles_have_enough_accumulators() -> None:
 def test_tiles_avoid_l1_set_conflicts(steps: int, rows: int) -> None:
     """28 rows with a stride of 4,096 bytes all map to one set of eight lines, with a stride of 2,048 bytes to two sets."""
     nest = product_of(28, steps)
-    assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
+    assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared_dims[0]] == rows
 
 
 @pytest.mark.parametrize(("steps", "rows"), [(256, 14), (260, 28)])
 def test_larger_tiles_if_vectors_leave_l1(steps: int, rows: int) -> None:
     """A panel of 256 × 16 floats fills half of the L1 cache, and costs nothing to read again for each tile."""
     nest = product_of(28, steps)
-    assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
+    assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared_dims[0]] == rows
 
 
 def test_transposes_are_tiled_in_squares() -> None:
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("turned")))))
-    n, m = nest.shared
+    n, m = nest.shared_dims
     assert choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"]).register == {m: 16, n: 8}
 
 
 def test_row_wise_products_are_vectorized_along_rows() -> None:
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("dots")))))
-    (row,), (reduced,) = nest.shared, nest.ops[-1].reductions
+    (row,), (reduced,) = nest.shared_dims, nest.ops[-1].reductions
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
     assert (plan.tile(row), plan.chunks) == (1, {reduced: 32})
 
 
 def test_operands_with_one_element_per_row_have_no_lane() -> None:
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("distances")))))
-    (row,), reduced = nest.shared, {d for op in nest.ops for d in op.reductions}
+    (row,), reduced = nest.shared_dims, {d for op in nest.ops for d in op.reductions}
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
     assert plan.tile(row) == 1
     assert set(plan.chunks) == reduced and min(plan.chunks.values()) >= 32
@@ -375,7 +375,7 @@ def test_reductions_across_rows_are_streamed(columns: int, tile: int, part: int,
           func.return %r : tensor<8x{columns}xf32>
         }}"""
     nest = nest_in(text)
-    (reduced,), (batch, lane) = nest.ops[-1].reductions, nest.shared
+    (reduced,), (batch, lane) = nest.ops[-1].reductions, nest.shared_dims
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx512"])
     assert (plan.tile(lane), plan.grid[batch], plan.grid[lane]) == (tile, 1, part)
     assert plan.blocks == ({} if steps is None else {reduced: steps})
@@ -399,7 +399,7 @@ def test_windows_of_an_image_are_no_separate_tasks() -> None:
         }"""
     nest = nest_in(text)
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx512"])
-    assert min(plan.grid[d] for d in nest.shared[1:]) > 1
+    assert min(plan.grid[d] for d in nest.shared_dims[1:]) > 1
 
 
 def test_bufferized_kernels_give_equal_results() -> None:
@@ -413,7 +413,7 @@ def test_bufferized_kernels_give_equal_results() -> None:
 def test_illegal_plans_are_rejected_by_entry() -> None:
     (kernel,) = kernels_of(buffered("matmul"))
     nest = next(iter(form_loop_nests(kernel))).specialize({})
-    m, n = nest.shared
+    m, n = nest.shared_dims
     with pytest.raises(ValueError, match=r"register\[d1\] = 12: an operand is packed in panels of 16"):
         TilePlan({}, {n: 12}, (m, n)).check(nest)
     with pytest.raises(ValueError, match="order"):
@@ -454,7 +454,7 @@ def test_a_single_large_tile_if_keys_and_values_fit_l2(rows: int, near: int, hei
     sums, target = match_attention(nest), CPU_LEVELS["cpu:avx512"]
     assert sums is not None
     target = replace(target, costs=replace(target.costs, block_elements=near))
-    assert AttentionChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).queries_per_task() == height
+    assert AttentionChooser(nest, target, sums, nest.shared_dims[-1], rows, target.lanes(4)).queries_per_task() == height
 
 
 def test_key_blocks_are_whole_panels() -> None:
@@ -495,7 +495,7 @@ def test_other_sums_have_no_online_softmax(old: str, new: str) -> None:
 def test_illegal_group_plans_are_rejected_by_entry() -> None:
     (kernel,) = kernels_of(buffered("rows"))
     nest = next(iter(form_loop_nests(kernel))).specialize({})
-    (row,) = nest.shared
+    (row,) = nest.shared_dims
     own = [d for d in nest.extents if d != row]
     with pytest.raises(ValueError, match=rf"items\[d{row}\] = 0: must be a dimension of the nest and at least 1"):
         TilePlan(order=(row,), items={row: 0}).check(nest)
@@ -512,7 +512,7 @@ def test_illegal_group_plans_are_rejected_by_entry() -> None:
     (kernel,) = kernels_of(buffered("convolution"))
     nest = max(form_loop_nests(kernel), key=lambda n: len(n.ops)).specialize({})
     with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one reduced dimension"):
-        TilePlan(order=tuple(nest.shared), items={}, promote={nest.shared[0]: 4}).check(nest)
+        TilePlan(order=tuple(nest.shared_dims), items={}, promote={nest.shared_dims[0]: 4}).check(nest)
 
 
 def items_and_barriers(plan: TilePlan) -> tuple[list[int], int]:
@@ -546,9 +546,9 @@ def test_a_convolution_shares_dims_with_its_epilogue() -> None:
     (kernel,) = kernels_of(buffered("convolution"))
     nests = form_loop_nests(kernel)
     main = next(n for n in nests if len(n.ops) == 3)
-    assert [main.extents[d] for d in main.shared] == [7, 6, 20]
+    assert [main.extents[d] for d in main.shared_dims] == [7, 6, 20]
     # kw and c are contiguous and become one iterator.
-    assert sorted(main.extents[d] for d in main.extents if d not in main.shared) == [3, 15]
+    assert sorted(main.extents[d] for d in main.extents if d not in main.shared_dims) == [3, 15]
 
 
 @pytest.mark.parametrize("name", OF_GROUPS)
@@ -583,7 +583,7 @@ def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, in
     nest = next(iter(form_loop_nests(kernel))).specialize({})
     sums = match_attention(nest)
     assert sums is not None and sums.is_transposed
-    row, (width,) = nest.shared[-1], nest.ops[sums.first].reductions
+    row, (width,) = nest.shared_dims[-1], nest.ops[sums.first].reductions
     nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key_dim, width), sizes, strict=True)))
     at = CPU_LEVELS[target]
     chooser = TransposedAttentionChooser(nest, at, sums, row, 8, at.lanes(4))

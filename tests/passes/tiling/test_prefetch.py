@@ -141,4 +141,4 @@ def test_batched_products_are_read_in_place_if_two_fit_l2(target: str, steps: in
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS[target])
     assert (not plan.panels, bool(plan.blocks)) == (near, not near and steps > 150)
     assert plan.prefetch == ((0, 1) if near or plan.blocks else ())
-    assert not near or plan.grid[nest.shared[0]] == 1
+    assert not near or plan.grid[nest.shared_dims[0]] == 1

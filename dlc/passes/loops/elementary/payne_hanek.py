@@ -48,8 +48,8 @@ def reduce_argument(x: Float) -> tuple[Bits, Float]:
     digits = _load_limbs(position.unsigned_shift(5), count + 1, (2 * f.bias + 1 - first_bit) // _LIMB_BITS)
     shift = position & (_LIMB_BITS - 1)
     # Shift within 64 bits, so that a shift by 0 needs no special case.
-    aligned = [(((a << _LIMB_BITS) | b) << shift).unsigned_shift(_LIMB_BITS) for a, b in pairwise(digits)]
-    limbs = _product(mantissa_limbs, aligned)
+    aligned_digits = [(((a << _LIMB_BITS) | b) << shift).unsigned_shift(_LIMB_BITS) for a, b in pairwise(digits)]
+    limbs = _product(mantissa_limbs, aligned_digits)
     # As a signed integer this is the distance from the nearest multiple, which is the next quadrant's if it is negative.
     fraction = (limbs[0] << _LIMB_BITS + 2) | (limbs[1] << 2) | limbs[2].unsigned_shift(_LIMB_BITS - 2)
     n = limbs[0].unsigned_shift(_LIMB_BITS - 2) + fraction.unsigned_shift(63)
@@ -93,8 +93,10 @@ def _truncate(wide: Bits, x: Float) -> Bits:
 
 def _load_limbs(first: Bits, count: int, max_first: int) -> list[Bits]:
     """Load `count` limbs of 2/π from index `first` ≤ `max_first` on, from a local table."""
-    ends = range(TWO_OVER_PI_BITS, TWO_OVER_PI_BITS - _LIMB_BITS * (max_first + count), -_LIMB_BITS)
-    limb_values = [(TWO_OVER_PI >> end) & _LIMB_MASK if 0 <= end < TWO_OVER_PI_BITS else 0 for end in ends]
+    limb_shifts = range(TWO_OVER_PI_BITS, TWO_OVER_PI_BITS - _LIMB_BITS * (max_first + count), -_LIMB_BITS)
+    limb_values = [
+        (TWO_OVER_PI >> limb_shift) & _LIMB_MASK if 0 <= limb_shift < TWO_OVER_PI_BITS else 0 for limb_shift in limb_shifts
+    ]
     builder, t = first.builder, VectorType(i64, [len(limb_values)])
     constants = ConstantPool(builder.constants.function)
     ops = OpBuilder(constants, builder.block, builder.anchor.location, builder.anchor)

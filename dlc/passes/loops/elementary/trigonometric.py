@@ -63,8 +63,8 @@ def reduce_argument(x: Float) -> tuple[Bits, Float]:
         (first, second, third, last), bound = x.by_format((PI_2_PARTS_NO_FMA_F32, 3e3), (PI_2_PARTS_NO_FMA_F64, 5e6))
         start, third_product = (x - n * first) - n * second, n * third
         # Only the third difference rounds; its rounding error is added with the last part, so that r is rounded once.
-        near = start - third_product
-        r = near + (((start - near) - third_product) - n * last)
+        head = start - third_product
+        r = head + (((start - head) - third_product) - n * last)
 
     def is_large(x: Float) -> Bool:
         return abs(x) > bound
