@@ -85,8 +85,8 @@ class DataDependentSizes:
 
     def explain(self, problem: str) -> str:
         """Append the origin of each data-dependent size that an error message mentions."""
-        words = set("".join(c if c.isalnum() else " " for c in problem).split())
-        origins = [text for name, text in self._descriptions.items() if name in words and text not in problem]
+        words_of_problem = set("".join(c if c.isalnum() else " " for c in problem).split())
+        origins = [text for name, text in self._descriptions.items() if name in words_of_problem and text not in problem]
         return "; ".join([problem, *origins])
 
 

@@ -33,8 +33,8 @@ class ValueNumbering:
             blocks = frozenset([op if isinstance(op, Block) else op.parent])
             if isinstance(op, DlOp) and not op.regions:
                 properties = tuple(sorted(op.properties.items(), key=lambda entry: entry[0]))
-                numbers = tuple(self._cached[v][0] for v in operands)
-                key = op.name, properties, numbers, cast("OpResult[Any]", current).index
+                operand_numbers = tuple(self._cached[v][0] for v in operands)
+                key = op.name, properties, operand_numbers, cast("OpResult[Any]", current).index
                 blocks = frozenset[Block | None]().union(*(self._cached[v][1] for v in operands))
             self._cached[current] = self._numbers.setdefault(key, len(self._numbers)), blocks
         return self._cached[value]

@@ -18,7 +18,7 @@ from dlc.numpy.apply import ArrayLike, common_dtype, is_weak, operand, refuse
 
 
 class AbstractValue(NamedTuple):
-    """The shape and dtype of an array or number; `weak` marks a weakly typed number, which has no dtype of its own."""
+    """The shape and dtype of an array or number. With `weak` it is a weakly typed number, without a fixed dtype."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -41,7 +41,7 @@ def exported_model(
     options: Options,
     progress: Progress | None = None,
 ) -> Model:
-    """Implement `dlc.from_torch`. Raises what it raises."""
+    """Implement `dlc.from_torch`, which documents the errors that this raises."""
     exported, name = module, type(module).__name__
     if not isinstance(module, torch.export.ExportedProgram):
         try:

@@ -17,8 +17,8 @@ def complex_components(value: Dense) -> tuple[Dense, Dense]:
     assert component is not None
     if value.text.startswith('"0x'):
         width = 8 if component.element == "f64" else 4
-        words = re.findall(rf".{{{2 * width}}}", value.text[3:-1])
-        real, imag = (f'"0x{"".join(words[k::2])}"' for k in range(2))
+        hex_components = re.findall(rf".{{{2 * width}}}", value.text[3:-1])
+        real, imag = (f'"0x{"".join(hex_components[k::2])}"' for k in range(2))
     else:
         # Match pairs such as (1.0,2.0); other text is brackets and commas.
         pairs = re.findall(r"\(([^,()]+),([^,()]+)\)", value.text)
@@ -35,7 +35,7 @@ def dense_elements(value: Dense, dtype: np.dtype[np.generic], where: str) -> Arr
     elif text.startswith('"') or "__elided__" in text or (not text and count):
         raise ModelError(f"{where}: its elements are elided; print the module with large constants")
     else:
-        flat = np.asarray([_number(part, dtype) for part in re.findall(r"[^\s,\[\]]+", text)], dtype)
+        flat = np.asarray([_number(element_text, dtype) for element_text in re.findall(r"[^\s,\[\]]+", text)], dtype)
     if flat.size not in (1, count):
         raise ModelError(f"{where}: {flat.size} elements for the shape {list(shape)}")
     return np.broadcast_to(flat.reshape(()) if flat.size == 1 else flat.reshape(shape), shape)

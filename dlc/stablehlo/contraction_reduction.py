@@ -95,11 +95,11 @@ def padding_pairs(node: StableHloNode, padding: Any, rank: int) -> list[list[int
     """Return the padding before and after each axis, which the generic form stores as a constant."""
     if not isinstance(padding, Dense):
         return padding
-    amounts = [int(n) for n in re.findall(r"-?\d+", padding.text)]
-    amounts = amounts * (2 * rank) if len(amounts) == 1 else amounts
-    if len(amounts) != 2 * rank:
+    padding_sizes = [int(n) for n in re.findall(r"-?\d+", padding.text)]
+    padding_sizes = padding_sizes * (2 * rank) if len(padding_sizes) == 1 else padding_sizes
+    if len(padding_sizes) != 2 * rank:
         raise node.unsupported(f"padding {padding.text} does not match {rank} axes")
-    return [amounts[2 * k : 2 * k + 2] for k in range(rank)]
+    return [padding_sizes[2 * k : 2 * k + 2] for k in range(rank)]
 
 
 def reduce(node: StableHloNode) -> Sequence[SSAValue]:

@@ -82,10 +82,10 @@ def _qr(node: StableHloNode) -> Sequence[StableHloValue]:
     (x,) = node.arrays
     rows, count = x.shape[-2:]
     triangle, vectors, scales = apply_all(dl.HouseholderOp, dnp.matrix_transpose(x))
-    below = dnp.tril(dnp.matrix_transpose(vectors), k=-1)
+    strict_lower = dnp.tril(dnp.matrix_transpose(vectors), k=-1)
     if rows < count:
-        below = dnp.concat([below, dnp.zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
-    return _values(node, dnp.add(dnp.matrix_transpose(triangle), below), scales)
+        strict_lower = dnp.concat([strict_lower, dnp.zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
+    return _values(node, dnp.add(dnp.matrix_transpose(triangle), strict_lower), scales)
 
 
 def _orthogonal_columns(node: StableHloNode) -> StableHloValue:
@@ -93,8 +93,8 @@ def _orthogonal_columns(node: StableHloNode) -> StableHloValue:
     x, scales = node.arrays
     rows, count = x.shape[-2:]
     num_vectors = scales.shape[-1]
-    below = dnp.tril(x[..., :num_vectors], k=-1)
-    vectors = dnp.add(below, np.eye(rows, num_vectors, dtype=x.dtype))
+    strict_lower = dnp.tril(x[..., :num_vectors], k=-1)
+    vectors = dnp.add(strict_lower, np.eye(rows, num_vectors, dtype=x.dtype))
     return node.value(dnp.matrix_transpose(apply(dl.OrthogonalOp, dnp.matrix_transpose(vectors), scales, count=count)))
 
 

@@ -58,11 +58,11 @@ class _Comparator:
             less, ties = self._numbering.definitions[first], self._numbering.definitions[rest]
             if less.name != "LT" or ties.name != "stablehlo.and":
                 continue
-            equal = self._numbering.number("EQ", *less.operands, settings=less.settings)
+            equality = self._numbering.number("EQ", *less.operands, settings=less.settings)
             for tie, other in permutations(ties.operands):
-                key, others = self._keys_of(first), self._keys_of(other) if tie == equal else []
-                if key and others:
-                    return [*key, *others]
+                key, remaining_keys = self._keys_of(first), self._keys_of(other) if tie == equality else []
+                if key and remaining_keys:
+                    return [*key, *remaining_keys]
         return []
 
     def _key(self, less: int, greater: int, *, is_total: bool) -> list[_Key]:
@@ -77,15 +77,15 @@ class _Comparator:
 
     def _arguments_of(self, number: int) -> set[int]:
         """Return the arguments that a value depends on: all of them for the result of an op with a region."""
-        arguments, pending, seen = set[int](), [number], {number}
+        arguments, pending, visited = set[int](), [number], {number}
         while pending:
             op = self._numbering.definitions[pending.pop()]
             if op.name == "argument":
                 arguments.add(int(str(op.settings)))
             elif op.name == "opaque":
                 arguments |= {0, 1}
-            pending += (new := {*op.operands} - seen)
-            seen |= new
+            pending += (new_operands := {*op.operands} - visited)
+            visited |= new_operands
         return arguments
 
     def _without_canonical_floats(self, number: int) -> int:
@@ -106,10 +106,10 @@ class _Comparator:
 def _key_values(node: StableHloNode, keys: Sequence[_Key]) -> list[SSAValue]:
     """Compute the keys of all elements: apply the ops of the comparator's body that the keys depend on to the operands."""
     region, names = node.op.regions[0], tuple(key.name for key in keys)
-    needed, ops = {*names}, list[Op]()
+    required_values, ops = {*names}, list[Op]()
     for op in reversed(region.ops[:-1]):
-        if needed & {*op.results}:
-            needed |= {*op.operands}
+        if required_values & {*op.results}:
+            required_values |= {*op.operands}
             ops.insert(0, op)
     body = Region(region.arguments, (*ops, replace(region.ops[-1], operands=names)))
     values = node.inline(body, [x for x in node.values for _ in range(2)])

@@ -71,8 +71,8 @@ class GraphConversion:
                 self._report(f"initializer '{tensor.name}'", problem)
                 self.scope.values[tensor.name] = None
             else:
-                known = StringTensor.from_strings(self.emit, array, tensor.name) if array.dtype == object else None
-                self.scope.values[tensor.name] = known or self.emit.constant(array, name=tensor.name)
+                string_tensor = StringTensor.from_strings(self.emit, array, tensor.name) if array.dtype == object else None
+                self.scope.values[tensor.name] = string_tensor or self.emit.constant(array, name=tensor.name)
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             try:

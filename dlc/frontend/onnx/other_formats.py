@@ -18,5 +18,5 @@ _MAGIC_BYTES: tuple[tuple[int, tuple[bytes, ...], str], ...] = (
 
 def describe_format(data: bytes) -> str | None:
     """Return "but", the format of a file that is not an ONNX model, and a remedy; None if the format is unknown."""
-    found = (text for offset, prefixes, text in _MAGIC_BYTES if data.startswith(prefixes, offset))
-    return next((f"but {text}" for text in found), None)
+    matching_formats = (text for offset, prefixes, text in _MAGIC_BYTES if data.startswith(prefixes, offset))
+    return next((f"but {text}" for text in matching_formats), None)

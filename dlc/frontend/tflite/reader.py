@@ -256,8 +256,8 @@ class _TfliteReader:
 def _distinct(names: Iterable[str]) -> list[str]:
     """Make names unique by appending numbers to duplicates."""
     unique: dict[str, None] = {}
-    numbers: dict[str, Iterator[int]] = {}
+    suffixes_by_name: dict[str, Iterator[int]] = {}
     for name in names:
-        suffixes = numbers.setdefault(name, count(1))
+        suffixes = suffixes_by_name.setdefault(name, count(1))
         unique[next(n for n in chain([name], (f"{name}_{k}" for k in suffixes)) if n not in unique)] = None
     return list(unique)

@@ -56,8 +56,8 @@ def resize_nearest_neighbor(node: TfliteNode) -> ImportedValue:
         offset = np.float32(0.5 if node.flag("half_pixel_centers") else 0)
         positions = (np.arange(result_size, dtype=np.float32) + offset) * _scale(node, size, result_size)
         # Round half away from 0, like C.
-        nearest = np.floor(positions + np.float32(0.5)) if node.flag("align_corners") else np.floor(positions)
-        indices = np.clip(nearest, 0, size - 1).astype(np.int64)
+        rounded_positions = np.floor(positions + np.float32(0.5)) if node.flag("align_corners") else np.floor(positions)
+        indices = np.clip(rounded_positions, 0, size - 1).astype(np.int64)
         if size != result_size:
             y = interpolate_axis(node.emit, node.results[0].name, y, axis, indices[np.newaxis], np.ones((1, result_size)))
     return y

@@ -62,8 +62,8 @@ def update_dynamic_slices(x: Operand, keys: Sequence[Any], value: Operand, combi
         if value.shape[axis] != 1:
             # Append an element, which is gathered if the slice is empty.
             shape = [1 if a == axis else size for a, size in enumerate(value.shape)]
-            extra = apply(dl.BroadcastToOp, np.zeros((), value.dtype), shape=shape)
-            value = apply(dl.GatherOp, apply(dl.ConcatOp, value, extra, axis=axis), selection.value_indices, axis=axis)
+            padding = apply(dl.BroadcastToOp, np.zeros((), value.dtype), shape=shape)
+            value = apply(dl.GatherOp, apply(dl.ConcatOp, value, padding, axis=axis), selection.value_indices, axis=axis)
         is_selected = reshape(selection.is_selected, [x.shape[axis] if a == axis else 1 for a in range(x.ndim)])
         update_mask = is_selected if update_mask is None else logical_and(update_mask, is_selected)
     return where(update_mask, convert(combine(x, value), x.dtype), x)

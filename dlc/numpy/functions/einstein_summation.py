@@ -30,8 +30,8 @@ def einsum(equation: str, /, *operands: ArrayLike, optimize: object = None) -> A
     sizes = _sizes(equation, operands_with_labels)
     value, labels = operands_with_labels[0]
     for k in range(1, len(operands_with_labels)):
-        needed = set(result_labels).union(*(term for _, term in operands_with_labels[k + 1 :]))
-        value, labels = _product((value, labels), operands_with_labels[k], needed)
+        required_labels = set(result_labels).union(*(term for _, term in operands_with_labels[k + 1 :]))
+        value, labels = _product((value, labels), operands_with_labels[k], required_labels)
     value, labels = _sum_out(value, labels, set(result_labels))
     value = permute_dims(value, [labels.index(c) for c in result_labels])
     return broadcast_to(value, [sizes[c] for c in result_labels])
@@ -48,17 +48,17 @@ def _terms(equation: str, arrays: list[Operand]) -> tuple[list[str], str]:
         refuse(ShapeError(f"einsum: the equation {equation!r} has {len(terms)} terms, but there are {len(arrays)} operands"))
     max_ellipsis_rank = 0
     for k, (term, x) in enumerate(zip(terms, arrays, strict=True)):
-        extra = x.ndim - len(term.replace("...", ""))
-        if extra < 0 or (extra and "..." not in term):
+        ellipsis_rank = x.ndim - len(term.replace("...", ""))
+        if ellipsis_rank < 0 or (ellipsis_rank and "..." not in term):
             refuse(ShapeError(f"einsum: the term {term!r} of {equation!r} does not match an operand of shape {x.shape}"))
-        terms[k] = term.replace("...", _digits(extra))
-        max_ellipsis_rank = max(max_ellipsis_rank, extra)
+        terms[k] = term.replace("...", _digits(ellipsis_rank))
+        max_ellipsis_rank = max(max_ellipsis_rank, ellipsis_rank)
     if not arrow:
         count = Counter("".join(terms))
         result_labels = "..." + "".join(sorted(c for c in count if count[c] == 1 and not c.isdigit()))
     result_labels = result_labels.replace("...", _digits(max_ellipsis_rank))
-    unknown = [c for c in set("".join(terms) + result_labels) if not (c.isalpha() or c.isdigit())]
-    if unknown or set(result_labels) - set("".join(terms)) or len(set(result_labels)) < len(result_labels):
+    invalid_labels = [c for c in set("".join(terms) + result_labels) if not (c.isalpha() or c.isdigit())]
+    if invalid_labels or set(result_labels) - set("".join(terms)) or len(set(result_labels)) < len(result_labels):
         refuse(ShapeError(f"einsum: the equation {equation!r}: the result must name labels of the operands, each once"))
     return terms, result_labels
 

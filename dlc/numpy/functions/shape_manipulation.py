@@ -277,8 +277,8 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
         # Traced counts give a data-dependent size; negative counts are treated as 0.
         counts = apply(dl.MaximumOp, convert(broadcast_to(repeats, (x.shape[axis],)), np.int64), np.zeros((), np.int64))
         output_indices = dynamic_arange(apply(dl.ReduceSumOp, counts, axes=(0,)))
-        ends = apply(dl.CumsumOp, counts, axis=0, exclusive=False, reverse=False)
-        return apply(dl.GatherOp, x, apply(dl.SearchsortedOp, ends, output_indices, right=True), axis=axis)
+        run_limits = apply(dl.CumsumOp, counts, axis=0, exclusive=False, reverse=False)
+        return apply(dl.GatherOp, x, apply(dl.SearchsortedOp, run_limits, output_indices, right=True), axis=axis)
     counts = np.asarray(repeats)
     if counts.size != 1:
         if counts.shape != (x.shape[axis],):

@@ -162,8 +162,8 @@ def _isin_by_comparison(x: Operand, values: Operand) -> Any:
         # min over xor of the bit patterns is 0 iff one value is equal: fewer instructions than a comparison of each pair.
         differences = bitwise_xor(expand_dims(_bits_of(x), -1), _bits_of(values))
         return logical_and(equal(apply(dl.ReduceMinOp, differences, axes=(x.ndim,), keepdims=False), 0), equal(x, x))
-    ordered = sort(values)
-    return equal(take(ordered, minimum(searchsorted(ordered, x), values.size - 1), axis=0), x)
+    sorted_values = sort(values)
+    return equal(take(sorted_values, minimum(searchsorted(sorted_values, x), values.size - 1), axis=0), x)
 
 
 def _isin_by_table(x: Operand, values: Operand, size: int) -> Any:

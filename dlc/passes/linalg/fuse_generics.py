@@ -145,7 +145,7 @@ def _extents(op: linalg.GenericOp) -> dict[int, Size]:
 
 
 def _visits_once(map_: AffineMap, extents: dict[int, Size]) -> bool:
-    """Return whether no two iterations read the same element: each iterator of more than one step is a map result by itself."""
+    """Return whether no two iterations read the same element: each iterator of extent > 1 is a map result by itself."""
     standalone_dims = {i for e in map_.results if (i := _only_iterator(e)) is not None}
     return all(i in standalone_dims or extents.get(i) == 1 for i in range(map_.num_dims))
 

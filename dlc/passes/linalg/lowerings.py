@@ -139,7 +139,7 @@ def _inputs(builder: LinalgBuilder, reads: Sequence[SourceRead], structure: Stru
 def reduction(builder: LinalgBuilder, op: Reduction, operands: OperandReads, store: Store) -> SSAValue:
     (x,) = op.operands
     sizes, remaining_axes = shape_of(x), [a for a in range(rank_of(x)) if a not in op.reduction_axes]
-    # Iterators: the kept axes, then the reduced ones.
+    # Iterators: the axes that are not reduced, then the reduced ones.
     order = [*remaining_axes, *op.reduction_axes]
     iterators = {axis: AffineExpr.dimension(i) for i, axis in enumerate(order)}
     zero = AffineExpr.constant(0)

@@ -205,8 +205,8 @@ def masked_scatter_backward(g: Any, mask: Any, sizes: Sequence[int]) -> Any:
     size = math.prod(sizes)
     index = dnp.subtract(dnp.cumsum(convert(mask, np.int64), 0), 1)
     # Unselected elements are written to an extra element at the end.
-    slots = dnp.where(dnp.logical_and(mask, dnp.less(index, size)), index, size)
-    return dnp.reshape(dnp.at(dnp.zeros((size + 1,), g.dtype))[slots].set(dnp.ravel(g))[:size], tuple(sizes))
+    target_indices = dnp.where(dnp.logical_and(mask, dnp.less(index, size)), index, size)
+    return dnp.reshape(dnp.at(dnp.zeros((size + 1,), g.dtype))[target_indices].set(dnp.ravel(g))[:size], tuple(sizes))
 
 
 @table("masked_scatter")

@@ -363,8 +363,10 @@ def frexp(x: Any) -> Any:
     field = dnp.bitwise_right_shift(dnp.bitwise_and(bits, unsigned.type(exponent_mask)), unsigned.type(mantissa_bits))
     # The exponent field of ½.
     half = limits.maxexp - 2
-    rest = dnp.bitwise_and(bits, unsigned.type((1 << width) - 1 - exponent_mask))
-    mantissa = apply(dl.BitcastOp, dnp.bitwise_or(rest, unsigned.type(half << mantissa_bits)), to=element_type(wide.dtype))
+    sign_mantissa = dnp.bitwise_and(bits, unsigned.type((1 << width) - 1 - exponent_mask))
+    mantissa = apply(
+        dl.BitcastOp, dnp.bitwise_or(sign_mantissa, unsigned.type(half << mantissa_bits)), to=element_type(wide.dtype)
+    )
     shift = dnp.where(is_subnormal, np.int32(half + mantissa_bits + 1), np.int32(half))
     is_number = dnp.logical_and(dnp.isfinite(wide), dnp.logical_not(is_zero))
     exponent = dnp.where(is_number, dnp.subtract(convert(field, np.int32), shift), np.int32(0))

@@ -95,13 +95,13 @@ def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
         value, index = mode(convert(x, np.uint8), dim, keepdim)
         return convert(value, np.bool_), index
     rows = dnp.moveaxis(x, dim, -1)
-    ordered = dnp.sort(rows)
+    sorted_values = dnp.sort(rows)
     flat = (-1, int(rows.shape[-1]))
-    sorted_rows = dnp.reshape(ordered, flat)
+    sorted_rows = dnp.reshape(sorted_values, flat)
     low, high = (apply(dl.SearchsortedOp, sorted_rows, sorted_rows, right=right) for right in (False, True))
     # high - low is the number of equal elements in the row.
     first = dnp.argmax(dnp.reshape(dnp.subtract(high, low), rows.shape), -1, keepdims=True)
-    value = dnp.take_along_axis(ordered, first, -1)
+    value = dnp.take_along_axis(sorted_values, first, -1)
     positions = np.arange(int(rows.shape[-1]))
     index = dnp.max(dnp.where(dnp.equal(rows, value), positions, 0), -1, keepdims=True)
     values_and_indices = dnp.moveaxis(value, -1, dim), dnp.moveaxis(index, -1, dim)

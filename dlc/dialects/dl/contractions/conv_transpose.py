@@ -160,10 +160,10 @@ def _tap_classes(kernel: int, stride: int, dilation: int) -> list[_TapClass]:
             (k * dilation % stride, k, 1, len(range(k, kernel, stride)), k * dilation // stride)
             for k in range(min(kernel, stride))
         )
-    ends = [*(residue for residue, *_ in classes[1:]), stride]
+    next_residues = [*(residue for residue, *_ in classes[1:]), stride]
     return [
-        _TapClass(first, phases, taps, shift, end - residue - phases)
-        for (residue, first, phases, taps, shift), end in zip(classes, ends, strict=True)
+        _TapClass(first, phases, taps, shift, next_residue - residue - phases)
+        for (residue, first, phases, taps, shift), next_residue in zip(classes, next_residues, strict=True)
     ]
 
 

@@ -121,7 +121,7 @@ def _sum(emit: Emitter, x: ImportedValue, y: ImportedValue | None) -> ImportedVa
 
 
 def _merge_biases(emit: Emitter, w: _Weights) -> _Weights:
-    """Add the state bias to the input bias, for cells that do not use the recurrent product by itself."""
+    """Add the state bias to the input bias, for cells that only use the sum of both products."""
     return w if w.input_bias is None else replace(w, input_bias=_sum(emit, w.input_bias, w.state_bias), state_bias=None)
 
 

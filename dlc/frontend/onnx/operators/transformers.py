@@ -159,8 +159,8 @@ def multi_head_attention(node: OnnxNode) -> list[ImportedValue]:
     q, k, v = (x if x.rank == 4 else split_heads(node, x, count) for x in (query, key, value))
     if (bias := node.get(3)) is not None:
         widths = [count * int(x.shape[3]) for x in (q, k, v)]
-        ends = np.cumsum(widths).tolist()
-        biases = [emit.slice(bias, 0, end - width, end) for end, width in zip(ends, widths, strict=True)]
+        limits = np.cumsum(widths).tolist()
+        biases = [emit.slice(bias, 0, limit - width, limit) for limit, width in zip(limits, widths, strict=True)]
         q, k, v = (
             # Keys of rank 4 come from cross-attention and already include the bias.
             x if original.rank == 4 else emit(dl.AddOp, x, emit.reshape(b, (1, count, 1, x.shape[3])))

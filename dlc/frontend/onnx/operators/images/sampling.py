@@ -127,14 +127,16 @@ def grid_sample(node: OnnxNode) -> ImportedValue:
     taps: list[list[tuple[ImportedValue, ImportedValue | None]]] = []
     for k in range(rank):
         size = int(x.shape[2 + k])
-        ends = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
-        axes.append(SamplePositions(node, size, *ends, padding))
+        bounds = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+        axes.append(SamplePositions(node, size, *bounds, padding))
         # Coordinates store x, the last axis, first; -1 and 1 are the ends.
         coordinate = emit.slice(grid, rank + 1, rank - 1 - k, rank - k)
         scaled = emit(
-            dl.MulOp, emit(dl.AddOp, coordinate, emit.scalar(1, coordinate)), emit.scalar((ends[1] - ends[0]) / 2, coordinate)
+            dl.MulOp,
+            emit(dl.AddOp, coordinate, emit.scalar(1, coordinate)),
+            emit.scalar((bounds[1] - bounds[0]) / 2, coordinate),
         )
-        taps.append(axes[k].taps(emit(dl.AddOp, scaled, emit.scalar(ends[0], scaled)), mode))
+        taps.append(axes[k].taps(emit(dl.AddOp, scaled, emit.scalar(bounds[0], scaled)), mode))
     source = channels_last(node, x)
     return channels_first(node, _reduce(node, dl.AddOp, [sample(node, source, axes, c) for c in product(*taps)]))
 

@@ -109,10 +109,10 @@ def svm_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
 
 def _pair_weights(coefficients: Array, vectors_per_class: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Array:
     """Return the weight of each vector for each pair (i, j): row j - 1 of `coefficients` holds those of class i."""
-    ends = np.cumsum([0, *vectors_per_class])
-    weights = np.zeros((len(pairs), ends[-1]), np.float32)
+    class_bounds = np.cumsum([0, *vectors_per_class])
+    weights = np.zeros((len(pairs), class_bounds[-1]), np.float32)
     for pair, (i, j) in enumerate(pairs):
-        vectors_i, vectors_j = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
+        vectors_i, vectors_j = slice(class_bounds[i], class_bounds[i + 1]), slice(class_bounds[j], class_bounds[j + 1])
         weights[pair, vectors_i], weights[pair, vectors_j] = coefficients[j - 1, vectors_i], coefficients[i, vectors_j]
     return weights
 

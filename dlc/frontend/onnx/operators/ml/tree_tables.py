@@ -113,13 +113,13 @@ def _expand_equalities(nodes: TreeNodes) -> TreeNodes:
     indices = np.flatnonzero((nodes.mode == NodeMode.EQ) | (nodes.mode == NodeMode.NEQ))
     if not indices.size:
         return nodes
-    equal = nodes.mode[indices] == NodeMode.EQ
+    is_equality = nodes.mode[indices] == NodeMode.EQ
     if_equal, if_unequal = (
-        np.where(equal, a[indices], b[indices])
+        np.where(is_equality, a[indices], b[indices])
         for a, b in ((nodes.true_child, nodes.false_child), (nodes.false_child, nodes.true_child))
     )
     # NaN compares unequal; where it must count as equal, test x < t and x > t instead.
-    negated = equal & nodes.missing_is_true[indices].astype(bool)
+    negated = is_equality & nodes.missing_is_true[indices].astype(bool)
     second_node = len(nodes) + np.arange(len(indices))
     mode, true_child, false_child = nodes.mode.copy(), nodes.true_child.copy(), nodes.false_child.copy()
     mode[indices] = np.where(negated, NodeMode.LT, NodeMode.LEQ)
@@ -127,15 +127,15 @@ def _expand_equalities(nodes: TreeNodes) -> TreeNodes:
         np.where(negated, if_unequal, second_node),
         np.where(negated, second_node, if_unequal),
     )
-    missing = nodes.missing_is_true.copy()
-    missing[indices] = False
+    missing_is_true = nodes.missing_is_true.copy()
+    missing_is_true[indices] = False
     return TreeNodes(
         np.concatenate([mode, np.where(negated, NodeMode.GT, NodeMode.GTE)]),
         np.concatenate([nodes.feature, nodes.feature[indices]]),
         np.concatenate([nodes.threshold, nodes.threshold[indices]]),
         np.concatenate([true_child, np.where(negated, if_unequal, if_equal)]),
         np.concatenate([false_child, np.where(negated, if_equal, if_unequal)]),
-        np.concatenate([missing, np.zeros(len(indices), missing.dtype)]),
+        np.concatenate([missing_is_true, np.zeros(len(indices), missing_is_true.dtype)]),
     )
 
 

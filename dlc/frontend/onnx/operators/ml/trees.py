@@ -140,15 +140,15 @@ def _ensemble_by_ids(node: OnnxNode, x: ImportedValue, outputs: int, weight_pref
     trees, ids = (np.asarray(node.integers(f"nodes_{name}ids"), np.int64) for name in ("tree", "node"))
     modes = node.strings("nodes_modes", ())
     node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
-    if unknown := sorted(set(modes) - set(MODES)):
-        raise ModelError(f"{node.description}: node mode '{unknown[0]}'; expected one of {', '.join(MODES)}")
+    if unknown_modes := sorted(set(modes) - set(MODES)):
+        raise ModelError(f"{node.description}: node mode '{unknown_modes[0]}'; expected one of {', '.join(MODES)}")
     mode = np.fromiter(map(MODES.__getitem__, modes), np.int64, len(modes))
     features, true_child, false_child = (
         np.asarray(node.integers(f"nodes_{n}ids"), np.int64) for n in ("feature", "truenode", "falsenode")
     )
     threshold = _floats(node, "nodes_values")
-    missing = np.asarray(node.integers("nodes_missing_value_tracks_true", (0,) * len(trees)), np.int64)
-    columns = [trees, ids, mode, features, true_child, false_child, threshold, missing]
+    missing_is_true = np.asarray(node.integers("nodes_missing_value_tracks_true", (0,) * len(trees)), np.int64)
+    columns = [trees, ids, mode, features, true_child, false_child, threshold, missing_is_true]
     if not trees.size or any(c is None or len(c) != len(trees) for c in columns):
         raise ModelError(f"{node.description}: its lists of nodes are empty or have different lengths")
     assert threshold is not None
@@ -159,7 +159,7 @@ def _ensemble_by_ids(node: OnnxNode, x: ImportedValue, outputs: int, weight_pref
         np.where(is_leaf, own_index, node_index.of(trees, np.where(is_leaf, ids, child_ids)))
         for child_ids in (true_child, false_child)
     )
-    nodes = TreeNodes(mode, features, threshold, true_child, false_child, missing)
+    nodes = TreeNodes(mode, features, threshold, true_child, false_child, missing_is_true)
     # The first node of a tree is its root.
     _, root_indices = np.unique(trees, return_index=True)
     values, targets, weight_trees, weight_nodes = _weights(node, weight_prefix, outputs)

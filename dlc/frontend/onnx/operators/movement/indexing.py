@@ -22,8 +22,11 @@ def _needs_check(node: OnnxNode, axis: int) -> bool | None:
 
 def _need_checks(node: OnnxNode, axes: Sequence[int]) -> bool | None:
     """Return whether index vectors, with one entry for each of `axes`, need a run-time check. Constant ones are checked now."""
-    known = node[1].known
-    checked = [_needs_check_for(node, None if known is None else known[..., k], axis) for k, axis in enumerate(axes)]
+    constant_indices = node[1].known
+    checked = [
+        _needs_check_for(node, None if constant_indices is None else constant_indices[..., k], axis)
+        for k, axis in enumerate(axes)
+    ]
     return any(checked) or None
 
 

@@ -23,9 +23,9 @@ def _select(
     """Emit a selection with a data-dependent size, or evaluate it if the operands are constant."""
     size = node.emit.new_size(op.name.removeprefix("dl."))
     probe = op.make(*Block(arg_types=[v.type for v in operands]).args, size=(size,), **properties)
-    known = [v.known for v in operands if v.known is not None and v.known.dtype != object]
-    if len(known) == len(operands):
-        return tuple(node.emit.constant(result) for result in probe.evaluate(*known))
+    constants = [v.known for v in operands if v.known is not None and v.known.dtype != object]
+    if len(constants) == len(operands):
+        return tuple(node.emit.constant(result) for result in probe.evaluate(*constants))
     # An empty operand selects nothing.
     return node.emit.all_results(op, *operands, size=(0 if probe.max_size == 0 else size,), **properties)
 

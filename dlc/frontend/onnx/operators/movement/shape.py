@@ -115,8 +115,8 @@ def expand(node: OnnxNode) -> ImportedValue:
     for size, target_size in zip(x.shape[::-1], target_shape[::-1], strict=False):
         if isinstance(size, int) and size != 1 and isinstance(target_size, Dim):
             number = emit.sizes(target_size)
-            fits = emit(dl.OrOp, *(emit(dl.EqualOp, number, emit.scalar(n, number)) for n in (1, size)))
-            emit.require(fits, f"{node.description}: size {{}} does not broadcast with size {size}", number)
+            is_broadcastable = emit(dl.OrOp, *(emit(dl.EqualOp, number, emit.scalar(n, number)) for n in (1, size)))
+            emit.require(is_broadcastable, f"{node.description}: size {{}} does not broadcast with size {size}", number)
     return emit.broadcast(x, broadcast_shapes(None, x.shape, target_shape))
 
 

@@ -28,7 +28,7 @@ def attention(node: OnnxNode) -> list[ImportedValue]:
     if past_key is not None and past_value is not None:
         past_length = past_key.shape[2]
         k, v = emit(dl.ConcatOp, past_key, k, axis=2), emit(dl.ConcatOp, past_value, v, axis=2)
-    present = k, v
+    present_key_value = k, v
     scale = node.real("scale", 0.0) or 1 / float(np.sqrt(_static(q.shape[3])))
     groups = _static(q.shape[1]) // _static(k.shape[1])
     k, v = repeat_heads(node, k, groups), repeat_heads(node, v, groups)
@@ -48,7 +48,7 @@ def attention(node: OnnxNode) -> list[ImportedValue]:
     mode = node.integer("qk_matmul_output_mode", 0)
     if not 0 <= mode < len(stages):
         raise ModelError(f"{node.description}: qk_matmul_output_mode must be 0 to 3, got {mode}")
-    return [y, *present, stages[mode]]
+    return [y, *present_key_value, stages[mode]]
 
 
 def _static(size: Size) -> int:

@@ -57,8 +57,8 @@ def einsum(node: OnnxNode) -> ImportedValue:
         operands[k], terms[k] = _broadcast(node, operands[k], terms[k], nontrivial_labels)
     value, labels = operands[0], terms[0]
     for k in range(1, len(operands)):
-        needed = set(result_labels).union(*terms[k + 1 :])
-        value, labels = _contract(node, (value, labels), (operands[k], terms[k]), needed)
+        required_labels = set(result_labels).union(*terms[k + 1 :])
+        value, labels = _contract(node, (value, labels), (operands[k], terms[k]), required_labels)
     value, labels = _reduce_labels(node, value, labels, set(result_labels))
     return node.emit.transpose(value, [labels.index(name) for name in result_labels])
 
@@ -117,8 +117,8 @@ def _contract(
         lhs_contract=[a_labels.index(c) for c in summed],
         rhs_contract=[b_labels.index(c) for c in summed],
     )
-    free = [c for labels in (a_labels, b_labels) for c in labels if c not in shared]
-    return product, "".join((*batch, *free))
+    free_labels = [c for labels in (a_labels, b_labels) for c in labels if c not in shared]
+    return product, "".join((*batch, *free_labels))
 
 
 def _reduce_labels(node: OnnxNode, value: ImportedValue, labels: str, needed: set[str]) -> tuple[ImportedValue, str]:

@@ -49,12 +49,14 @@ def _normalize(
     emit: Emitter, x: ImportedValue, parameters: Sequence[ImportedValue], axis: int, epsilon: float
 ) -> ImportedValue:
     """Emit `dl.batch_norm`; if the statistics are constant, emit the scale and shift that it decomposes into."""
-    known = [v.known for v in parameters if v.known is not None]
-    if len(known) < len(parameters):
+    constant_parameters = [v.known for v in parameters if v.known is not None]
+    if len(constant_parameters) < len(parameters):
         return emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=epsilon)
     x_wide = emit.widen(x)
     parameter_shape = (-1, *(1,) * (x.rank - 1 - axis))
-    scale, bias, centre, variance = (v.astype(numpy_dtype(x_wide.element_type)).reshape(parameter_shape) for v in known)
+    scale, bias, centre, variance = (
+        v.astype(numpy_dtype(x_wide.element_type)).reshape(parameter_shape) for v in constant_parameters
+    )
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + variance.dtype.type(epsilon))
         offset = bias - centre * factor
