@@ -375,11 +375,11 @@ class OpBuilder(NamedTuple):
         )
         return self.op(op)
 
-    def transfer_write(self, value: SSAValue, target: SSAValue, indices: Sequence[Index], map_: AffineMap) -> None:
+    def transfer_write(self, value: SSAValue, destination: SSAValue, indices: Sequence[Index], map_: AffineMap) -> None:
         """Write a vector to the elements that `transfer_read` reads with the same indices and map."""
         self.insert(
             vector.TransferWriteOp.create(
-                operands=[value, target, *(self.value(i) for i in indices)],
+                operands=[value, destination, *(self.value(i) for i in indices)],
                 properties={
                     "in_bounds": in_bounds(len(map_.results)),
                     "permutation_map": map_attribute(map_),

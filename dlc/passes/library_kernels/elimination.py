@@ -22,10 +22,10 @@ _ROWS_PER_TILE = 4
 Factor: TypeAlias = "Callable[[Buffer, Index, KernelValue], KernelValue]"
 
 
-def copy(builder: KernelBuilder, source: Buffer, target: Buffer, rows: int, width: int) -> None:
+def copy(builder: KernelBuilder, source: Buffer, destination: Buffer, rows: int, width: int) -> None:
     """Copy the rows of a matrix."""
     with builder.loop(0, rows) as i:
-        builder.columns(0, width, lambda j, w: target.set_row(i, j, row=source.row(i, j, width=w)))
+        builder.columns(0, width, lambda j, w: destination.set_row(i, j, row=source.row(i, j, width=w)))
 
 
 def exchange(builder: KernelBuilder, x: Buffer, i: Index, k: Index, width: int) -> None:

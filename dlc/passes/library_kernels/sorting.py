@@ -146,12 +146,12 @@ def sort_digits(builder: KernelBuilder, op: dl.RadixSortOp, x: Buffer, y: Buffer
                 counts[k, bucket] = counts[k, bucket] + 1
         source, targets = x, (y, scratch_row)
         for k, digit in enumerate(digits):
-            target = targets[(len(digits) - 1 - k) % 2]
+            destination = targets[(len(digits) - 1 - k) % 2]
             is_needed = None
             if isinstance(n, int) and n:
                 is_needed = counts[k, bucket_of(digit, x[row, 0])].differs(n)
                 with builder.when(is_needed.equals(0)):
-                    _copy_row(builder, source, target, row, n)
+                    _copy_row(builder, source, destination, row, n)
             with builder.when(is_needed) if is_needed is not None else nullcontext():
                 bucket_start = builder.cell(builder.number(0, i32))
                 with builder.loop(0, 1 << digit.bits, name="d") as d:
@@ -163,8 +163,8 @@ def sort_digits(builder: KernelBuilder, op: dl.RadixSortOp, x: Buffer, y: Buffer
                     bucket = bucket_of(digit, value)
                     position = counts[k, bucket]
                     counts[k, bucket] = position + 1
-                    target[row, position.as_index()] = value
-            source = target
+                    destination[row, position.as_index()] = value
+            source = destination
         if len(digits) == 1:
             _copy_row(builder, x, scratch_row, row, n)
 
@@ -190,12 +190,12 @@ def _row_minimum(builder: KernelBuilder, x: Buffer, row: KernelValue, n: Size) -
     return smallest.value.reduce_lanes("minsi")
 
 
-def _copy_row(builder: KernelBuilder, source: Buffer, target: Buffer, row: KernelValue, n: Size) -> None:
+def _copy_row(builder: KernelBuilder, source: Buffer, destination: Buffer, row: KernelValue, n: Size) -> None:
     """Copy a row from one buffer into another."""
     width = builder.lanes if isinstance(n, int) and n >= builder.lanes else 1
     with builder.loop(0, builder.size(n), width) as step_start:
         i = _clamped_start(builder, step_start, n, width)
-        target.set_row(row, i, row=source.row(row, i, width=width))
+        destination.set_row(row, i, row=source.row(row, i, width=width))
 
 
 def _clamped_start(builder: KernelBuilder, i: KernelValue, n: Size, width: int) -> KernelValue:

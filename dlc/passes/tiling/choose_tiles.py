@@ -33,7 +33,7 @@ from dlc.target import Target
 _TRANSPOSE_TILE_ELEMENTS = 8
 # Split up to this many row tiles evenly when the row count is dynamic.
 _MAX_BALANCED_TILES = 3
-# Minimum accumulator vectors for which a step need not wait for the previous one (FMA latency).
+# Minimum accumulator vectors that hide the FMA latency: with fewer, a k iteration waits for the previous one.
 _MIN_INDEPENDENT_ACCUMULATORS = 8
 # Minimum length of a reduction for which an operand is scanned for leading and trailing zeros.
 _MIN_ZERO_TRIMMED_STEPS = 32

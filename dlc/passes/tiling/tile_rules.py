@@ -44,7 +44,7 @@ class TileRules:
     def max_tile_rows(self, nest_op: NestOp, vectors: int) -> int:
         """Return the maximum rows of a contraction's register tile for rows of `vectors` vectors."""
         # The operand with fewer vectors or broadcasts stays in registers, the other one is streamed. If an operand repeats
-        # elements, each accumulator needs a separate vector of it, which is shuffled at each step.
+        # elements, each accumulator needs a separate vector of it, which is shuffled in each k iteration.
         accumulators_per_element, registers = nest_op.num_accumulators, self.target.vector_registers
         has_repeated_operand = self.has_repeated_operand(nest_op)
 
@@ -289,7 +289,7 @@ def _has_line_stride(a: AffineAccess, d: int) -> bool:
 def row_tile(extent: int, limit: int, min_rows: float) -> int:
     """Return the fastest number of rows of a contraction's tile for an extent; of equally fast ones, the most even split.
 
-    Tiles with fewer than `min_rows` rows are slower, since they wait for their accumulators. A remainder takes at least
+    Tiles with fewer than `min_rows` rows are slower, since they wait for their accumulators. A partial tile takes at least
     the time of `min_rows` rows and of `limit` / 2 rows, since it also waits for the weights.
     """
     if extent <= limit:
