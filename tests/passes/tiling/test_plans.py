@@ -429,11 +429,11 @@ def test_illegal_fused_loops_are_rejected() -> None:
     first, *rest = plan.fused_loops
     (lane, width), (row, _) = first.steps
     for fused_loops, problem in (
-        ((replace(first, last=len(nest.ops)), *rest), "reads the result of a reduction before it is complete"),
+        ((replace(first, end=len(nest.ops)), *rest), "reads the result of a reduction before it is complete"),
         ((replace(first, steps=((lane, 5), (row, 6))), *rest), "must divide the panels of a packed operand"),
         ((replace(first, unmasked=(lane, width + 1)), *rest), "must be a multiple of the step"),
         ((replace(first, steps=((row, 10),)), *rest), "with 1 ≤ step ≤ its extent"),
-        ((*rest, first), "ops must follow those of the loop before"),
+        ((*rest, first), "ops must follow those of the previous loop"),
     ):
         with pytest.raises(ValueError, match=problem):
             replace(plan, fused_loops=fused_loops).check(nest)
