@@ -180,7 +180,7 @@ class TilePlan:
                 or not next_position <= fused_loop.first < fused_loop.end <= len(nest.ops)
             ):
                 raise ValueError(
-                    f"fused loop {fused_loop}: its ops must follow those of the previous loop, in a plan without items and blocks"
+                    f"fused loop {fused_loop}: its ops must follow those of the previous loop, without items or blocks"
                 )
             for d, step in fused_loop.steps:
                 if not 1 <= step <= nest.extents.get(d, 0):
