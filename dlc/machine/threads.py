@@ -19,6 +19,4 @@ class ThreadPool(ThreadPoolExecutor):
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:
-            raise DeviceError(
-                f"{error}: use fewer processors (taskset) for fewer threads"
-            ) from error
+            raise DeviceError(f"{error}: use fewer processors (taskset) for fewer threads") from error
