@@ -7,6 +7,7 @@ serves static and symbolic sizes: `(h + 2 * pad - k) // stride + 1`.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,12 +23,17 @@ Size: TypeAlias = "int | Dim"
 # A factor of a monomial: a symbol's name, or a floor division of two polynomials that does not simplify.
 Atom: TypeAlias = "str | tuple[Dim, Dim]"
 Monomial: TypeAlias = "tuple[Atom, ...]"
+# A relation of a size to 0.
+Relation: TypeAlias = Literal["==", "!=", ">="]
 
 # True while a user's function is traced: a comparison of sizes in user code must hold for every size, or is guarded. In
 # dlc's own code, equality of sizes means equality of the polynomials.
 is_tracing_user_code: ContextVar[bool] = ContextVar("is_tracing_user_code", default=False)
 # The oracle for comparisons whose result depends on the values of symbols.
 size_oracle: ContextVar[SizeOracle | None] = ContextVar("size_oracle", default=None)
+
+# Records the guards of shape inference, if they are collected.
+guard_recorder: ContextVar[GuardRecorder | None] = ContextVar("guard_recorder", default=None)
 
 # The representative size of a symbol without a range: large enough to use batching, small enough to suit small batches.
 _DEFAULT_REPRESENTATIVE_SIZE = 4
@@ -42,6 +48,14 @@ class SizeOracle(Protocol):
 
     def is_zero(self, size: Dim) -> bool | None:
         """Return whether a size is 0; None if unknown."""
+        ...
+
+
+class GuardRecorder(Protocol):
+    """Records what shape inference assumes about sizes where polynomials do not decide a comparison."""
+
+    def assume(self, size: Dim, relation: Relation) -> None:
+        """Record that a size is assumed to have this relation to 0."""
         ...
 
 
@@ -164,10 +178,12 @@ class Dim:
             return False
         else:
             return NotImplemented
-        same = self.terms == Dim.lift(size).terms
-        if not same and is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(size):
+        if is_same(self, size):
+            return True
+        if is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(size):
             return _query_oracle("is_zero", self - size, f"is {self} == {other}?")
-        return same
+        _assume(self - size, "!=")
+        return False
 
     def _differs_from(self, other: Size) -> bool:
         """Return whether this size is known to be unequal to another for all values of the symbols."""
@@ -193,6 +209,8 @@ class Dim:
             return difference < 0
         # Sizes are never negative: a polynomial without negative coefficients is at least its constant.
         if all(c >= 0 for c in difference.terms.values()):
+            if not is_nonnegative(difference):
+                _assume(difference, ">=")
             return False
         return _query_oracle("is_negative", difference, f"is {self} < {other}?")
 
@@ -209,6 +227,8 @@ class Dim:
         if isinstance(difference, int):
             return difference <= 0
         if all(c >= 0 for c in difference.terms.values()) and difference.terms.get((), 0) > 0:
+            if not is_nonnegative(difference - 1):
+                _assume(difference - 1, ">=")
             return False
         # For integers, `difference <= 0` is `difference - 1 < 0`.
         return _query_oracle("is_negative", difference - 1, f"is {self} <= {other}?")
@@ -283,6 +303,9 @@ class Dim:
 
 def _query_oracle(question: Literal["is_negative", "is_zero"], size: Size, message: str) -> bool:
     """Return the oracle's answer about a size; raise UndecidableError if there is none."""
+    if question == "is_negative" and guard_recorder.get() is not None:
+        _assume(size, ">=")
+        return False
     oracle = size_oracle.get()
     answer = getattr(oracle, question)(Dim.lift(size)) if oracle is not None else None
     if answer is None:
@@ -349,9 +372,42 @@ def substitute(size: Size, sizes: Mapping[str, Size]) -> Size:
     return size.substitute(sizes) if isinstance(size, Dim) else size
 
 
+def is_same(a: Size, b: Size) -> bool:
+    """Return whether two sizes are the same polynomial."""
+    return Dim.lift(a).terms == Dim.lift(b).terms
+
+
+def is_known_different(a: Size, b: Size) -> bool:
+    """Return whether two sizes differ for all values of the symbols; if that is undecidable, equality becomes a guard."""
+    difference = a - b
+    if isinstance(difference, int):
+        return difference != 0
+    _assume(difference, "==")
+    return False
+
+
+def is_known_less(a: Size, b: Size) -> bool:
+    """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard."""
+    difference = Dim.lift(a - b)
+    if guard_recorder.get() is not None and difference.symbols():
+        if not is_nonnegative(difference):
+            _assume(difference, ">=")
+        return False
+    try:
+        return difference < 0
+    except UndecidableError:
+        return False
+
+
+def _assume(size: Size, relation: Relation) -> None:
+    recorder = guard_recorder.get()
+    if recorder is not None and isinstance(size, Dim):
+        recorder.assume(size, relation)
+
+
 def is_symbol(size: Size) -> bool:
     """Return whether a size is a single symbol, named `str(size)`."""
-    return isinstance(size, Dim) and size == Dim.symbol(str(size))
+    return isinstance(size, Dim) and is_same(size, Dim.symbol(str(size)))
 
 
 def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
@@ -422,6 +478,13 @@ def is_nonnegative(size: Size) -> bool:
             other_atoms.remove(floor_division)
             other_terms = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
             return is_nonnegative(other_terms + floor_division[0] * Dim({tuple(other_atoms): factor}))
+    # n · n · m >= n · m: a product with further powers of its factors is at least as large.
+    for monomial in [monomial for monomial, factor in terms.items() if factor < 0]:
+        factor, factors = terms[monomial], Counter(monomial)
+        powers = (m for m in terms if terms[m] >= -factor and {*m} == {*monomial} and not factors - Counter(m))
+        power = next(powers, None)
+        if power is not None:
+            return is_nonnegative(size + Dim({power: factor, monomial: -factor}))
     return all(factor >= 0 for factor in terms.values())
 
 

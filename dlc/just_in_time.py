@@ -26,8 +26,8 @@ from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
 from dlc.frontend.function_tracing import TracedFunction, trace
 from dlc.frontend.pytree import ARRAY_TYPES, Tree, tree_of_positional_arrays, unflatten
-from dlc.frontend.size_guards import SizeCondition
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar
+from dlc.guards import Guard
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options
@@ -68,16 +68,16 @@ class _CachedProgram:
     model: Model
     results: Tree
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
-    conditions: tuple[SizeCondition, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
     def guards_hold(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Return whether the guards of this specialization hold for these shapes."""
-        if not self.conditions:
+        if not self.guards:
             return True
         sizes: dict[str, int] = {}
         for info, shape in zip(self.model.inputs, shapes, strict=True):
             bind_sizes(info.shape, shape, sizes)
-        return all(condition.holds(sizes) for condition in self.conditions)
+        return all(guard.holds(sizes) for guard in self.guards)
 
     @cached_property
     def direct(self) -> DirectCall | None:
@@ -204,7 +204,7 @@ class JitFunction:
     def _lower(self, arguments: CallArguments, symbolic: SymbolicSizes, *, record_guards: bool = False) -> Lowered:
         arguments = self._parameters.validated(arguments)
         traced = self._trace(arguments, symbolic, record_guards=record_guards)
-        program = Program(traced.module, traced.weights, self._parameters.name, conditions=traced.conditions)
+        program = Program(traced.module, traced.weights, self._parameters.name, guards=traced.guards)
         return Lowered(program, traced.results, self._target, self._options, traced.weak_argument_dtypes)
 
     def _trace(
@@ -262,11 +262,11 @@ class JitFunction:
         if key not in self._shape_specialized:
             try:
                 lowered = self._lower_symbolically(arguments, symbolic)
-                if not lowered.program.conditions:
+                if not lowered.program.guards:
                     return key, lowered
                 if len(guarded_keys) < _MAX_GUARDED_SPECIALIZATIONS:
                     parameters.require_declared_ranges(arguments.tree, shapes)
-                    guarded_key = key, lowered.program.conditions
+                    guarded_key = key, lowered.program.guards
                     self._guarded_keys[key] = [
                         *(other_key for other_key in guarded_keys if other_key != guarded_key),
                         guarded_key,
@@ -298,7 +298,7 @@ class JitFunction:
         if options.dump_ir is not None and self._compiled:
             # Dump only the first compilation; later ones differ in shapes only.
             lowered = replace(lowered, options=replace(options, dump_ir=None))
-        return _CachedProgram(lowered.compile(), lowered.results, lowered.weak_argument_dtypes, lowered.program.conditions)
+        return _CachedProgram(lowered.compile(), lowered.results, lowered.weak_argument_dtypes, lowered.program.guards)
 
 
 @overload

@@ -11,10 +11,11 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
-from dlc.dialects.dl.programs.size_ranges import equal_sizes, size_ranges
+from dlc.dialects.dl.programs.size_ranges import equal_sizes, guards_of, size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dims import Size, SizeRange, is_static
 from dlc.errors import CompileError
+from dlc.guards import Guard
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
 from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import (
@@ -48,7 +49,9 @@ def read_host(module: ModuleOp) -> HostProgram:
 
 def read_dynamic_host(module: ModuleOp) -> DynamicProgram:
     """Return the program as `read_host` does, for an entry with symbolic sizes."""
-    return _HostReader(entry_of(module), is_dynamic=True).read_dynamic_host(size_ranges(module), equal_sizes(module))
+    return _HostReader(entry_of(module), is_dynamic=True).read_dynamic_host(
+        size_ranges(module), equal_sizes(module), guards_of(entry_of(module))
+    )
 
 
 def is_dynamic(module: ModuleOp) -> bool:
@@ -89,10 +92,12 @@ class _HostReader:
         donor_names = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
         return {k: donor.value.data for k, donor in enumerate(donor_names) if isinstance(donor, IntegerAttr)}
 
-    def read_dynamic_host(self, ranges: Mapping[str, SizeRange], equal: Mapping[str, str]) -> DynamicProgram:
+    def read_dynamic_host(
+        self, ranges: Mapping[str, SizeRange], equal: Mapping[str, str], guards: tuple[Guard, ...]
+    ) -> DynamicProgram:
         regions = tuple(tuple(self.regions[k]) for k in range(len(self.regions)))
         first_new_slot, instructions = self.slots, self.block(self.main.body.block)
-        return DynamicProgram(*self.infos(), ranges, regions, instructions, self.slots - first_new_slot, equal)
+        return DynamicProgram(*self.infos(), ranges, regions, instructions, self.slots - first_new_slot, equal, guards)
 
     def infos(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
         """Return the names, shapes and dtypes of inputs, outputs and weights."""

@@ -173,9 +173,10 @@ def _compile_dynamic(
     if domain is None:
         return None, reason
     try:
+        restricted = replace(compilation, program=restrict_to_domain(compilation.program, domain))
         if domain.is_unrestricted:
-            return Specialization(_model(compilation, file)), None
-        model = _model(replace(compilation, program=restrict_to_domain(compilation.program, domain)))
+            return Specialization(_model(restricted, file)), None
+        model = _model(restricted)
         return Specialization(model, domain, domain.symbols.isdisjoint(data_dependent_sizes(compilation.program))), reason
     except (UnsupportedError, ShapeError) as error:
         # Errors that do not depend on sizes are raised again by the specialization; bugs of dlc are not caught here.

@@ -24,8 +24,8 @@ from dlc.dims import Dim, Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, ModelSource
-from dlc.frontend.size_guards import SizeCondition
 from dlc.frontend.tflite import read_model
+from dlc.guards import Guard
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
 from dlc.ir import (
@@ -60,7 +60,7 @@ class Program:
         defaults: Values of inputs that a call may omit.
         io_signature: The value types of the model's inputs and outputs, if not all of them are tensors.
         module_owner: Keeps the module alive as long as this program or one derived from it is in use.
-        conditions: Guards on symbolic sizes under which the program is valid; the caller checks them.
+        guards: Conditions on symbolic sizes under which the program is valid; the caller checks them.
     """
 
     module: ModuleOp
@@ -72,7 +72,7 @@ class Program:
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     io_signature: IOSignature | None = None
     module_owner: OpOwner | None = None
-    conditions: tuple[SizeCondition, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

@@ -20,7 +20,14 @@ from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.control import Control, FailOp, captured_values
 from dlc.dialects.dl.programs.program import SEGMENT, YieldOp
-from dlc.dialects.dl.programs.size_ranges import equal_sizes, set_equal_sizes, set_size_ranges, size_ranges
+from dlc.dialects.dl.programs.size_ranges import (
+    equal_sizes,
+    guards_of,
+    set_equal_sizes,
+    set_guards,
+    set_size_ranges,
+    size_ranges,
+)
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.entry import entry_of
 from dlc.dims import Dim, Size
@@ -233,6 +240,7 @@ def _build_control_flow(
         main = _main(block, [mapper[v] for v in body.last_op.values])
         set_size_ranges(entry_of(main), size_ranges(program.module))
         set_equal_sizes(entry_of(main), equal_sizes(program.module))
+        set_guards(entry_of(main), guards_of(entry_of(program.module)))
         bodies[body] = split(replace(program, module=main, reimport=None)), inputs
     return HostControlFlow(op, bodies)
 

@@ -1,51 +1,78 @@
 """Infer the domain of sizes for which one dynamic-shape program is valid.
 
-Symbolic result types hold unless an op clamps, broadcasts or rejects a size: `x[2:5]` has three rows unless `x` has fewer
-than five. So types are inferred again for sample sizes: small and large ones, equal and different ones, with and without
-common factors. If an op rejects a sample, or its type differs from the symbolic one, the search looks for a box of sizes
-around a valid sample, in which some symbols may have to be equal. Sizes outside of the domain are specialized when a call
-has them; that compilation also reports errors about them, if there are any.
+Symbolic result types hold where the guards of shape inference hold: `x[2:5]` has three rows if `x` has at least five. So types
+are inferred again, and every comparison of sizes that polynomials do not decide is recorded as a guard. The guards are solved
+to ranges of single symbols and equal symbols as far as possible. Sizes outside of the domain are specialized when a call has
+them; that compilation also reports errors about them, if there are any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import chain, permutations
+from math import gcd
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.programs.size_ranges import set_size_ranges, size_ranges
+from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of
-from dlc.dims import Dim, Size, SizeRange, substitute
-from dlc.errors import DlcError
-from dlc.ir import TensorType, walk_ops
+from dlc.dialects.location_text import location_prefix
+from dlc.dims import Atom, Dim, Monomial, Size, SizeRange, is_nonnegative, is_symbol, substitute
+from dlc.guards import Guard, SizeBounds, recording_guards
+from dlc.ir import ModuleOp, func, walk_ops
 from dlc.runtime.sizes.domain import SizeDomain
 
-# Small sizes, sizes with many and few divisors, likely thresholds, and one beyond all thresholds.
-_SAMPLE_SIZES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
+# No symbol has larger sizes.
+_MAX_SIZE = 1 << 40
 
 
 def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
-    """Return the domain of one dynamic-shape program, and the first reason why it does not contain all sizes.
+    """Return the sizes that one compilation may serve, and the reason why not all sizes.
 
-    The domain is None if only one set of input sizes is valid. The program itself checks data-dependent sizes at run time.
+    The domain is None if no sizes satisfy the guards, or only one size of each input symbol does.
+
+    Data-dependent sizes may turn out to be outside of the domain; the program checks them.
     """
     data_dependent = data_dependent_sizes(program)
-    axis_sizes = {str(size) for info in program.inputs for size in info.shape}
+    named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
-    missing = [s for s in symbols if s not in axis_sizes]
+    missing = [s for s in symbols if s not in named]
     if missing:
         return None, f"the size {missing[0]} is not the size of any input axis"
-    search = _DomainSearch(program, symbols, data_dependent)
-    samples = [*_samples(search.ranges)]
-    if program.conditions and not any(all(c.holds(sizes) for c in program.conditions) for sizes in samples):
-        return None, "its guards hold for none of the sampled sizes"
-    violations = map(search.reason, samples)
-    reason = next((reason for reason in violations if reason is not None), None)
-    if reason is None:
-        return SizeDomain(), None
-    return search.domain(), reason
+    declared = {**dict.fromkeys((*symbols, *data_dependent), SizeRange()), **size_ranges(program.module)}
+    assumed = _SolvedGuards(declared, data_dependent)
+    assumed.add(program.guards)
+    solved = assumed.copy()
+    solved.add((*guards_of(entry_of(program.module)), *collect_guards(program.module)))
+    if solved.contradiction is not None:
+        return None, f"no sizes satisfy {solved.contradiction.description}"
+    domain = solved.difference(assumed)
+    if domain.is_unrestricted:
+        return domain, None
+    reason = "; ".join(dict.fromkeys(guard.description for guard in domain.requirements))
+    free = [s for s in symbols if s not in solved.equal and not _is_static(solved.ranges[s])]
+    if symbols and not free:
+        return None, reason
+    if not all(guard.size.symbols() <= set(symbols) for guard in domain.guards):
+        return None, reason
+    return domain, reason
+
+
+def collect_guards(module: ModuleOp) -> tuple[Guard, ...]:
+    """Return the guards of shape inference for a module's ops: all comparisons that depend on symbolic sizes, as assumed."""
+    with recording_guards() as recorder:
+        # Kernels have separate symbols.
+        for op in chain(*(f.walk() for f in module.ops if isinstance(f, func.FuncOp))):
+            if isinstance(op, DlOp):
+                recorder.origin = f"{location_prefix(op.location)}{op.name}"
+                for size in chain(*map(shape_of, op.infer())):
+                    if isinstance(size, Dim) and not is_nonnegative(size):
+                        recorder.assume(size, ">=")
+    return tuple(dict.fromkeys(recorder.guards))
 
 
 def data_dependent_sizes(program: Program) -> dict[str, Size | None]:
@@ -59,166 +86,200 @@ def data_dependent_sizes(program: Program) -> dict[str, Size | None]:
 
 def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
     """Return the program restricted to a domain: equal symbols are merged, symbols with one value become static."""
+    if domain.is_unrestricted and not guards_of(entry_of(program.module)):
+        return program
     static: dict[str, Size] = {symbol: r.low for symbol, r in domain.ranges.items() if r.low == r.high}
     restricted = program.with_sizes({a: Dim.symbol(b) for a, b in domain.equal.items()}).with_sizes(static)
     ranges = {**size_ranges(program.module), **domain.ranges}
     remaining = {symbol: r for symbol, r in ranges.items() if symbol not in static and symbol not in domain.equal}
     set_size_ranges(entry_of(restricted.module), remaining)
+    set_guards(entry_of(restricted.module), domain.guards)
     return restricted
 
 
-class _DomainSearch:
-    """Search for a domain over the input symbols of a program and its data-dependent sizes, which have upper bounds."""
+class _SolvedGuards:
+    """Guards solved to ranges of symbols, equal symbols, and remaining guards.
 
-    def __init__(self, program: Program, inputs: Sequence[str], data_dependent: Mapping[str, Size | None]) -> None:
-        self.program = program
-        self.symbols = symbols = [*inputs, *data_dependent]
-        self.data_dependent = data_dependent
-        declared = size_ranges(program.module)
-        self.ranges = {symbol: declared.get(symbol, SizeRange()) for symbol in symbols}
-        self._reasons: dict[tuple[int, ...], str | None] = {}
+    Attributes:
+        used: The guards that restrict sizes, as they were added.
+        contradiction: A guard that no sizes satisfy together with the earlier ones.
+    """
 
-    def reason(self, sizes: Mapping[str, int]) -> str | None:
-        """Return the first violation of the symbolic types for these sizes.
+    def __init__(self, ranges: Mapping[str, SizeRange], max_sizes: Mapping[str, Size | None]) -> None:
+        self.ranges = dict(ranges)
+        self.equal: dict[str, str] = {}
+        self.remaining: list[Guard] = []
+        self.used: list[Guard] = []
+        self.contradiction: Guard | None = None
+        self._max_sizes = max_sizes
 
-        None if there is none or a guard excludes the sizes.
+    def copy(self) -> _SolvedGuards:
+        solved = _SolvedGuards(self.ranges, self._max_sizes)
+        solved.equal, solved.remaining, solved.used = dict(self.equal), [*self.remaining], [*self.used]
+        solved.contradiction = self.contradiction
+        return solved
+
+    def add(self, guards: Sequence[Guard]) -> None:
+        """Add guards; solving one may decide others, so that all are simplified until nothing changes."""
+        originals = {id(guard): guard for guard in self.remaining} | {id(guard): guard for guard in guards}
+        pending = [(guard, guard) for guard in originals.values()]
+        has_changed = True
+        while has_changed and self.contradiction is None:
+            has_changed, undecided = False, list[tuple[Guard, Guard]]()
+            for original, guard in pending:
+                simplified = self._simplify(guard)
+                if simplified is True:
+                    continue
+                if original not in self.used:
+                    self.used.append(original)
+                if simplified is False:
+                    self.contradiction = original
+                    return
+                if self._narrow(simplified):
+                    has_changed = True
+                else:
+                    undecided.append((original, simplified))
+                if self.contradiction is not None:
+                    return
+            pending = undecided
+        self.remaining = list(dict.fromkeys(guard for _, guard in pending))
+
+    def difference(self, earlier: _SolvedGuards) -> SizeDomain:
+        """Return what restricts sizes in addition to earlier guards."""
+        ranges = {s: r for s, r in self.ranges.items() if r != earlier.ranges.get(s) and s not in self.equal}
+        equal = {a: b for a, b in self.equal.items() if earlier.equal.get(a) != b}
+        guards = tuple(guard for guard in self.remaining if guard not in earlier.remaining)
+        return SizeDomain(ranges, equal, guards, tuple(self.used[len(earlier.used) :]))
+
+    def _simplify(self, guard: Guard) -> Guard | bool:
+        """Return a guard with equal and static symbols replaced and common factors divided out, or whether it holds."""
+        static: dict[str, Size] = {s: r.low for s, r in self.ranges.items() if _is_static(r)}
+        try:
+            size = substitute(guard.size, {a: Dim.symbol(b) for a, b in self.equal.items()})
+            size = substitute(size, static)
+        except ZeroDivisionError:
+            return False
+        size = Dim.lift(size)
+        if not size.symbols():
+            return replace(guard, size=size).holds({})
+        factors = [c for m, c in size.terms.items() if m]
+        divisor, constant = reduce(gcd, map(abs, factors)), size.terms.get((), 0)
+        if guard.relation != ">=" and constant % divisor:
+            return guard.relation == "!="
+        size = Dim({**{m: c // divisor for m, c in size.terms.items() if m}, (): constant // divisor})
+        if guard.relation != ">=" and size.terms[max((m for m in size.terms if m), key=str)] < 0:
+            size = Dim({m: -c for m, c in size.terms.items()})
+        simplified = replace(guard, size=size)
+        decided = SizeBounds(self.ranges).decide(simplified)
+        if decided is None and guard.relation == ">=" and self._is_nonnegative_at_max(size):
+            return True
+        return simplified if decided is None else decided
+
+    def _is_nonnegative_at_max(self, size: Dim) -> bool:
+        """Return whether a size is nonnegative even where the data-dependent sizes that it falls with have their maximum.
+
+        The size is linear in each of these, and falls with it, or is a multiple of it and has the sign of the other factor.
         """
-        sizes = self.clamp_to_maximum(sizes)
-        if not all(condition.holds(sizes) for condition in self.program.conditions):
-            return None
-        key = tuple(sizes[symbol] for symbol in self.symbols)
-        if key not in self._reasons:
-            self._reasons[key] = _find_violation(self.program, sizes)
-        return self._reasons[key]
+        bound: Size = size
+        # A maximum may depend on earlier sizes.
+        for symbol, maximum in reversed([*self._max_sizes.items()]):
+            terms = Dim.lift(bound).terms
+            containing = {m: c for m, c in terms.items() if symbol in Dim({m: 1}).symbols()}
+            if not containing or maximum is None:
+                continue
+            is_linear = all(symbol in m and symbol not in Dim({_without(m, symbol): 1}).symbols() for m in containing)
+            if not is_linear or not (containing.keys() == terms.keys() or all(c < 0 for c in containing.values())):
+                return False
+            bound = substitute(bound, {symbol: maximum})
+            if SizeBounds(self.ranges).decide(Guard(Dim.lift(bound), ">=")):
+                return True
+        return False
 
-    def clamp_to_maximum(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Return these sizes, with data-dependent ones clamped to their upper bounds."""
-        sizes = dict(sizes)
-        for symbol, upper_bound in self.data_dependent.items():
-            if upper_bound is not None:
-                sizes[symbol] = min(sizes[symbol], int(substitute(upper_bound, sizes)))
-        return sizes
+    def _narrow(self, guard: Guard) -> bool:
+        """Solve a simplified guard for its symbols, if it has one or equates two; return whether it was solved."""
+        symbols, size = sorted(guard.size.symbols()), guard.size
+        if not self.ranges.keys() >= set(symbols):
+            return False
+        if guard.relation == "==" and size.terms in [{(a,): 1, (b,): -1} for a, b in permutations(symbols, 2)]:
+            self._merge(symbols[1], symbols[0], guard)
+            return True
+        if len(symbols) != 1:
+            return False
+        (symbol,) = symbols
+        bounds = self.ranges[symbol]
+        if guard.relation == ">=":
+            direction = _direction(size)
+            narrowed = None if direction == 0 else _satisfying_range(size, symbol, bounds, is_rising=direction > 0)
+        elif is_symbol(offset := Dim({m: c for m, c in size.terms.items() if m})) and str(offset) == symbol:
+            value = -size.terms.get((), 0)
+            if guard.relation == "==":
+                narrowed = SizeRange(value, value) if value in bounds else SizeRange(1, 0)
+            elif value == bounds.low:
+                narrowed = SizeRange(value + 1, bounds.high)
+            else:
+                narrowed = SizeRange(bounds.low, value - 1) if value == bounds.high else None
+        else:
+            narrowed = None
+        if narrowed is None:
+            return False
+        self._restrict(symbol, narrowed, guard)
+        return True
 
-    def is_valid(self, sizes: Mapping[str, int]) -> bool:
-        return self.reason(sizes) is None
+    def _merge(self, symbol: str, representative: str, guard: Guard) -> None:
+        a, b = self.ranges[symbol], self.ranges[representative]
+        highs = [high for high in (a.high, b.high) if high is not None]
+        self.equal = {s: representative if r == symbol else r for s, r in self.equal.items()} | {symbol: representative}
+        self._restrict(representative, SizeRange(max(a.low, b.low), min(highs, default=None)), guard)
 
-    def domain(self) -> SizeDomain | None:
-        """Return a box of sizes around a valid sample, as large as possible in each symbol."""
-        equal = self.equal()
-        ranges = {symbol: self.shared_range(symbol, equal) for symbol in self.symbols if symbol not in equal}
-
-        def with_equal_symbols(sizes: Mapping[str, int]) -> dict[str, int]:
-            return {**sizes, **{a: sizes[b] for a, b in equal.items()}}
-
-        def is_valid(sizes: Mapping[str, int]) -> bool:
-            return self.is_valid(with_equal_symbols(sizes))
-
-        valid = [self.clamp_to_maximum(with_equal_symbols(sizes)) for sizes in _samples(ranges) if is_valid(sizes)]
-        if not valid:
-            return None
-        distinct = list(dict.fromkeys(tuple(sizes[symbol] for symbol in ranges) for sizes in valid))
-        middle, box = dict(zip(ranges, distinct[len(distinct) // 2], strict=True)), dict[str, SizeRange]()
-        # Input sizes come first: they are upper bounds of data-dependent ones.
-        for symbol, r in ranges.items():
-            box[symbol] = _widen_around(middle[symbol], r, lambda n, s=symbol: is_valid({**middle, s: n}))
-            if symbol not in self.data_dependent:
-                middle[symbol] = _sample_range(box[symbol])[-1]
-        input_ranges = [r for symbol, r in box.items() if symbol not in self.data_dependent]
-        if (input_ranges and all(r.low == r.high for r in input_ranges)) or not all(map(is_valid, _samples(box))):
-            return None
-        return SizeDomain({symbol: r for symbol, r in box.items() if r != self.ranges[symbol]}, equal)
-
-    def equal(self) -> dict[str, str]:
-        """Return the symbols that must be equal, according to samples: a map from each symbol to its representative."""
-        uniform = [sizes for sizes in _samples(self.ranges) if len(set(sizes.values())) == 1 and self.is_valid(sizes)]
-        if len(self.symbols) < 2 or len(uniform) < 2:
-            return {}
-        middle = len(uniform) // 2
-        base, next_index = uniform[middle], middle + 1 if middle + 1 < len(uniform) else middle - 1
-        smaller, larger = (next(iter(uniform[k].values())) for k in (middle - 1, next_index))
-
-        def can_change(symbols: Sequence[str]) -> bool:
-            # A data-dependent size cannot exceed its upper bound, so try a smaller one.
-            other = smaller if all(symbol in self.data_dependent for symbol in symbols) else larger
-            return self.is_valid({**base, **dict.fromkeys(symbols, other)})
-
-        # Symbols are equal if they can only change in pairs, or only all at once.
-        fixed = [symbol for symbol in self.symbols if not can_change([symbol])]
-        equal = {b: a for k, a in enumerate(fixed) for b in fixed[k + 1 :] if can_change([a, b])}
-        unpaired = [symbol for symbol in fixed if symbol not in {*equal, *equal.values()}]
-        return {**equal, **dict.fromkeys(unpaired[1:], unpaired[0])} if unpaired and can_change(unpaired) else equal
-
-    def shared_range(self, symbol: str, equal: Mapping[str, str]) -> SizeRange:
-        """Return the intersection of the ranges of a symbol and of those that equal it."""
-        ranges = [self.ranges[symbol], *(self.ranges[a] for a, b in equal.items() if b == symbol)]
-        ends = [r.high for r in ranges if r.high is not None]
-        return SizeRange(max(r.low for r in ranges), min(ends) if ends else None)
+    def _restrict(self, symbol: str, range_: SizeRange, guard: Guard) -> None:
+        if range_.high is not None and range_.high < range_.low:
+            self.contradiction = guard
+        self.ranges[symbol] = range_
 
 
-def _samples(ranges: Mapping[str, SizeRange]) -> Iterator[dict[str, int]]:
-    """Yield sample sizes of symbols within their ranges, first with equal and then with different sizes."""
-    values = {symbol: _sample_range(range_) for symbol, range_ in ranges.items()}
-    count = max(map(len, values.values()), default=0)
-    for shift in (0, 1) if len(values) > 1 else (0,):
-        for k in range(count):
-            yield {s: samples[(k + shift * axis) % len(samples)] for axis, (s, samples) in enumerate(values.items())}
+def _is_static(range_: SizeRange) -> bool:
+    return range_.low == range_.high
 
 
-def _sample_range(range_: SizeRange) -> list[int]:
-    ends = [range_.low, *([] if range_.high is None else [range_.high])]
-    return sorted({*ends, *(n for n in _SAMPLE_SIZES if n in range_)})
+def _without(monomial: Monomial, atom: Atom) -> Monomial:
+    """Return a monomial without one factor."""
+    k = monomial.index(atom)
+    return monomial[:k] + monomial[k + 1 :]
 
 
-def _widen_around(size: int, range_: SizeRange, is_valid: Callable[[int], bool]) -> SizeRange:
-    """Return the range of valid sizes around a valid one, if all sizes beyond an invalid one are invalid."""
-    values = _sample_range(range_)
-    low = _last_valid([size, *(n for n in reversed(values) if n < size)], is_valid)
-    high = _last_valid([size, *(n for n in values if n > size)], is_valid)
-    return SizeRange(low, None if range_.high is None and high == values[-1] else high)
+def _direction(size: Dim) -> int:
+    """Return 1 for a size that never falls as its only symbol grows, -1 for one that never rises, 0 if neither is known."""
+    directions = {(1 if c > 0 else -1) * _product_direction(m) for m, c in size.terms.items() if m}
+    return directions.pop() if len(directions) == 1 else 0
 
 
-def _last_valid(values: Sequence[int], is_valid: Callable[[int], bool]) -> int:
-    """Return the last valid size between the first of `values`, which is valid, and the last one, by bisection."""
-    if len(values) > 1 and not is_valid(values[1]):
-        last_valid, first_invalid = 0, 1
-    else:
-        last_valid, first_invalid = 0, len(values)
-    while first_invalid - last_valid > 1:
-        middle = (last_valid + first_invalid) // 2
-        last_valid, first_invalid = (middle, first_invalid) if is_valid(values[middle]) else (last_valid, middle)
-    if first_invalid == len(values):
-        return values[last_valid]
-    valid, invalid = values[last_valid], values[first_invalid]
-    while abs(invalid - valid) > 1:
-        middle = (valid + invalid) // 2
-        valid, invalid = (middle, invalid) if is_valid(middle) else (valid, middle)
-    return valid
+def _product_direction(monomial: Monomial) -> int:
+    """Return the direction of a product: that of its only factor, or 1 if all factors rise and are nonnegative."""
+    if len(monomial) == 1:
+        return _atom_direction(monomial[0])
+    return int(all(_atom_direction(atom) == 1 and is_nonnegative(Dim({(atom,): 1})) for atom in monomial))
 
 
-def _find_violation(program: Program, sizes: Mapping[str, int]) -> str | None:
-    """Return a description of the first op whose type differs from the symbolic one for these sizes."""
-    bindings = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-    try:
-        bound = program.with_sizes(sizes)
-    except DlcError as error:
-        return f"it does not hold for all sizes: {error}"
-    except (ArithmeticError, ValueError) as error:
-        return f"it does not hold for all sizes: with {bindings}: {error}"
-    for op, static_op in zip(program.module.walk(), bound.module.walk(), strict=True):
-        for symbolic, result in zip(op.results, static_op.results, strict=True):
-            if isinstance(symbolic.type, TensorType):
-                expected = tuple(substitute(size, sizes) for size in shape_of(symbolic))
-                if expected != shape_of(result):
-                    return f"{op.name} at {op.location} gives {shape_of(result)} with {bindings}, expected {expected}"
-        if isinstance(op, DlOp) and isinstance(static_op, DlOp) and (size := _unexpected_broadcast(op, static_op)) is not None:
-            return f"{op.name} at {op.location} broadcasts one element with {bindings}, expected {size} elements"
-    return None
+def _atom_direction(atom: Atom) -> int:
+    if isinstance(atom, str):
+        return 1
+    divisor = atom[1].simplified()
+    return _direction(atom[0]) if isinstance(divisor, int) and divisor > 0 else 0
 
 
-def _unexpected_broadcast(op: DlOp, static_op: DlOp) -> Size | None:
-    """Return a symbolic size that is 1 in the static op and therefore broadcast, unlike in the symbolic op."""
-    for (symbolic_sizes, _), (sizes, result_sizes) in zip(op.broadcast(), static_op.broadcast(), strict=True):
-        for symbolic, size, result_size in zip(symbolic_sizes[::-1], sizes[::-1], result_sizes[::-1], strict=False):
-            if isinstance(symbolic, Dim) and size == 1 != result_size:
-                return symbolic
-    return None
+def _satisfying_range(size: Dim, symbol: str, bounds: SizeRange, *, is_rising: bool) -> SizeRange:
+    """Return the values of a symbol in its range for which a monotonic size is nonnegative; an empty range if none."""
+    low, high = bounds.low, _MAX_SIZE if bounds.high is None else bounds.high
+
+    def is_satisfied(value: int) -> bool:
+        return int(substitute(size, {symbol: value})) >= 0
+
+    if not is_satisfied(high if is_rising else low):
+        return SizeRange(1, 0)
+    while low < high:
+        middle = (low + high) // 2 if is_rising else (low + high + 1) // 2
+        if is_satisfied(middle) is is_rising:
+            low, high = (low, middle) if is_rising else (low, middle - 1)
+        else:
+            low, high = (middle + 1, high) if is_rising else (middle, high)
+    return SizeRange(low, bounds.high) if is_rising else SizeRange(bounds.low, low)

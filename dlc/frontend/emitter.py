@@ -28,11 +28,12 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
-from dlc.dims import Dim, Size, is_nonnegative, is_static, product
+from dlc.dims import Dim, Size, is_known_different, is_known_less, is_nonnegative, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic_arithmetic
 from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
 from dlc.frontend.value_numbering import ValueNumbering
+from dlc.guards import Guard, recording_guards
 from dlc.ir import (
     Attribute,
     Block,
@@ -115,8 +116,8 @@ class Emitter:
         # The symbols of the whole program, and those defined inside `block` only.
         self._symbols: set[str] = set() if outer is None else outer._symbols
         self._local_symbols: set[str] = set()
-        # Inequalities of symbolic sizes that the import assumed; they are checked when the sizes are bound.
-        self.assumptions: list[str] = [] if outer is None else outer.assumptions
+        # Conditions on symbolic sizes that the import assumed, in the whole program.
+        self.guards: list[Guard] = [] if outer is None else outer.guards
         # The data-dependent symbols of the whole program.
         self._data_dependent_symbols: set[str] = set() if outer is None else outer._data_dependent_symbols
         # Sizes read from data in `block`, by the value number of the integer that holds them.
@@ -141,6 +142,22 @@ class Emitter:
         self._local_symbols.add(symbol)
         self._data_dependent_symbols.add(symbol)
         return Dim.symbol(symbol)
+
+    def are_different(self, a: Size, b: Size, origin: str) -> bool:
+        """Return whether two sizes differ for all values of the symbols; if that is undecidable, equality becomes a guard."""
+        with recording_guards() as recorder:
+            recorder.origin = origin
+            are_different = is_known_different(a, b)
+        self.guards += recorder.guards
+        return are_different
+
+    def is_less(self, a: Size, b: Size, origin: str) -> bool:
+        """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard."""
+        with recording_guards() as recorder:
+            recorder.origin = origin
+            is_less = is_known_less(a, b)
+        self.guards += recorder.guards
+        return is_less
 
     def is_data_dependent(self, size: Size) -> bool:
         """Return whether a size depends on data."""

@@ -17,8 +17,9 @@ from dlc.dims import Dim, Size, SizeRange, UndecidableError, bind_sizes
 from dlc.errors import DlcError, DTypeError
 from dlc.frontend.entry import entry_function
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
-from dlc.frontend.size_guards import SizeCondition, SizeGuards
+from dlc.frontend.size_guards import SizeGuards
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, tracing
+from dlc.guards import Guard
 from dlc.ir import ModuleOp
 from dlc.source_locations import format_error_line
 from dlc.weights import WeightStore
@@ -31,7 +32,7 @@ SymbolicSize: TypeAlias = "tuple[Size, SizeRange | None]"
 class TracedFunction:
     """The program of a function: `@main` over the leaves of its arguments, and the structure and leaves of its result.
 
-    It is valid for symbolic sizes that satisfy the `conditions`.
+    It is valid for symbolic sizes that satisfy the `guards`.
     """
 
     module: ModuleOp
@@ -39,7 +40,7 @@ class TracedFunction:
     results: Tree
     returned: Sequence[Tracer]
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
-    conditions: tuple[SizeCondition, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
 
 def trace(
@@ -56,7 +57,7 @@ def trace(
     """Trace `function`, called with the (args, kwargs) pytree of these leaves and with static keyword arguments.
 
     Only the shapes and dtypes of the leaves matter. Axes with an entry in `symbolic_sizes` are symbolic; with `record_guards`,
-    comparisons of these sizes are decided by the shapes of the leaves and recorded as `conditions`.
+    comparisons of these sizes are decided by the shapes of the leaves and recorded as `guards`.
     Results without `result_names` are named by their paths. `into` is the trace to record in, by default a new one.
     Raises what the function raises; ShapeError and DTypeError name the line.
     """
@@ -103,9 +104,7 @@ def trace(
     values = [r.value for r in returned]
     main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
     set_size_ranges(main, declared_ranges)
-    return TracedFunction(
-        ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes, guards.conditions
-    )
+    return TracedFunction(ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes, guards.guards)
 
 
 def ssa_name(name: str) -> str | None:

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.machine.cpus import usable_cpus
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, programs
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, programs, shapes
 from tests.fuzz.reduction_bounds import PRECISIONS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "data_dependent", "batching", "derivatives", "graphs", "files"):
+    for name in ("programs", "control", "data_dependent", "batching", "derivatives", "graphs", "shapes", "files"):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="number of seeds")
         command.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -33,6 +33,7 @@ def main() -> int:
     kinds.choices["batching"].add_argument("--target", help="run on this target (default: reference and cpu)")
     kinds.choices["derivatives"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     kinds.choices["graphs"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
+    kinds.choices["shapes"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     for name in ("programs", "graphs"):
         kinds.choices[name].add_argument(
             "--precision", default="f32", choices=("f32", *PRECISIONS), help="precision of contractions with weights"
@@ -53,6 +54,7 @@ def main() -> int:
         "batching": fuzz_batching,
         "derivatives": fuzz_derivatives,
         "graphs": fuzz_graphs,
+        "shapes": fuzz_shapes,
         "files": fuzz_files,
     }
     return fuzzers[arguments.kind](arguments)
@@ -137,6 +139,12 @@ def fuzz_graphs(arguments: argparse.Namespace) -> int:
     return _report_outcomes(
         arguments,
         graphs.fuzz(graphs.trials(arguments.seed, arguments.count, arguments.target, arguments.precision), arguments.jobs),
+    )
+
+
+def fuzz_shapes(arguments: argparse.Namespace) -> int:
+    return _report_outcomes(
+        arguments, shapes.fuzz(shapes.trials(arguments.seed, arguments.count, arguments.target), arguments.jobs)
     )
 
 

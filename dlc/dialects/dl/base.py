@@ -164,13 +164,13 @@ def broadcast_shapes(error_prefix: str | None, *shapes: Sequence[Size]) -> tuple
         size: Size = 1
         for s in shapes:
             k = axis - (rank - len(s))
-            if k < 0 or s[k] == 1 or s[k] == size:
+            if k < 0 or dims.is_same(s[k], 1):
                 continue
-            if size == 1 or not isinstance(size, int):
-                size = s[k]
-            elif isinstance(s[k], int):
+            if not dims.is_same(size, 1) and dims.is_known_different(size, s[k]):
                 problem = f"shapes {' and '.join(map(str, shapes))} do not broadcast: {size} against {s[k]}"
                 raise ShapeError(problem if error_prefix is None else f"{error_prefix}: {problem}")
+            if not isinstance(size, int) or size == 1:
+                size = s[k]
         result.append(size)
     return tuple(result)
 
@@ -183,11 +183,16 @@ def broadcasts_to(error_prefix: str | None, shape: Sequence[Size], target: Seque
     joint = broadcast_shapes(error_prefix, shape, target)
     if len(joint) != len(target):
         return False
-    mismatches = [(size, expected) for size, expected in zip(joint, target, strict=True) if size != expected]
+    mismatches = [(a, b) for a, b in zip(joint, target, strict=True) if not dims.is_same(a, b)]
     if not mismatches or any(dims.is_static(pair) for pair in mismatches):
         return not mismatches
     size, expected = mismatches[0]
     raise dims.UndecidableError(f"is {size} == {expected}?")
+
+
+def compatible(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Return whether two shapes may be equal: of equal rank, and no sizes are known to differ."""
+    return len(a) == len(b) and not any(dims.is_known_different(m, n) for m, n in zip(a, b, strict=True))
 
 
 def normalized_axes(error_prefix: str | None, axes: Iterable[int], rank: int) -> tuple[int, ...]:

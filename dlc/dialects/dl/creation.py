@@ -117,6 +117,8 @@ class IotaOp(GatherLike):
         size = sizes(self.size)
         if len(size) != 1:
             raise ShapeError(f"dl.iota: size {size}, expected one size (C1)")
+        if dims.is_known_less(size[0], 0):
+            raise ShapeError(f"dl.iota: negative size {size[0]} (C1)")
         numpy_dtype(self.to)
         if is_bool(self.to):
             raise DTypeError("dl.iota: element type i1; expected an integer or float type (C2)")

@@ -224,8 +224,8 @@ class GraphConversion:
         return results
 
     def _report(self, where: str, problem: NodeProblem) -> None:
-        if problem.kind == "shape" and (assumptions := self.emit.assumptions):
-            # The shapes may be valid for sizes that violate the assumptions.
-            message = f"{problem.message}, where {' and '.join(assumptions[:3])}; give the model's input shapes"
+        if problem.kind == "shape" and (guards := self.emit.guards):
+            # The shapes may be valid for sizes that violate the guards.
+            message = f"{problem.message}, where {' and '.join(map(str, guards[:3]))}; give the model's input shapes"
             problem = NodeProblem("value", message, problem.unknown)
         self.diagnostics.report(where, problem, self.scope.owners)

@@ -13,6 +13,7 @@ from onnx import GraphProto
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.data_dependent.strings import StringOp
+from dlc.dialects.dl.programs.size_ranges import set_guards
 from dlc.errors import ModelError
 from dlc.files.mapped_files import copy_to_memory
 from dlc.frontend.emitter import ImportedValue
@@ -179,6 +180,7 @@ class _Importer:
         names, results = [name for name, _ in named_results], [result for _, result in named_results]
         inputs, returned = tensor_infos(arguments, conversion.block.args), tensor_infos(names, results)
         main = entry_function(conversion.block, arguments, results, names)
+        set_guards(main, conversion.emit.guards)
         io_signature = None
         if contains(main, StringOp) or any(info.dtype == OBJECT_DTYPE for info in (*model_inputs, *outputs)):
             io_signature = IOSignature(model_inputs, outputs, tuple(conversion.emit.strings))

@@ -16,6 +16,7 @@ from pathlib import Path
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.programs.size_ranges import set_guards
 from dlc.dims import Dim, Size, is_static
 from dlc.errors import DTypeError, ModelError, UnsupportedError
 from dlc.frontend.emitter import Emitter, ImportedValue, location
@@ -102,6 +103,7 @@ class _TfliteReader:
             raise unsupported_model_error(self.file.name, self.problems, inputs, outputs, bool(self.input_shapes))
         ssa_results = [self.emit.ssa(value) for value in results if value is not None]
         main = entry_function(block, [i.name for i in inputs], ssa_results, result_names)
+        set_guards(main, self.emit.guards)
         outputs = tuple(
             TensorInfo(name, shape_of(r), numpy_dtype(element_type_of(r)))
             for name, r in zip(result_names, ssa_results, strict=True)

@@ -99,7 +99,7 @@ def split(node: TfliteNode) -> list[ImportedValue]:
     x, count = node[1], len(node.results)
     axis = node.axis(node.scalar_input(0, "axis"), x.rank)
     size = x.shape[axis]
-    if isinstance(size, int) and size % count:
+    if node.emit.are_different(size % count, 0, node.description):
         raise ModelError(
             f"{node.description}: cannot split axis {axis} of shape {list(x.shape)} into {count} results of equal size"
         )
@@ -119,7 +119,7 @@ def split_v(node: TfliteNode) -> list[ImportedValue]:
 def unpack(node: TfliteNode) -> list[ImportedValue]:
     x = node[0]
     axis = node.axis(node.integer("axis"), x.rank)
-    if isinstance(x.shape[axis], int) and x.shape[axis] != len(node.results):
+    if node.emit.are_different(x.shape[axis], len(node.results), node.description):
         raise ModelError(f"{node.description}: {len(node.results)} results do not match axis {axis} of shape {list(x.shape)}")
     rows = _split(node, x, [1] * len(node.results), axis)
     return [node.emit.reshape(p, (*x.shape[:axis], *x.shape[axis + 1 :])) for p in rows]

@@ -95,6 +95,16 @@ class SizeOperations:
             return
         for size in dict.fromkeys(size for info in self.host.inputs for size in info.shape if not is_symbol(size)):
             code.require_fit(operation_of(size), -1)
+        for guard in self.host.guards:
+            size = operation_of(guard.size)
+            match guard.relation:
+                case ">=":
+                    code.require_fit(size, -1)
+                case "==":
+                    code.require_fit(size, -1)
+                    code.require_fit(code.product(size, operation_of(-1)), -1)
+                case "!=":
+                    code.require_fit(code.sum(code.product(size, size), operation_of(-1)), -1)
         checks = BoundsChecks.of(self.host, self.instructions)
         for size in checks.counts:
             code.require_fit(operation_of(size), -1)

@@ -13,7 +13,7 @@ from dlc.runtime.models.lru_cache import LRUCache
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialization_cache import Sizes, Specialization, SpecializationCache
 from dlc.runtime.saving.container import SectionWriter
-from dlc.runtime.saving.header.dynamic_program import ranges_from_json, ranges_to_json
+from dlc.runtime.saving.header.dynamic_program import guard_from_json, guard_to_json, ranges_from_json, ranges_to_json
 from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
 from dlc.runtime.saving.header.values import count, text
 from dlc.runtime.saving.variant_table import ModelVariant, variant_image_field
@@ -55,7 +55,9 @@ class SavedSpecializations:
         }
         if dynamic is not None:
             domain, header = dynamic.domain, dynamic.model.serialize(writer, defaults)
-            fields["dynamic"] = [header, ranges_to_json(domain.ranges), list(domain.equal.items()), dynamic.is_guaranteed]
+            guards, requirements = (list(map(guard_to_json, group)) for group in (domain.guards, domain.requirements))
+            restrictions = ranges_to_json(domain.ranges), list(domain.equal.items()), guards, requirements
+            fields["dynamic"] = [header, *restrictions, dynamic.is_guaranteed]
         headers = [
             *([] if cache.compute_sizes is not None else [model for _, model in fields["models"]]),
             *fields.get("dynamic", [])[:1],
@@ -102,9 +104,11 @@ def specializations_from_json(header: Mapping[str, Any], read_model: ReadModel) 
             raise ValueError("a model with other inputs or outputs")
 
     def reject_key(key: Sizes) -> Model:
+        violation = dynamic.domain.violation(dict(zip(symbols, key, strict=True))) if dynamic is not None else None
         raise UnsupportedError(
             f"{cache.name}: not compiled for {cache.format_key(key)}; inputs: {cache.inputs_text}; the file holds "
-            f"{cache.available_sizes}. Call the original model with these sizes too, and save it again"
+            f"{cache.available_sizes}{'' if violation is None else f' ({violation})'}. "
+            "Call the original model with these sizes too, and save it again"
         )
 
     def reject_sizes(arrays: object) -> Sizes:
@@ -123,9 +127,7 @@ def specializations_from_json(header: Mapping[str, Any], read_model: ReadModel) 
 
 
 def _read_dynamic(dynamic_fields: Any, read_model: ReadModel) -> Specialization:
-    model_fields, ranges, equal, is_guaranteed = dynamic_fields
-    return Specialization(
-        read_model(model_fields),
-        SizeDomain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal}),
-        bool(is_guaranteed),
-    )
+    model_fields, ranges, equal, *guards, is_guaranteed = dynamic_fields
+    remaining, requirements = (tuple(map(guard_from_json, group)) for group in guards)
+    domain = SizeDomain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal}, remaining, requirements)
+    return Specialization(read_model(model_fields), domain, bool(is_guaranteed))

@@ -17,6 +17,7 @@ from typing import TypeAlias
 from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
 from dlc.dims import Size, SizeRange, bind_sizes, is_nonnegative, product, require_in_range, substitute
 from dlc.errors import ModelError, ShapeError
+from dlc.guards import Guard
 from dlc.runtime.program.bounds import ByteRange, accessed_ranges
 from dlc.runtime.program.host_program import (
     FIRST_INPUT_SLOT,
@@ -49,7 +50,8 @@ class DynamicProgram:
     """A dynamic-shape host program.
 
     The slots of weights are followed by those of the arena's regions, each as large as the largest of its sizes in bytes, and
-    by `loop_slots` slots that loops set. `equal` maps data-dependent sizes to the sizes that they must equal.
+    by `loop_slots` slots that loops set. `equal` maps data-dependent sizes to the sizes that they must equal. `guards`
+    are further conditions on the sizes of inputs.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -60,6 +62,7 @@ class DynamicProgram:
     instructions: tuple[Instruction, ...]
     loop_slots: int = 0
     equal: Mapping[str, str] = field(default_factory=dict[str, str])
+    guards: tuple[Guard, ...] = ()
 
     @property
     def runs(self) -> Counter[str | None]:
@@ -115,6 +118,10 @@ class DynamicProgram:
             if shape != expected:
                 raise ShapeError(f"input {info} with {sizes}: expected {expected}, got {shape}")
             require_in_range(f"input {info}", info.shape, sizes, self.ranges)
+        for guard in self.guards:
+            if not guard.holds(sizes):
+                text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+                raise ShapeError(f"inputs {', '.join(map(str, self.inputs))} with {text}: {guard.description}")
         return sizes
 
 
@@ -212,6 +219,7 @@ class SizeBinder:
                 checks.groups,
                 (0, *checks.counts),
                 tuple(extra_sizes),
+                [guard.size for guard in program.guards],
             ),
         )
         symbols = self.inputs.symbols
@@ -229,10 +237,13 @@ class SizeBinder:
         """
         try:
             sizes = (*self.inputs.of(shapes), *data_dependent_sizes)
-            inputs, outputs, regions, groups, counts, extra_sizes = self._evaluate(*sizes)
+            inputs, outputs, regions, groups, counts, extra_sizes, guarded_sizes = self._evaluate(*sizes)
         except (IndexError, ZeroDivisionError) as error:
             raise ShapeError(f"{self.program.sizes(shapes)}: a size is undefined for these inputs: {error}") from error
-        if inputs != tuple(shapes) or not all(sizes[k] in range_ for k, range_ in self._ranges):
+        if inputs != tuple(shapes) or not (
+            all(sizes[k] in range_ for k, range_ in self._ranges)
+            and all(guard.accepts(size) for guard, size in zip(self.program.guards, guarded_sizes, strict=True))
+        ):
             self.program.sizes(shapes)
         if (
             min(counts) < 0

@@ -58,9 +58,13 @@ class SizeCode:
         """Return the index of #a + #b."""
         return self._append(_ADD, a, b)
 
+    def product(self, a: int, b: int) -> int:
+        """Return the index of #a * #b."""
+        return self._append(_MULTIPLY, a, b)
+
     def difference(self, a: int, b: int) -> int:
         """Return the index of #a - #b."""
-        return self.sum(a, self._append(_MULTIPLY, b, self.operation_of(-1)))
+        return self.sum(a, self.product(b, self.operation_of(-1)))
 
     def round_up(self, a: int, multiple: int) -> int:
         """Return the index of #a rounded up to a multiple."""

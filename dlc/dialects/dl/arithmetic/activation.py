@@ -15,9 +15,8 @@ from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.arithmetic.functions import ErfOp, Expm1Op, ExpOp, Log1pOp, SigmoidOp, TanhOp
 from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessOp
-from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, number, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, compatible, element_type_of, number, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.scalar import wide_float

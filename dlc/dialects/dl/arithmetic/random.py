@@ -9,11 +9,11 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.pointwise import FloatFunction
-from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.base import Array, DimsAttr, Tensor, compatible, element_type_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, GatherLike
 from dlc.dialects.dl.movement.shaping import static_sizes
-from dlc.dims import Size, row_major
+from dlc.dims import row_major
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -84,10 +84,10 @@ class RandomBitsOp(GatherLike):
 
     def infer(self) -> Sequence[Tensor]:
         key, first = shape_of(self.key), shape_of(self.first)
-        if element_type_of(self.key) != _UI32 or not key or _differ(key[-1:], (2,)):
+        if element_type_of(self.key) != _UI32 or not key or not compatible(key[-1:], (2,)):
             got = f"{element_type_of(self.key)} of shape {key}"
             raise ShapeError(f"dl.random_bits: key is {got}; expected ui32 with a last axis of size 2 (C1)")
-        if element_type_of(self.first) != _UI64 or _differ(first, key[:-1]):
+        if element_type_of(self.first) != _UI64 or not compatible(first, key[:-1]):
             got = f"{element_type_of(self.first)} of shape {first}"
             raise ShapeError(f"dl.random_bits: first is {got}, expected ui64 of shape {key[:-1]} (C2)")
         if self.to not in map(element_type, ("uint8", "uint16", "uint32", "uint64")):
@@ -134,12 +134,6 @@ class RandomBitsOp(GatherLike):
             wide = (scalar.convert(body, word, _UI32, _UI64) for word in (x, y))
             return scalar.bit_or(body, body(arith.ShLIOp(next(wide), scalar.constant(body, 32, i64))), next(wide))
         return scalar.convert(body, body(arith.XOrIOp(x, y)), _UI32, self.to)
-
-
-def _differ(shape: Sequence[Size], expected: Sequence[Size]) -> bool:
-    """Return whether two shapes differ in rank or in a static size."""
-    static = [pair for pair in zip(shape, expected, strict=False) if all(isinstance(size, int) for size in pair)]
-    return len(shape) != len(expected) or any(a != b for a, b in static)
 
 
 def _random_bits(key: Array, counter: Array, dtype: np.dtype) -> Array:

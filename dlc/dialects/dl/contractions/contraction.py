@@ -29,7 +29,7 @@ from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, PackedDot, unpack_words
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import Size, UndecidableError, is_static
+from dlc.dims import Size, UndecidableError, is_known_different, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -72,16 +72,6 @@ def iteration_space(
         reductions=tuple(i >= len(parallel) for i in range(len(extents))),
         views=tuple(tuple(v) for v in views),
     )
-
-
-def is_known_different(a: Size, b: Size) -> bool:
-    """Return whether two static sizes are different; False if one is symbolic."""
-    return isinstance(a, int) and isinstance(b, int) and a != b
-
-
-def compatible(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """Return whether two shapes may be equal: of equal rank, and no static sizes differ."""
-    return len(a) == len(b) and not any(is_known_different(m, n) for m, n in zip(a, b, strict=True))
 
 
 def contract(compute: Callable[[Array, Array], Array], operands: Sequence[Array], result: np.dtype[np.generic]) -> Array:

@@ -11,13 +11,13 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, number, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import contract, is_known_different
+from dlc.dialects.dl.contractions.contraction import contract
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
-from dlc.dims import Size, is_static
+from dlc.dims import Size, is_known_different, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     DenseArrayBase,

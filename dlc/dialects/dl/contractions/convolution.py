@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects.dl.base import Array, DlOp, Tensor, ints, memoize_by_signature, number, shape_of, tensor_type
-from dlc.dialects.dl.contractions.contraction import ProductSum, is_known_different, iteration_space
+from dlc.dialects.dl.contractions.contraction import ProductSum, iteration_space
 from dlc.dialects.dl.interfaces import Structure
-from dlc.dims import Size
+from dlc.dims import Size, is_known_different, is_known_less
 from dlc.errors import ShapeError
 from dlc.ir import AffineExpr, DenseArrayBase, IntegerAttr, TensorType, irdl_op_definition, operand_def, prop_def
 
@@ -27,7 +27,7 @@ def window_sizes(
     result: list[Size] = []
     for s, k, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
         extent = (k - 1) * dilation + 1
-        if isinstance(s, int) and isinstance(extent, int) and not 1 <= extent <= s:
+        if is_known_less(extent, 1) or is_known_less(s, extent):
             raise ShapeError(f"{op.name}: a window of {extent} does not fit in {s}; pad the operand (dl.pad)")
         result.append((s - extent) // stride + 1)
     return tuple(result)

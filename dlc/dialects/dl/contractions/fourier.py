@@ -15,14 +15,14 @@ from dlc.dialects.dl.arithmetic.functions import SinOp
 from dlc.dialects.dl.arithmetic.logic import LessOp
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import MatmulOp, is_known_different
+from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
-from dlc.dims import product
+from dlc.dims import is_known_different, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,

@@ -24,6 +24,7 @@ from dlc.dialects.dl.base import (
     Array,
     PropertyValue,
     Tensor,
+    compatible,
     element_type_of,
     memoize_by_signature,
     number,
@@ -32,11 +33,12 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import compatible, contract, is_known_different, iteration_space
+from dlc.dialects.dl.contractions.contraction import contract, iteration_space
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import dense_attribute, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Contraction, StagedComposite, Structure
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SlidingWindowsOp
+from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,

@@ -9,9 +9,8 @@ import numpy as np
 from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessOp
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, flag, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import compatible, is_known_different
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.data_dependent.selection import SelectionOp, true_indices
 from dlc.dialects.dl.dtypes import is_integer
@@ -19,7 +18,7 @@ from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.dialects.dl.library_kernels.sorting import ArgsortOp
 from dlc.dialects.dl.movement.indexing import GatherElementsOp, GatherOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
-from dlc.dims import Size, product
+from dlc.dims import Size, is_known_different, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,

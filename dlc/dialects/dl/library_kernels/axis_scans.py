@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.interfaces import RowwiseKernel
-from dlc.dims import Size
+from dlc.dims import Size, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -100,11 +100,11 @@ class ArgExtremumOp(RowwiseKernel):
 
     def infer(self) -> Sequence[Tensor]:
         rows, n, columns = _require_rank_3(self.name, self.x)
-        if (n == 0 and 0 not in (rows, columns)) or (isinstance(n, int) and n >= 1 << 31):
+        if is_known_less(rows * columns * (n - 1), 0) or is_known_less((1 << 31) - 1, n):
             raise ShapeError(f"dl.arg_extremum: {n} elements along axis 1 of {shape_of(self.x)}; expected 1 to 2^31 - 1 (C2)")
         if self.num_segments is None:
             return [tensor_type((rows, columns), i64)]
-        if self.num_segments < 1 or (isinstance(n, int) and n < self.num_segments):
+        if self.num_segments < 1 or is_known_less(n, self.num_segments):
             raise ShapeError(f"dl.arg_extremum: {self.num_segments} segments for {n} elements (C3)")
         return [tensor_type((rows, self.num_segments, columns), i64)]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.contractions.contraction import is_known_different
 from dlc.dialects.dl.interfaces import RowwiseKernel
+from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     StringAttr,

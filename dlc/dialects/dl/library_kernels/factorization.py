@@ -12,10 +12,8 @@ from math import prod
 import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, shape_of, tensor_type
-from dlc.dialects.dl.contractions.contraction import is_known_different
 from dlc.dialects.dl.interfaces import LibraryKernel
-from dlc.dialects.dl.movement.shaping import is_known_less
-from dlc.dims import Size, UndecidableError
+from dlc.dims import Size, UndecidableError, is_known_different, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,

@@ -12,8 +12,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, flag, ints, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import RowwiseKernel, is_unsigned
-from dlc.dialects.dl.movement.shaping import is_known_less
-from dlc.dims import Size
+from dlc.dims import Size, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,

@@ -12,12 +12,12 @@ from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.logic import LessEqualOp, LessOp
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import is_known_different
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import Body, Composite, GatherLike
 from dlc.dialects.dl.library_kernels.sort_keys import to_comparison_keys
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,

@@ -45,8 +45,8 @@ from dlc.dialects.dl.library_kernels.row_sorting import (
 from dlc.dialects.dl.library_kernels.searchsorted import stable_order
 from dlc.dialects.dl.library_kernels.sort_keys import from_sort_keys, to_comparison_keys, to_sort_keys
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
-from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, is_known_less
-from dlc.dims import Size, product
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp
+from dlc.dims import Size, is_known_less, product
 from dlc.errors import ShapeError
 from dlc.ir import (
     BoolAttr,

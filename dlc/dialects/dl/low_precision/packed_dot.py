@@ -12,6 +12,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_storage_only, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned
+from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Attribute, SSAValue, TensorType, arith, bf16, f16, f32, i16, i32, irdl_op_definition, operand_def, result_def
 
@@ -118,7 +119,7 @@ class ViewAsI32Op(DlOp):
         is_packable_integer = is_integer(element) and not is_storage_only(element) and scalar.bits(element) in (8, 16)
         if not is_packable_integer and element not in (f16, bf16):
             raise DTypeError(f"dl.view_as_i32: element type {element}; expected 8- or 16-bit integers or 16-bit floats (C1)")
-        if not shape or (isinstance(shape[-1], int) and shape[-1] % self.count):
+        if not shape or is_known_different(shape[-1] % self.count, 0):
             raise ShapeError(f"dl.view_as_i32: x {shape}; expected a last axis whose size is a multiple of {self.count} (C2)")
         return [tensor_type((*shape[:-1], shape[-1] // self.count), i32)]
 

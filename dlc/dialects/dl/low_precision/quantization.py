@@ -30,7 +30,6 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import is_known_different
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
@@ -38,7 +37,7 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.normalization import along_axis
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp
 from dlc.dialects.dl.scalar import limits, wide_float
-from dlc.dims import Size
+from dlc.dims import Size, is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,

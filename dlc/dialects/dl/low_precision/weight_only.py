@@ -27,11 +27,12 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import is_known_different, iteration_space
+from dlc.dialects.dl.contractions.contraction import iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Composite, Contraction, Structure
 from dlc.dialects.dl.low_precision.packed_dot import WORD_BITS, unpack_element, unpack_words
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
+from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,

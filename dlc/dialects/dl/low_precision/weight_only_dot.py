@@ -9,11 +9,12 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, memoize_by_signature, shape_of, tensor_type
-from dlc.dialects.dl.contractions.contraction import is_known_different, iteration_space
+from dlc.dialects.dl.contractions.contraction import iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure, is_unsigned
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, unpack_words
 from dlc.dialects.dl.low_precision.weight_only import WEIGHT_ONLY_TYPES
+from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,

@@ -12,9 +12,8 @@ from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp
 from dlc.dialects.dl.arithmetic.pointwise import common_element_type
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, ints, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.contractions.convolution import window_sizes, windows_of
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp

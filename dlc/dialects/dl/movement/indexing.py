@@ -14,23 +14,11 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import (
-    Array,
-    DlOp,
-    Tensor,
-    element_type_of,
-    flag,
-    number,
-    rank_of,
-    shape_of,
-    tensor_type,
-)
-from dlc.dialects.dl.contractions.contraction import compatible
+from dlc.dialects.dl.base import Array, DlOp, Tensor, compatible, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, GatherLike, ScatterLike, is_unsigned
 from dlc.dialects.dl.movement.index_checks import IndexedOp, SingleAxisIndexedOp
-from dlc.dialects.dl.movement.shaping import is_known_less
-from dlc.dims import Size
+from dlc.dims import Size, is_known_different, is_known_less, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -52,7 +40,8 @@ def require_valid_indices(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -
     """Raise DTypeError unless `indices` are integers, ShapeError if they read from an axis without elements."""
     if not is_integer(element_type_of(indices)):
         raise DTypeError(f"{op.name}: indices have element type {element_type_of(indices)}, expected integers")
-    if shape_of(x)[axis] == 0 and 0 not in shape_of(indices):
+    # Negative if the axis has no elements, but there are indices.
+    if is_known_less(product(shape_of(indices)) * (shape_of(x)[axis] - 1), 0):
         raise ShapeError(f"{op.name}: axis {axis} of {shape_of(x)} has no elements to read")
 
 
@@ -159,7 +148,7 @@ class GatherNdOp(IndexedRead):
             raise ShapeError(
                 f"dl.gather_nd: index vectors of {self.num_indexed_axes} entries after {batch} batch axes of {shape} (C2)"
             )
-        if any(is_known_less(a, b) or is_known_less(b, a) for a, b in zip(shape[:batch], index_shape[:batch], strict=True)):
+        if any(map(is_known_different, shape[:batch], index_shape[:batch])):
             raise ShapeError(f"dl.gather_nd: x {shape} and indices {index_shape} differ in their {batch} batch axes (C3)")
         if not is_integer(element_type_of(self.indices)):
             raise DTypeError(f"dl.gather_nd: indices have element type {element_type_of(self.indices)}, expected integers")

@@ -18,8 +18,8 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.interfaces import Body, GatherLike
-from dlc.dialects.dl.movement.shaping import ALL_KINDS, add_offset, clamp_index, is_known_less
-from dlc.dims import Size
+from dlc.dialects.dl.movement.shaping import ALL_KINDS, add_offset, clamp_index
+from dlc.dims import Size, is_known_less
 from dlc.errors import ShapeError
 from dlc.ir import (
     DenseArrayBase,

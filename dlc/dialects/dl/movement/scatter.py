@@ -14,19 +14,18 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp, GreaterEqualOp, LessOp, OrOp
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement.index_checks import IndexedOp, SingleAxisIndexedOp, fail_if_out_of_bounds
 from dlc.dialects.dl.movement.indexing import SCATTER_MODES, GatherElementsOp, ScatterRowsOp
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, is_known_less
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
-from dlc.dims import Size, is_static, product
+from dlc.dims import Size, is_known_less, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,

@@ -31,7 +31,7 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.interfaces import Body, GatherLike, Movement, broadcast_map
-from dlc.dims import Size, UndecidableError
+from dlc.dims import Size, UndecidableError, is_known_different, is_known_less
 from dlc.errors import ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -49,14 +49,6 @@ from dlc.ir import (
 )
 
 ALL_KINDS = ("float", "integer", "bool", "storage-only")
-
-
-def is_known_less(a: Size, b: Size) -> bool:
-    """Return whether `a < b` holds for all values of the symbols; False if that is undecidable."""
-    try:
-        return a < b
-    except UndecidableError:
-        return False
 
 
 def static_size(op: DlOp, size: Size) -> int:
@@ -131,7 +123,7 @@ class BroadcastToOp(Movement):
 
     def infer(self) -> Sequence[Tensor]:
         shape = sizes(self.shape)
-        if negative := [size for size in shape if isinstance(size, int) and size < 0]:
+        if negative := [size for size in shape if is_known_less(size, 0)]:
             raise ShapeError(f"dl.broadcast_to: negative size {negative[0]} in shape {shape} (C1)")
         if not broadcasts_to(self.name, shape_of(self.x), shape):
             raise ShapeError(f"dl.broadcast_to: {shape_of(self.x)} does not broadcast to {shape} (C1)")
@@ -163,7 +155,7 @@ class ReshapeOp(DlOp):
     def infer(self) -> Sequence[Tensor]:
         shape = sizes(self.shape)
         got, expected = dims.product(shape), dims.product(shape_of(self.x))
-        if got != expected and isinstance(got, int) and isinstance(expected, int):
+        if is_known_different(got, expected):
             raise ShapeError(f"dl.reshape: shape {shape} has {got} elements, x {shape_of(self.x)} has {expected} (C1)")
         return [tensor_type(shape, element_type_of(self.x))]
 
@@ -319,11 +311,11 @@ class ConcatOp(GatherLike):
             for a, size in enumerate(shape):
                 if a == axis:
                     result[a] = result[a] + size
-                elif isinstance(size, int) and size != result[a]:
-                    if isinstance(result[a], int):
-                        raise ShapeError(
-                            f"dl.concat: shapes {', '.join(map(str, shapes))} differ other than along axis {axis} (C4)"
-                        )
+                elif is_known_different(size, result[a]):
+                    raise ShapeError(
+                        f"dl.concat: shapes {', '.join(map(str, shapes))} differ other than along axis {axis} (C4)"
+                    )
+                elif isinstance(size, int):
                     result[a] = size
         return [tensor_type(result, element)]
 

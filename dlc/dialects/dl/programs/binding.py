@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from dlc import dims
@@ -10,8 +11,10 @@ from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, element_type
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
-from dlc.dims import Size
+from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards
+from dlc.dims import Dim, Size
 from dlc.errors import ShapeError
+from dlc.guards import Guard
 from dlc.ir import ArrayAttr, Attribute, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, SSAValue, TensorType, func
 
 
@@ -64,11 +67,24 @@ def _bind_function(function: func.FuncOp | KernelOp, sizes: Mapping[str, Size], 
         [_bind_type(t, sizes) for t in types.data] for types in (function.function_type.inputs, function.function_type.outputs)
     )
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+    if isinstance(function, func.FuncOp) and (guards := guards_of(function)):
+        set_guards(function, list(_bind_guards(guards, sizes)))
     if isinstance(function, func.FuncOp) and function.arg_attrs is not None:
         function.arg_attrs = ArrayAttr([DictionaryAttr(_bind_entries(d.data, sizes)) for d in function.arg_attrs])
     if function.body.blocks:
         for argument, type_ in zip(function.body.block.args, inputs, strict=True):
             _retype(argument, type_, retyped)
+
+
+def _bind_guards(guards: Sequence[Guard], sizes: Mapping[str, Size]) -> Iterator[Guard]:
+    """Yield the guards that still depend on symbols; raise ShapeError if one is violated."""
+    for guard in guards:
+        size = Dim.lift(dims.substitute(guard.size, sizes))
+        if size.symbols():
+            yield replace(guard, size=size)
+        elif not guard.holds(cast("Mapping[str, int]", sizes)):
+            text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+            raise ShapeError(f"{guard.description}; with {text}")
 
 
 def _bind_op(op: DlOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> None:

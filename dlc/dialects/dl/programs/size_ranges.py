@@ -5,16 +5,20 @@ func.func @main(%x: tensor<?x3xf32, #dl.dims<"N", 3>>) attributes {ranges = {N =
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from dlc.dialects.dl.base import attribute, ints
-from dlc.dims import Dim, Size, SizeRange, substitute
-from dlc.ir import DictionaryAttr, ModuleOp, StringAttr, func
+from dlc.dims import Dim, Relation, Size, SizeRange, parse, substitute
+from dlc.guards import Guard
+from dlc.ir import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, func
 
 # The attribute of a function with the ranges of its symbolic sizes.
 RANGES = "ranges"
 # The attribute of a function with its data-dependent sizes and the size that each must equal.
 EQUAL = "equal"
+# Further conditions on sizes under which the program is valid.
+GUARDS = "guards"
 
 
 def size_ranges(module: ModuleOp) -> dict[str, SizeRange]:
@@ -55,3 +59,21 @@ def set_size_ranges(function: func.FuncOp, ranges: Mapping[str, SizeRange]) -> N
     if not ranges:
         return
     function.attributes[RANGES] = DictionaryAttr({name: attribute(pair) for name, pair in ends.items()})
+
+
+def set_guards(function: func.FuncOp, guards: Sequence[Guard]) -> None:
+    """Store the guards of a function as an attribute: text of the size, relation to 0, and origin of each."""
+    function.attributes.pop(GUARDS, None)
+    if guards:
+        function.attributes[GUARDS] = ArrayAttr(
+            ArrayAttr([StringAttr(str(g.size)), StringAttr(g.relation), StringAttr(g.origin)]) for g in guards
+        )
+
+
+def guards_of(function: func.FuncOp) -> tuple[Guard, ...]:
+    """Return the guards of a function."""
+    guards_attr = cast("ArrayAttr[ArrayAttr[StringAttr]]", function.attributes.get(GUARDS, ArrayAttr(())))
+    return tuple(
+        Guard(Dim.lift(parse(size.data)), cast("Relation", relation.data), origin.data)
+        for size, relation, origin in guards_attr
+    )

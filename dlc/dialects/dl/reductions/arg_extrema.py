@@ -29,7 +29,7 @@ from dlc.dialects.dl.library_kernels.axis_scans import ArgExtremumOp
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.reduction import reduced_shape
-from dlc.dims import Size, is_static, product
+from dlc.dims import Size, is_known_less, is_static, product
 from dlc.errors import ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -72,7 +72,8 @@ class ArgReduction(Composite, ABC):
         common_element_type(self, [self.x], ("float", "integer", "bool"))
         shape = shape_of(self.x)
         result_shape = reduced_shape(shape, (self.reduction_axis,), flag(self.keepdims))
-        if shape[self.reduction_axis] == 0 and 0 not in result_shape:
+        # Negative if the axis has no elements, but there are rows.
+        if is_known_less(product(result_shape) * (shape[self.reduction_axis] - 1), 0):
             raise ShapeError(f"{self.name}: axis {self.reduction_axis} of {shape} has no elements (C2)")
         return [tensor_type(result_shape, i64)]
 

@@ -12,7 +12,6 @@ from functools import partial
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.contractions.contraction import is_known_different
 from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue
@@ -156,7 +155,10 @@ def _layer(
         ("sequence_lens", node.get(4), (batch,)),
         *((f"initial state {k}", s, state) for k, s in enumerate(initial_states)),
     ):
-        if value is not None and (value.rank != len(shape) or any(map(is_known_different, value.shape, shape))):
+        if value is None:
+            continue
+        sizes = zip(value.shape, shape, strict=False)
+        if value.rank != len(shape) or any(node.emit.are_different(size, n, node.description) for size, n in sizes):
             raise ModelError(f"{node.description}: {input_name} has the shape {list(value.shape)}, expected {list(shape)}")
     sequences: list[ImportedValue] = []
     states_by_direction: list[list[ImportedValue]] = [[] for _ in range(states)]

@@ -25,8 +25,7 @@ def scaler(node: OnnxNode) -> ImportedValue:
     for name, op in (("offset", dl.SubOp), ("scale", dl.MulOp)):
         if coefficients := node.reals(name, ()):
             columns = x.shape[-1] if x.rank else 1
-            num_columns = columns if isinstance(columns, int) else len(coefficients)
-            x = emit(op, x, row_constant(node, np.asarray(coefficients, np.float32), num_columns, name))
+            x = emit(op, x, row_constant(node, np.asarray(coefficients, np.float32), columns, name))
     return x
 
 
@@ -64,8 +63,7 @@ def imputer(node: OnnxNode) -> ImportedValue:
         values, missing = node.integers("imputed_value_int64s"), node.integer("replaced_value_int64", 0)
         node.ignore("replaced_value_float", "imputed_value_floats")
     is_missing = emit(dl.IsnanOp, x) if math.isnan(missing) else emit(dl.EqualOp, x, emit.scalar(missing, x))
-    num_columns = columns if isinstance(columns, int) else len(values)
-    return emit(dl.SelectOp, is_missing, row_constant(node, np.asarray(values, dtype), num_columns, "imputed values"), x)
+    return emit(dl.SelectOp, is_missing, row_constant(node, np.asarray(values, dtype), columns, "imputed values"), x)
 
 
 @table("ArrayFeatureExtractor")

@@ -143,6 +143,6 @@ def zip_map(node: OnnxNode) -> ImportedValue:
     x = node[0]
     if x.rank == 1:
         x = node.emit.reshape(x, (1, *x.shape))
-    if x.rank != 2 or (isinstance(x.shape[1], int) and x.shape[1] != len(keys)):
+    if x.rank != 2 or node.emit.are_different(x.shape[1], len(keys), node.description):
         raise ModelError(f"{node.description}: {len(keys)} keys for rows of shape {list(x.shape)}")
     return MapSequence(x, keys)

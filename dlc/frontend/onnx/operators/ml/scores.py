@@ -10,6 +10,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -32,9 +33,9 @@ class ScoreCase(Enum):
     MARGIN = auto()
 
 
-def row_constant(node: OnnxNode, values: Array, count: int, name: str) -> ImportedValue:
+def row_constant(node: OnnxNode, values: Array, count: Size, name: str) -> ImportedValue:
     """Return a constant row for `count` columns, or one value for all of them."""
-    if values.size not in (1, count):
+    if values.size != 1 and node.emit.are_different(values.size, count, node.description):
         raise ModelError(f"{node.description}: {name} has {values.size} elements for {count} columns")
     return node.emit.constant(values.reshape(-1), name=f"{node.proto.output[0]}.{name}")
 

@@ -31,11 +31,13 @@ def _need_checks(node: OnnxNode, axes: Sequence[int]) -> bool | None:
 
 
 def _needs_check_for(node: OnnxNode, indices: Array | None, axis: int) -> bool:
-    size = node[0].shape[axis]
-    if indices is None or indices.dtype == object or not isinstance(size, int):
-        return indices is None
-    out_of_range = dl.out_of_bounds_indices(indices, size)
-    if out_of_range.size:
+    emit, size = node.emit, node[0].shape[axis]
+    if indices is None or indices.dtype == object or emit.is_data_dependent(size):
+        return indices is None or indices.size > 0
+    # The smallest size of an axis that has these elements.
+    min_size = max(int(indices.max()) + 1, -int(indices.min())) if indices.size else 0
+    if emit.is_less(size, min_size, node.description):
+        out_of_range = dl.out_of_bounds_indices(indices, int(size))
         raise ModelError(f"{node.description}: index {out_of_range[0]} is outside axis {axis} of size {size}")
     return False
 

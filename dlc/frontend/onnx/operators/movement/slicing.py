@@ -35,7 +35,7 @@ def _split(node: OnnxNode, sizes: tuple[Size, ...], axis: int) -> list[ImportedV
     for size in sizes:
         chunks.append(node.emit.slice(x, axis, start, start + size))
         start = start + size
-    if start != x.shape[axis] and isinstance(start - x.shape[axis], int):
+    if node.emit.are_different(start, x.shape[axis], node.description):
         raise ModelError(f"{node.description}: the sizes {list(sizes)} do not sum to the size {x.shape[axis]} of axis {axis}")
     return chunks
 
@@ -105,7 +105,8 @@ def _slice(
                 x = _runtime_slice(node, x, axis, begin, end, step)
                 limits[axis] = x.shape[axis]
                 continue
-            emit.assumptions.append(f"0 <= {first} <= {last} <= {size}")
+            for smaller, larger in ((0, first), (first, last), (last, size)):
+                emit.is_less(larger, smaller, node.description)
         if step < 0:
             reversed_axes.append(axis)
         count = last - first

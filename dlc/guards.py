@@ -1,0 +1,143 @@
+"""Guards: conditions on symbolic sizes under which a program is valid.
+
+Shape inference and traced Python code compare sizes. Where polynomials do not decide a comparison, its assumed result becomes
+a guard of the program: `N >= 5` for the slice `x[2:5]` of N rows, `(3 * N) % 2 == 0` for a reshape to rows of two elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from dlc.dims import Atom, Dim, Relation, Size, SizeRange, guard_recorder, is_nonnegative, substitute
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The condition `size relation 0`; `origin` is the op that requires it, with its location."""
+
+    size: Dim
+    relation: Relation
+    origin: str = field(default="", compare=False)
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether the condition holds for these values of the symbols; False if the size is undefined for them."""
+        try:
+            return self.accepts(int(substitute(self.size, sizes)))
+        except ZeroDivisionError:
+            return False
+
+    def accepts(self, value: int) -> bool:
+        """Return whether the condition holds for this value of the size."""
+        match self.relation:
+            case "==":
+                return value == 0
+            case "!=":
+                return value != 0
+            case _:
+                return value >= 0
+
+    @property
+    def description(self) -> str:
+        """The condition and what requires it."""
+        return f"{self.origin} requires {self}" if self.origin else str(self)
+
+    def __str__(self) -> str:
+        if self.relation == "==" and (division := _as_divisibility(self.size)) is not None:
+            dividend, divisor = map(str, division)
+            return f"{f'({dividend})' if ' ' in dividend else dividend} % {divisor} == 0"
+        left = Dim({m: c for m, c in self.size.terms.items() if c > 0})
+        right = Dim({m: -c for m, c in self.size.terms.items() if c < 0})
+        if left.terms.keys() <= {()}:
+            left, right, relation = right, left, "<=" if self.relation == ">=" else self.relation
+        else:
+            relation = self.relation
+        return f"{left} {relation} {right}"
+
+
+def _as_divisibility(size: Dim) -> tuple[Dim, Size] | None:
+    """Return (a, b) if the size is `a - a // b * b` or its negation."""
+    for atom in size.atoms():
+        if isinstance(atom, tuple):
+            dividend, divisor = atom
+            remainder = Dim.lift(dividend - Dim({(atom,): 1}) * divisor.simplified())
+            if size.terms in (remainder.terms, {m: -c for m, c in remainder.terms.items()}):
+                return dividend, divisor.simplified()
+    return None
+
+
+class RecordedGuards:
+    """Records what shape inference assumes as guards, whose origin is `origin`."""
+
+    def __init__(self) -> None:
+        self.guards: list[Guard] = []
+        self.origin = ""
+
+    def assume(self, size: Dim, relation: Relation) -> None:
+        """See GuardRecorder."""
+        self.guards.append(Guard(size, relation, self.origin))
+
+
+@contextmanager
+def recording_guards() -> Generator[RecordedGuards]:
+    """Record the assumptions of shape inference in a `with` block."""
+    recorder = RecordedGuards()
+    token = guard_recorder.set(recorder)
+    try:
+        yield recorder
+    finally:
+        guard_recorder.reset(token)
+
+
+@dataclass(frozen=True)
+class SizeBounds:
+    """Bounds of sizes, from the ranges of their symbols by interval arithmetic."""
+
+    ranges: Mapping[str, SizeRange]
+
+    def of(self, size: Size) -> tuple[int | None, int | None]:
+        """Return the lower and upper bound of a size; None where there is no bound, or none was found."""
+        low: int | None = 0
+        high: int | None = 0
+        for monomial, factor in Dim.lift(size).terms.items():
+            lower, upper = self._product_bounds(monomial)
+            if factor < 0:
+                lower, upper = upper, lower
+            low = None if low is None or lower is None else low + factor * lower
+            high = None if high is None or upper is None else high + factor * upper
+        return low, high
+
+    def decide(self, guard: Guard) -> bool | None:
+        """Return whether a guard holds for all sizes in the ranges (True), for none (False), or for an unknown part (None)."""
+        low, high = self.of(guard.size)
+        is_never_negative = (low is not None and low >= 0) or is_nonnegative(guard.size)
+        if guard.relation == ">=":
+            return True if is_never_negative else False if high is not None and high < 0 else None
+        is_zero = True if low == high == 0 else None
+        if (low is not None and low > 0) or (high is not None and high < 0):
+            is_zero = False
+        return is_zero if guard.relation == "==" or is_zero is None else not is_zero
+
+    def _product_bounds(self, monomial: tuple[Atom, ...]) -> tuple[int | None, int | None]:
+        """Return the bounds of a product of nonnegative factors; (None, None) if a factor may be negative."""
+        if len(monomial) == 1:
+            return self._atom_bounds(monomial[0])
+        low, high = 1, 1
+        for atom in monomial:
+            lower, upper = self._atom_bounds(atom)
+            if lower is None or lower < 0:
+                return None, None
+            low *= lower
+            high = None if high is None or upper is None else high * upper
+        return low, high
+
+    def _atom_bounds(self, atom: Atom) -> tuple[int | None, int | None]:
+        if isinstance(atom, str):
+            stated = self.ranges.get(atom, SizeRange())
+            return stated.low, stated.high
+        divisor = atom[1].simplified()
+        if not isinstance(divisor, int) or divisor <= 0:
+            return None, None
+        low, high = self.of(atom[0])
+        return None if low is None else low // divisor, None if high is None else high // divisor

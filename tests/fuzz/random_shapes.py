@@ -1,0 +1,239 @@
+"""Random ONNX graphs of shape operators over inputs with symbolic sizes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+Array = NDArray[Any]
+# The sizes for which a graph is drawn. Two symbols have the same size, so that operators may require them to be equal.
+DRAWN_SIZES = {"N": 6, "M": 6, "K": 4, "L": 9}
+_STATIC_SIZES = (1, 2, 3, 6)
+_OPSET = 18
+_MAX_ELEMENTS = 4096
+
+
+class RandomShapes:
+    """The graph of a seed: its ONNX `model`, and the shapes of its inputs as sizes and symbols.
+
+    Operators are drawn for `DRAWN_SIZES`, for which the graph is valid; other sizes may violate what an operator requires.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, Array] = {}
+        self.values: dict[str, Array] = {}
+        symbols = self.random.sample([*DRAWN_SIZES], self.random.randint(1, 4))
+        self.inputs: dict[str, tuple[str | int, ...]] = {}
+        for k in range(self.random.randint(1, 3)):
+            rank = self.random.choice([1, 2, 2, 3, 4])
+            shape = tuple(self.random.choice([*symbols, *symbols, self.random.choice(_STATIC_SIZES)]) for _ in range(rank))
+            self.inputs[f"x{k}"] = shape
+            self.values[f"x{k}"] = np.ones([DRAWN_SIZES[s] if isinstance(s, str) else s for s in shape], np.float32)
+        recipes = [
+            self.add, self.reshape, self.flatten, self.concat, self.split, self.slice, self.pad, self.expand, self.pool,
+            self.conv, self.matmul, self.gather, self.transpose, self.reduce, self.tile, self.constant_of_shape, self.top_k,
+            self.shape_of,
+        ]  # fmt: skip
+        for _ in range(100):
+            if len(self.nodes) >= 8:
+                break
+            self.random.choice(recipes)()
+
+    @property
+    def model(self) -> ModelProto:
+        read = {name for node in self.nodes for name in node.input}
+        outputs = [v for v in self.values if v not in read and v not in self.inputs] or [[*self.values][-1]]
+        inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in self.inputs.items()]
+        weights = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+        graph = helper.make_graph(self.nodes, "shapes", inputs, results, weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+
+    def value(self, condition: Callable[[Array], bool] = lambda _: True) -> str | None:
+        """Draw a float value that satisfies a condition; prefer later ones."""
+        names = [name for name, array in self.values.items() if array.dtype == np.float32 and condition(array)]
+        return None if not names else self.random.choice(names[-3:] if self.random.random() < 0.6 else names)
+
+    def constant(self, array: Any, dtype: Any = np.int64) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = np.asarray(array, dtype)
+        return name
+
+    def append(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Sequence[str] | None:
+        """Append a node, unless it is invalid or its results are too large for the drawn sizes; return its results."""
+        names = [f"v{len(self.nodes)}_{k}" for k in range(outputs)]
+        node = helper.make_node(op, inputs, names, f"{op.lower()}{len(self.nodes)}", **attributes)
+        infos = [helper.make_empty_tensor_value_info(name) for name in names]
+        known = {**self.values, **self.constants}
+        graph = helper.make_graph([node], "node", [helper.make_empty_tensor_value_info(n) for n in inputs if n], infos)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+        try:
+            results = ReferenceEvaluator(model).run(None, {n: known[n] for n in inputs if n})
+        except Exception:
+            return None
+        arrays = [np.asarray(r) for r in results]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if any(a.size > _MAX_ELEMENTS or a.ndim > 5 for a in arrays):
+            return None
+        self.nodes.append(node)
+        self.values |= dict(zip(names, arrays, strict=True))
+        return names
+
+    def add(self) -> None:
+        a = self.value()
+        if a is not None and (b := self.value(lambda x: _broadcasts(x, self.values[a]))) is not None:
+            self.append(self.random.choice(["Add", "Mul", "Max"]), [a, b])
+
+    def reshape(self) -> None:
+        if (x := self.value(lambda a: a.size > 0)) is None:
+            return
+        size, choice = self.values[x].size, self.random.random()
+        divisors = [d for d in range(1, 13) if size % d == 0]
+        first, second = self.random.choice(divisors), self.random.choice(divisors)
+        if choice < 0.4:
+            shape = self.random.choice([[-1, first], [first, -1], [-1], [0, -1], [-1, 1, first]])
+        elif choice < 0.6 and size % (first * second) == 0:
+            shape = [first, -1, second]
+        else:
+            target = self.value(lambda a: a.size == size)
+            assert target is not None
+            (dims,) = self.append("Shape", [target]) or [""]
+            self.append("Reshape", [x, dims])
+            return
+        self.append("Reshape", [x, self.constant(shape)])
+
+    def flatten(self) -> None:
+        if (x := self.value()) is not None:
+            self.append("Flatten", [x], axis=self.random.randint(0, self.values[x].ndim))
+
+    def concat(self) -> None:
+        if (a := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        axis, shape = self.random.randrange(self.values[a].ndim), self.values[a].shape
+        same = self.value(lambda v: v.ndim == len(shape) and all(n == shape[k] for k, n in enumerate(v.shape) if k != axis))
+        assert same is not None
+        self.append("Concat", [a, same], axis=axis)
+
+    def split(self) -> None:
+        if (x := self.value(lambda v: v.ndim > 0 and max(v.shape) > 1)) is None:
+            return
+        axis = self.random.choice([k for k, n in enumerate(self.values[x].shape) if n > 1])
+        size, parts = self.values[x].shape[axis], self.random.choice([2, 2, 3])
+        if self.random.random() < 0.5:
+            self.append("Split", [x], parts, axis=axis, num_outputs=parts)
+        else:
+            first = self.random.randint(0, size)
+            self.append("Split", [x, self.constant([first, size - first])], 2, axis=axis)
+
+    def slice(self) -> None:
+        if (x := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        axis = self.random.randrange(self.values[x].ndim)
+        start, end = self.random.choice([0, 1, 2, -1, -3, -7]), self.random.choice([1, 3, 5, -1, -2, 1 << 40])
+        step = self.random.choice([1, 1, 2, 3, -1])
+        start, end = (end, start) if step < 0 else (start, end)
+        self.append("Slice", [x, *(self.constant([v]) for v in (start, end, axis, step))])
+
+    def pad(self) -> None:
+        if (x := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        mode = self.random.choice(["constant", "constant", "reflect", "edge", "wrap"])
+        lowest = -2 if mode == "constant" else 0
+        amounts = [self.random.choice([0, 0, self.random.randint(lowest, 3)]) for _ in range(2 * self.values[x].ndim)]
+        self.append("Pad", [x, self.constant(amounts)], mode=mode)
+
+    def expand(self) -> None:
+        if (x := self.value()) is None:
+            return
+        if self.random.random() < 0.5 and (other := self.value(lambda v: _broadcasts(v, self.values[x]))) is not None:
+            (dims,) = self.append("Shape", [other]) or [""]
+            self.append("Expand", [x, dims])
+            return
+        shape = [self.random.choice([1, n, n, 3]) if n == 1 else self.random.choice([1, n]) for n in self.values[x].shape]
+        self.append("Expand", [x, self.constant([*self.random.choice([[], [2]]), *shape])])
+
+    def pool(self) -> None:
+        if (x := self.value(lambda v: v.ndim in (3, 4))) is None:
+            return
+        rank = self.values[x].ndim - 2
+        kernel = [self.random.choice([1, 2, 3]) for _ in range(rank)]
+        settings: dict[str, Any] = {"kernel_shape": kernel, "strides": [self.random.choice([1, 2, 3]) for _ in range(rank)]}
+        settings["pads"] = [self.random.choice([0, min(1, k - 1)]) for k in kernel] * 2
+        self.append(self.random.choice(["MaxPool", "AveragePool"]), [x], **settings)
+
+    def conv(self) -> None:
+        if (x := self.value(lambda v: v.ndim in (3, 4))) is None:
+            return
+        rank, channels = self.values[x].ndim - 2, self.values[x].shape[1]
+        kernel = [self.random.choice([1, 2, 3]) for _ in range(rank)]
+        weight = self.constant(np.ones((2, channels, *kernel)), np.float32)
+        pads = [self.random.choice([0, 1]) for _ in kernel] * 2
+        self.append("Conv", [x, weight], strides=[self.random.choice([1, 2]) for _ in kernel], pads=pads)
+
+    def matmul(self) -> None:
+        if (a := self.value(lambda v: v.ndim > 1)) is None:
+            return
+        k = self.values[a].shape[-1]
+        b = self.value(lambda v: v.ndim > 1 and v.shape[-2] == k) if self.random.random() < 0.6 else None
+        self.append("MatMul", [a, b or self.constant(np.ones((k, 5)), np.float32)])
+
+    def gather(self) -> None:
+        if (x := self.value(lambda v: v.ndim > 0 and 0 not in v.shape)) is None:
+            return
+        axis = self.random.randrange(self.values[x].ndim)
+        size = self.values[x].shape[axis]
+        index = self.random.choice([0, -1, [0, size - 1], [-size]])
+        self.append("Gather", [x, self.constant(index)], axis=axis)
+
+    def transpose(self) -> None:
+        if (x := self.value(lambda v: v.ndim > 1)) is not None:
+            self.append("Transpose", [x], perm=self.random.sample(range(self.values[x].ndim), self.values[x].ndim))
+
+    def reduce(self) -> None:
+        if (x := self.value(lambda v: v.ndim > 0)) is not None:
+            axis = self.random.randrange(self.values[x].ndim)
+            op = self.random.choice(["ReduceSum", "ReduceMax", "ReduceMean"])
+            self.append(op, [x, self.constant([axis])], keepdims=self.random.choice([0, 1]))
+
+    def tile(self) -> None:
+        if (x := self.value()) is not None:
+            self.append("Tile", [x, self.constant([self.random.choice([1, 1, 2, 3]) for _ in self.values[x].shape])])
+
+    def constant_of_shape(self) -> None:
+        """A value whose sizes are computed: differences, quotients and products of an input's sizes."""
+        if (x := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        (dims,) = self.append("Shape", [x]) or [""]
+        amount = self.constant([self.random.choice([1, 2, 3, 5])])
+        computed = self.append(self.random.choice(["Sub", "Add", "Div", "Mul", "Mod"]), [dims, amount])
+        if computed is not None:
+            self.append("ConstantOfShape", computed)
+
+    def top_k(self) -> None:
+        if (x := self.value(lambda v: v.ndim > 0 and 0 not in v.shape)) is not None:
+            axis = self.random.randrange(self.values[x].ndim)
+            count = self.random.randint(0, self.values[x].shape[axis])
+            self.append("TopK", [x, self.constant([count])], 2, axis=axis)
+
+    def shape_of(self) -> None:
+        """A float value from a size: Range up to it."""
+        if (x := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        axis = self.random.randrange(self.values[x].ndim)
+        (dims,) = self.append("Shape", [x], start=axis, end=axis + 1) or [""]
+        size = self.append("Squeeze", [dims, self.constant([0])])
+        last = self.append("Sub", [*(size or []), self.constant(self.random.choice([0, 1, 3]))]) if size else None
+        numbers = self.append("Range", [self.constant(0), *last, self.constant(self.random.choice([1, 2]))]) if last else None
+        if numbers is not None:
+            self.append("Cast", numbers, to=TensorProto.FLOAT)
+
+
+def _broadcasts(a: Array, b: Array) -> bool:
+    return all(n == m or 1 in (n, m) for n, m in zip(a.shape[::-1], b.shape[::-1], strict=False))
