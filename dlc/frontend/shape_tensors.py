@@ -22,8 +22,6 @@ from dlc.ir import SSAValue
 
 # A tensor with more elements is not a shape.
 _MAX_SHAPE_TENSOR_ELEMENTS = 64
-# Narrower integers cannot hold every size.
-_MIN_SIZE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class ComputedElement:
 def may_be_shape_tensor(value: SSAValue) -> bool:
     """Return whether the elements of a value may be sizes: few integers, wide enough for any size."""
     element = element_type_of(value)
-    return _is_small(value) and is_integer(element) and numpy_dtype(element).itemsize >= _MIN_SIZE_BYTES
+    return _is_small(value) and is_integer(element) and numpy_dtype(element).itemsize >= symbolic_arithmetic.MIN_SIZE_BYTES
 
 
 def shape_tensor_elements(value: SSAValue) -> Array:
@@ -71,7 +69,9 @@ def _elementwise(op: DlOp, value: SSAValue) -> Array:
     for index in np.ndindex(elements.shape):
         # A ComputedElement supports no arithmetic.
         with suppress(UndecidableError, TypeError):
-            elements[index] = symbolic_arithmetic.ELEMENTWISE[type(op)](*(operand[index] for operand in operands))
+            result = symbolic_arithmetic.ELEMENTWISE[type(op)](*(operand[index] for operand in operands))
+            if symbolic_arithmetic.is_representable(result, numpy_dtype(element_type_of(value))):
+                elements[index] = result
     return elements
 
 

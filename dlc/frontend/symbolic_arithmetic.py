@@ -15,7 +15,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dims import Dim, Size, UndecidableError
+from dlc.dims import Dim, Size, UndecidableError, is_nonnegative
 
 
 def object_array(entries: Sequence[Size] | Size) -> Array:
@@ -58,7 +58,9 @@ def _minimum(a: Size, b: Size) -> Size:
     return a if a <= b else b
 
 
-def _select(condition: bool, a: Size, b: Size) -> Size:
+def _select(condition: object, a: Size, b: Size) -> Size:
+    if not isinstance(condition, bool | np.bool_):
+        raise UndecidableError(f"is {condition}?")
     return a if condition else b
 
 
@@ -100,6 +102,8 @@ _DATA_MOVEMENT: tuple[type[DlOp], ...] = (
     dl.ReshapeOp, dl.TransposeOp, dl.BroadcastToOp, dl.SliceOp, dl.ReverseOp, dl.ConcatOp, dl.GatherOp,
 )  # fmt: skip
 
+# Narrower integers cannot hold every size.
+MIN_SIZE_BYTES = 4
 # Larger coefficients could overflow 64-bit integers at run time.
 _MAX_COEFFICIENT = 1 << 48
 
@@ -127,13 +131,17 @@ def evaluate(op: DlOp, operands: Sequence[Array]) -> Array | None:
     except UndecidableError:
         return None
     array = object_array(result) if isinstance(result, int | Dim) else np.asarray(result)
-    if not isinstance(op, _DATA_MOVEMENT) and not all(map(_fits_int64, array.flat)):
+    dtype = numpy_dtype(element)
+    if not isinstance(op, _DATA_MOVEMENT) and not all(is_representable(size, dtype) for size in array.flat):
         return None
-    return without_symbols(array, numpy_dtype(element))
+    return without_symbols(array, dtype)
 
 
-def _fits_int64(size: Size) -> bool:
-    """Return whether a value fits into 64 bits; for a `Dim`, whether it does for realistic sizes."""
+def is_representable(size: Size, dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype represents a result of arithmetic on sizes; for a `Dim`, whether it does for realistic sizes."""
+    if dtype.kind not in "iu":
+        return dtype.kind == "b" and isinstance(size, bool | np.bool_)
     if isinstance(size, Dim):
-        return all(abs(c) < _MAX_COEFFICIENT for c in size.terms.values())
-    return -(1 << 63) <= size < 1 << 63
+        has_sign = dtype.kind == "i" or is_nonnegative(size)
+        return has_sign and dtype.itemsize >= MIN_SIZE_BYTES and all(abs(c) < _MAX_COEFFICIENT for c in size.terms.values())
+    return np.iinfo(dtype).min <= size <= np.iinfo(dtype).max

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from math import prod
@@ -18,12 +18,12 @@ from typing import Any, NoReturn, TypeVar, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Dim, Size, SizeOracle, is_static, is_tracing_user_code, product, size_oracle
+from dlc.dims import Dim, Size, SizeOracle, UndecidableError, is_static, is_tracing_user_code, product, size_oracle
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.data_dependent_sizes import DataDependentSizes
 from dlc.frontend.key_uses import KeyUses
@@ -71,11 +71,51 @@ class Trace:
         self.snapshots = Snapshots()
         # The integer dtypes to which weakly typed arguments were converted, by argument index.
         self.weak_argument_dtypes: dict[int, set[np.dtype[Any]]] = {}
+        # The weakly typed integers with a known smallest and largest value, such as counters of loops.
+        self._integer_ranges: dict[SSAValue, tuple[int, int]] = {}
 
-    def record_weak_dtype(self, number: SSAValue, dtype: np.dtype[Any]) -> None:
-        """Record that a weakly typed number is converted to an integer dtype, if it is an argument, whose value is unknown."""
-        if isinstance(number, BlockArgument) and number.owner is self.block:
-            self.weak_argument_dtypes.setdefault(number.index, set()).add(dtype)
+    def record_range(self, number: Tracer, low: int, high: int) -> None:
+        """Record the smallest and the largest value of a weakly typed integer."""
+        self._integer_ranges[number.value] = low, high
+
+    def require_representable(self, number: Tracer, dtype: np.dtype[Any]) -> None:
+        """Require that an integer dtype represents a weakly typed integer, as it must represent a Python integer.
+
+        An argument is checked by its caller, another number that is unknown while tracing when the function is called. Raises
+        DTypeError for a number or a range that is known to exceed the dtype.
+        """
+        limits, own_limits, value = np.iinfo(dtype), np.iinfo(number.dtype), number.value
+        if isinstance(value, BlockArgument) and value.owner is self.block:
+            self.weak_argument_dtypes.setdefault(value.index, set()).add(dtype)
+            return
+        if limits.min <= own_limits.min and own_limits.max <= limits.max:
+            return
+        repair = "convert it with .astype, or use a dtype that represents it"
+        if (known := self._known_range(number)) is not None:
+            low, high = known
+            with suppress(UndecidableError):
+                if limits.min <= low and high <= limits.max:
+                    return
+                value_text = f"integer {low}" if low is high else f"integers {low} to {high}"
+                raise with_user_line(DTypeError(f"Python {value_text} out of bounds for {dtype}; {repair}"))
+        at_least, at_most = (
+            self.apply(op, number, self.constant(np.asarray(limit, number.dtype)))
+            for op, limit in (
+                (dl.GreaterEqualOp, max(limits.min, own_limits.min)),
+                (dl.LessEqualOp, min(limits.max, own_limits.max)),
+            )
+        )
+        message = f"Python integer {{}} out of bounds for {dtype}; {repair}"
+        self.require(self.apply(dl.AndOp, at_least, at_most), message, self.apply(dl.CastOp, number, to=i64))
+
+    def _known_range(self, number: Tracer) -> tuple[Size, Size] | None:
+        """Return the smallest and the largest value of an integer, if they are known while tracing."""
+        if number.array is not None:
+            return (element := int(number.array)), element
+        if isinstance(number.value.owner, dl.SizeOp):
+            (size,) = sizes(number.value.owner.size)
+            return size, size
+        return self._integer_ranges.get(number.value)
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
         """Return the first result of a `dl` op; see `apply_all`."""

@@ -76,12 +76,15 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
     The bounds are integers of rank 0. `body_fun` returns a value with the structure, shapes and dtypes of its argument; a
     number in `init_val` takes the dtype that `body_fun` returns for it.
 
-    Raises ShapeError or DTypeError for other bounds and, naming every leaf, for a carry that changes its shape or dtype.
+    Raises ShapeError or DTypeError for other bounds, for a bound that the dtype of the other does not represent and, naming
+    every leaf, for a carry that changes its shape or dtype.
     """
     api_name, trace = "dlc.lax.fori_loop", current_trace()
     require_functions(api_name, body_fun=body_fun)
-    bounds = [_bound(api_name, name, x) for name, x in (("lower", lower), ("upper", upper))]
+    for name, x in (("lower", lower), ("upper", upper)):
+        _require_integer(api_name, name, x)
     aval = AbstractValue((), result_dtype(lower, upper), is_weak(lower) and is_weak(upper))
+    bounds = [convert(x, aval.dtype) for x in (lower, upper)]
     if trace is None:
         value = init_val
         for i in range(*map(int, bounds)):
@@ -95,11 +98,16 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
             value = loop.next_carry(body_fun(index, value))
         return value
     if any(isinstance(bound, Tracer) for bound in bounds):
-        first_index, end_index = (trace.value(convert(bound, aval.dtype)) for bound in bounds)
+        first_index, end_index = map(trace.value, bounds)
         return _count_loop(trace, first_index, end_index, aval, body_fun, loop)
     first, last = map(int, bounds)
     count = max(last - first, 0)
-    body = loop.body([aval], lambda carry, i: (body_fun(i[0], carry), None), lambda next_carry, _: next_carry)
+
+    def step(carry: Any, i: list[Tracer]) -> tuple[Any, None]:
+        trace.record_range(i[0], first, last - 1)
+        return body_fun(i[0], carry), None
+
+    body = loop.body([aval], step, lambda next_carry, _: next_carry)
     indices = trace.apply(dl.IotaOp, size=(count,), to=element_type(aval.dtype), start=first, step=1)
     arguments = [x.value for x in (*loop.initial_arrays, indices)]
     return loop.result(trace.insert(dl.ScanOp.of(arguments, body, len(loop.avals), count)))
@@ -120,10 +128,9 @@ def _count_loop(
     return loop.result(last)
 
 
-def _bound(api_name: str, name: str, x: ArrayLike) -> Operand:
+def _require_integer(api_name: str, name: str, x: ArrayLike) -> None:
     bound = operand(x)
     if bound.shape:
         refuse(ShapeError(f"{api_name}: {name} has shape {bound.shape}; expected an integer scalar, without axes"))
     if bound.dtype.kind not in "iu":
         refuse(DTypeError(f"{api_name}: {name} is of dtype {bound.dtype}; expected an integer"))
-    return bound

@@ -7,7 +7,7 @@ from typing import Any
 from dlc.errors import DTypeError, ShapeError
 from dlc.nn.activations import log_softmax, softplus
 from dlc.numpy import abs, arange, equal, expand_dims, mean, minimum, multiply, negative, square, subtract, sum, where
-from dlc.numpy.apply import ArrayLike, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, as_index, operand, promote_to_float, refuse
 
 __all__ = ["huber", "mse", "sigmoid_cross_entropy", "softmax_cross_entropy"]
 
@@ -19,7 +19,7 @@ def softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike, /) -> Any:
         refuse(DTypeError(f"dlc.nn.softmax_cross_entropy: labels of dtype {labels.dtype}; expected integers"))
     if labels.shape != x.shape[:-1]:
         refuse(ShapeError(f"dlc.nn.softmax_cross_entropy: labels of shape {labels.shape}; expected {x.shape[:-1]}"))
-    is_label = equal(expand_dims(labels, -1), arange(x.shape[-1], dtype=labels.dtype))
+    is_label = equal(expand_dims(as_index(labels), -1), arange(x.shape[-1]))
     return negative(sum(where(is_label, log_softmax(x), 0), -1))
 
 

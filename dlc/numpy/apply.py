@@ -152,10 +152,15 @@ def convert(x: ArrayLike, dtype: Any) -> Operand:
             return _scalars_to_array(x, dtype)
     x = operand(x)
     if isinstance(x, Tracer) and x.weak and x.dtype.kind in "iu" and dtype.kind in "iu":
-        x.owner.record_weak_dtype(x.value, dtype)
+        x.owner.require_representable(x, dtype)
     if x.dtype != dtype:
         return apply(dl.CastOp, x, to=target_type)
     return Tracer(x.owner, x.value) if isinstance(x, Tracer) and x.weak else x
+
+
+def as_index(x: Operand) -> Operand:
+    """Return integer indices with a dtype that represents every size: int64, or uint64 unchanged."""
+    return x if x.dtype.itemsize == 8 else convert(x, np.int64)
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:

@@ -427,9 +427,11 @@ def _scatter_nd(g: RandomGraph, op: str) -> GraphValue:
 
 
 def _one_hot(g: RandomGraph, op: str) -> GraphValue:
-    indices = g.source(g.rng.integers(0, 5, g.shape(g.random.choice([1, 2]), 32)).astype(g.random.choice([I32, I64])))
+    indices = g.source(g.rng.integers(0, 5, g.shape(g.random.choice([1, 2]), 32)).astype(g.random.choice([U8, I32, I64])))
     values = g.rng.integers(-9, 9, 2).astype(g.dtype([F32, I32, I64]))
-    return g.add(op, indices, depth=np.int64(5), values=values, axis=g.random.randint(-1, len(indices.shape)))
+    # Also more classes than the narrowest indices represent.
+    depth = np.int64(g.random.choice([5, 5, 300]))
+    return g.add(op, indices, depth=depth, values=values, axis=g.random.randint(-1, len(indices.shape)))
 
 
 # Data-dependent sizes
@@ -586,6 +588,9 @@ def _range(g: RandomGraph, op: str) -> GraphValue:
     dtype = g.random.choice(g.types_of(op))
     start, step = g.random.choice([(0, 1), (7, -3), (1, 2)])
     limit = start + step * g.random.randint(-1, 9)
+    if dtype == I64 and g.flag():
+        # A distance beyond the dtype.
+        start, limit, step = g.random.choice([(-(2**63), 2**63 - 1, 2**62), (2**63 - 1, -(2**63), -(2**62))])
     return g.add(op, *(g.shape_operand(np.asarray(v, dtype)) for v in (start, limit, step)))
 
 

@@ -57,6 +57,7 @@ DATA: dict[str, Any] = {
     "ties": np.array([3, 1, 3, 2, 1, 1, 2], np.int32),
     "edges": np.array([-1.0, -0.2, 0.0, 0.0, 1.5], np.float32),
     "zero": np.zeros((0, 3), np.float32),
+    "long": normal(300),
     "s": np.float32(2.5),
     "k": np.int64(2),
 }
@@ -230,8 +231,8 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
     "indexing": {
         "choose": ("j, [v, 2 * v, -v]", "j + 1, [v, 2 * v, -v], mode='wrap'", "1, [f, g]"),
         "select": ("[f > 0, g > 0], [f, g]", "[t], [i], default=9", "[f > 1, f < -1], [f, 0.0], 5.0"),
-        "take": ("f, j", "f, j, 0", "f, [[0, -1], [1, 2]], axis=1", "f, 2, 0", "v, j + 4, mode='clip'", "v, j - 7, mode='wrap'", "f, k, 0"),
-        "take_along_axis": ("f, m.argsort(f, axis=0), 0", "f, i % 3, axis=1", "w, j, None", "c, j[:2, None, None], axis=1"),
+        "take": ("f, j", "f, j, 0", "f, [[0, -1], [1, 2]], axis=1", "f, 2, 0", "v, j + 4, mode='clip'", "v, j - 7, mode='wrap'", "f, k, 0", *(f"long, x_{x}, mode='{mode}'" for x in ("i1", "u1") for mode in ("clip", "wrap"))),
+        "take_along_axis": ("long, x_i1, 0", "f, m.argsort(f, axis=0), 0", "f, i % 3, axis=1", "w, j, None", "c, j[:2, None, None], axis=1"),
     },
     "matrix_products": {
         "cross": ("w, w[::-1]", "f[:, :3], w", "f[:, :3].T, f[:, 1:].T, axis=0"),
@@ -285,7 +286,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "vector_norm": ("f", "f, axis=1, ord=1", "c, axis=(0, 2), ord=m.inf", "v, ord=0", "v, ord=-m.inf", "f, axis=0, ord=3, keepdims=True"),
     },
     "creation": {
-        "arange": ("4", "1, 9, 2, dtype=m.float32", "3, 0, -1"),
+        "arange": ("4", "1, 9, 2, dtype=m.float32", "3, 0, -1", "k, 9, k", "x_i1[4], x_i1[5]"),
         "array": ("f", "[s, 2 * s]", "[[1, 2], [3, 4]]"),
         "asarray": ("f", "f, m.float64", "[f, g]", "[1.5, 2]"),
         "copy": ("f",),

@@ -10,6 +10,7 @@ from dlc.dims import Size, product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
+from dlc.ir import i64
 
 table = TfliteConverterTable()
 
@@ -79,7 +80,9 @@ def range_(node: TfliteNode) -> ImportedValue:
 def one_hot(node: TfliteNode) -> ImportedValue:
     emit, indices, depth = node.emit, node[0], node.scalar_input(1, "depth")
     axis = node.axis(node.integer("axis"), indices.rank + 1)
-    columns = emit.reshape(emit.iota(depth, indices.element_type), (depth, *(1,) * (indices.rank - axis)))
+    # Of 64 bits, as depth may exceed the indices' type.
+    indices = emit.cast(indices, i64)
+    columns = emit.reshape(emit.iota(depth), (depth, *(1,) * (indices.rank - axis)))
     hot = emit(dl.EqualOp, emit.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), columns)
     return emit(dl.SelectOp, hot, node[2], node[3])
 

@@ -29,13 +29,13 @@ from dlc.numpy.apply import (
     has_symbolic_size,
     has_tracer,
     operand,
-    promote,
     promote_to_float,
     refuse,
+    result_dtype,
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
-from dlc.numpy.functions.comparison import equal, greater_equal, maximum
+from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, floor, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.namespace import check_device
 
@@ -113,9 +113,10 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: AnyDType = None, *, device:
     if dtype is None:
         dtype = np.float32 if isinstance(fill_value, float) and is_python_scalar(fill_value) else operand(fill_value).dtype
     shape = _static_shape("full", shape)
-    if not has_tracer(fill_value) and not has_symbolic_size(shape):
-        return call_numpy("full", np.full, shape, convert(fill_value, dtype))
-    return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=shape)
+    value = convert(fill_value, dtype)
+    if not isinstance(value, Tracer) and not has_symbolic_size(shape):
+        return call_numpy("full", np.full, shape, value)
+    return apply(dl.BroadcastToOp, value, shape=shape)
 
 
 def zeros_like(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None) -> Array:
@@ -151,6 +152,8 @@ def arange(
         first, last = (0, start) if stop is None else (start, stop)
         symbolic_result = _symbolic_arange(first, last, step, dtype or np.int64)
         return _traced_arange(first, last, step, dtype) if symbolic_result is None else symbolic_result
+    # As Python integers: NumPy computes the length of narrow ones in their dtype.
+    bounds = [int(x) if isinstance(x, np.integer) else x for x in bounds]
     return call_numpy("arange", np.arange, *bounds, dtype=dtype)
 
 
@@ -170,17 +173,36 @@ def _symbolic_arange(start: Any, stop: Any, step: Any, dtype: AnyDType) -> Any:
 
 
 def _traced_arange(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    """Return `arange` with traced bounds, of the data-dependent length ⌈(stop − start) / step⌉."""
-    first, last, stride = promote(start, stop, step)
+    """Return `arange` with traced bounds, of the data-dependent length ⌈(stop − start) / step⌉; int64 for narrower integers."""
+    common_dtype = result_dtype(start, stop, step)
+    if common_dtype.kind in "iu" and common_dtype.itemsize < 8:
+        common_dtype = np.dtype(np.int64)
+    first, last, stride = (convert(x, common_dtype) for x in (start, stop, step))
     if first.ndim or last.ndim or stride.ndim:
         refuse(
             ShapeError(
                 f"arange: start, stop and step of shapes {first.shape}, {last.shape} and {stride.shape}; expected scalars"
             )
         )
-    count = negative(floor_divide(subtract(first, last), stride))
+    if first.dtype.kind in "iu":
+        count = _integer_count(first, last, stride)
+    else:
+        count = negative(floor_divide(subtract(first, last), stride))
     values = add(first, multiply(convert(dynamic_arange(operand(count)), first.dtype), stride))
     return values if dtype is None else convert(values, as_dtype(dtype))
+
+
+def _integer_count(start: Operand, stop: Operand, step: Operand) -> Any:
+    """Return max(⌈(stop − start) / step⌉, 0) for integers of one dtype.
+
+    The distance is computed modulo 2⁶⁴, in which the distance of two ordered integers is exact.
+    """
+    is_ascending = greater(step, 0)
+    low, high = where(is_ascending, start, stop), where(is_ascending, stop, start)
+    first, last, stride = (convert(convert(x, np.int64), np.uint64) if x.dtype != np.uint64 else x for x in (low, high, step))
+    stride = where(is_ascending, stride, subtract(np.uint64(0), stride))
+    count = add(floor_divide(subtract(subtract(last, first), np.uint64(1)), maximum(stride, 1)), np.uint64(1))
+    return convert(where(less(low, high), minimum(count, np.uint64(2**63 - 1)), np.uint64(0)), np.int64)
 
 
 def linspace(

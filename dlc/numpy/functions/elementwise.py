@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
-from dlc.frontend.trace import is_python_scalar
+from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
@@ -21,6 +21,7 @@ from dlc.numpy.apply import (
     has_tracer,
     in_float32_or_wider,
     is_floating,
+    is_weak,
     operand,
     promote,
     promote_to_float,
@@ -263,9 +264,9 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
     """Limit `x` to [min, max]; None for no bound."""
     if operand(x).dtype.kind in "iu":
         limits = np.iinfo(operand(x).dtype)
-        # Drop a bound outside of the dtype's range: every element satisfies it.
-        min = None if _is_integer(min) and min < limits.min else min
-        max = None if _is_integer(max) and max > limits.max else max
+        # A bound outside of the dtype's range is as good as the dtype's own limit: every element satisfies it.
+        min = _limit(dl.MaximumOp, min, limits.min)
+        max = _limit(dl.MinimumOp, max, limits.max)
     bounds = [b for b in (min, max) if b is not None]
     dtype = result_dtype(x, *bounds)
     result = convert(x, dtype)
@@ -274,8 +275,17 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
     return result if max is None else apply(dl.MinimumOp, result, convert(max, dtype))
 
 
-def _is_integer(bound: object) -> TypeGuard[int]:
-    return is_python_scalar(bound) and isinstance(bound, int)
+def _limit(op: type[dl.MinimumOp | dl.MaximumOp], bound: ArrayLike | None, limit: int) -> ArrayLike | None:
+    """Return the minimum or maximum of a weakly typed integer and a limit, weakly typed; other bounds unchanged."""
+    if isinstance(bound, int) and is_python_scalar(bound):
+        return min(bound, limit) if op is dl.MinimumOp else max(bound, limit)
+    if bound is None or not is_weak(bound) or (number := operand(bound)).dtype.kind not in "iu":
+        return bound
+    own_limits = np.iinfo(number.dtype)
+    if not own_limits.min <= limit <= own_limits.max:
+        return bound
+    limited = apply(op, number, np.asarray(limit, number.dtype))
+    return Tracer(limited.owner, limited.value, weak=True)
 
 
 def astype(x: ArrayLike, dtype: AnyDType, /, *, copy: bool = True, device: str | None = None) -> Any:

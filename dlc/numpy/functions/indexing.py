@@ -18,7 +18,18 @@ from dlc.dialects.dl.base import Array, DlOp
 from dlc.dims import Dim, Size, UndecidableError, is_nonnegative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, has_tracer, operand, promote, refuse, with_axis_or_flattened
+from dlc.numpy.apply import (
+    ArrayLike,
+    Operand,
+    apply,
+    as_index,
+    convert,
+    has_tracer,
+    operand,
+    promote,
+    refuse,
+    with_axis_or_flattened,
+)
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange, true_indices
 from dlc.numpy.functions.comparison import less, maximum, minimum
@@ -322,9 +333,9 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: 
     """Gather slices of `x` along `axis` by index; axis None: of the flattened array. `mode`: "clip" or "wrap" the indices."""
     (x, axis), indices = with_axis_or_flattened("take", x, axis), operand(indices)
     if mode == "wrap":
-        indices = operand(remainder(indices, x.shape[axis]))
+        indices = operand(remainder(as_index(indices), x.shape[axis]))
     elif mode == "clip":
-        indices = operand(maximum(minimum(indices, x.shape[axis] - 1), 0))
+        indices = operand(maximum(minimum(as_index(indices), x.shape[axis] - 1), 0))
     elif mode not in (None, "raise"):
         refuse(UnsupportedError(f'take: mode {mode!r}; expected "raise", "clip" or "wrap"'))
     _require_in_bounds(indices, x, axis)
@@ -347,7 +358,7 @@ def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str
     """Return for each element of `x` the element of the choice with that index; `mode`: "clip" or "wrap" the indices."""
     if not len(choices):
         refuse(ShapeError("choose: no choices; expected at least one"))
-    selectors, *rows = broadcast_arrays(x, *promote(*cast("Sequence[ArrayLike]", choices)))
+    selectors, *rows = broadcast_arrays(as_index(operand(x)), *promote(*cast("Sequence[ArrayLike]", choices)))
     selectors = remainder(selectors, len(rows)) if mode == "wrap" else maximum(minimum(selectors, len(rows) - 1), 0)
     table = apply(dl.ConcatOp, *(expand_dims(row) for row in rows), axis=0)
     return reshape(apply(dl.GatherElementsOp, table, expand_dims(selectors), axis=0), selectors.shape)

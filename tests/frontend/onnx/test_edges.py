@@ -162,6 +162,28 @@ def test_a_scaled_half_precision_product_is_rounded_once(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint64", "float32"])
+def test_one_hot_of_more_classes_than_the_indices_represent(dtype: str, target: str) -> None:
+    node = helper.make_node("OneHot", ["i", "depth", "values"], ["y"])
+    weights = {"depth": np.int64([300]), "values": np.int32([2, 5])}
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    source = model([node], {"i": [4]}, ["y"], weights=weights, dtypes={"i": element, "y": TensorProto.INT32})
+    indices = np.array([0, 44, 127, 3 if dtype[0] == "u" else -1], dtype)
+    expected = np.where(np.arange(300) == indices[:, None].astype(int) % 300, 5, 2)
+    np.testing.assert_array_equal(dlc.compile_model(source, target=target)(indices)["y"], expected)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("bounds", [(-(2**63), 2**63 - 1, 2**62), (2**63 - 1, -(2**63), -(2**63)), (5, 5, 1), (7, 3, 2)])
+def test_range_of_a_distance_beyond_int64(bounds: tuple[int, int, int], target: str) -> None:
+    names = ["a", "b", "c"]
+    dtypes = {name: TensorProto.INT64 for name in (*names, "y")}
+    source = model([helper.make_node("Range", names, ["y"])], {name: [] for name in names}, ["y"], dtypes=dtypes)
+    got = dlc.compile_model(source, target=target)(*map(np.int64, bounds))["y"]
+    np.testing.assert_array_equal(got, list(range(*bounds)))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_results_larger_than_memory_are_refused(target: str, tmp_path: Path) -> None:
     node = helper.make_node("Range", ["a", "b", "c"], ["y"])
     weights = {"a": np.int64(0), "b": np.int64(1 << 44), "c": np.int64(1)}

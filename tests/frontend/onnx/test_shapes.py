@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import NodeProto, helper
+from onnx.reference import ReferenceEvaluator
 
+import dlc
 from dlc.errors import ShapeError
 from dlc.frontend.onnx import check_model, import_model
 from tests.frontend.onnx.build import INT64, model, op_names, run
@@ -185,3 +189,29 @@ def test_unnamed_dimensions_are_distinct_symbols() -> None:
     source = model([node("Relu", ["x"], "y")], {"x": [None, "?", -1]}, ["y"])
     assert len({str(s) for s in import_model(source).inputs[0].shape}) == 3
     assert import_model(source, {"x": (1, 2, 3)}).inputs[0].shape == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "chain"),
+    [
+        (np.int8, [("Add", ["c", "one"])]),
+        (np.bool_, [("Where", ["c", "one", "two"])]),
+        (np.uint64, [("Sub", ["c", "large"]), ("Div", ["d0", "two"])]),
+        (np.int32, [("Less", ["c", "large"]), ("Where", ["d0", "one", "two"])]),
+    ],
+)
+def test_a_symbolic_size_wraps_in_the_dtype_it_is_cast_to(dtype: Any, chain: list[tuple[str, list[str]]]) -> None:
+    numbers = np.dtype(np.int64) if dtype == np.bool_ else np.dtype(dtype)
+    weights = {"one": numbers.type(1), "two": numbers.type(2), "large": numbers.type(100 if numbers.itemsize == 1 else 400)}
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Cast", ["s"], ["c"], to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype))),
+        *(helper.make_node(op, operands, [f"d{k}"]) for k, (op, operands) in enumerate(chain)),
+        helper.make_node("Identity", [f"d{len(chain) - 1}"], ["y"]),
+    ]
+    source = model(nodes, {"x": ["n"]}, ["y"], weights=weights, dtypes={"y": helper.np_dtype_to_tensor_dtype(numbers)})
+    compiled = dlc.compile_model(source, target="reference")
+    for n in (0, 7, 300):
+        x = np.zeros(n, np.float32)
+        (expected,) = ReferenceEvaluator(source).run(None, {"x": x})
+        np.testing.assert_array_equal(compiled(x)["y"], expected)

@@ -8,12 +8,13 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, is_float, is_integer
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.onnx.values import StringTensor
 from dlc.frontend.problems import NodeProblem
+from dlc.ir import i64
 
 table = ConverterTable()
 
@@ -90,14 +91,28 @@ def _runtime_range(node: OnnxNode) -> ImportedValue:
         compute_type = element_type(np.float64 if is_float(element) else np.int64)
         first, end, step = (emit.cast(v, compute_type) for v in (start, limit, delta))
         emit.require(emit(dl.NotEqualOp, step, emit.scalar(0, step)), f"{node.description}: its delta is 0")
-        span = emit(dl.SubOp, first, end)
         if is_float(element):
-            limit = emit(dl.NegOp, emit(dl.FloorOp, emit(dl.DivOp, span, step)))
+            limit = emit(dl.NegOp, emit(dl.FloorOp, emit(dl.DivOp, emit(dl.SubOp, first, end), step)))
             limit = emit.cast(limit, element_type(np.int64))
         else:
-            limit = emit(dl.NegOp, emit(dl.FloordivOp, span, step))
+            limit = _integer_count(emit, first, end, step)
     steps = emit.iota(emit.scalar_as_size(limit), element)
     return emit(dl.AddOp, start, emit(dl.MulOp, steps, delta))
+
+
+def _integer_count(emit: Emitter, start: ImportedValue, limit: ImportedValue, delta: ImportedValue) -> ImportedValue:
+    """Return max(⌈(limit − start) / delta⌉, 0) for rank-0 i64 values.
+
+    The distance is computed modulo 2⁶⁴, in which the distance of two ordered integers is exact.
+    """
+    is_ascending, unsigned = emit(dl.GreaterOp, delta, emit.scalar(0, delta)), element_type(np.uint64)
+    low, high = emit(dl.SelectOp, is_ascending, start, limit), emit(dl.SelectOp, is_ascending, limit, start)
+    stride = emit.cast(emit(dl.SelectOp, is_ascending, delta, emit(dl.NegOp, delta)), unsigned)
+    one, zero = emit.scalar(1, unsigned), emit.scalar(0, i64)
+    distance = emit(dl.SubOp, emit.cast(high, unsigned), emit.cast(low, unsigned))
+    count = emit(dl.AddOp, emit(dl.FloordivOp, emit(dl.SubOp, distance, one), stride), one)
+    count = emit(dl.MinimumOp, count, emit.scalar(2**63 - 1, unsigned))
+    return emit(dl.SelectOp, emit(dl.LessOp, low, high), emit.cast(count, i64), zero)
 
 
 @table("EyeLike")
@@ -114,11 +129,11 @@ def eye_like(node: OnnxNode) -> ImportedValue:
 def one_hot(node: OnnxNode) -> ImportedValue:
     emit, indices, (depth,) = node.emit, node[0], node.runtime_sizes(1, "depth")
     axis = node.axis(node.integer("axis", -1), indices.rank + 1)
-    if is_float(indices.element_type):
-        indices = emit.cast(indices, element_type(np.int64))
     negative = emit(dl.LessOp, indices, emit.scalar(0, indices))
-    indices = emit(dl.SelectOp, negative, emit(dl.AddOp, indices, emit.cast(emit.sizes(depth), indices.element_type)), indices)
-    classes = emit.iota(depth, indices.element_type)
+    # Of 64 bits, as depth may exceed the indices' type.
+    indices = emit.cast(indices, i64)
+    indices = emit(dl.SelectOp, negative, emit(dl.AddOp, indices, emit.sizes(depth)), indices)
+    classes = emit.iota(depth)
     # The classes broadcast along the new axis.
     columns = emit.reshape(classes, (depth, *(1,) * (indices.rank - axis)))
     hot = emit(dl.EqualOp, emit.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), columns)
