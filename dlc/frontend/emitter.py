@@ -236,12 +236,17 @@ class Emitter:
         return tuple(ImportedValue(r.type, ssa=r) for r in new_op.results)  # pyright: ignore[reportArgumentType]
 
     def constant(self, array: Array | Sequence[Any] | float, dtype: Any = None, name: str = "") -> ImportedValue:
-        """Return a known value."""
-        if dtype is None:
-            known = np.asarray(array)
-        else:
-            with np.errstate(over="ignore"):  # values out of range of the dtype become infinite
-                known = np.asarray(array, dtype)
+        """Return a known value, of `dtype` if given; a float dtype rounds.
+
+        Raises DTypeError for a value that an integer dtype does not represent.
+        """
+        known = np.asarray(array)
+        if dtype is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # values out of range of a float dtype become infinite
+                converted = known.astype(dtype)
+            if converted.dtype.kind in "iu" and (lost := known[converted != known]).size:
+                raise DTypeError(f"the number {lost.flat[0]} is not representable in {converted.dtype}")
+            known = converted
         return ImportedValue(tensor_type(known.shape, element_type_for(known.dtype)), known=known, name=name)
 
     def sizes(self, entries: Sequence[Size] | Size) -> ImportedValue:
@@ -252,7 +257,10 @@ class Emitter:
         )
 
     def scalar(self, number: int | float | bool, like: ImportedValue | Attribute) -> ImportedValue:
-        """Return a known rank-0 value with the element type of `like`, a value or an element type."""
+        """Return a known rank-0 value with the element type of `like`, a value or an element type.
+
+        Raises DTypeError as `constant` does.
+        """
         return self.constant(np.asarray(number), numpy_dtype(like.element_type if isinstance(like, ImportedValue) else like))
 
     def full(self, number: int | float | bool, shape: Sequence[Size], like: ImportedValue | Attribute) -> ImportedValue:

@@ -505,7 +505,7 @@ def _matmul(g: RandomGraph, op: str) -> GraphValue:
 
 def _gemm(g: RandomGraph, op: str) -> GraphValue:
     m, k, n = (g.random.choice([1, 3, 8, 17]) for _ in range(3))
-    dtype, transposed = g.dtype([d for d in g.types_of(op) if is_float(d)]), [g.flag(), g.flag()]
+    dtype, transposed = g.dtype(g.types_of(op)), [g.flag(), g.flag()]
     a, b = _unscaled(
         g, *(g.fresh(dtype, s[::-1] if t else s, k**-0.5) for s, t in zip(((m, k), (k, n)), transposed, strict=True))
     )

@@ -10,9 +10,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import dlc
+from dlc.frontend.emitter import Emitter
 from dlc.frontend.onnx import import_model
+from dlc.ir import Block, i8
+from dlc.weights import WeightStore
 from tests.frontend.onnx.build import model, run
 
 X = np.float32([[1, 2], [3, 4]])
@@ -159,6 +163,50 @@ def test_a_scaled_half_precision_product_is_rounded_once(target: str) -> None:
     source = model([gemm], {"a": [1, 1]}, ["y"], weights=weights, dtypes={"a": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
     got = dlc.compile_model(source, target=target)(np.float16([[300]]))["y"]
     np.testing.assert_array_equal(got, np.float16([[45032]]))
+
+
+SCALE_2 = {"s": np.float32([1, 2])}
+CROP = {"roi": np.float32([0, -1, 1, 2]), "s": np.float32([1, 2])}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize(
+    ("op", "opset", "weights", "settings", "expected"),
+    [
+        # Not in the reference evaluator of onnx; by ONNX Runtime's kernels, which truncate.
+        ("Resize", 10, SCALE_2, {"mode": "linear"}, [[1, 2, 4, 4], [-3, 0, 2, 2]]),
+        ("Upsample", 9, SCALE_2, {"mode": "linear"}, [[1, 2, 4, 4], [-3, 0, 2, 2]]),
+        (
+            "Resize",
+            13,
+            CROP,
+            {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 2.5},
+            None,
+        ),
+        ("Gemm", 13, {"b": np.int32([[1, 2], [3, 4]])}, {"alpha": 0.5}, None),
+        ("Gemm", 13, {"b": np.int32([[1, 2], [3, 4]]), "c": np.int32([1, -3])}, {"alpha": 0.5, "beta": 0.75}, None),
+        ("Gemm", 13, {"b": np.int32([[1, 2], [3, 4]]), "c": np.int32([1, -3])}, {"alpha": 2.0, "beta": -3.0}, None),
+        ("Shrink", 13, {}, {"lambd": 1.5, "bias": 0.75}, None),
+        ("Binarizer", 13, {}, {"threshold": -0.5, "domain": "ai.onnx.ml"}, [[1, 1], [0, 1]]),
+    ],
+)
+def test_fractions_on_integers(
+    op: str, opset: int, weights: dict[str, Any], settings: dict[str, Any], expected: Any, target: str
+) -> None:
+    x = np.int32([[1, 4], [-3, 2]])
+    node = helper.make_node(op, ["x", *weights], ["y"], **settings)
+    dtypes = {"x": TensorProto.INT32, "y": TensorProto.INT32}
+    source = model([node], {"x": [2, 2]}, ["y"], weights=weights, dtypes=dtypes, opset=opset)
+    if expected is None:
+        (expected,) = ReferenceEvaluator(source).run(None, {"x": x})
+    np.testing.assert_array_equal(dlc.compile_model(source, target=target)(x)["y"], expected)
+
+
+def test_a_lossy_constant_is_refused() -> None:
+    emit = Emitter(Block(), WeightStore())
+    for number in (0.5, 300, -129, float("nan")):
+        with pytest.raises(dlc.DTypeError, match="is not representable in int8"):
+            emit.scalar(number, i8)
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])

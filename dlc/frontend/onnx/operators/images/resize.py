@@ -52,12 +52,13 @@ def upsample(node: OnnxNode) -> ImportedValue:
     resized = [int(np.floor(size * np.float32(scale))) for size, scale in zip(sizes, scales, strict=True)]
     require_axis_length(node.description, max(resized, default=0))
     axes = [ResizeAxis(*a, (0.0, 1.0)) for a in zip(range(x.rank), sizes, resized, scales, strict=True)]
-    y = x
+    y = x if is_float(x.element_type) or mode == "nearest" else node.emit.cast(x, f32)
     for axis in _processing_order(axes):
         if axis.scale != 1:
             taps = _taps(mode, _ROUNDINGS["ceil" if axis.scale < 1 else "floor"])
             y = interpolate_axis(node.emit, node.proto.output[0], y, axis.index, *taps(_TRANSFORMS["asymmetric"](axis), axis))
-    return y
+    # ONNX Runtime truncates integers.
+    return node.emit.cast(y, x.element_type)
 
 
 @table("Resize", since=11)
@@ -82,7 +83,7 @@ def resize(node: OnnxNode) -> ImportedValue:
             is_outside = is_outside_axis if is_outside is None else emit(dl.OrOp, is_outside, is_outside_axis)
     extrapolation = node.real("extrapolation_value", 0.0)
     if is_outside is not None:
-        y = emit(dl.SelectOp, is_outside, emit.scalar(extrapolation, y), y)
+        y = emit(dl.SelectOp, is_outside, emit.cast(emit.scalar(extrapolation, f32), y.element_type), y)
     # ONNX Runtime truncates integers, except for cubic interpolation and antialiasing, where it rounds.
     should_round = mode == "cubic" or (mode == "linear" and node.flag("antialias"))
     return emit.cast(emit(dl.RoundOp, y) if should_round and not is_float(x.element_type) else y, x.element_type)

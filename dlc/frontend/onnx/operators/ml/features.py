@@ -14,6 +14,7 @@ from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.ml.scores import row_constant
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
+from dlc.ir import f64
 
 table = ConverterTable()
 _F32, _I64 = ELEMENT_TYPES["float32"], ELEMENT_TYPES["int64"]
@@ -46,9 +47,10 @@ def normalizer(node: OnnxNode) -> ImportedValue:
 
 @table("Binarizer")
 def binarizer(node: OnnxNode) -> ImportedValue:
-    x = node[0]
-    is_above = node.emit(dl.GreaterOp, x, node.emit.scalar(node.real("threshold", 0.0), x))
-    return node.emit.cast(is_above, x.element_type)
+    emit, x = node.emit, node[0]
+    # Integers are compared in f64, since the threshold may be a fraction.
+    number = x if is_float(x.element_type) else emit.cast(x, f64)
+    return emit.cast(emit(dl.GreaterOp, number, emit.scalar(node.real("threshold", 0.0), number)), x.element_type)
 
 
 @table("Imputer")

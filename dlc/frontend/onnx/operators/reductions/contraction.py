@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import is_integer
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
-from dlc.ir import bf16, f16, f32
+from dlc.ir import bf16, f16, f32, f64
 
 table = ConverterTable()
 
@@ -30,7 +31,11 @@ def gemm(node: OnnxNode) -> ImportedValue:
     if node.flag("transB"):
         b = emit.transpose(b, (1, 0))
     to, alpha, beta = a.element_type, node.real("alpha", 1.0), node.real("beta", 1.0)
-    result = _scaled(node, emit(dl.MatmulOp, a, b, result=f32 if to in (f16, bf16) else None), alpha)
+    result = emit(dl.MatmulOp, a, b, result=f32 if to in (f16, bf16) else None)
+    if is_integer(to) and not (alpha.is_integer() and beta.is_integer()):
+        # Fractions of integers are computed in f64 and truncated.
+        result, c = emit.cast(result, f64), None if c is None else emit.cast(c, f64)
+    result = _scaled(node, result, alpha)
     if c is not None:
         result = emit(dl.AddOp, result, _scaled(node, emit.widen(c), beta))
     return emit.cast(result, to)

@@ -91,4 +91,4 @@ def mel_weight_matrix(node: OnnxNode) -> ImportedValue:
         rising = np.where(middle > first, (bins - first) / (middle - first), bins >= middle)
         falling = np.where(last > middle, (last - bins) / (last - middle), bins <= middle)
     dtype = dtype_of(node.integer("output_datatype", TensorProto.FLOAT))
-    return node.emit.constant(np.maximum(np.minimum(rising, falling), 0), dtype, node.proto.output[0])
+    return node.emit.constant(np.maximum(np.minimum(rising, falling), 0).astype(dtype), name=node.proto.output[0])
