@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.machine.cpus import usable_cpus
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, programs, shapes
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, plans, programs, shapes
 from tests.fuzz.reduction_bounds import PRECISIONS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "data_dependent", "batching", "derivatives", "graphs", "shapes", "files"):
+    for name in ("programs", "control", "data_dependent", "batching", "derivatives", "graphs", "shapes", "files", "plans"):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="number of seeds")
         command.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -34,6 +34,7 @@ def main() -> int:
     kinds.choices["derivatives"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     kinds.choices["graphs"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     kinds.choices["shapes"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
+    kinds.choices["plans"].add_argument("--target", help="compile for this target (default: all)")
     for name in ("programs", "graphs"):
         kinds.choices[name].add_argument(
             "--precision", default="f32", choices=("f32", *PRECISIONS), help="precision of contractions with weights"
@@ -56,6 +57,7 @@ def main() -> int:
         "graphs": fuzz_graphs,
         "shapes": fuzz_shapes,
         "files": fuzz_files,
+        "plans": fuzz_plans,
     }
     return fuzzers[arguments.kind](arguments)
 
@@ -125,6 +127,11 @@ def fuzz_batching(arguments: argparse.Namespace) -> int:
 def fuzz_derivatives(arguments: argparse.Namespace) -> int:
     trials = derivatives.trials(arguments.seed, arguments.count, arguments.target)
     return _report_failures(arguments, lambda report_progress: derivatives.fuzz(trials, arguments.jobs, report_progress))
+
+
+def fuzz_plans(arguments: argparse.Namespace) -> int:
+    trials = plans.trials(arguments.seed, arguments.count, arguments.target)
+    return _report_failures(arguments, lambda report_progress: plans.fuzz(trials, arguments.jobs, report_progress))
 
 
 def _report_failures(arguments: argparse.Namespace, fuzz: Callable[[Callable[[object], None]], Iterable[object]]) -> int:

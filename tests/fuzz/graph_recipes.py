@@ -511,7 +511,13 @@ def _gemm(g: RandomGraph, op: str) -> GraphValue:
     )
     c = [g.fresh(dtype, g.random.choice([(n,), (m, n), (1, n), (m, 1), (1,)]))] if g.opset < 11 or g.flag() else []
     factors = {name: g.random.choice([0.5, 1.0, 2.0]) for name in ("alpha", "beta")}
-    return g.add(op, a, b, *c, transA=int(transposed[0]), transB=int(transposed[1]), **factors)
+
+    def is_in_range(y: Array) -> bool:
+        # A fraction of integers beyond the dtype is undefined.
+        return is_float(dtype) or not (y == np.iinfo(dtype).min).any()
+
+    transpositions = {"transA": int(transposed[0]), "transB": int(transposed[1])}
+    return g.add(op, a, b, *c, **transpositions, **factors, accepted=is_in_range)
 
 
 def _einsum(g: RandomGraph, op: str) -> GraphValue:

@@ -16,7 +16,7 @@ from dlc.compiler import compile
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.runtime.opencl.devices import all_devices
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, programs
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, plans, programs
 from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.bounds import track
 from tests.fuzz.draw_graph import OPERATORS, RECIPES, random_graph
@@ -73,6 +73,18 @@ def test_batched_functions(target: str, count: int) -> None:
 def test_derivatives_of_functions() -> None:
     failures = list(derivatives.fuzz(derivatives.trials(0, 8, "reference"), 1))
     assert not failures, "\n".join(map(str, failures))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_plans_of_large_shapes() -> None:
+    failures = list(plans.fuzz(plans.trials(0, 12), 1))
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("target", plans.TARGETS)
+def test_a_wide_training_step_has_a_plan(target: str) -> None:
+    m, k, n = 1024, 256, 4096
+    plans.Case("update", [(k, m), (k, n), (m, n)], np.dtype(np.float32), target, backward=False).emit_kernels()
 
 
 def test_data_dependent_programs() -> None:

@@ -6,7 +6,7 @@ tiles read is streamed in memory order instead, as is the operand of a reduction
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT_BYTES
@@ -157,6 +157,16 @@ class CacheBlockingChooser(TileRules):
             remaining_steps = remaining_steps // blocks[d] if blocks[d] == extents[d] else 1
         return {d: size for d, size in blocks.items() if size < extents[d]}
 
+    def max_local_sums(self, nest_op: NestOp, blocks: Mapping[int, int]) -> int:
+        """Return how many accumulators a task may have: any number in the destination, else what panels leave of the stack."""
+        if not blocks or nest_op.output.root not in self.nest.local_buffers():
+            return prod(self.nest.extents[d] for d in self.nest.shared)
+        costs = self.target.costs
+        # The panels of the inner and of the outer dimensions, and as much for their padding and the buffers of a tile.
+        panel_elements = (2 + costs.outer_cache_blocks) * costs.block_elements
+        size = numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize
+        return max(costs.stack_bytes // size - panel_elements, costs.max_l1_partial_sums)
+
     def is_worth_packing(self, nest_op: NestOp, k: int, register: dict[int, int], lane: int) -> bool:
         """Return whether to pack an operand: many tiles read it, and its lanes are strided or its rows exceed the L1 cache.
 
@@ -228,13 +238,14 @@ class CacheBlockingChooser(TileRules):
         max_work = max(costs.task_work, self.work_per_point() * prod(extents[d] for d in order) // costs.min_block_tasks)
         steps_per_block = prod(blocks.get(d, extents[d]) for d in nest_op.reductions)
         packed_inner = [a for k in panels if (a := nest_op.accesses[k]) is not None and a.uses(inner)]
+        max_sums = self.max_local_sums(nest_op, blocks)
 
         def l2_resident_tiles(d: int, block: dict[int, int]) -> int:
             elements_per_step = max(prod(size for x, size in block.items() if a.uses(x)) for a in nest_op.inputs if a.uses(d))
             return costs.block_elements // (steps_per_block * elements_per_step)
 
         def max_task_tiles(d: int, block: dict[int, int]) -> int:
-            max_tiles = max_work // (self.work_per_point() * prod(block.values()))
+            max_tiles = min(max_work // self.work_per_point(), max_sums) // prod(block.values())
             if all(a.uses(d) for a in nest_op.inputs):
                 packed_accesses = [a for k in panels if (a := nest_op.accesses[k]) is not None] or nest_op.inputs
                 packed_elements = steps_per_block * sum(
