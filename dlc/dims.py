@@ -275,7 +275,10 @@ class Dim:
                 if isinstance(atom, str):
                     product = product * (sizes[atom] if atom in sizes else Dim.symbol(atom))
                 else:
-                    product = product * (substitute(atom[0], sizes) // substitute(atom[1], sizes))
+                    divisor = substitute(atom[1], sizes)
+                    if divisor == 0:
+                        raise ShapeError(f"the size {self} divides by {atom[1]}, which is 0")
+                    product = product * (substitute(atom[0], sizes) // divisor)
             total = total + product
         return total
 

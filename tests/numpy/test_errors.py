@@ -243,7 +243,9 @@ def test_jit_arguments() -> None:
 
 @pytest.mark.parametrize("key", [0, -1])
 def test_update_of_an_empty_array(key: int) -> None:
-    with pytest.raises(ShapeError, match=r"an index on axis 0 of shape \(0, 4\), which has no elements"):
+    with pytest.raises(ShapeError, match=r"out of bounds for axis 0 of shape \(0, 4\)"):
+        dlc.jit(lambda x: x.at[np.array([key])].set(1))(X[:0])
+    with pytest.raises(DlcError, match=r"index -?[01] is outside axis 0 of size 0"):
         dlc.jit(lambda x, i: x.at[i].set(1))(X[:0], np.int64(key))
     assert dlc.jit(lambda x, i: x.at[i].set(1))(X[:0], np.zeros(0, np.int64)).shape == (0, 4)
     with pytest.raises(DlcError, match=r"index -?[01] is outside axis 0 of size 0"):

@@ -216,9 +216,7 @@ def _gather_values(value: Operand, indices: Operand, axis: int) -> Operand:
 
 def _scatter_rows(x: Operand, indices: Operand, updates: Operand, mode: str) -> Any:
     """Scatter updates to the rows of `x`; traced indices are checked for bounds when the function is called."""
-    if x.shape[0] == 0 and indices.size:
-        refuse(ShapeError(f"an index on axis 0 of shape {x.shape}, which has no elements"))
-    if 0 in x.shape or 0 in updates.shape:
+    if 0 in x.shape[1:] or 0 in updates.shape:
         return x
     checked = isinstance(indices, Tracer) or None
     return apply(dl.ScatterRowsOp, x, indices, updates, mode=mode, clamped=True, checked=checked)

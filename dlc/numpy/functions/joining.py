@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -135,12 +135,14 @@ def array_split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis:
     size = x.shape[axis]
     if np.ndim(indices_or_sections):
         cuts = [0, *(slice(start, None).indices(size)[0] for start in cast("Sequence[int]", indices_or_sections)), size]
+        bounds = [(start, max(start, stop)) for start, stop in pairwise(cuts)]
     else:
         count = int(cast(int, indices_or_sections))
         if not 1 <= count <= _MAX_SECTIONS:
             refuse(ShapeError(f"array_split: {count} sections; expected from 1 to {_MAX_SECTIONS}"))
-        cuts = [k * (size // count) + min(k, size % count) for k in range(count + 1)]
-    return [slice_axis(x, axis, start, max(start, stop)) for start, stop in pairwise(cuts)]
+        # ⌈(size - k) / count⌉ elements in section k, which needs no comparison of symbolic sizes.
+        bounds = [*pairwise(accumulate(((size + count - 1 - k) // count for k in range(count)), initial=0))]
+    return [slice_axis(x, axis, start, stop) for start, stop in bounds]
 
 
 @componentwise("x")

@@ -11,8 +11,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
-from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Size, is_nonnegative
+from dlc.dims import Dim, Size, is_nonnegative
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, errors_at_user_line
 from dlc.numpy.apply import (
@@ -20,6 +19,7 @@ from dlc.numpy.apply import (
     Axes,
     Operand,
     apply,
+    as_index,
     as_shape,
     convert,
     iota,
@@ -254,13 +254,14 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None
 
 
 def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
-    size = x.shape[axis]
-    if isinstance(shift, Tracer):
-        # The remainder comes first: the difference from an extreme shift overflows.
-        wide = np.dtype(np.uint64 if shift.dtype == np.uint64 else np.int64)
-        distance = apply(dl.ModOp, apply(dl.CastOp, shift, to=element_type(wide)), np.asarray(max(size, 1), wide))
-        indices = apply(dl.SubOp, np.arange(size), apply(dl.CastOp, distance, to=element_type(np.int64)))
-        return apply(dl.GatherOp, x, apply(dl.ModOp, indices, np.asarray(max(size, 1))), axis=axis)
+    size: Size = x.shape[axis]
+    if isinstance(shift, Tracer) or isinstance(size, Dim):
+        # A symbolic size may be 0, which divides no shift. The remainder of the shift comes first: the difference from an
+        # extreme shift overflows.
+        shifts, period = as_index(operand(shift)), apply(dl.MaximumOp, operand(size), np.asarray(1))
+        distance = convert(apply(dl.ModOp, shifts, convert(period, shifts.dtype)), np.int64)
+        indices = apply(dl.SubOp, operand(iota(size)), distance)
+        return apply(dl.GatherOp, x, apply(dl.ModOp, indices, period), axis=axis)
     split_point = size - shift % size if size else 0
     if split_point == size:
         return x

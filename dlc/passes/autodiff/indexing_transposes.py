@@ -102,8 +102,8 @@ def _linear_indices(b: Build, shape: Sequence[Size], rank: int) -> Term:
 
 
 def _scatter_add(x: Term, indices: Term, rows: Term) -> Term:
-    """Scatter-add rows into `x` at the indices that a gather reads."""
-    return x.op(dl.ScatterRowsOp, indices, rows, mode="add", clamped=True)
+    """Scatter-add rows into `x` at the indices that a gather reads; without rows there is nothing to add to."""
+    return x if x.shape[0] == 0 else x.op(dl.ScatterRowsOp, indices, rows, mode="add", clamped=True)
 
 
 def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
@@ -113,10 +113,10 @@ def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
     """
     b, replaces, indices = ct.b, op.mode.data == "none", Term(ct.b, op.indices)
     zeros = Term(b, b.scalar(0, like=ct.value)).broadcast(*shape_of(op.updates))
+    if shape_of(op.x)[0] == 0:
+        return ct if index == 0 else zeros
     if index == 0:
         return ct.op(dl.ScatterRowsOp, indices, zeros, mode="none", clamped=op.clamped) if replaces else ct
-    if shape_of(op.x)[0] == 0:
-        return zeros
     if replaces or not flag(op.clamped):
         return where(_is_update_visible(op, indices), ct.op(dl.GatherOp, indices, axis=0), 0)
     return ct.op(dl.GatherOp, indices, axis=0)

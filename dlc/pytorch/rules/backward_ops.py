@@ -147,10 +147,15 @@ def gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
 def softmax_backward(g: Any, y: Any, dim: int, input_dtype: Any) -> Any:
     g, y = widened(g), widened(y)
     h = dnp.multiply(g, y)
-    return convert(dnp.subtract(h, dnp.multiply(y, dnp.sum(h, dim, keepdims=True))), input_dtype)
+    return convert(dnp.subtract(h, dnp.multiply(y, _sum_along(h, dim))), input_dtype)
 
 
 @table("_log_softmax_backward_data")
 def log_softmax_backward(g: Any, y: Any, dim: int, input_dtype: Any) -> Any:
     g, y = widened(g), widened(y)
-    return convert(dnp.subtract(g, dnp.multiply(dnp.exp(y), dnp.sum(g, dim, keepdims=True))), input_dtype)
+    return convert(dnp.subtract(g, dnp.multiply(dnp.exp(y), _sum_along(g, dim))), input_dtype)
+
+
+def _sum_along(x: Any, dim: int) -> Any:
+    """Return the sum along an axis, which is kept; PyTorch accepts a dim of 0 or -1 for rank 0."""
+    return dnp.sum(x, dim, keepdims=True) if x.ndim else x

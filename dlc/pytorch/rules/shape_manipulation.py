@@ -79,7 +79,7 @@ def repeat_interleave(x: Any, repeats: int, dim: int | None = None, output_size:
 
 @table("flip")
 def flip(x: Any, dims: Sequence[int]) -> Any:
-    return dnp.flip(x, tuple(dims)) if dims else x
+    return dnp.flip(x, tuple(dims)) if dims and x.ndim else x
 
 
 @table("roll")

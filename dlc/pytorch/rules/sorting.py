@@ -30,13 +30,13 @@ def _take_first(x: Any, count: int, axis: int) -> Any:
 
 @table("sort sort.stable")
 def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
-    indices = dnp.argsort(x, axis=dim, descending=descending)
-    return dnp.take_along_axis(x, indices, dim), indices
+    indices = argsort(x, dim, descending)
+    return dnp.take_along_axis(x, indices, dim) if x.ndim else x, indices
 
 
 @table("argsort argsort.stable")
 def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
-    return dnp.argsort(x, axis=dim, descending=descending)
+    return dnp.argsort(x, axis=dim, descending=descending) if x.ndim else np.zeros((), np.int64)
 
 
 def _at_rank(x: Any, sorted_indices: Any, rank: Any, dim: int, keepdim: bool) -> Any:

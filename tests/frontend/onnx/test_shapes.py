@@ -215,3 +215,16 @@ def test_a_symbolic_size_wraps_in_the_dtype_it_is_cast_to(dtype: Any, chain: lis
         x = np.zeros(n, np.float32)
         (expected,) = ReferenceEvaluator(source).run(None, {"x": x})
         np.testing.assert_array_equal(compiled(x)["y"], expected)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_slice_from_minus_a_symbolic_size(target: str) -> None:
+    """The last n elements, as T5 slices its position biases; all of them for n = 0 and for n beyond the axis."""
+    nodes = [node("Shape", ["q"], "n"), node("Neg", ["n"], "start"), node("Slice", ["x", "start", "end", "axis"], "y")]
+    weights = {"end": np.int64([2**63 - 1]), "axis": np.int64([1])}
+    source = model(nodes, {"q": ["n"], "x": [1, "k"]}, ["y"], weights=weights)
+    assert [str(size) for size in import_model(source).outputs[0].shape] == ["1", "n"]
+    compiled = dlc.compile_model(source, target=target)
+    for n, k in ((1, 5), (3, 5), (5, 5), (0, 5), (7, 5)):
+        inputs = {"q": np.zeros(n, np.float32), "x": np.arange(k, dtype=np.float32)[None]}
+        np.testing.assert_array_equal(compiled(**inputs)["y"], ReferenceEvaluator(source).run(None, inputs)[0])

@@ -57,6 +57,12 @@ class IndexedOp(DlOp, ABC):
     def is_checked(self) -> bool:
         return flag(self.properties.get("checked"))
 
+    @property
+    def has_empty_indexed_axis(self) -> bool:
+        """Return whether an indexed axis is known to have no elements, so that every index is out of bounds."""
+        shape = shape_of(self.operands[0])
+        return any(shape[axis] == 0 for axis in self.indexed_axes) and 0 not in shape_of(self.operands[1])
+
     def reported_axis(self, k: int) -> int:
         """Return the k-th indexed axis as the axis of the user's array."""
         reported = self.properties.get("reported_axes")

@@ -37,11 +37,15 @@ from dlc.ir import (
 
 
 def require_valid_indices(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
-    """Raise DTypeError unless `indices` are integers, ShapeError if they read from an axis without elements."""
+    """Raise DTypeError unless `indices` are integers, ShapeError if they read from an axis without elements.
+
+    A checked op may read from one: it fails when it is executed, which it never is in a loop without iterations.
+    """
     if not is_integer(element_type_of(indices)):
         raise DTypeError(f"{op.name}: indices have element type {element_type_of(indices)}, expected integers")
-    # Negative if the axis has no elements, but there are indices.
-    if is_known_less(product(shape_of(indices)) * (shape_of(x)[axis] - 1), 0):
+    # Negative if the axis has no elements, but there are indices. Dynamic shapes have elements: this becomes a guard.
+    is_empty = is_known_less(product(shape_of(indices)) * (shape_of(x)[axis] - 1), 0)
+    if is_empty and not (isinstance(op, IndexedOp) and op.is_checked):
         raise ShapeError(f"{op.name}: axis {axis} of {shape_of(x)} has no elements to read")
 
 
@@ -72,7 +76,7 @@ class GatherOp(SingleAxisIndexedOp, IndexedRead):
 
     The result's axes are those of `x` before `axis`, those of `indices`, those of `x` after. If the op is `checked`, an index
     out of bounds is an error. (C1) `axis` is an axis of `x`; (C2) `indices` are integers; (C3) the axis has an element, or
-    `indices` has none.
+    `indices` has none, or the op is `checked`.
     """
 
     name = "dl.gather"
@@ -108,7 +112,8 @@ class GatherNdOp(IndexedRead):
     `result[b…, i…, s…] = x[b…, indices[b…, i…, 0], indices[b…, i…, 1], …, s…]`, with `batch_dims` (0 if absent) batch axes.
     If the op is `checked`, an index out of bounds is an error.
     (C1) `indices` are integers of rank above `batch_dims`; (C2) its last size is static and at most the number of axes of `x`
-    after the batch axes; (C3) batch axes have equal sizes; (C4) indexed axes have elements, or `indices` has none.
+    after the batch axes; (C3) batch axes have equal sizes; (C4) indexed axes have elements, or `indices` has none, or the
+    op is `checked`.
     """
 
     name = "dl.gather_nd"
@@ -182,7 +187,7 @@ class GatherElementsOp(SingleAxisIndexedOp, IndexedRead):
 
     If the op is `checked`, an index out of bounds is an error.
     (C1) `indices` are integers of the rank of `x`; (C2) `axis` is an axis of `x`; (C3) the other sizes of `indices` are at
-    most those of `x`; (C4) the axis has an element, or `indices` has none.
+    most those of `x`; (C4) the axis has an element, or `indices` has none, or the op is `checked`.
     """
 
     name = "dl.gather_elements"

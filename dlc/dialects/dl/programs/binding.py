@@ -132,9 +132,17 @@ def _bind_properties(op: Operation, sizes: Mapping[str, Size]) -> bool:
 
 def _bind_entries(entries: Mapping[str, Attribute], sizes: Mapping[str, Size]) -> dict[str, Attribute]:
     return {
-        name: DimsAttr.of(dims.substitute(s, sizes) for s in value.sizes) if isinstance(value, DimsAttr) else value
+        name: DimsAttr.of(_bind_size(s, sizes) for s in value.sizes) if isinstance(value, DimsAttr) else value
         for name, value in entries.items()
     }
+
+
+def _bind_size(size: Size, sizes: Mapping[str, Size]) -> Size:
+    """Return a size with its symbols replaced. Raises ShapeError for one of more than 64 bits."""
+    bound = dims.substitute(size, sizes)
+    if isinstance(bound, int) and not -(1 << 63) <= bound < 1 << 63:
+        raise ShapeError(f"the size {size} is {bound}, which exceeds 64 bits; compute it in floats, such as n * 1.0")
+    return bound
 
 
 def _bind_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:

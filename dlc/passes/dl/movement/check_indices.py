@@ -8,10 +8,11 @@ from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.movement.index_checks import IndexedOp, fail_if_out_of_bounds
 from dlc.dialects.dl.movement.indexing import IndexedRead, ScatterRowsOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.ir import BoolAttr, Context, ModuleOp, ModulePass, Operation, ops_of
 from dlc.passes.dl.index_ranges import interval_of
-from dlc.passes.dl.rewriting import program_blocks
+from dlc.passes.dl.rewriting import program_blocks, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class CheckIndicesPass(ModulePass):
     maximum is enough. Indices that interval analysis proves in bounds, such as those of an argmax, are not checked. An
     out-of-bounds access is clamped or dropped, so the check may come later than the access: before the next loop or branch, or
     at the end of the block, where the host waits for the device anyway.
+
+    An op that indexes an axis without elements has nothing to access: a read becomes zeros, a write its operand.
 
     Requires `expand-transformations`, which masks the indices of inactive batch elements. Leaves no op that is `checked`.
     """
@@ -49,6 +52,11 @@ def _check(op: IndexedOp) -> None:
         if low == high == 0 or (isinstance(size, int) and -size <= low and high < size):
             continue
         fail_if_out_of_bounds(Build(_insertion_point(op), op.location), op, indices, k)
+    if op.has_empty_indexed_axis:
+        (result,), b = op.results, Build(op, op.location)
+        nothing = b(BroadcastToOp, b.scalar(0, like=result), shape=shape_of(result))
+        replace(op, [nothing if isinstance(op, IndexedRead) else op.operands[0]])
+        return
     op.properties.pop("reported_axes", None)
     if isinstance(op, IndexedRead | ScatterRowsOp):
         op.properties["in_bounds"] = BoolAttr.from_bool(True)

@@ -8,7 +8,7 @@ from math import trunc
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.dims import Size, UndecidableError, is_static
+from dlc.dims import Dim, Size, UndecidableError, is_nonnegative, is_static
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -107,6 +107,10 @@ def _slice(
                 continue
             for smaller, larger in ((0, first), (first, last), (last, size)):
                 emit.is_less(larger, smaller, node.description)
+            for bound in (begin, end):
+                # Minus 0 counts from the front.
+                if isinstance(bound, Dim) and _is_negative(bound):
+                    emit.is_less(-bound, 1, node.description)
         if step < 0:
             reversed_axes.append(axis)
         count = last - first
@@ -166,18 +170,22 @@ def _runtime_slice(
     return emit(dl.GatherOp, x, indices, axis=axis)
 
 
+def _is_negative(bound: Size) -> bool:
+    """Return whether a slice bound counts from the end: a negative integer, or minus a symbolic size, assumed not to be 0."""
+    return bound < 0 if isinstance(bound, int) else is_nonnegative(-bound)
+
+
 def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
     """Return a slice bound counted from the front and clamped to [low, high].
 
     If a size is symbolic, the bound is assumed to be in range; binding the sizes checks that.
     """
-    if isinstance(bound, int):
-        if bound >= _UNBOUNDED_END:
-            return high
-        if bound <= -_UNBOUNDED_END:
-            return low
-        if bound < 0:
-            bound = bound + size
+    if isinstance(bound, int) and bound >= _UNBOUNDED_END:
+        return high
+    if isinstance(bound, int) and bound <= -_UNBOUNDED_END:
+        return low
+    if _is_negative(bound):
+        bound = bound + size
     if all(isinstance(s, int) for s in (bound, low, high)):
         return min(max(bound, low), high)
     return bound

@@ -1,0 +1,74 @@
+"""Axes without elements, static and symbolic: the result of NumPy, or an error when an element is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import lax
+from dlc.errors import DlcError, ShapeError
+from tests.targets import NATIVE
+
+DYNAMIC = {"x": {0: "N"}}
+FIVE = np.arange(5, dtype=np.float32)
+
+
+@pytest.mark.parametrize("shift", [1, -2, 7])
+@pytest.mark.parametrize("target", NATIVE)
+def test_roll(shift: int, target: str) -> None:
+    rolled = dlc.jit(lambda x: dnp.roll(x, shift, 0), dynamic=DYNAMIC, target=target)
+    for size in (0, 1, 5):
+        x = np.arange(3 * size, dtype=np.float32).reshape(size, 3)
+        np.testing.assert_array_equal(rolled(x), np.roll(x, shift, 0))
+
+
+@pytest.mark.parametrize("limit", [-1, 2, 9])
+def test_roll_and_split_a_selection(limit: int) -> None:
+    for function in (lambda m, x: [m.roll(x[x > limit], 1)], lambda m, x: m.array_split(x[x > limit], 3)):
+        got, expected = dlc.jit(lambda x, f=function: f(dnp, x))(FIVE), function(np, FIVE)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+LOOPS: dict[str, Callable[[Any], Any]] = {
+    "read": lambda x: lax.fori_loop(0, x.shape[0], lambda i, total: total + x[i] ** 2, np.float32(0)),
+    "read by a vector": lambda x: lax.fori_loop(0, x.shape[0], lambda i, total: total + dnp.take(x, i + dnp.zeros(2, int)).sum(), np.float32(0)),
+    "write": lambda x: lax.fori_loop(0, x.shape[0], lambda i, y: y.at[i].set(y[i] * 2), x).sum(),
+    "add": lambda x: lax.fori_loop(0, x.shape[0], lambda i, y: y.at[i].add(x[i]), x).sum(),
+    "while": lambda x: lax.while_loop(lambda c: c[0] < x.shape[0], lambda c: (c[0] + 1, c[1] + x[c[0]]), (0, np.float32(0)))[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("dynamic", [{}, DYNAMIC], ids=["static", "symbolic"])
+def test_loops_without_iterations(name: str, dynamic: Any) -> None:
+    loop = LOOPS[name]
+    jitted = dlc.jit(loop, dynamic=dynamic)
+    for x in (FIVE[:0], FIVE):
+        expected = {"read": x @ x, "while": x.sum()}.get(name, 2 * x.sum())
+        np.testing.assert_allclose(jitted(x), expected)
+    if name != "while":
+        gradient = dlc.jit(dlc.grad(loop), dynamic=dynamic)
+        for x in (FIVE[:0], FIVE):
+            np.testing.assert_allclose(gradient(x), 2 * x if name == "read" else np.full_like(x, 2))
+
+
+@pytest.mark.parametrize("target", NATIVE)
+def test_an_element_of_an_empty_axis(target: str) -> None:
+    for function in (lambda x, i: x[i], lambda x, i: x.at[i].set(1)):
+        with pytest.raises(DlcError, match="index 3 is outside axis 0 of size 0"):
+            dlc.jit(function, target=target)(FIVE[:0], np.int64(3))
+
+
+def test_a_size_beyond_64_bits() -> None:
+    scaled = dlc.jit(lambda x: x * x.shape[0] ** 5, dynamic=DYNAMIC)
+    np.testing.assert_array_equal(scaled(FIVE), FIVE * 5**5)
+    with pytest.raises(ShapeError, match="exceeds 64 bits; compute it in floats"):
+        scaled(np.ones(20000, np.float32))
+    in_floats = dlc.jit(lambda x: x * (x.shape[0] * 1.0) ** 5, dynamic=DYNAMIC)
+    np.testing.assert_allclose(in_floats(np.ones(20000, np.float32))[0], 20000.0**5, rtol=1e-6)
