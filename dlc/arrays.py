@@ -139,7 +139,11 @@ def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     Raises ValueError for an invalid file and OSError for one that cannot be read.
     """
     with _as_value_errors():
-        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    if isinstance(array, np.lib.npyio.NpzFile):
+        array.close()
+        raise ValueError("it contains arrays by name, as numpy.savez writes them")
+    return array
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ from operator import index
 from typing import Any, SupportsIndex, TypeAlias, cast
 
 from dlc.arrays import TensorInfo
-from dlc.dims import SizeRange, bind_sizes, is_static, parse_size_and_range
+from dlc.dims import Dim, SizeRange, bind_sizes, is_static, parse_size_and_range
 from dlc.errors import ShapeError
 
 TensorShape: TypeAlias = "Sequence[int | str | None]"
@@ -61,11 +61,20 @@ def tensor_shape(name: str, shape: ShapeSpec) -> TensorShape:
 def bind_symbolic_sizes(infos: Sequence[TensorInfo], shapes: ShapeSpecs) -> dict[str, int]:
     """Match `shapes` to the symbolic dimensions of inputs; return the size of each symbol.
 
-    Raises ShapeError for a shape of an input without symbolic dimensions, and for a shape that is not fully static.
+    Raises ShapeError for a shape of an input without symbolic dimensions, for a name that is neither an input nor a symbolic
+    dimension, and for a shape that is not fully static.
     """
     sizes: dict[str, int] = {}
     infos_by_name = {info.name: info for info in infos if not is_static(info.shape)}
+    symbols = {symbol for info in infos for size in info.shape if isinstance(size, Dim) for symbol in size.symbols()}
+    names = {info.name for info in infos}
     for name, shape in shapes.items():
+        if name in symbols - names:
+            size = shape[0] if shape is not None and len(shape) == 1 else None
+            if not isinstance(size, int):
+                raise ShapeError(f"the symbolic dimension '{name}': expected one integer, got {shape}")
+            sizes[name] = size
+            continue
         if name not in infos_by_name:
             dynamic_inputs = f"those of {', '.join(map(str, infos_by_name.values()))}" if infos_by_name else "there are none"
             raise ShapeError(f"the shape of '{name}': only symbolic dimensions can be set; {dynamic_inputs}")

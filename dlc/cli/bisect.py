@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
@@ -24,6 +23,7 @@ from dlc.cli.common import (
     out,
     progress_display,
     read_array,
+    read_arrays,
     reports_errors,
     target_option,
     tolerance_option,
@@ -35,7 +35,7 @@ from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
 from dlc.debug.difference import ComparedProgram, difference, for_inputs
 from dlc.debug.import_check import first_wrong_node
-from dlc.errors import DlcError, ModelError
+from dlc.errors import DlcError
 from dlc.instrument.report import Progress
 from dlc.model_files import import_program
 from dlc.options import Options
@@ -94,7 +94,7 @@ def bisect_command(
         require_matching_inputs(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
-            _require_correct_import(program, model, arrays, constants, _read_recording(Path(against)), tolerance)
+            _require_correct_import(program, model, arrays, constants, read_arrays(Path(against)), tolerance)
         is_program = Path(against).suffix in (".onnx", TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX, ARTIFACT_SUFFIX, MLIR_SUFFIX)
         if is_program:
             _require_same_program(program, model, load_comparable(Path(against), shapes, values), against, arrays, tolerance)
@@ -126,14 +126,6 @@ def _bisect(
     return bisect(
         program, list(arrays.values()), target, tolerance=tolerance, options=options, folder=output, progress=progress
     )
-
-
-def _read_recording(path: Path) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (ValueError, EOFError) as error:
-        raise ModelError(f"{path} is not an .npz file: {error}") from error
 
 
 def _require_correct_import(

@@ -240,6 +240,9 @@ def make_inputs(
                 raise click.BadParameter(f"{text}: the folder contains none of the inputs: {file_names}", param_hint="--input")
             values |= files
         elif separator and name:
+            if Path(value).suffix == ".npz":
+                expected = f"an .npz file has the inputs by name: give it as --input {value}"
+                raise click.BadParameter(f"{text!r}: {expected}", param_hint="--input")
             values[name] = value
         elif Path(text).suffix == ".npz":
             npz_arrays |= read_arrays(Path(text))

@@ -57,8 +57,11 @@ def opt_command(
         module = parse_module(context, file.read(), file.name)
         if check:
             verify(module)
-    except (ParseError, VerifyException, UnicodeDecodeError) as error:
+    except (ParseError, VerifyException) as error:
         raise ModelError(f"{file.name} is not valid IR: {str(error).strip()}") from error
+    except UnicodeDecodeError as error:
+        repair = "`dlc run MODEL --dump-ir FOLDER` writes the modules of a model"
+        raise ModelError(f"{file.name} is not valid IR: it is a binary file; {repair}") from error
     manager = PassManager(context, check=check)
     for stage in stages:
         check_and_run(manager, module, stage, _STAGES, file.name)

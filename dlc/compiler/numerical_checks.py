@@ -47,12 +47,14 @@ def check(
     tolerance: float | None = None,
     folder: Path | None = None,
     checks: list[Check] | None = None,
+    target: str | None = None,
 ) -> None:
     """Raise WrongResultsError for the first step that changes the results of the program; append the checks that pass to
     `checks`.
 
     If `every_kernel_pass`, every kernel is checked after each pass; otherwise only kernels whose native code is wrong. A
-    program with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine.
+    program with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine. `target` is the name of
+    the target on a command line, if it is not that of the backend.
 
     Raises UnsupportedError for symbolic input dimensions, and the errors of compilation.
     """
@@ -62,15 +64,18 @@ def check(
             f"{program.name}: only programs with static input shapes can be checked; set the shapes of the inputs"
         )
 
+    def checker_of(program: Program, inputs: Sequence[Array]) -> Checker:
+        names, target_name = [info.name for info in program.outputs], target or str(c.backend)
+        return Checker(inputs, names, tolerance=tolerance, folder=folder, checks=checks, target=target_name)
+
     def check_static(compilation: Compilation, inputs: Sequence[Array]) -> None:
-        names = [info.name for info in compilation.program.outputs]
-        checker = Checker(inputs, names, tolerance=tolerance, folder=folder, checks=checks)
+        checker = checker_of(compilation.program, inputs)
         _ProgramCheck(compilation, inputs, compile, checker).run(every_kernel_pass)
 
     if program.is_static:
         check_static(compilation, arrays)
         return
-    checker = Checker(arrays, [info.name for info in program.outputs], tolerance=tolerance, folder=folder, checks=checks)
+    checker = checker_of(program, arrays)
     checker.expect(program.module, check_segments(compilation, arrays, check_static))
     _ProgramCheck(compilation, arrays, compile, checker).check_native_program()
 

@@ -245,8 +245,10 @@ def _dumped_program(
         module = parse_module(make_context(), text, str(path))
         verify(module)
         entry_of(module)
-    except (ParseError, VerifyException, UnicodeDecodeError) as error:
+    except (ParseError, VerifyException) as error:
         raise ModelError(f"{path}: not valid IR: {str(error).strip()}") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path}: not valid IR: it is a binary file") from error
     except UnsupportedError as error:
         raise ModelError(f"{path}: {error}") from error
     remaining = module.attributes.pop(NEXT, None)

@@ -63,6 +63,7 @@ def bisect(
             tolerance=tolerance,
             folder=folder,
             checks=checks,
+            target=target if isinstance(target, str) else None,
         )
     except WrongResultsError as error:
         return Verdict(checks, error.fault, describe_plans(error.fault, backend.target))

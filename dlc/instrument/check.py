@@ -99,7 +99,7 @@ class Checker:
     """Check one program during compilation, on given inputs.
 
     `tolerance` is relative to the largest magnitude; None chooses it by dtype. Reproducers are written to `folder`, or a
-    temporary folder if None.
+    temporary folder if None; their command lines name the `target`.
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class Checker:
         tolerance: float | None = None,
         folder: Path | None = None,
         checks: list[Check] | None = None,
+        target: str = "cpu",
     ) -> None:
         self.checks = checks if checks is not None else []
         self.trace = EvaluationTrace()
@@ -121,6 +122,7 @@ class Checker:
         self._outputs = tuple(outputs)
         self._tolerance = tolerance
         self._folder = folder
+        self._settings = ["--target", target, *([] if tolerance is None else ["--tolerance", str(tolerance)])]
 
     def start(self, module: ModuleOp, weights: WeightStore) -> None:
         """Evaluate the program, the reference for all steps."""
@@ -256,7 +258,9 @@ class Checker:
 
     def _fail(self, step: CheckedStep, location: str, origins: tuple[str, ...], problem: str, after: ModuleOp) -> NoReturn:
         """Write a reproducer of the program and raise WrongResultsError."""
-        folder = reproducer.save(self._folder, self.before, after, self._evaluator.inputs, self.weights, step.remaining_passes)
+        folder = reproducer.save(
+            self._folder, self.before, after, self._evaluator.inputs, self.weights, step.remaining_passes, self._settings
+        )
         raise WrongResultsError(Fault(step, location, origins, problem, folder))
 
     def _fail_kernel(self, step: CheckedStep, run: KernelRun, problem: str, after: ModuleOp | None) -> NoReturn:
@@ -274,6 +278,7 @@ class Checker:
             run.inputs,
             WeightStore(),
             step.remaining_passes,
+            self._settings,
         )
         raise WrongResultsError(Fault(step, f"kernel @{run.kernel}", run.origins, problem, folder, run.kernel))
 

@@ -8,11 +8,11 @@ wrong/weights/      the weights store, if the program has weights
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 import numpy as np
 
@@ -46,14 +46,20 @@ def input_names(main: func.FuncOp) -> list[str]:
 
 
 def save(
-    folder: Path | None, before: ModuleOp, after: ModuleOp | None, inputs: Sequence[Array], weights: WeightStore, remaining: str
+    folder: Path | None,
+    before: ModuleOp,
+    after: ModuleOp | None,
+    inputs: Sequence[Array],
+    weights: WeightStore,
+    remaining: str,
+    settings: Sequence[str] = (),
 ) -> Reproducer:
-    """Write a reproducer; `remaining` are the passes from the faulty one on."""
+    """Write a reproducer; `remaining` are the passes from the faulty one on, `settings` are options of the command line."""
     folder = folder or Path(tempfile.mkdtemp(prefix="dlc-wrong-"))
     save_program(folder / "before.mlir", before, inputs, weights, remaining)
     if after is not None:
         write_text(folder / "after.mlir", print_module(after))
-    return Reproducer(folder, f"dlc bisect {quote(str(folder / 'before.mlir'))} --input {quote(str(folder))}")
+    return Reproducer(folder, shlex.join(["dlc", "bisect", str(folder / "before.mlir"), "--input", str(folder), *settings]))
 
 
 def save_program(file: Path, module: ModuleOp, inputs: Sequence[Array], weights: WeightStore, remaining: str | None) -> None:

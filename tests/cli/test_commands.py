@@ -20,6 +20,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
 
+from dlc import DlcError, compile_model
 from dlc.cli import COMMANDS, main
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
@@ -172,6 +173,44 @@ def test_a_folder_without_inputs(relu: Path, tmp_path: Path) -> None:
     result = dlc("run", relu, "--target", "reference", "--shape", "x=2,4", "--input", tmp_path)
     assert result.exit_code == 2
     assert "none of the inputs: x.npy" in result.stderr
+
+
+def test_an_npz_file_of_one_input(relu: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "x.npz"
+    np.savez(archive, x=np.zeros((2, 4), np.float32))
+    result = dlc("run", relu, "--target", "reference", "--input", f"x={archive}")
+    assert result.exit_code == 2 and "--input" in result.stderr and "by name" in result.stderr
+    archive.rename(tmp_path / "x.npy")
+    result = dlc("run", relu, "--target", "reference", "--input", f"x={tmp_path / 'x.npy'}")
+    assert result.exit_code == 1 and "it contains arrays by name" in result.stderr
+    np.save(tmp_path / "y.npy", np.zeros((2, 4), np.float32))
+    (tmp_path / "y.npy").rename(tmp_path / "y.npz")
+    result = dlc("bisect", relu, "--shape", "n=2", "--against", tmp_path / "y.npz")
+    assert result.exit_code == 1 and "one array" in result.stderr
+
+
+def test_a_symbolic_dimension_of_a_compiled_model(relu: Path, tmp_path: Path) -> None:
+    compiled = tmp_path / "m.dlc"
+    assert dlc("compile", relu, "-o", compiled).exit_code == 0
+    for model in (relu, compiled):
+        result = dlc("run", model, "--shape", "n=3")
+        assert result.exit_code == 0 and "y: float32[3, 4]" in result.stdout, result.output
+    result = dlc("run", compiled, "--shape", "n=3,4")
+    assert result.exit_code == 2 and "the symbolic dimension 'n': expected one integer" in result.stderr
+
+
+def test_a_model_does_not_replace_its_source(relu: Path) -> None:
+    source, model = relu.read_bytes(), compile_model(relu)
+    with pytest.raises(DlcError, match=r"no compiled model; save to another path, such as .*\.dlc"):
+        model.save(relu)
+    assert relu.read_bytes() == source
+    for _ in range(2):
+        model.save(relu.with_suffix(".dlc"))
+
+
+def test_opt_of_a_binary_file() -> None:
+    result = dlc("opt", MNIST)
+    assert result.exit_code == 1 and "not valid IR: it is a binary file; `dlc run MODEL --dump-ir" in result.stderr
 
 
 def test_an_input_that_is_no_array(relu: Path, tmp_path: Path) -> None:

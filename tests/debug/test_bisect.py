@@ -99,6 +99,13 @@ def test_the_reproducer_shows_the_fault(name: str, mnist: tuple[Program, list[Ar
     assert run(*line).exit_code == 0
 
 
+def test_the_reproducer_has_the_settings(mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
+    with PLANTED["vectorize"]():
+        fault = bisect(*mnist, "cpu:generic", tolerance=1e-3, folder=tmp_path).fault
+    assert fault is not None
+    assert fault.reproducer.line.endswith("--target cpu:generic --tolerance 0.001")
+
+
 def test_the_import_is_at_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     feeds, expected = next(recordings("mnist_cnn"))
     np.savez(tmp_path / "expected.npz", **expected)

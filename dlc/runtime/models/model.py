@@ -15,7 +15,7 @@ from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, Unsupporte
 from dlc.files.atomic_writes import to_path
 from dlc.runtime.cpu.direct_calls import DirectCalls
 from dlc.runtime.opencl.array import DeviceArray
-from dlc.runtime.saving.container import Saveable, SectionWriter, save
+from dlc.runtime.saving.container import Saveable, SectionWriter, require_no_other_file, save
 from dlc.runtime.saving.header.arrays import array_to_json
 from dlc.runtime.sizes.input_sizes import InputSizes
 
@@ -151,8 +151,9 @@ class Model:
 
         The file of a model that is specialized at run time contains the specializations of the calls so far. Raises
         UnsupportedError for a model without code (target `reference`), and for one without specializations yet; raises DlcError
-        if the file cannot be written.
+        if the file cannot be written, or would replace a file that is no compiled model.
         """
+        require_no_other_file(to_path(path))
         save(to_path(path), self)
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:

@@ -156,6 +156,15 @@ def save(path: Path, model: Saveable) -> None:
         writer.write(file, fields)
 
 
+def require_no_other_file(path: Path) -> None:
+    """Raise DlcError for a file that is no compiled model, such as a source model, which saving would replace."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with path.open("rb") as existing:
+        if existing.read(len(MAGIC)) != MAGIC:
+            raise DlcError(f"{path}: the file exists and is no compiled model; save to another path, such as {path.stem}.dlc")
+
+
 def to_bytes(model: Saveable) -> bytes:
     """Return the content of a model's file."""
     writer = SectionWriter()
