@@ -100,6 +100,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "scaled": lambda xp, x: xp.multiply(x, x.shape[0] * 0.5 + x.shape[0] / 2),
     "numbered": lambda xp, x: xp.add(x, xp.subtract(xp.arange(1, x.shape[0] + 1), xp.arange(x.shape[0] - 1, -1, -1))),
     "halves": lambda xp, x: xp.concatenate([x, x])[x.shape[0] // 2 : x.shape[0] // 2 + x.shape[0]],
+    "rolled": lambda xp, x: xp.roll(x, 2, axis=0),
+    "sections": lambda xp, x: xp.concatenate([xp.array_split(x, 3)[k] for k in (2, 0, 1)]),
     "alternate": lambda xp, x: xp.concatenate([x, x])[::2],
     "diagonal": lambda xp, x: xp.multiply(xp.eye(x.shape[0], dtype=np.float32), x),
     "inner": lambda xp, x: _update_slices(xp, x),
@@ -254,7 +256,9 @@ class RandomControl:
                 return first.shape[:1] not in ((), (0,))
             case "numbered" | "diagonal":
                 return len(first.shape) == 1
-            case "sum_axis" | "cumsum" | "flip" | "product" | "scaled" | "halves" | "alternate" | "inner" | "branch_on_size":
+            case "sum_axis" | "cumsum" | "flip" | "product" | "scaled" | "inner" | "branch_on_size":
+                return len(first.shape) > 0
+            case "halves" | "rolled" | "sections" | "alternate":
                 return len(first.shape) > 0
             case "largest":
                 return first.shape[:1] not in ((), (0,))
