@@ -53,8 +53,8 @@ def check(
     `checks`.
 
     If `every_kernel_pass`, every kernel is checked after each pass; otherwise only kernels whose native code is wrong. A
-    program with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine. `target` is the name of
-    the target on a command line, if it is not that of the backend.
+    program with data-dependent sizes is checked segment by segment, for the sizes that the inputs determine. `target` is the
+    name of the target on a command line, if it is not that of the backend.
 
     Raises UnsupportedError for symbolic input dimensions, and the errors of compilation.
     """
@@ -65,7 +65,7 @@ def check(
         )
 
     def checker_of(program: Program, inputs: Sequence[Array]) -> Checker:
-        names, target_name = [info.name for info in program.outputs], target or str(c.backend)
+        names, target_name = [info.name for info in program.outputs], target or str(compilation.backend)
         return Checker(inputs, names, tolerance=tolerance, folder=folder, checks=checks, target=target_name)
 
     def check_static(compilation: Compilation, inputs: Sequence[Array]) -> None:
