@@ -18,6 +18,7 @@ from dlc.compiler.program import Program
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.movement.index_checks import IndexedOp
 from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_prefix
@@ -72,6 +73,9 @@ def collect_guards(module: ModuleOp) -> tuple[Guard, ...]:
                 for size in chain(*map(shape_of, op.infer())):
                     if isinstance(size, Dim) and not is_nonnegative(size):
                         recorder.assume(size, ">=")
+                if isinstance(op, IndexedOp) and op.has_empty_indexed_axis:
+                    # Indices are checked after the access, which needs an element: no sizes satisfy this guard.
+                    recorder.assume(Dim.lift(-1), ">=")
     return tuple(dict.fromkeys(recorder.guards))
 
 

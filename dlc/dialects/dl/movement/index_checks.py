@@ -30,7 +30,7 @@ from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp
 from dlc.dialects.dl.scalar import bits
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Size, is_static
+from dlc.dims import Size, is_known_less, is_static, product
 from dlc.errors import DlcError
 from dlc.ir import Block, IntegerAttr, IntegerType, Operation, Signedness, SSAValue, i32, i64, prop_def
 from dlc.runtime.python_ops.control import format_failure
@@ -61,7 +61,8 @@ class IndexedOp(DlOp, ABC):
     def has_empty_indexed_axis(self) -> bool:
         """Return whether an indexed axis is known to have no elements, so that every index is out of bounds."""
         shape = shape_of(self.operands[0])
-        return any(shape[axis] == 0 for axis in self.indexed_axes) and 0 not in shape_of(self.operands[1])
+        count = product(shape_of(self.operands[1]))
+        return any(is_known_less(count * (shape[axis] - 1), 0) for axis in self.indexed_axes)
 
     def reported_axis(self, k: int) -> int:
         """Return the k-th indexed axis as the axis of the user's array."""
