@@ -408,6 +408,11 @@ def _assume(size: Size, relation: Relation) -> None:
         recorder.assume(size, relation)
 
 
+def degree(size: Size) -> int:
+    """Return the largest number of factors of a term."""
+    return max(map(len, Dim.lift(size).terms), default=0)
+
+
 def is_symbol(size: Size) -> bool:
     """Return whether a size is a single symbol, named `str(size)`."""
     return isinstance(size, Dim) and is_same(size, Dim.symbol(str(size)))

@@ -338,9 +338,7 @@ def test_code() -> None:
     lowered = dlc.jit(lambda x: x * 2 + 1).lower(normal(8))
     assert "define" in lowered.as_text("llvm") and "target-cpu" in lowered.as_text("llvm")
     assert "ret" in lowered.as_text("asm") and ".globl" in lowered.as_text("asm")
-    with pytest.raises(
-        UnsupportedError, match=r"cpu:\w+ has no listing format 'opencl'; available: llvm, asm"
-    ):
+    with pytest.raises(UnsupportedError, match=r"cpu:\w+ has no listing format 'opencl'; available: llvm, asm"):
         lowered.as_text("opencl")
     assert "__kernel" in dlc.jit(lambda x: x * 2, target="opencl:cpu256").lower(normal(8)).as_text("opencl")
     with pytest.raises(UnsupportedError, match=r"linalgg.*dl, fusion, linalg, tiling, loops"):

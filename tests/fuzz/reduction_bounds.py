@@ -187,7 +187,7 @@ def weight_only_dot_error(op: dl.MatmulWeightOnlyDotOp, operands: Sequence[Bound
     Integers may be shifted to an unsigned range, and zero points with them.
     """
     x, words, *parameters = (o.array for o in operands)
-    rows, weights = op.integers(x, words)
+    rows, weights = op.unpack_integers(x, words)
     row_scale, row_sums, scale, *zero = (v.astype(np.float64) for v in parameters)
 
     def total(rows: Array, weights: Array, offsets: Array) -> Array:

@@ -176,7 +176,7 @@ def test_overlaps_are_detected(seed: int) -> None:
     a, b = window(), window()
 
     def places(p: StridedElements) -> set[int]:
-        every = product(*(range(s.size or 0) for s in p.steps))
-        return {p.offset + sum(s.stride * i for s, i in zip(p.steps, at, strict=True)) for at in every}
+        every = product(*(range(s.size or 0) for s in p.ranges))
+        return {p.offset + sum(s.stride * i for s, i in zip(p.ranges, at, strict=True)) for at in every}
 
     assert may_overlap(a, b) or not places(a) & places(b)

@@ -85,9 +85,7 @@ def test_data_dependent_sizes_without_a_compiler(some: Path) -> None:
 def test_missing_specializations(some: Path) -> None:
     loaded = dlc.load(some)
     assert [str(info) for info in loaded.inputs] == ["x: float32[n]", "mask: bool[n]"]
-    with pytest.raises(
-        dlc.UnsupportedError, match=r"not compiled for n = 7; inputs: .* holds nonzero_0 in 3..3; n = 5"
-    ):
+    with pytest.raises(dlc.UnsupportedError, match=r"not compiled for n = 7; inputs: .* holds nonzero_0 in 3..3; n = 5"):
         loaded(np.ones(7, np.float32), np.eye(7, dtype=bool)[2])
     with pytest.raises(
         dlc.UnsupportedError, match=r"data-dependent sizes nonzero_0 of this call; .*holds nonzero_0 in 3..3; nonzero_0 = 1"
