@@ -230,7 +230,7 @@ def test_a_failing_pass_can_be_reproduced(monkeypatch: pytest.MonkeyPatch, worke
 def test_an_invalid_ir_file(tmp_path: Path, content: str) -> None:
     file = tmp_path / "broken.mlir"
     file.write_text(content)
-    with pytest.raises(ModelError, match=r"broken\.mlir: not valid IR"):
+    with pytest.raises(ModelError, match=r"broken\.mlir is not valid IR"):
         load_program(file)
 
 

@@ -246,9 +246,9 @@ def _dumped_program(
         verify(module)
         entry_of(module)
     except (ParseError, VerifyException) as error:
-        raise ModelError(f"{path}: not valid IR: {str(error).strip()}") from error
+        raise ModelError(f"{path} is not valid IR: {str(error).strip()}") from error
     except UnicodeDecodeError as error:
-        raise ModelError(f"{path}: not valid IR: it is a binary file") from error
+        raise ModelError(f"{path} is not valid IR: it is a binary file") from error
     except UnsupportedError as error:
         raise ModelError(f"{path}: {error}") from error
     remaining = module.attributes.pop(NEXT, None)
