@@ -158,9 +158,12 @@ class CacheBlockingChooser(TileRules):
         return {d: size for d, size in blocks.items() if size < extents[d]}
 
     def max_local_sums(self, nest_op: NestOp, blocks: Mapping[int, int]) -> int:
-        """Return how many accumulators a task may have: any number in the destination, else what panels leave of the stack."""
+        """Return the maximum number of accumulators of a task.
+
+        Accumulators in the destination are not limited; local ones share the stack with the packed panels.
+        """
         if not blocks or nest_op.output.root not in self.nest.local_buffers():
-            return prod(self.nest.extents[d] for d in self.nest.shared)
+            return prod(self.nest.extents[d] for d in self.nest.shared_dims)
         costs = self.target.costs
         # The panels of the inner and of the outer dimensions, and as much for their padding and the buffers of a tile.
         panel_elements = (2 + costs.outer_cache_blocks) * costs.block_elements
