@@ -111,7 +111,9 @@ class SizeBounds:
     def decide(self, guard: Guard) -> bool | None:
         """Return whether a guard holds for all sizes in the ranges (True), for none (False), or for an unknown part (None)."""
         low, high = self.of(guard.size)
-        is_never_negative = (low is not None and low >= 0) or is_nonnegative(guard.size)
+        # With symbols counted from their lower bounds: N * M - M >= 0 for N >= 1.
+        shifted = substitute(guard.size, {s: Dim.symbol(s) + r.low for s, r in self.ranges.items()})
+        is_never_negative = (low is not None and low >= 0) or is_nonnegative(shifted)
         if guard.relation == ">=":
             return True if is_never_negative else False if high is not None and high < 0 else None
         is_zero = True if low == high == 0 else None

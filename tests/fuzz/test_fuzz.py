@@ -16,7 +16,7 @@ from dlc.compiler import compile
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.runtime.opencl.devices import all_devices
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, plans, programs
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, plans, programs, shapes
 from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.bounds import track
 from tests.fuzz.draw_graph import OPERATORS, RECIPES, random_graph
@@ -97,6 +97,12 @@ def test_graphs_match_onnx_reference() -> None:
     outcomes = list(graphs.fuzz(graphs.trials(0, 60), 1))
     assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch is not None]
     assert sum(outcome == "compared" for _, outcome, _ in outcomes) > 55
+
+
+def test_dynamic_shapes_match_static_ones() -> None:
+    outcomes = list(shapes.fuzz(shapes.trials(0, 16, "reference"), 1))
+    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch is not None]
+    assert sum(outcome == "compared" for _, outcome, _ in outcomes) > 12
 
 
 def test_every_operator_is_drawn() -> None:
