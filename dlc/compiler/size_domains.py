@@ -29,6 +29,8 @@ from dlc.runtime.sizes.domain import SizeDomain
 
 # No symbol has larger sizes.
 _MAX_SIZE = 1 << 40
+# The maximum number of guards in a reason.
+_MAX_DESCRIBED_GUARDS = 3
 
 
 def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
@@ -54,7 +56,9 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
     domain = solved.difference(assumed)
     if domain.is_unrestricted:
         return domain, None
-    reason = "; ".join(dict.fromkeys(guard.description for guard in domain.requirements))
+    descriptions = list(dict.fromkeys(guard.description for guard in domain.requirements))
+    more = f" and {len(descriptions) - _MAX_DESCRIBED_GUARDS} more" if len(descriptions) > _MAX_DESCRIBED_GUARDS else ""
+    reason = "; ".join(descriptions[:_MAX_DESCRIBED_GUARDS]) + more
     free = [s for s in symbols if s not in solved.equal and not _is_static(solved.ranges[s])]
     if symbols and not free:
         return None, reason
