@@ -163,7 +163,10 @@ def test_deeply_nested_graphs_are_refused() -> None:
         size = len(data)
         data = tag + bytes((size & 127 | 128, size >> 7 & 127 | 128, size >> 14)) + data
     with pytest.raises(ModelError, match="not an ONNX model"):
-        load(b"\x3a" + bytes((len(data) & 127 | 128, len(data) >> 7 & 127 | 128, len(data) >> 14)) + data, with_large_tensors=False)
+        load(
+            b"\x3a" + bytes((len(data) & 127 | 128, len(data) >> 7 & 127 | 128, len(data) >> 14)) + data,
+            with_large_tensors=False,
+        )
 
 
 @pytest.mark.parametrize("whole", [False, True])
