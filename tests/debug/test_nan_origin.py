@@ -79,7 +79,7 @@ def test_in_a_loop() -> None:
         return dlc.lax.scan(step, x, np.arange(4.0))[1]
 
     found = dlc.debug.first_nan(shrinking, np.float64(2.0))
-    assert found is not None and found.location == line_of(shrinking, "dnp.sqrt") and found.operands == "of -1"
+    assert found is not None and found.location == line_of(shrinking, "dnp.sqrt") and found.operands == "operand -1"
 
 
 @pytest.fixture

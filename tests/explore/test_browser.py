@@ -69,7 +69,7 @@ def texts(page: Any, selector: str) -> list[str]:
 
 def test_lines_link_a_convolution_to_its_vector_loop(page: Any) -> None:
     page.click('[aria-label^="kernel conv_add_relu_1,"]')
-    assert "conv, add" in page.inner_text("aside") and "begins a kernel" in page.inner_text("aside")
+    assert "conv, add" in page.inner_text("aside") and "starts a kernel" in page.inner_text("aside")
     page.click("text=Show its passes")
     page.wait_for_selector(".row.selected")
     left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "

@@ -91,7 +91,7 @@ def test_invalid_calibration_data(tmp_path: Path, files: dict[str, object], mess
 
 def test_an_npy_file_is_not_an_npz_file(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
-    with pytest.raises(DlcError, match=r"x\.npy: not an \.npz file .*: it is one array, as numpy\.save writes it"):
+    with pytest.raises(DlcError, match=r"x\.npy: not an \.npz file .*: it contains one array, as numpy\.save writes it"):
         CalibrationData.read(tmp_path / "x.npy", ONE)
 
 

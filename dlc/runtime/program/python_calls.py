@@ -28,9 +28,10 @@ def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tu
         raise type(error)(f"{where}: {error}") from error
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ModelError(f"{where}: the op does not accept these arguments: {error}") from error
-    if [len(info.shape) for info in call.results] != [np.ndim(result) for result in results]:
-        ranks = ", ".join(f"{np.ndim(result)} axes" for result in results)
-        raise ModelError(f"{where}: got {len(results)} results with {ranks}; expected {', '.join(map(str, call.results))}")
+    ranks, expected_ranks = list(map(np.ndim, results)), [len(info.shape) for info in call.results]
+    if ranks != expected_ranks:
+        got_text, expected_text = (", ".join(map(str, group)) for group in (ranks, expected_ranks))
+        raise ModelError(f"{where}: got results with {got_text} axes; expected results with {expected_text} axes")
     arrays = [np.asarray(result, info.dtype, order="C") for info, result in zip(call.results, results, strict=True)]
     data_dependent_sizes: dict[str, int] = {}
     for info, array in zip(call.results, arrays, strict=True):
