@@ -113,27 +113,27 @@ def split(program: Program) -> Segments:
     """Split a program into as few segments as its data-dependent ops allow."""
     main = entry_of(program.module)
     block = main.body.block
-    results = _returned(main)
+    results = _results(main)
     # The outputs of a segment are distinct results of its ops.
     is_segment = len({*main.args, *results}) == len(main.args) + len(results)
     if is_segment and not any(runs_on_host(op) for op in block.ops):
         return Segments(program, (Segment(program, list(main.args), results),))
-    levels, constant = _levels(block, _constrained_sizes(program.module))
-    max_level = max(levels.values(), default=0)
+    segment_of, constant = _assign_segments(block, _constrained_sizes(program.module))
+    last_segment = max(segment_of.values(), default=0)
     host_operands = {v for op in block.ops if runs_on_host(op) or isinstance(op, func.ReturnOp) for v in op.operands}
     steps: list[Segment | DataDependentStep | HostControlFlow] = []
     size_sources = _size_sources(block)
-    for level in range(max_level + 1):
+    for segment in range(last_segment + 1):
         # Constants are rematerialized in each segment that reads them; the first segment creates those that the host needs.
         segment_ops = [
-            op for op in block.ops if not runs_on_host(op) and not isinstance(op, func.ReturnOp) and levels[op] == level
+            op for op in block.ops if not runs_on_host(op) and not isinstance(op, func.ReturnOp) and segment_of[op] == segment
         ]
         segment_ops = [op for op in segment_ops if op not in constant or not host_operands.isdisjoint(op.results)]
-        outputs = [r for op in segment_ops for r in op.results if _is_read_outside(r, level, levels, constant)]
+        outputs = [r for op in segment_ops for r in op.results if _is_read_outside(r, segment, segment_of, constant)]
         if outputs:
             steps.append(_build_segment(program, segment_ops, outputs, constant, size_sources))
         for op in block.ops:
-            if levels[op] != level or not runs_on_host(op):
+            if segment_of[op] != segment or not runs_on_host(op):
                 continue
             steps.append(
                 DataDependentStep(op)
@@ -148,7 +148,7 @@ def runs_on_host(op: Operation) -> bool:
     return contains(op, DataDependent, BindSizeOp)
 
 
-def _sources(op: Operation) -> list[SSAValue]:
+def _operands_and_captures(op: Operation) -> list[SSAValue]:
     """Return the values that an op reads, including those that its regions capture."""
     return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
 
@@ -158,38 +158,38 @@ def _constrained_sizes(module: ModuleOp) -> set[str]:
     return {*equal_sizes(module), *(symbol for symbol, r in size_ranges(module).items() if r.low == r.high)}
 
 
-def _levels(block: Block, constrained: Collection[str]) -> tuple[dict[Operation, int], set[Operation]]:
-    """Return the number of splits before each op, and the ops that depend on weights only.
+def _assign_segments(block: Block, constrained: Collection[str]) -> tuple[dict[Operation, int], set[Operation]]:
+    """Return the index of each op's segment, and the ops that depend on weights only.
 
     All ops after a `constrained` size belong to later segments, even if their types do not depend on it: they may rely on the
     constraint, such as an access that is only in bounds if it holds.
     """
-    levels: dict[Operation, int] = {}
+    segment_of: dict[Operation, int] = {}
     weight_expressions = WeightExpressions()
-    # For each data-dependent size, the number of splits before it is computed.
-    level_of_size: dict[str, int] = {}
-    min_level = 0
+    # For each data-dependent size, the index of the first segment that can use it.
+    segment_of_size: dict[str, int] = {}
+    min_segment = 0
     for op in block.ops:
-        sources = [v.owner for v in _sources(op) if isinstance(v.owner, Operation)]
-        sizes = [level_of_size[s] for s in _symbols_of(op) if s in level_of_size]
-        levels[op] = max((*(levels[s] + runs_on_host(s) for s in sources), *sizes, min_level))
+        sources = [v.owner for v in _operands_and_captures(op) if isinstance(v.owner, Operation)]
+        sizes = [segment_of_size[s] for s in _symbols_of(op) if s in segment_of_size]
+        segment_of[op] = max((*(segment_of[s] + runs_on_host(s) for s in sources), *sizes, min_segment))
         if isinstance(op, BindSizeOp) and op.symbol in constrained:
-            min_level = levels[op] + 1
+            min_segment = segment_of[op] + 1
         if isinstance(op, DataDependent | BindSizeOp):
             for symbol in _symbols_of(op):
-                level_of_size.setdefault(symbol, levels[op] + 1)
-    return levels, {op for op in block.ops if weight_expressions.contains_results_of(op)}
+                segment_of_size.setdefault(symbol, segment_of[op] + 1)
+    return segment_of, {op for op in block.ops if weight_expressions.contains_results_of(op)}
 
 
-def _is_read_outside(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:
+def _is_read_outside(value: SSAValue, segment: int, segment_of: Mapping[Operation, int], constant: set[Operation]) -> bool:
     """Return whether a value is read outside of the segment of its op."""
     assert isinstance(value.owner, Operation)
     consumers = users(value)
-    hosts = [op for op in consumers if runs_on_host(op) or isinstance(op, func.ReturnOp)]
+    host_consumers = [op for op in consumers if runs_on_host(op) or isinstance(op, func.ReturnOp)]
     if value.owner in constant:
         # Bodies rematerialize the constants that they capture.
-        return any(value in op.operands for op in hosts)
-    return bool(hosts) or any(levels[op] != level for op in consumers)
+        return any(value in op.operands for op in host_consumers)
+    return bool(host_consumers) or any(segment_of[op] != segment for op in consumers)
 
 
 def _build_segment(
@@ -202,7 +202,7 @@ def _build_segment(
     """Return a program of these ops and of the constants that they read."""
     body = _with_constants(ops, constant)
     defined_values = {r for op in body for r in op.results}
-    inputs = list(dict.fromkeys(v for op in body for v in _sources(op) if v not in defined_values))
+    inputs = list(dict.fromkeys(v for op in body for v in _operands_and_captures(op) if v not in defined_values))
     inputs += _missing_size_sources(body, inputs, size_sources)
     block = Block(arg_types=[v.type for v in inputs])
     mapper: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
@@ -210,7 +210,7 @@ def _build_segment(
         argument.name_hint = value.name_hint
     for op in body:
         block.add_op(op.clone(mapper))
-    module = _main(block, [mapper[v] for v in outputs])
+    module = _build_module(block, [mapper[v] for v in outputs])
     entry_of(module).attributes[SEGMENT] = UnitAttr()
     set_size_ranges(entry_of(module), size_ranges(program.module))
     return Segment(replace(program, module=module, reimport=None), inputs, outputs)
@@ -237,7 +237,7 @@ def _build_control_flow(
             if inner is not body.last_op:
                 block.add_op(inner.clone(mapper))
         assert isinstance(body.last_op, YieldOp)
-        main = _main(block, [mapper[v] for v in body.last_op.values])
+        main = _build_module(block, [mapper[v] for v in body.last_op.values])
         set_size_ranges(entry_of(main), size_ranges(program.module))
         set_equal_sizes(entry_of(main), equal_sizes(program.module))
         set_guards(entry_of(main), guards_of(entry_of(program.module)))
@@ -245,7 +245,7 @@ def _build_control_flow(
     return HostControlFlow(op, bodies)
 
 
-def _main(block: Block, results: Sequence[SSAValue]) -> ModuleOp:
+def _build_module(block: Block, results: Sequence[SSAValue]) -> ModuleOp:
     """Return a module whose entry is a block that returns these values."""
     block.add_op(func.ReturnOp(*results))
     main = func.FuncOp("main", FunctionType.from_lists([a.type for a in block.args], [v.type for v in results]), Region(block))
@@ -258,11 +258,11 @@ def _with_constants(ops: Sequence[Operation], constant: set[Operation]) -> list[
     body: dict[Operation, None] = {}
     stack = [(op, False) for op in reversed(ops)]
     while stack:
-        op, ready = stack.pop()
-        if ready:
+        op, operands_done = stack.pop()
+        if operands_done:
             body[op] = None
         elif op not in body:
-            needed = [v.owner for v in _sources(op) if isinstance(v.owner, Operation) and v.owner in constant]
+            needed = [v.owner for v in _operands_and_captures(op) if isinstance(v.owner, Operation) and v.owner in constant]
             stack += [(op, True), *((source, False) for source in needed)]
     return list(body)
 
@@ -272,7 +272,7 @@ def _names(values: Sequence[SSAValue]) -> ArrayAttr[DictionaryAttr]:
     return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(f"{v.name_hint or 'value'}_{k}")}) for k, v in enumerate(values)])
 
 
-def _returned(main: func.FuncOp) -> list[SSAValue]:
+def _results(main: func.FuncOp) -> list[SSAValue]:
     last = main.body.block.last_op
     assert last is not None
     return list(last.operands)

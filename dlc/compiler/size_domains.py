@@ -2,8 +2,8 @@
 
 Symbolic result types hold where the guards of shape inference hold: `x[2:5]` has three rows if `x` has at least five. So types
 are inferred again, and every comparison of sizes that polynomials do not decide is recorded as a guard. The guards are solved
-to ranges of single symbols and equal symbols as far as possible. Sizes outside of the domain are specialized when a call has
-them; that compilation also reports errors about them, if there are any.
+to ranges of single symbols and equal symbols as far as possible. A call with sizes outside of the domain gets
+a specialization for them; that compilation also reports errors about them, if there are any.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
     solved.add((*guards_of(entry_of(program.module)), *collect_guards(program.module)))
     if solved.contradiction is not None:
         return None, f"no sizes satisfy {solved.contradiction.description}"
-    domain = solved.difference(assumed)
+    domain = solved.restrictions_beyond(assumed)
     if domain.is_unrestricted:
         return domain, None
     descriptions = list(dict.fromkeys(guard.description for guard in domain.requirements))
@@ -68,7 +68,7 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
 
 
 def collect_guards(module: ModuleOp) -> tuple[Guard, ...]:
-    """Return the guards of shape inference for a module's ops: all comparisons that depend on symbolic sizes, as assumed."""
+    """Repeat shape inference and return its guards: the outcome of each comparison that depends on symbolic sizes."""
     with recording_guards() as recorder:
         # Kernels have separate symbols.
         for op in chain(*(f.walk() for f in module.ops if isinstance(f, func.FuncOp))):
@@ -128,7 +128,7 @@ class _SolvedGuards:
         return solved
 
     def add(self, guards: Sequence[Guard]) -> None:
-        """Add guards; solving one may decide others, so that all are simplified until nothing changes."""
+        """Add guards and simplify all of them until nothing changes, since solving one may decide others."""
         originals = {id(guard): guard for guard in self.remaining} | {id(guard): guard for guard in guards}
         pending = [(guard, guard) for guard in originals.values()]
         has_changed = True
@@ -152,12 +152,12 @@ class _SolvedGuards:
             pending = undecided
         self.remaining = list(dict.fromkeys(guard for _, guard in pending))
 
-    def difference(self, earlier: _SolvedGuards) -> SizeDomain:
-        """Return what restricts sizes in addition to earlier guards."""
-        ranges = {s: r for s, r in self.ranges.items() if r != earlier.ranges.get(s) and s not in self.equal}
-        equal = {a: b for a, b in self.equal.items() if earlier.equal.get(a) != b}
-        guards = tuple(guard for guard in self.remaining if guard not in earlier.remaining)
-        return SizeDomain(ranges, equal, guards, tuple(self.used[len(earlier.used) :]))
+    def restrictions_beyond(self, assumed: _SolvedGuards) -> SizeDomain:
+        """Return the domain that these guards add to `assumed`."""
+        ranges = {s: r for s, r in self.ranges.items() if r != assumed.ranges.get(s) and s not in self.equal}
+        equal = {a: b for a, b in self.equal.items() if assumed.equal.get(a) != b}
+        guards = tuple(guard for guard in self.remaining if guard not in assumed.remaining)
+        return SizeDomain(ranges, equal, guards, tuple(self.used[len(assumed.used) :]))
 
     def _simplify(self, guard: Guard) -> Guard | bool:
         """Return a guard with equal and static symbols replaced and common factors divided out, or whether it holds."""
@@ -184,9 +184,10 @@ class _SolvedGuards:
         return simplified if decided is None else decided
 
     def _is_nonnegative_at_max(self, size: Dim) -> bool:
-        """Return whether a size is nonnegative even where the data-dependent sizes that it falls with have their maximum.
+        """Return whether a size is known to be nonnegative, because it is when its data-dependent sizes have their maximum.
 
-        The size is linear in each of these, and falls with it, or is a multiple of it and has the sign of the other factor.
+        This decides sizes that are linear in each such symbol, and are either decreasing in it or a product of it and another
+        factor, whose sign is the sign of the size.
         """
         bound: Size = size
         # A maximum may depend on earlier sizes.
@@ -216,8 +217,8 @@ class _SolvedGuards:
         (symbol,) = symbols
         bounds = self.ranges[symbol]
         if guard.relation == ">=":
-            direction = _direction(size)
-            narrowed = None if direction == 0 else _satisfying_range(size, symbol, bounds, is_rising=direction > 0)
+            monotonicity = _monotonicity(size)
+            narrowed = None if monotonicity == 0 else _satisfying_range(size, symbol, bounds, is_nondecreasing=monotonicity > 0)
         elif is_symbol(offset := Dim({m: c for m, c in size.terms.items() if m})) and str(offset) == symbol:
             value = -size.terms.get((), 0)
             if guard.relation == "==":
@@ -255,39 +256,39 @@ def _without(monomial: Monomial, atom: Atom) -> Monomial:
     return monomial[:k] + monomial[k + 1 :]
 
 
-def _direction(size: Dim) -> int:
-    """Return 1 for a size that never falls as its only symbol grows, -1 for one that never rises, 0 if neither is known."""
-    directions = {(1 if c > 0 else -1) * _product_direction(m) for m, c in size.terms.items() if m}
-    return directions.pop() if len(directions) == 1 else 0
+def _monotonicity(size: Dim) -> int:
+    """Return 1 if a size is non-decreasing in its only symbol, -1 if it is non-increasing, 0 if neither is known."""
+    signs = {(1 if c > 0 else -1) * _product_monotonicity(m) for m, c in size.terms.items() if m}
+    return signs.pop() if len(signs) == 1 else 0
 
 
-def _product_direction(monomial: Monomial) -> int:
-    """Return the direction of a product: that of its only factor, or 1 if all factors rise and are nonnegative."""
+def _product_monotonicity(monomial: Monomial) -> int:
+    """Return the monotonicity of a product: that of its only factor, or 1 if all are non-decreasing and nonnegative."""
     if len(monomial) == 1:
-        return _atom_direction(monomial[0])
-    return int(all(_atom_direction(atom) == 1 and is_nonnegative(Dim({(atom,): 1})) for atom in monomial))
+        return _atom_monotonicity(monomial[0])
+    return int(all(_atom_monotonicity(atom) == 1 and is_nonnegative(Dim({(atom,): 1})) for atom in monomial))
 
 
-def _atom_direction(atom: Atom) -> int:
+def _atom_monotonicity(atom: Atom) -> int:
     if isinstance(atom, str):
         return 1
     divisor = atom[1].simplified()
-    return _direction(atom[0]) if isinstance(divisor, int) and divisor > 0 else 0
+    return _monotonicity(atom[0]) if isinstance(divisor, int) and divisor > 0 else 0
 
 
-def _satisfying_range(size: Dim, symbol: str, bounds: SizeRange, *, is_rising: bool) -> SizeRange:
+def _satisfying_range(size: Dim, symbol: str, bounds: SizeRange, *, is_nondecreasing: bool) -> SizeRange:
     """Return the values of a symbol in its range for which a monotonic size is nonnegative; an empty range if none."""
     low, high = bounds.low, _MAX_SIZE if bounds.high is None else bounds.high
 
     def is_satisfied(value: int) -> bool:
         return int(substitute(size, {symbol: value})) >= 0
 
-    if not is_satisfied(high if is_rising else low):
+    if not is_satisfied(high if is_nondecreasing else low):
         return SizeRange(1, 0)
     while low < high:
-        middle = (low + high) // 2 if is_rising else (low + high + 1) // 2
-        if is_satisfied(middle) is is_rising:
-            low, high = (low, middle) if is_rising else (low, middle - 1)
+        middle = (low + high) // 2 if is_nondecreasing else (low + high + 1) // 2
+        if is_satisfied(middle) is is_nondecreasing:
+            low, high = (low, middle) if is_nondecreasing else (low, middle - 1)
         else:
-            low, high = (middle + 1, high) if is_rising else (middle, high)
-    return SizeRange(low, bounds.high) if is_rising else SizeRange(bounds.low, low)
+            low, high = (middle + 1, high) if is_nondecreasing else (middle, high)
+    return SizeRange(low, bounds.high) if is_nondecreasing else SizeRange(bounds.low, low)

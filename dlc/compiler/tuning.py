@@ -2,9 +2,9 @@
 
 Each kernel is compiled in several variants of its tile plan, and the fastest one is used. Dynamic-shape kernels are measured
 at the representative sizes. With one thread, CPU time is measured, which excludes other processes. Variants are timed in
-interleaved rounds, on operands that are not in the L2 cache, as after other kernels of a model. Slow variants are dropped
-after a screening phase. A variant replaces the default plan only if the slower half of its runs is faster than the faster
-half of the default's.
+interleaved rounds, on operands that are not in the L2 cache, which is the usual state inside a model. Slow variants are
+dropped after a screening phase. A variant replaces the default plan only if its minimum over even rounds and its minimum over
+odd rounds are both lower than both minima of the default.
 
 Results are cached by kernel text, target and number of threads, so that a kernel is measured once for all models.
 """
@@ -69,7 +69,7 @@ class KernelTiming:
         return min(self.even, self.odd)
 
     def is_significantly_below(self, other: KernelTiming) -> bool:
-        """Return whether even its slower half is faster than the faster half of `other`, by more than noise."""
+        """Return whether both minima are lower than both minima of `other`, by a factor of more than `_MIN_SPEEDUP`."""
         return max(self.even, self.odd) * _MIN_SPEEDUP < other.best
 
 
@@ -154,49 +154,49 @@ class Tuner:
         Half of the time is for compilation: variants that would exceed it are omitted.
         """
         start = perf_counter()
-        programs: dict[int, KernelBenchmark] = {}
-        texts: set[str] = set()
+        benchmarks: dict[int, KernelBenchmark] = {}
+        emitted: set[str] = set()
         for variant in variants:
-            if programs and perf_counter() > start + seconds / 2:
+            if benchmarks and perf_counter() > start + seconds / 2:
                 break
             lowered, _ = lower_kernel(kernel, with_variant(self.stages, variant), self.context, check=False)
-            text = self.backend.emit(lowered)
-            if text.text in texts:
+            code = self.backend.emit(lowered)
+            if code.text in emitted:
                 continue
-            texts.add(text.text)
-            programs[variant] = self.program(lowered, self.backend.compile_kernel(lowered.sym_name.data, text))
-        return self.compare(programs, start + seconds)
+            emitted.add(code.text)
+            benchmarks[variant] = self.program(lowered, self.backend.compile_kernel(lowered.sym_name.data, code))
+        return self.compare(benchmarks, start + seconds)
 
-    def compare(self, programs: Mapping[int, KernelBenchmark], end: float) -> dict[int, KernelTiming]:
-        """Return the timing of each program except the slow ones, which a first round of measurements drops.
+    def compare(self, benchmarks: Mapping[int, KernelBenchmark], end: float) -> dict[int, KernelTiming]:
+        """Return the timing of each benchmark except the slow ones, which a first round of measurements drops.
 
         The remaining ones are measured again: the minimum of many noisy timings is biased.
         """
         now = perf_counter()
-        screened = self.time_interleaved(programs, now + _SCREENING_TIME_SHARE * (end - now))
+        screened = self.time_interleaved(benchmarks, now + _SCREENING_TIME_SHARE * (end - now))
         best = min(seconds.best for seconds in screened.values())
         return self.time_interleaved(
-            {v: p for v, p in programs.items() if v == 0 or screened[v].best < best * _MAX_SCREENED_SLOWDOWN}, end
+            {v: p for v, p in benchmarks.items() if v == 0 or screened[v].best < best * _MAX_SCREENED_SLOWDOWN}, end
         )
 
-    def time_interleaved(self, programs: Mapping[int, KernelBenchmark], end: float) -> dict[int, KernelTiming]:
-        """Time each program, in rounds that run all of them."""
+    def time_interleaved(self, benchmarks: Mapping[int, KernelBenchmark], end: float) -> dict[int, KernelTiming]:
+        """Time each benchmark, in rounds that run all of them."""
         clock = thread_time if self.threads == 1 else perf_counter
-        inputs, order, random = [programs[0].memory()], list(programs), Random(0)
-        times: dict[int, list[float]] = {variant: [] for variant in programs}
-        for benchmark in programs.values():
+        inputs, order, random = [benchmarks[0].memory()], list(benchmarks), Random(0)
+        times: dict[int, list[float]] = {variant: [] for variant in benchmarks}
+        for benchmark in benchmarks.values():
             benchmark.program.run(inputs)
         while len(times[0]) < _MIN_ROUNDS or perf_counter() < end:
             # A random order: the predecessor, which leaves its data in the caches, differs in each round.
             random.shuffle(order)
             for variant in order:
                 start = clock()
-                programs[variant].program.run(inputs)
-                times[variant].append((clock() - start) / programs[variant].runs)
+                benchmarks[variant].program.run(inputs)
+                times[variant].append((clock() - start) / benchmarks[variant].runs)
         return {v: KernelTiming(min(t[::2]), min(t[1::2])) for v, t in times.items()}
 
     def program(self, kernel: func.FuncOp, code: KernelObject) -> KernelBenchmark:
-        """Return a program that runs one kernel on enough consecutive arguments to exceed the L2 cache."""
+        """Return a benchmark that runs one kernel on enough consecutive arguments to exceed the L2 cache."""
         types = [cast("MemRefType[Attribute]", a.type) for a in kernel.body.block.args]
         infos = [TensorInfo(str(k), t.get_shape(), numpy_dtype(t.element_type)) for k, t in enumerate(types)]
         sizes = tuple(prod(t.get_shape()) * info.dtype.itemsize for t, info in zip(types, infos, strict=True))

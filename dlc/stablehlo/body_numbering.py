@@ -1,6 +1,6 @@
-"""Value numbering of region bodies: equal numbers are equal values, so that a converter matches a whole body.
+"""Value numbering of region bodies: values with equal numbers are equal, so a converter can match a body as a whole.
 
-compare GT, %a, %b   and   compare LT, %b, %a   have one number; so have   add %a, %b   and   add %b, %a
+compare GT, %a, %b   and   compare LT, %b, %a   get the same number, and so do   add %a, %b   and   add %b, %a
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dlc.stablehlo.syntax import Dense, Op, Region
 _DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 _MIRRORED = {"GT": "LT", "GE": "LE"}
 _COMMUTATIVE = ("EQ", "NE", *(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")))
-_TYPED_BY_OPERANDS = (*_COMMUTATIVE, "stablehlo.select")
-_LOGIC_OF_BOOLS = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}
+_OPS_TYPED_BY_OPERANDS = (*_COMMUTATIVE, "stablehlo.select")
+_BOOLEAN_OP_NAMES = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}
 
 
 def comparison_of(op: Op) -> tuple[str, bool]:
@@ -90,7 +90,7 @@ class BodyNumbering:
             number = self.number(op.name, settings=(value.type, elements.tobytes()))
             self.constants[number] = elements
             return number
-        if op.name in _TYPED_BY_OPERANDS:
+        if op.name in _OPS_TYPED_BY_OPERANDS:
             return self.number(op.name, *operands)
         return self.number(op.name, *operands, settings=(k, str(op.attributes), op.types))
 
@@ -111,4 +111,4 @@ def binary_op(region: Region) -> str:
     if op.name not in _COMMUTATIVE or sorted(op.operands) != sorted(names) or returned(region) != op.results:
         return ""
     name = op.name.removeprefix("stablehlo.")
-    return _LOGIC_OF_BOOLS.get(name, name) if region.arguments[0].type.element == "i1" else name
+    return _BOOLEAN_OP_NAMES.get(name, name) if region.arguments[0].type.element == "i1" else name

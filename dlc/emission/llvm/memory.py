@@ -1,4 +1,4 @@
-"""Loads and stores of registers.
+"""Emit loads and stores of vector registers.
 
 A row of contiguous elements is one load or store. It is masked if the row does not fill its register or may exceed the buffer.
 Other rows are accessed element by element.
@@ -59,22 +59,22 @@ class LlvmMemoryWriter(LlvmWriter):
     def conjunction(self, a: str, b: str) -> str:
         return self.define_once(f"and i1 {a}, {b}", a, b)
 
-    def _mask(self, a: TileAccess, t: Register, row: str, start: int) -> str:
+    def _mask(self, access: TileAccess, register: Register, row_in_bounds: str, first_lane: int) -> str:
         """Return the mask of the lanes to read or write; an empty string if all lanes are accessed."""
-        mask_type = llvm_type(t.with_kind("i1"))
-        mask = "" if t.used == t.width else mask_literal(t)
-        if a.bounds and (bound := a.bounds[-1]) is not None:
-            lanes = Register("i64", t.width, t.width)
-            first = self.splat(lanes, self.materialize(bound[0].plus(LinearExpression(start))))
-            positions = self.define_once(
-                f"add {llvm_type(lanes)} {first}, {lane_literals(lanes, [str(i) for i in range(t.width)])}", first
+        mask_type = llvm_type(register.with_kind("i1"))
+        mask = "" if register.used == register.width else mask_literal(register)
+        if access.bounds and (bound := access.bounds[-1]) is not None:
+            lanes = Register("i64", register.width, register.width)
+            first = self.splat(lanes, self.materialize(bound[0].plus(LinearExpression(first_lane))))
+            lane_indices = self.define_once(
+                f"add {llvm_type(lanes)} {first}, {lane_literals(lanes, [str(i) for i in range(register.width)])}", first
             )
             in_bounds = self.define_once(
-                f"icmp ult {llvm_type(lanes)} {positions}, {splat_literal(lanes, str(bound[1]))}", positions
+                f"icmp ult {llvm_type(lanes)} {lane_indices}, {splat_literal(lanes, str(bound[1]))}", lane_indices
             )
             mask = self.define_once(f"and {mask_type} {in_bounds}, {mask}", in_bounds, mask) if mask else in_bounds
-        if row != "1":
-            row_mask = self.splat(t.with_kind("i1"), row)
+        if row_in_bounds != "1":
+            row_mask = self.splat(register.with_kind("i1"), row_in_bounds)
             mask = self.define_once(f"and {mask_type} {row_mask}, {mask}", row_mask, mask) if mask else row_mask
         return mask
 
@@ -126,13 +126,17 @@ class LlvmMemoryWriter(LlvmWriter):
             )
         return self._from_memory(t, value)
 
-    def _is_split_by_register(self, a: TileAccess, t: Register, row: str) -> bool:
+    def _needs_access_per_register(self, a: TileAccess, t: Register, row: str) -> bool:
         """Return whether a value of several registers has no single load or store, and is accessed register by register."""
         is_masked = row != "1" or any(bound is not None for bound in a.bounds[-1:])
         return t.width > self.lanes and (is_masked or a.stride not in (0, 1))
 
     def read_register(self, a: TileAccess, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
-        if self._is_split_by_register(a, t, row):
+        """Load one register of a tile; lanes out of bounds get `padding`.
+
+        `row` is the condition that the row is in bounds, `start` the position of the first lane in the row.
+        """
+        if self._needs_access_per_register(a, t, row):
             steps = range(0, t.width, self.lanes)
             register = t.with_width(self.lanes)
             loads = (self.read_register(a, register, offset + k * a.stride, row, start + k, padding, hint) for k in steps)
@@ -185,10 +189,10 @@ class LlvmMemoryWriter(LlvmWriter):
             return None
         square = types[0].with_width(side)
         names: list[str] = []
-        for first in range(0, shape[0], side):
+        for first_row in range(0, shape[0], side):
             rows: list[list[str]] = [[] for _ in range(side)]
             for lane in range(0, shape[1], side):
-                pointers = (self._pointer(a, first + (lane + j) * a.strides[1]) for j in range(side))
+                pointers = (self._pointer(a, first_row + (lane + j) * a.strides[1]) for j in range(side))
                 for row, register_name in zip(
                     rows, self._transposed(square, [self._load(a, square, *p) for p in pointers]), strict=True
                 ):
@@ -223,7 +227,7 @@ class LlvmMemoryWriter(LlvmWriter):
         self.start_block(end_label)
 
     def write_register(self, a: TileAccess, t: Register, value: str, offset: int, row: str, start: int) -> None:
-        if self._is_split_by_register(a, t, row):
+        if self._needs_access_per_register(a, t, row):
             for k, register in zip(range(0, t.width, self.lanes), self.split_vector(t, value, self.lanes), strict=True):
                 self.write_register(a, t.with_width(self.lanes), register, offset + k * a.stride, row, start + k)
             return

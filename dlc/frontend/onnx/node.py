@@ -57,7 +57,7 @@ class OnnxNode(OperatorInputs):
         self._graphs = graphs
         self._tensors = tensors
         self._attributes = {a.name: a for a in proto.attribute}
-        self._read: set[str] = set()
+        self._read_attributes: set[str] = set()
         self._read_inputs: set[int] = set()
 
     # Inputs
@@ -89,7 +89,7 @@ class OnnxNode(OperatorInputs):
 
     def ignore(self, *names: str) -> None:
         """Mark attributes that have no effect here as read."""
-        self._read.update(names)
+        self._read_attributes.update(names)
 
     def integer(self, name: str, default: int | None = None) -> int:
         return int(self._attribute(name, AttributeProto.INT, default))
@@ -145,7 +145,7 @@ class OnnxNode(OperatorInputs):
         return subgraph_between(self._graphs, inputs, output)
 
     def _attribute(self, name: str, kind: Any, default: Any) -> Any:
-        self._read.add(name)
+        self._read_attributes.add(name)
         if name not in self._attributes:
             if default is None:
                 raise ModelError(f"{self.description}: the attribute '{name}' is missing")
@@ -158,7 +158,7 @@ class OnnxNode(OperatorInputs):
 
     def unread_problems(self) -> list[NodeProblem]:
         """Return a problem for each attribute and input that the converter did not read."""
-        attributes = sorted(set(self._attributes) - self._read)
+        attributes = sorted(set(self._attributes) - self._read_attributes)
         inputs = [k for k, v in enumerate(self.inputs) if v is not None and k not in self._read_inputs]
         return [
             *(NodeProblem("attribute", f"'{name}' is not supported") for name in attributes),

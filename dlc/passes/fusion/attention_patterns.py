@@ -1,8 +1,9 @@
-"""Recognize attention products: sums of rows of a matrix, weighted by computed values."""
+"""Match the second product of attention, P·V, and the ops between it and the softmax."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from dlc.dialects.dl.arithmetic.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
@@ -12,6 +13,14 @@ from dlc.dialects.dl.reductions.normalization import SoftmaxOp
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp
 from dlc.ir import AffineDimExpr, AffineExpr, SSAValue
 from dlc.passes.dl.rewriting import splat
+
+
+class RowScale(NamedTuple):
+    """An op that scales or masks rows of softmax weights, which are its operand `operand_index`."""
+
+    op: DlOp
+    operand_index: int
+    weights: SSAValue
 
 
 def is_attention_product(op: Contraction, value: SSAValue) -> bool:
@@ -28,25 +37,25 @@ def is_attention_product(op: Contraction, value: SSAValue) -> bool:
     )
 
 
-def allows_online_softmax(second: Contraction, members: Iterable[DlOp]) -> bool:
-    """Return whether an online softmax can compute the softmax weights: only the row maximum needs whole rows.
+def allows_online_softmax(output_op: Contraction, group: Iterable[DlOp]) -> bool:
+    """Return whether the kernel can use an online softmax: of the other ops, only a row maximum of its scores needs whole rows.
 
-    The softmax weights may be scaled or masked by row. They must have 32 bits or more, since they are rescaled once per
-    block.
+    The softmax weights may be scaled or masked by row. Their dtype must have at least 32 bits, since sums are rescaled
+    once per block.
     """
-    value = second.operands[0]
+    value = output_op.operands[0]
     while (scaled := row_scaled_weights(value)) is not None:
-        value = scaled[2]
+        value = scaled.weights
     softmax = value.owner
     if not isinstance(softmax, SoftmaxOp) or numpy_dtype(element_type_of(value)).itemsize < 4:
         return False
     scores = softmax.operands[0]
-    row_ops = [op for op in members if isinstance(op, RowComposite | Reduction) and op is not softmax]
+    row_ops = [op for op in group if isinstance(op, RowComposite | Reduction) and op is not softmax]
     return all(isinstance(op, ReduceMaxOp) and op.operands[0] is scores for op in row_ops)
 
 
-def row_scaled_weights(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
-    """Return an op that scales or masks softmax weights by row, their operand index, and the weights; else None."""
+def row_scaled_weights(value: SSAValue) -> RowScale | None:
+    """Return the op that computes a value if it scales or masks rows of softmax weights; else None."""
     op = value.owner
     if not value.has_one_use():
         return None
@@ -59,5 +68,5 @@ def row_scaled_weights(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
     for k, factor in pairs:
         weights = op.operands[k]
         if weights.type == value.type and rank_of(factor) == rank_of(value) and shape_of(factor)[-1] == 1:
-            return op, k, weights
+            return RowScale(op, k, weights)
     return None

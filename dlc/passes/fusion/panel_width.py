@@ -6,7 +6,8 @@ from dlc.target import Target
 
 # Maximum panel width, in vectors.
 _MAX_PANEL_VECTORS = 4
-# On devices: elements of a vector load and of a memory line; minimum elements of a row that is aligned to lines.
+# On devices with work-groups: elements of a vector load and of a memory line; rows of at least this many elements are aligned
+# to lines.
 _VECTOR_LOAD_ELEMENTS, _MEMORY_LINE_ELEMENTS, _MIN_LONG_ROW_ELEMENTS = 4, 32, 512
 
 
@@ -15,31 +16,37 @@ def choose_panel_width(
 ) -> int:
     """Return the number of output channels in one panel, for a contraction with `rows` rows of results.
 
-    A panel is as wide as the register tile, in whole vectors unless one panel holds all channels. Of the widths that leave
-    registers for rows, the one with the fewest vectors in total is chosen, then the one nearest two vectors, for which a
-    tile has enough rows to hide the FMA latency, with the fewest loads.
+    A panel is as wide as the register tile: a whole number of vectors, unless one panel holds all channels. Of the widths
+    that leave registers for rows, the best one is chosen by three criteria, in this order:
+
+    1. the fewest vectors computed in total, padding included;
+    2. the nearest to two vectors, for which a tile has enough rows to hide the FMA latency;
+    3. the widest, which needs the fewest loads.
+
+    Exceptions:
 
     - Few rows, as in a matrix-vector product: four vectors, if one tile has registers for all rows, since a second tile
-      would read all weights again. With `decodes_weights` (weight-only quantization) only one row counts as few.
-    - `sums_per_step`: each step has additional accumulators, so there is one vector per sixteen registers.
+      would read all weights again. With `decodes_weights` (weight-only quantization) this applies to a single row only.
+    - `sums_per_step`: the contraction needs additional accumulators in each step of the reduction, so a panel has only one
+      vector per sixteen registers.
     - Devices with work-groups: one panel of all channels, padded so that rows are aligned to vector loads of four
       elements, and long rows to memory lines.
     """
     if target.groups is not None:
-        multiple = (
+        alignment = (
             1
             if out_channels % _VECTOR_LOAD_ELEMENTS == 0
             else _MEMORY_LINE_ELEMENTS
             if out_channels >= _MIN_LONG_ROW_ELEMENTS
             else _VECTOR_LOAD_ELEMENTS
         )
-        return -(-out_channels // multiple) * multiple
+        return -(-out_channels // alignment) * alignment
     if out_channels <= lanes:
         return out_channels
     if sums_per_step and rows > 1:
         return min(target.vector_registers // 16 * lanes, out_channels)
     costs = target.costs
-    # A register tile of few rows has free registers; wide panels use them to keep more weight loads in flight.
+    # A tile with few rows leaves registers free; wide panels use them to keep more loads of weights in flight.
     has_few_rows = (
         rows <= (1 if decodes_weights else costs.few_rows)
         and rows * _MAX_PANEL_VECTORS + min(rows, _MAX_PANEL_VECTORS) + 1 <= target.vector_registers

@@ -2,8 +2,8 @@
 
     Sᵀ = K · Qᵀ;  m = max over its rows;  E = exp(Sᵀ − m);  y = Eᵀ · V / Σ
 
-A vector has the scores of several queries for one key. So maxima and sums are elementwise ops on vectors, while the
-products are in registers. Only the queries of a task are copied.
+A vector holds the scores of several queries for one key, so the maxima and sums of the softmax are elementwise ops on vectors.
+Only the queries of a task are transposed in memory.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from dlc.target import Target
 
 # Keys per register tile.
 _KEYS_PER_TILE = 8
-# At most 1 / `_EMPTY_LANE_DIVISOR` of the lanes may be empty.
-_EMPTY_LANE_DIVISOR = 32
-# Strided keys and values of a head are copied if they need at least 1 / `_L2_DIVISOR` of the L2 cache.
-_L2_DIVISOR = 2
+# The maximum fraction of lanes without a query.
+_MAX_IDLE_LANES = 1 / 32
+# Strided keys and values of a head are copied if they need at least this fraction of the L2 cache.
+_MIN_L2_SHARE = 1 / 2
 
 
-def _matrix_axes(first: Contraction) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the axes of both operands in matmul order, […, query, inner] and […, inner, key]; None for other contractions."""
-    ranks = [rank_of(v) for v in first.operands]
-    if isinstance(first, MatmulOp) and min(ranks) > 1:
+def _matrix_axes(scores_op: Contraction) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the axes of both operands in matmul order, […, query, inner] and […, inner, key]; else None."""
+    ranks = [rank_of(v) for v in scores_op.operands]
+    if isinstance(scores_op, MatmulOp) and min(ranks) > 1:
         return tuple(range(ranks[0])), tuple(range(ranks[1]))
-    if not isinstance(first, DotGeneralOp) or first.dot is not None:
+    if not isinstance(scores_op, DotGeneralOp) or scores_op.dot is not None:
         return None
-    rank, (left, right, result) = rank_of(first.result), first.structure().maps
+    rank, (left, right, result) = rank_of(scores_op.result), scores_op.structure().maps
     if left.num_dims != rank + 1 or set(ranks) != {rank}:
         return None
     axes = [{e: a for a, e in enumerate(m.results)} for m in (left, right)]
@@ -59,109 +59,111 @@ def _matrix_axes(first: Contraction) -> tuple[tuple[int, ...], tuple[int, ...]] 
 class QueryVectorization:
     """Vectorize an attention kernel along queries, if it is profitable, and rewrite the arguments of its dispatch.
 
-    `first` is the contraction that computes scores, `second` the one with the values.
+    `scores_op` is the contraction that computes scores, `output_op` the one with the values.
     """
 
-    def __init__(self, target: Target, arguments: DispatchArguments, first: Contraction, second: Contraction) -> None:
+    def __init__(self, target: Target, arguments: DispatchArguments, scores_op: Contraction, output_op: Contraction) -> None:
         self.target = target
         self.arguments = arguments
-        self.first = first
-        self.second = second
-        self.element = element_type_of(first.results[0])
+        self.scores_op = scores_op
+        self.output_op = output_op
+        self.element = element_type_of(scores_op.results[0])
         self.vectors = target.vectors_per_tile_row
 
     def apply_if_profitable(self) -> bool:
         """Vectorize along queries if it is profitable; return whether it was."""
-        first, axes, (queries, keys) = self.first, _matrix_axes(self.first), self.first.operands
+        scores_op, axes, (queries, keys) = self.scores_op, _matrix_axes(self.scores_op), self.scores_op.operands
         if axes is None or not isinstance(keys, BlockArgument) or not keys.has_one_use() or 0 in shape_of(keys):
             return False
         if any(element_type_of(v) != self.element for v in (queries, keys)):
             return False
         (*query_batch, query, inner_axis), (*key_batch, key_inner, key) = axes
-        source, order = self.arguments.strip_transpose(keys)
-        row_order = *key_batch, key, key_inner
-        rows = tuple(order[a] for a in row_order)
-        copied_keys = self._needs_copy(source, rows)
+        source, permutation = self.arguments.strip_transpose(keys)
+        key_axes = *key_batch, key, key_inner
+        source_axes = tuple(permutation[a] for a in key_axes)
+        copy_keys = self._needs_copy(source, source_axes)
         if (
             not self._queries_fill_lanes()
-            or not self._can_stream_keys(source, rows, copied_keys)
-            or not _can_transpose_scores(first)
+            or not self._can_stream_keys(source, source_axes, copy_keys)
+            or not _can_transpose_scores(scores_op)
         ):
             return False
         factor = 1.0
         if isinstance(queries, BlockArgument) and queries.has_one_use():
             unscaled, factor = self.arguments.strip_scale(queries)
             queries = self.arguments.replace(queries, unscaled, lambda x: x) if factor != 1 else queries
-        if copied_keys:
-            source = self.arguments.insert_kernel("move", source, lambda b, x: transposed(b, x, rows))
-            rows, order = tuple(range(len(rows))), tuple(row_order.index(a) for a in range(len(rows)))
-        b, new_argument = Build(first), list[SSAValue]()
+        if copy_keys:
+            source = self.arguments.insert_kernel("move", source, lambda b, x: transposed(b, x, source_axes))
+            source_axes, permutation = tuple(range(len(source_axes))), tuple(key_axes.index(a) for a in range(len(source_axes)))
+        b, new_argument = Build(scores_op), list[SSAValue]()
 
-        def read(inner: SSAValue) -> SSAValue:
-            new_argument.append(inner)
-            return transposed(b, inner, order)
+        def use_keys(argument: SSAValue) -> SSAValue:
+            new_argument.append(argument)
+            return transposed(b, argument, permutation)
 
-        self.arguments.replace(keys, source, read)
-        self._prepare_values(copied_keys)
+        self.arguments.replace(keys, source, use_keys)
+        self._prepare_values(copy_keys)
         queries = transposed(b, queries, (*query_batch, inner_axis, query))
-        _transpose_scores(self.arguments.kernel, first, queries, transposed(b, new_argument[0], rows), factor)
+        _transpose_scores(self.arguments.kernel, scores_op, queries, transposed(b, new_argument[0], source_axes), factor)
         return True
 
     def _queries_fill_lanes(self) -> bool:
         """Return whether queries occupy nearly all lanes."""
         size = numpy_dtype(self.element).itemsize
-        lanes, queries = self.target.lanes(size), int(shape_of(self.first.results[0])[-2])
+        lanes, queries = self.target.lanes(size), int(shape_of(self.scores_op.results[0])[-2])
         padded_queries = -(-queries // lanes) * lanes
-        return size >= 4 and queries >= lanes and _EMPTY_LANE_DIVISOR * (padded_queries - queries) <= padded_queries
+        return size >= 4 and queries >= lanes and padded_queries - queries <= _MAX_IDLE_LANES * padded_queries
 
-    def _can_stream_keys(self, keys: SSAValue, rows: Sequence[int], copied_keys: bool) -> bool:
+    def _can_stream_keys(self, keys: SSAValue, source_axes: Sequence[int], copy_keys: bool) -> bool:
         """Return whether the elements of a key are contiguous, and the keys of a register tile have no cache set conflicts.
 
-        The hardware prefetches the lines of strided rows in pairs, so a tile must read at least two lines of values per key.
+        If keys are strided, a tile must read at least two cache lines of values per key: lines are prefetched in pairs.
         """
         costs, size, sizes = self.target.costs, numpy_dtype(self.element).itemsize, [int(s) for s in shape_of(keys)]
-        row, pitch = sizes[rows[-1]] * size, prod(sizes[rows[-2] + 1 :]) * size
-        if rows[-1] != len(sizes) - 1 or (pitch > row and self.vectors * self.target.vector_bytes < 2 * ALIGNMENT_BYTES):
+        row, pitch = sizes[source_axes[-1]] * size, prod(sizes[source_axes[-2] + 1 :]) * size
+        if source_axes[-1] != len(sizes) - 1 or (pitch > row and self.vectors * self.target.vector_bytes < 2 * ALIGNMENT_BYTES):
             return False
-        sets = costs.way_bytes // max(gcd(costs.way_bytes, row if copied_keys else pitch), min(row, costs.way_bytes))
+        sets = costs.way_bytes // max(gcd(costs.way_bytes, row if copy_keys else pitch), min(row, costs.way_bytes))
         return sets * costs.cache_ways >= 2 * _KEYS_PER_TILE
 
-    def _needs_copy(self, keys: SSAValue, rows: Sequence[int]) -> bool:
+    def _needs_copy(self, keys: SSAValue, source_axes: Sequence[int]) -> bool:
         """Return whether to copy a head's keys and values to contiguous memory.
 
         They are copied if they are strided and fill a large part of the L2 cache.
         """
         sizes = [int(s) for s in shape_of(keys)]
-        count, width = sizes[rows[-2]], sizes[rows[-1]]
-        return prod(sizes[rows[-2] + 1 :]) > width and _L2_DIVISOR * 2 * count * width >= self.target.costs.block_elements
+        count, width = sizes[source_axes[-2]], sizes[source_axes[-1]]
+        return (
+            prod(sizes[source_axes[-2] + 1 :]) > width and 2 * count * width >= _MIN_L2_SHARE * self.target.costs.block_elements
+        )
 
-    def _prepare_values(self, copied_keys: bool) -> None:
+    def _prepare_values(self, copy_keys: bool) -> None:
         """Pack the values in panels if they have cache set conflicts; else copy them if the keys are copied."""
-        second, values, axes = self.second, self.second.operands[1], _matrix_axes(self.second)
+        output_op, values, axes = self.output_op, self.output_op.operands[1], _matrix_axes(self.output_op)
         if axes is None or not isinstance(values, BlockArgument) or not values.has_one_use() or 0 in shape_of(values):
             return
-        source, order = self.arguments.strip_transpose(values)
+        source, permutation = self.arguments.strip_transpose(values)
         value_axes = axes[1]
-        rows = tuple(order[a] for a in value_axes)
+        source_axes = tuple(permutation[a] for a in value_axes)
         sizes = [int(s) for s in shape_of(source)]
-        count, width, pitch = sizes[rows[-2]], sizes[rows[-1]], prod(sizes[rows[-2] + 1 :])
-        if rows[-1] != len(sizes) - 1 or (
+        count, width, pitch = sizes[source_axes[-2]], sizes[source_axes[-1]], prod(sizes[source_axes[-2] + 1 :])
+        if source_axes[-1] != len(sizes) - 1 or (
             pitch == width and has_set_conflicts(self.target, self.element, count, width, self.vectors)
         ):
             max_elements = self.vectors * self.target.lanes(numpy_dtype(self.element).itemsize)
-            pack_argument(self.arguments, values, value_axes[-1], max_elements, second)
-        elif copied_keys and pitch > width:
-            source = self.arguments.insert_kernel("move", source, lambda b, x: transposed(b, x, rows))
+            pack_argument(self.arguments, values, value_axes[-1], max_elements, output_op)
+        elif copy_keys and pitch > width:
+            source = self.arguments.insert_kernel("move", source, lambda b, x: transposed(b, x, source_axes))
             inverse = tuple(value_axes.index(a) for a in range(len(value_axes)))
-            self.arguments.replace(values, source, lambda x: transposed(Build(second), x, inverse))
+            self.arguments.replace(values, source, lambda x: transposed(Build(output_op), x, inverse))
         else:
-            self.arguments.replace(values, source, lambda x: transposed(Build(second), x, order))
+            self.arguments.replace(values, source, lambda x: transposed(Build(output_op), x, permutation))
 
 
-def _can_transpose_scores(first: Contraction) -> bool:
+def _can_transpose_scores(scores_op: Contraction) -> bool:
     """Return whether all ops on scores can be transposed, and read no other matrix of queries by keys from memory."""
-    transposed_values: set[SSAValue] = {first.results[0]}
-    attention_outputs, op = set[SSAValue](), first.next_op
+    transposed_values: set[SSAValue] = {scores_op.results[0]}
+    attention_outputs, op = set[SSAValue](), scores_op.next_op
     while op is not None:
         score_operands = [v for v in op.operands if v in transposed_values]
         if any(v in attention_outputs for v in op.operands) or (isinstance(op, Contraction) and score_operands):
@@ -189,13 +191,13 @@ def _is_loaded(value: SSAValue) -> bool:
     return not isinstance(producer, Operation) or any(map(_is_loaded, producer.operands))
 
 
-def _transpose_scores(kernel: KernelOp, first: Contraction, queries: SSAValue, keys: SSAValue, factor: float) -> None:
+def _transpose_scores(kernel: KernelOp, scores_op: Contraction, queries: SSAValue, keys: SSAValue, factor: float) -> None:
     """Rewrite a kernel to compute transposed scores, from keys and from queries times a factor.
 
     Queries, […, inner, query], are copied so that lanes are contiguous; keys are […, key, inner].
     """
-    b = Build(first)
-    scores, inner_factor = _scaled_scores(first)
+    b = Build(scores_op)
+    scores, inner_factor = _scaled_scores(scores_op)
     if (factor := factor * inner_factor) == 1:
         scaled_queries = b(CastOp, queries, to=element_type_of(queries))
     else:
@@ -221,9 +223,9 @@ def _transpose_scores(kernel: KernelOp, first: Contraction, queries: SSAValue, k
     erase_unused([v.owner for v in reversed(transposed_values) if isinstance(v.owner, DlOp)])
 
 
-def _scaled_scores(first: Contraction) -> tuple[SSAValue, float]:
+def _scaled_scores(scores_op: Contraction) -> tuple[SSAValue, float]:
     """Return the scaled scores and the factor; the caller scales the queries instead."""
-    (products,) = first.results
+    (products,) = scores_op.results
     use = next(iter(products.uses))
     op = use.operation
     factor = splat(op.operands[1 - use.index]) if isinstance(op, MulOp) and products.has_one_use() else None

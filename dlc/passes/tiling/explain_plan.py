@@ -30,34 +30,36 @@ def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterat
         tile = " × ".join(f"d{d}: {size}" for d, size in plan.register.items())
         vector_dim_text = f", vectors along d{lane}, which is contiguous in memory" if lane is not None else ""
         yield f"register tile {tile}: {vectors} of {target.vector_registers} registers of {lanes} lanes{vector_dim_text}"
-    for d, period in nest.panel_sizes.items():
-        yield f"d{d} in packed panels of {period}"
+    for d, panel_size in nest.panel_sizes.items():
+        yield f"d{d} in packed panels of {panel_size}"
     if plan.items is None:
         num_tasks = prod(-(-extents[d] // size) for d, size in plan.grid.items())
         grid_text = " × ".join(f"d{d}: {size}" for d, size in plan.grid.items()) or "all"
         reason = f"a task should have at least about {target.costs.task_work:,} multiply-adds"
         yield f"{num_tasks} {'task' if num_tasks == 1 else 'tasks'} of {grid_text}: {reason}"
     else:
-        yield f"work-groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
-    if plan.chunks:
-        yield "step sizes along private dimensions (those of single ops): " + ", ".join(
-            f"d{d}: {size}" for d, size in plan.chunks.items()
+        yield f"work-groups of {prod(plan.items.values())} work-items: " + " × ".join(
+            f"d{d}: {n}" for d, n in plan.items.items()
         )
+    if plan.chunks:
+        yield "chunk sizes along dimensions of a single op: " + ", ".join(f"d{d}: {size}" for d, size in plan.chunks.items())
     if plan.tiles_per_item:
-        yield "register tiles per item, strided by the tiles of all items: " + _sizes(plan.tiles_per_item.items())
+        yield "register tiles per work-item, interleaved with those of the other work-items: " + _sizes(
+            plan.tiles_per_item.items()
+        )
     if plan.matrix_tile is not None:
-        yield f"matrix units, 32 items each: {plan.matrix_tile}"
+        yield f"matrix units, 32 work-items each: {plan.matrix_tile}"
     if plan.promote:
-        yield "promoted to local memory, shared by the items of a group: " + _sizes(plan.promote.items())
+        yield "promoted to local memory, shared by the work-items of a group: " + _sizes(plan.promote.items())
     if plan.panels:
         operands = ", ".join(map(str, plan.panels))
-        yield f"operands {operands} packed into panels: many tiles read them, and a cache would not hold their rows"
+        yield f"operands {operands} packed into panels, because many tiles read them and their rows exceed a cache"
     if plan.macro_tile:
         yield f"macro tile (its packed operands fit a cache): {_sizes(plan.macro_tile.items())}"
     if plan.blocks:
         yield f"cache blocks of the reduction, shared by all tiles: {_sizes(plan.blocks.items())}"
     if plan.prefetch:
-        prefetched_unit = "block" if plan.blocks else "product of the batch"
+        prefetched_unit = "block" if plan.blocks else "matrix product of the batch"
         yield f"operands {', '.join(map(str, plan.prefetch))} of the next {prefetched_unit} are prefetched"
     if plan.zero_trimmed_operand is not None:
         yield f"zeros of operand {plan.zero_trimmed_operand} at both ends of the reduction are skipped at run time"
@@ -68,9 +70,9 @@ def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterat
         yield f"online softmax: d{d} in blocks of {size} that fit the cache; each block rescales earlier sums"
     if contraction is not None and len(plan.order) > 1 and lane is not None:
         if plan.order[-1] == lane:
-            yield f"loop over d{lane} innermost: all panels are computed for a few rows before the next rows are read"
+            yield f"loop order: d{lane} innermost (all panels for a few rows, then the next rows)"
         else:
-            yield f"loop over d{lane} outside of rows: all rows are computed for one panel before the next panel is read"
+            yield f"loop order: d{lane} outside of the rows (all rows for one panel, then the next panel)"
 
 
 def _product(dims: Iterable[int], extents: Mapping[int, int]) -> str:

@@ -68,16 +68,16 @@ class NestOp:
         An operand that is contiguous along a reduction and is read only once is not reused.
         """
         has_products = bool(self.reductions) and len(self.inputs) >= 2 and self.scatter_dim is None
-        return has_products and not any(self._is_read_once_in_rows(a) for a in self.inputs)
+        return has_products and not any(self._is_streamed(a) for a in self.inputs)
 
     @cached_property
     def num_accumulators(self) -> int:
-        """The float accumulators per element: two if the body adds several products before it adds to the accumulator."""
+        """The number of float accumulators per element: two if the body sums products before it adds to the accumulator."""
         additions = [o for o in self.op.regions[0].block.ops if isinstance(o, arith.AddfOp)]
         return 2 if any(o not in _combining_ops(self) for o in additions) else 1
 
-    def _is_read_once_in_rows(self, a: AffineAccess) -> bool:
-        """Return whether an operand has all dimensions of the op, and is contiguous along a reduced one."""
+    def _is_streamed(self, a: AffineAccess) -> bool:
+        """Return whether an operand is read once, contiguously along a reduced dimension."""
         is_read_once = all(t.is_plain for t in a.terms) and all(a.uses(d) for d in self.dims if d >= 0)
         return is_read_once and any(a.stride(d) == 1 for d in self.reductions)
 
@@ -120,7 +120,7 @@ class DynamicLoopNest:
     Attributes:
         ops: The structured ops, in program order.
         extents: The extent of each dimension: an int, or a polynomial of the kernel's symbols.
-        zeros: The buffers that may have blocks of zeros.
+        zeros: The buffers that may contain blocks of zeros, so that products with them can be skipped.
     """
 
     ops: Sequence[NestOp]
@@ -143,8 +143,8 @@ class DynamicLoopNest:
 
         nest_ops = [replace(op, accesses=tuple(map(substituted, op.accesses))) for op in self.ops] if sizes else self.ops
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
-        # Representative sizes may be 0 or impossible. A one-dimensional elementwise nest matters only if it is long, so plan
-        # for a long one.
+        # Clamp extents: representative sizes may be 0 or violate a guard. One-dimensional elementwise nests are planned for a
+        # long extent, since short ones cost little.
         minimum = _MIN_DYNAMIC_VECTOR_ELEMENTS if len(extents) == 1 and not any(op.reductions for op in self.ops) else 1
         extents |= {d: max(extents[d], minimum) for d in self.symbolic_dims}
         return StaticLoopNest(nest_ops, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
@@ -153,7 +153,7 @@ class DynamicLoopNest:
     def shared_dims(self) -> list[int]:
         """The dimensions along which all ops can be tiled: parallel in the last op, and reduced in none.
 
-        All reductions and scatters must have them, or each tile would recompute these.
+        Every reduction and scatter must iterate over them too; otherwise each tile would recompute it.
         """
         reductions = [op for op in self.ops if op.reductions or op.scatter_dim is not None]
         reduced_dims = {d for op in reductions for d in (*op.reductions, op.scatter_dim)}
@@ -161,7 +161,7 @@ class DynamicLoopNest:
 
     @cached_property
     def panel_sizes(self) -> Mapping[int, int]:
-        """For dimensions along which operands are packed in panels: the panel size, which a tile size must divide."""
+        """For dimensions along which operands are packed in panels: the panel size; a tile size must be a divisor of it."""
         sizes_by_dim: dict[int, int] = {}
         for t in (t for op in self.ops for a in op.accesses if a is not None for t in a.terms if t.modulus):
             # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
@@ -274,7 +274,7 @@ def masked_select_of(nest_op: NestOp) -> MaskedSelect | None:
 
 
 def find_masked_select(nest_ops: Sequence[NestOp]) -> tuple[NestOp, MaskedSelect] | None:
-    """Return the op of a fused loop that ends in a masked select, and the select; only reductions of it may follow."""
+    """Return the last contraction or elementwise op of a fused loop and the masked select that it ends in; else None."""
     producers = (
         nest_op
         for nest_op in reversed(nest_ops)
@@ -291,7 +291,7 @@ def is_index_computation(value: SSAValue) -> bool:
 
 
 def lane_dim(nest: StaticLoopNest, nest_op: NestOp) -> int | None:
-    """Return the dimension to vectorize: the contiguous one of the output, else of most inputs."""
+    """Return the dimension to vectorize: that along which most operands are contiguous, where the output counts twice."""
     candidates = [d for d in nest_op.dims if d >= 0]
     votes = {d: 0 for d in candidates}
     for weight, accesses in ((2, (nest_op.output,)), (1, nest_op.inputs)):

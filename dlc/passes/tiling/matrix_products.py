@@ -1,4 +1,7 @@
-"""Contractions that matrix units can compute, and the loads of their work-items; `matrix_tile_body.py` generates the code."""
+"""Match contractions that matrix units can compute, and divide the loads of their operands among work-items.
+
+`matrix_tile_body.py` generates the code.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ from dlc.passes.structured import PACKED_DOT
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
 from dlc.passes.tiling.plan import MatrixUnitTile
 
-# Work-items whose words form one row (or column) of a tile; candidate numbers of adjacent columns per load.
+# Work-items per tile row of `a` or tile column of `b`.
 ITEMS_PER_ROW = TILE_WORDS // WORDS_PER_ITEM
+# Candidate numbers of adjacent columns per load, widest first.
 COLUMN_LOAD_WIDTHS = (4, 2, 1)
 
 
@@ -22,8 +26,8 @@ COLUMN_LOAD_WIDTHS = (4, 2, 1)
 class MatrixProduct:
     """A contraction as a matrix product of operands `a` and `b` (by position), and the dimensions of its axes.
 
-    `rows` are the dimensions that only `a` has, the outermost first. `words` is the reduced dimension of packed 32-bit
-    words. `dot` names the dot-product instruction.
+    `rows` are the dimensions that only `a` has, the outermost first. `words` is the reduced dimension, in packed
+    32-bit words. `dot` names the dot-product instruction.
     """
 
     dot: str
@@ -60,16 +64,22 @@ def _body_ops(name: str) -> list[type[Operation]]:
     return [*(type(op) for op in block.ops if not isinstance(op, arith.ConstantOp)), linalg.YieldOp]
 
 
-def words_per_load(m: MatrixUnitTile) -> int:
-    """Return the words that a work-item loads from each of two rows, few enough that all work-items have loads."""
-    return WORDS_PER_ITEM if m.rows * ITEMS_PER_ROW // 2 % m.items == 0 else WORDS_PER_ITEM // 2
+def words_per_load(tile: MatrixUnitTile) -> int:
+    """Return the number of words per load of `a`. A work-item loads them from two rows.
+
+    It is half of the maximum if loads of the maximum width cannot be divided evenly among the work-items.
+    """
+    return WORDS_PER_ITEM if tile.rows * ITEMS_PER_ROW // 2 % tile.items == 0 else WORDS_PER_ITEM // 2
 
 
-def columns_per_load(m: MatrixUnitTile) -> int:
-    """Return the columns that a work-item loads from each of four rows, few enough for all work-items; 0 if impossible."""
-    return next((n for n in COLUMN_LOAD_WIDTHS if m.columns // n * ITEMS_PER_ROW % m.items == 0), 0)
+def columns_per_load(tile: MatrixUnitTile) -> int:
+    """Return the number of adjacent columns per load of `b`. A work-item loads the same columns of four rows.
+
+    It is the largest for which every work-item has the same number of loads; 0 if there is none.
+    """
+    return next((n for n in COLUMN_LOAD_WIDTHS if tile.columns // n * ITEMS_PER_ROW % tile.items == 0), 0)
 
 
-def has_even_loads(m: MatrixUnitTile) -> bool:
+def has_even_loads(tile: MatrixUnitTile) -> bool:
     """Return whether all work-items have the same number of loads."""
-    return m.rows * TILE_WORDS // (2 * words_per_load(m)) % m.items == 0 and columns_per_load(m) > 0
+    return tile.rows * TILE_WORDS // (2 * words_per_load(tile)) % tile.items == 0 and columns_per_load(tile) > 0

@@ -17,20 +17,19 @@ from dataclasses import dataclass
 from dlc.ir import Block, IteratorTypeAttr, Region, SSAValue, arith, linalg
 from dlc.passes.structured import OpBuilder
 
-# arith.cmpi eq
-_EQUAL = 0
+_CMPI_EQ = 0
 
 
 @dataclass(frozen=True)
-class ScatterTile:
-    """A scattering op: `iterator` counts rows; at each step the body stores `element` in row `row`."""
+class Scatter:
+    """A matched scatter: `iterator` is the iterator over output rows; each step of the reduction stores `element` in `row`."""
 
     iterator: int
     row: SSAValue
     element: SSAValue
 
 
-def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> ScatterTile | None:
+def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> Scatter | None:
     """Return the scatter that an op computes, or None for other ops."""
     if not isinstance(op, linalg.GenericOp):
         return None
@@ -42,13 +41,13 @@ def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> ScatterTile | None:
     comparison = select.cond.owner
     if (
         not isinstance(comparison, arith.CmpiOp)
-        or comparison.predicate.value.data != _EQUAL
+        or comparison.predicate.value.data != _CMPI_EQ
         or not isinstance(comparison.lhs.owner, linalg.IndexOp)
     ):
         return None
     iterator = comparison.lhs.owner.dim.value.data
     is_parallel = op.iterator_types.data[iterator] == IteratorTypeAttr.parallel()
-    return ScatterTile(iterator, comparison.rhs, select.lhs) if is_parallel and _is_uniform(op, comparison.rhs) else None
+    return Scatter(iterator, comparison.rhs, select.lhs) if is_parallel and _is_uniform(op, comparison.rhs) else None
 
 
 def _is_uniform(op: linalg.GenericOp, value: SSAValue) -> bool:
@@ -56,15 +55,15 @@ def _is_uniform(op: linalg.GenericOp, value: SSAValue) -> bool:
     if isinstance(value.owner, Block):
         if value.owner is not op.body.block or value is op.body.block.args[-1]:
             return value.owner is not op.body.block
-        used = op.indexing_maps.data[op.body.block.args.index(value)].data.used_dims()
-        return all(op.iterator_types.data[d] == IteratorTypeAttr.reduction() for d in used)
+        used_dims = op.indexing_maps.data[op.body.block.args.index(value)].data.used_dims()
+        return all(op.iterator_types.data[d] == IteratorTypeAttr.reduction() for d in used_dims)
     if value.owner.parent is not op.body.block:
         return True
     return not isinstance(value.owner, linalg.IndexOp) and all(_is_uniform(op, v) for v in value.owner.operands)
 
 
 def split(
-    op: linalg.GenericOp, scatter: ScatterTile, builder: OpBuilder, load: Callable[[int], SSAValue]
+    op: linalg.GenericOp, scatter: Scatter, builder: OpBuilder, load: Callable[[int], SSAValue]
 ) -> tuple[SSAValue, Region]:
     """Split one step of a scatter: return the row index, computed by `builder`, and a body for the new elements of the row.
 

@@ -42,9 +42,9 @@ class DynamicNativeProgram(BytecodeProgram):
         instructions = resolve_launches(host.instructions, shapes)
         super().__init__(host, instructions, kernels, weights, runtime, num_threads)
         self._host = host
-        sizes, work = self._bytecode.sizes, self._bytecode.work
+        size_slots, task_slots = self._bytecode.sizes, self._bytecode.work
         self._bind_sizes = SizeBinder(
-            host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)]
+            host, instructions, [*size_slots, *(tasks for tasks, _ in task_slots), *(num_bytes for _, num_bytes in task_slots)]
         )
         self._size_indices = {symbol: k for k, symbol in enumerate(host.data_dependent_sizes)}
         self._sizing_constants: SizingConstants | None = None
@@ -54,8 +54,8 @@ class DynamicNativeProgram(BytecodeProgram):
             )
         self._data_dependent_outputs = () if self._sizing_constants is None else tuple(self._sizing_constants.outputs)
         self._output_shapes = size_function(self._bind_sizes.symbols, [info.shape for info in host.outputs])
-        regions = range(host.first_region, host.first_region + len(host.regions))
-        self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
+        region_slots = range(host.first_region, host.first_region + len(host.regions))
+        self._slots = np.array([*region_slots, *size_slots.values(), *task_slots.values()], np.int64)
 
     def _new_context(self) -> Context:
         context = super()._new_context()
@@ -130,23 +130,24 @@ class DynamicNativeProgram(BytecodeProgram):
 
     def _rebind(self, context: Context, shapes: list[tuple[int, ...]], data_dependent_sizes: list[int]) -> None:
         """Bind a context to these sizes: set the slots that depend on them."""
-        bound = self._bind_sizes(shapes, data_dependent_sizes)
-        sizes, work = len(self._bytecode.sizes), len(self._bytecode.work)
-        tasks, bytes = bound.extra_sizes[sizes : sizes + work], bound.extra_sizes[sizes + work :]
-        words = (*bound.extra_sizes[:sizes], *map(tasks_word, tasks, bytes))
+        bound_sizes = self._bind_sizes(shapes, data_dependent_sizes)
+        num_sizes, num_tasks = len(self._bytecode.sizes), len(self._bytecode.work)
+        values = bound_sizes.extra_sizes
+        task_counts, task_bytes = values[num_sizes : num_sizes + num_tasks], values[num_sizes + num_tasks :]
+        slot_values = (*values[:num_sizes], *map(tasks_word, task_counts, task_bytes))
         previous, context.shapes = context.results, None
-        context.require_arena(bound.arena_bytes)
+        context.require_arena(bound_sizes.arena_bytes)
         arena = address_of(context.arena)
-        context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
-        infos = zip(bound.outputs, self.outputs, strict=True)
-        results = [BufferPool(shape, info.dtype) for shape, info in infos]
+        context.slots[self._slots] = [*[arena + start for start in bound_sizes.starts], *slot_values]
+        infos = zip(bound_sizes.outputs, self.outputs, strict=True)
+        output_pools = [BufferPool(shape, info.dtype) for shape, info in infos]
         for k in self._data_dependent_outputs:
-            results[k] = _byte_pool(results[k], previous[k] if previous else None)
-        context.results = results
+            output_pools[k] = _reuse_or_create_pool(output_pools[k], previous[k] if previous else None)
+        context.results = output_pools
         if context.data_dependent_sizes is not None:
             context.data_dependent_sizes.sizes = [*self._bind_sizes.inputs.of(shapes), *data_dependent_sizes]
             context.data_dependent_sizes.set_capacities(
-                len(context.arena), [results[k].bytes for k in self._data_dependent_outputs]
+                len(context.arena), [output_pools[k].bytes for k in self._data_dependent_outputs]
             )
         context.shapes = shapes
 
@@ -174,8 +175,10 @@ def _data_dependent_sizes_of(context: Context) -> list[int]:
     return [] if context.data_dependent_sizes is None else context.data_dependent_sizes.data_dependent_sizes
 
 
-def _byte_pool(result: BufferPool, previous: BufferPool | None) -> BufferPool:
+def _reuse_or_create_pool(required: BufferPool, previous: BufferPool | None) -> BufferPool:
     """Return a buffer pool for a result with data-dependent sizes: the previous one if its buffers are large enough."""
     return (
-        previous if previous is not None and previous.bytes >= result.bytes else BufferPool((result.bytes,), np.dtype(np.uint8))
+        previous
+        if previous is not None and previous.bytes >= required.bytes
+        else BufferPool((required.bytes,), np.dtype(np.uint8))
     )

@@ -33,7 +33,7 @@ ComputeSizes: TypeAlias = "Callable[[Sequence[NDArray[Any]]], Sizes]"
 class Specialization:
     """A model that was compiled for a domain of sizes.
 
-    Unless `is_guaranteed`, data-dependent sizes may be outside of the domain.
+    Unless `is_guaranteed`, a call may find a data-dependent size outside of the domain and raise OutOfDomainError.
     """
 
     model: Model
@@ -63,7 +63,7 @@ class SpecializationCache:
     ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """Return the outputs for inputs that fit.
+        """Run the specialization that covers the sizes of these inputs; compile one if there is none.
 
         Raises ShapeError for a size outside of its range, or one that the program does not support.
         """
@@ -75,7 +75,7 @@ class SpecializationCache:
                 return self.dynamic.model.check_and_run(arrays)
         if self.compute_sizes is None:
             return self.models[self._key(sizes)].check_and_run(arrays)
-        for model in self._recent():
+        for model in self._most_recent_first():
             with suppress(OutOfDomainError):
                 return model.check_and_run(arrays)
         data_dependent_sizes = self.compute_sizes(arrays)
@@ -101,7 +101,7 @@ class SpecializationCache:
             )
         return tuple(sizes[s] for s in self.symbols)
 
-    def _recent(self) -> Iterator[Model]:
+    def _most_recent_first(self) -> Iterator[Model]:
         return reversed(self.models.entries.values())
 
     @cached_property
@@ -120,7 +120,7 @@ class SpecializationCache:
         return "; ".join([*dynamic, *map(self.format_key, self.models.entries)])
 
     def conditions(self, key: Sizes) -> Conditions:
-        """Return the shapes of the inputs, in calls with these sizes, as conditions."""
+        """Return the conditions that select a specialization: the shape of each input with a symbolic dimension."""
         sizes = dict(zip(self.symbols, key, strict=True))
         dynamic_inputs = [
             info for info in self.inputs if sizes.keys() & {s for size in info.shape for s in Dim.lift(size).symbols()}

@@ -31,14 +31,15 @@ _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False,
 class _Weights:
     """The weights of one direction of a layer with `hidden` units and a number of gates.
 
-    `input` and `state` are [inputs or hidden, gates · hidden], their biases [gates · hidden], peepholes [3 · hidden].
+    Shapes: `input` [inputs, gates · hidden] and `recurrent` [hidden, gates · hidden], which are ONNX's W and R
+    transposed, their biases [gates · hidden], peepholes [3 · hidden].
     """
 
     hidden: int
     input: ImportedValue
-    state: ImportedValue
+    recurrent: ImportedValue
     input_bias: ImportedValue | None
-    state_bias: ImportedValue | None
+    recurrent_bias: ImportedValue | None
     peepholes: ImportedValue | None
     functions: Sequence[Activation]
 
@@ -47,7 +48,7 @@ class _Weights:
         return emit.slice(x, x.rank - 1, first * self.hidden, (first + count) * self.hidden)
 
 
-# (emitter, input term of the gate sums [batch, gates · hidden], states [batch, hidden]) -> next states.
+# (emitter, x · W + b of one step [batch, gates · hidden], states [batch, hidden]) -> next states.
 Cell = Callable[[Emitter, ImportedValue, Sequence[ImportedValue]], Sequence[ImportedValue]]
 
 
@@ -55,7 +56,7 @@ Cell = Callable[[Emitter, ImportedValue, Sequence[ImportedValue]], Sequence[Impo
 def rnn(node: OnnxNode) -> Sequence[ImportedValue]:
     def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         (function,), (state,) = w.functions, states
-        return (function(emit, _sum(emit, x, emit(dl.MatmulOp, state, w.state))),)
+        return (function(emit, _sum(emit, x, emit(dl.MatmulOp, state, w.recurrent))),)
 
     return _layer(node, ("Tanh",), 1, 1, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
@@ -66,23 +67,23 @@ def gru(node: OnnxNode) -> Sequence[ImportedValue]:
 
     def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         (f, g), (state,) = w.functions, states
-        gate_sums = _sum(emit, w.gates(emit, x, 0, 2), emit(dl.MatmulOp, state, w.gates(node.emit, w.state, 0, 2)))
-        update, reset = (f(emit, w.gates(emit, gate_sums, k)) for k in range(2))
-        recurrent_sum = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), w.gates(node.emit, w.state, 2))
+        pre_activations = _sum(emit, w.gates(emit, x, 0, 2), emit(dl.MatmulOp, state, w.gates(node.emit, w.recurrent, 0, 2)))
+        update, reset = (f(emit, w.gates(emit, pre_activations, k)) for k in range(2))
+        recurrent_sum = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), w.gates(node.emit, w.recurrent, 2))
         return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), recurrent_sum))),)
 
-    def cell_with_late_reset(
+    def cell_linear_before_reset(
         w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]
     ) -> Sequence[ImportedValue]:
         (f, g), (state,) = w.functions, states
-        products = _sum(emit, emit(dl.MatmulOp, state, w.state), w.state_bias)
-        gate_sums = _sum(emit, w.gates(emit, x, 0, 2), w.gates(emit, products, 0, 2))
-        update, reset = (f(emit, w.gates(emit, gate_sums, k)) for k in range(2))
+        products = _sum(emit, emit(dl.MatmulOp, state, w.recurrent), w.recurrent_bias)
+        pre_activations = _sum(emit, w.gates(emit, x, 0, 2), w.gates(emit, products, 0, 2))
+        update, reset = (f(emit, w.gates(emit, pre_activations, k)) for k in range(2))
         recurrent_sum = emit(dl.MulOp, reset, w.gates(emit, products, 2))
         return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), recurrent_sum))),)
 
     if node.flag("linear_before_reset"):
-        return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (w, partial(cell_with_late_reset, w)))
+        return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (w, partial(cell_linear_before_reset, w)))
     return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
 
@@ -97,20 +98,20 @@ def lstm(node: OnnxNode) -> Sequence[ImportedValue]:
     is_coupled = node.flag("input_forget")
 
     def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        (f, g, h), (state, memory) = w.functions, states
-        gate_sums = _sum(emit, x, emit(dl.MatmulOp, state, w.state))
+        (f, g, h), (hidden_state, cell_state) = w.functions, states
+        pre_activations = _sum(emit, x, emit(dl.MatmulOp, hidden_state, w.recurrent))
 
-        def gate(k: int, cell_state: ImportedValue) -> ImportedValue:
-            gate_sum = w.gates(emit, gate_sums, k)
+        def gate(k: int, peephole_state: ImportedValue) -> ImportedValue:
+            pre_activation = w.gates(emit, pre_activations, k)
             if w.peepholes is None:
-                return f(emit, gate_sum)
-            return f(emit, _sum(emit, gate_sum, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), cell_state)))
+                return f(emit, pre_activation)
+            return f(emit, _sum(emit, pre_activation, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), peephole_state)))
 
-        input_gate = gate(0, memory)
-        forget_gate = emit(dl.SubOp, emit.scalar(1, input_gate), input_gate) if is_coupled else gate(2, memory)
-        new = g(emit, w.gates(emit, gate_sums, 3))
-        next_memory = _sum(emit, emit(dl.MulOp, forget_gate, memory), emit(dl.MulOp, input_gate, new))
-        return emit(dl.MulOp, gate(1, next_memory), h(emit, next_memory)), next_memory
+        input_gate = gate(0, cell_state)
+        forget_gate = emit(dl.SubOp, emit.scalar(1, input_gate), input_gate) if is_coupled else gate(2, cell_state)
+        new = g(emit, w.gates(emit, pre_activations, 3))
+        next_cell_state = _sum(emit, emit(dl.MulOp, forget_gate, cell_state), emit(dl.MulOp, input_gate, new))
+        return emit(dl.MulOp, gate(1, next_cell_state), h(emit, next_cell_state)), next_cell_state
 
     return _layer(node, ("Sigmoid", "Tanh", "Tanh"), 4, 2, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
@@ -120,8 +121,8 @@ def _sum(emit: Emitter, x: ImportedValue, y: ImportedValue | None) -> ImportedVa
 
 
 def _merge_biases(emit: Emitter, w: _Weights) -> _Weights:
-    """Add the state bias to the input bias, for cells that only use the sum of both products."""
-    return w if w.input_bias is None else replace(w, input_bias=_sum(emit, w.input_bias, w.state_bias), state_bias=None)
+    """Add the recurrent bias to the input bias, for cells that only use the sum of both products."""
+    return w if w.input_bias is None else replace(w, input_bias=_sum(emit, w.input_bias, w.recurrent_bias), recurrent_bias=None)
 
 
 def _layer(
@@ -134,7 +135,7 @@ def _layer(
     emit, x, w, r = node.emit, node[0], node[1], node[2]
     by_batch = node.flag("layout")
     if (x.rank, w.rank, r.rank) != (3, 3, 3):
-        raise ModelError(f"{node.description}: X, W and R have the ranks {x.rank}, {w.rank} and {r.rank}, expected 3")
+        raise ModelError(f"{node.description}: X, W and R must have rank 3, got {x.rank}, {w.rank} and {r.rank}")
     x = emit.transpose(x, (1, 0, 2)) if by_batch else x
     length, batch, hidden = x.shape[0], x.shape[1], int(r.shape[2])
     backward = _DIRECTIONS[node.choice("direction", "forward", tuple(_DIRECTIONS))]
@@ -174,9 +175,9 @@ def _layer(
                 functions[d],
             )
         )
-        gate_sums = _sum(emit, emit(dl.MatmulOp, x, weights.input), weights.input_bias)
+        input_terms = _sum(emit, emit(dl.MatmulOp, x, weights.input), weights.input_bias)
         first_states = [_initial_state(emit, s, d, by_batch, (batch, hidden), x) for s in initial_states]
-        final_states, result = _run(emit, cell, (gate_sums, *active), first_states, length, reverse)
+        final_states, result = _run(emit, cell, (input_terms, *active), first_states, length, reverse)
         sequences.append(emit.reshape(result, (length, 1, batch, hidden)))
         for collected, end in zip(states_by_direction, final_states, strict=True):
             collected.append(emit.reshape(end, (1, batch, hidden)))
@@ -264,10 +265,12 @@ def _functions(node: OnnxNode, defaults: Sequence[str], directions: int) -> list
     """Return the activation functions of each direction."""
     names = node.strings("activations", list(defaults) * directions)
     if len(names) != len(defaults) * directions:
-        raise ModelError(f"{node.description}: {len(names)} activations for {directions} directions of {len(defaults)}")
+        raise ModelError(
+            f"{node.description}: got {len(names)} activations, expected {len(defaults)} for each of {directions} directions"
+        )
     coefficients = {name: iter(node.reals(f"activation_{name}", ())) for name in ("alpha", "beta")}
     clip = node.real("clip", 0.0)
-    # As in ONNX Runtime, gate sums are clipped, but not the cell of an LSTM.
+    # As in ONNX Runtime, pre-activations are clipped, but not the cell of an LSTM.
     results = [_function(node, name, coefficients, clip if k % len(defaults) < 2 else 0.0) for k, name in enumerate(names)]
     return [results[k : k + len(defaults)] for k in range(0, len(results), len(defaults))]
 
