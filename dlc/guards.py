@@ -6,9 +6,11 @@ a guard of the program: `N >= 5` for the slice `x[2:5]` of N rows, `(3 * N) % 2 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 
 from dlc.dims import Atom, Dim, Relation, Size, SizeRange, guard_recorder, is_nonnegative, substitute
 
@@ -111,15 +113,24 @@ class SizeBounds:
     def decide(self, guard: Guard) -> bool | None:
         """Return whether a guard holds for all sizes in the ranges (True), for none (False), or for an unknown part (None)."""
         low, high = self.of(guard.size)
-        # With symbols counted from their lower bounds: N * M - M >= 0 for N >= 1.
-        shifted = substitute(guard.size, {s: Dim.symbol(s) + r.low for s, r in self.ranges.items()})
-        is_never_negative = (low is not None and low >= 0) or is_nonnegative(shifted)
         if guard.relation == ">=":
-            return True if is_never_negative else False if high is not None and high < 0 else None
+            return True if self._is_never_negative(guard.size) else False if high is not None and high < 0 else None
         is_zero = True if low == high == 0 else None
         if (low is not None and low > 0) or (high is not None and high < 0):
             is_zero = False
         return is_zero if guard.relation == "==" or is_zero is None else not is_zero
+
+    def _is_never_negative(self, size: Dim) -> bool:
+        low, _ = self.of(size)
+        # With symbols counted from their lower bounds: N * M - M >= 0 for N >= 1.
+        shifted = substitute(size, {s: Dim.symbol(s) + r.low for s, r in self.ranges.items()})
+        if (low is not None and low >= 0) or is_nonnegative(shifted):
+            return True
+        # A product with nonnegative factors that all terms share has the sign of the other factor, or is 0.
+        shared = reduce(lambda a, b: a & b, map(Counter, size.terms), Counter(next(iter(size.terms), ())))
+        if not shared or not is_nonnegative(Dim({tuple(shared.elements()): 1})):
+            return False
+        return self._is_never_negative(Dim({tuple((Counter(m) - shared).elements()): c for m, c in size.terms.items()}))
 
     def _product_bounds(self, monomial: tuple[Atom, ...]) -> tuple[int | None, int | None]:
         """Return the bounds of a product of nonnegative factors; (None, None) if a factor may be negative."""

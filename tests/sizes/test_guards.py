@@ -48,6 +48,7 @@ def test_text(size: str, relation: str, text: str) -> None:
         ("N * M - M", ">=", True),
         ("(N - 2) // 2", ">=", True),
         ("M * M - M", ">=", True),
+        ("((N + 1) // 2) * M - M", ">=", True),
     ],
 )
 def test_bounds_decide_guards(size: str, relation: str, decided: bool | None) -> None:
