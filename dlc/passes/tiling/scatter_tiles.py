@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from dlc.ir import Block, IteratorTypeAttr, Region, SSAValue, arith, linalg
 from dlc.passes.structured import OpBuilder
 
-_CMPI_EQ = 0
+_EQUAL_PREDICATE_INDEX = 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> Scatter | None:
     comparison = select.cond.owner
     if (
         not isinstance(comparison, arith.CmpiOp)
-        or comparison.predicate.value.data != _CMPI_EQ
+        or comparison.predicate.value.data != _EQUAL_PREDICATE_INDEX
         or not isinstance(comparison.lhs.owner, linalg.IndexOp)
     ):
         return None
