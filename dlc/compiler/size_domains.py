@@ -2,8 +2,8 @@
 
 Symbolic result types hold where the guards of shape inference hold: `x[2:5]` has three rows if `x` has at least five. So types
 are inferred again, and every comparison of sizes that polynomials do not decide is recorded as a guard. The guards are solved
-to ranges of single symbols and equal symbols as far as possible. A call with sizes outside of the domain gets
-a specialization for them; that compilation also reports errors about them, if there are any.
+to ranges of single symbols and equal symbols as far as possible. A call with sizes outside of the domain gets a
+specialization for them; that compilation also reports errors about them, if there are any.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
     Data-dependent sizes may turn out to be outside of the domain; the program checks them.
     """
     data_dependent = data_dependent_sizes(program)
-    named = {str(size) for info in program.inputs for size in info.shape}
+    axis_sizes = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
-    missing = [s for s in symbols if s not in named]
+    missing = [s for s in symbols if s not in axis_sizes]
     if missing:
         return None, f"the size {missing[0]} is not the size of any input axis"
     declared = {**dict.fromkeys((*symbols, *data_dependent), SizeRange()), **size_ranges(program.module)}
@@ -196,8 +196,12 @@ class _SolvedGuards:
             containing = {m: c for m, c in terms.items() if symbol in Dim({m: 1}).symbols()}
             if not containing or maximum is None:
                 continue
-            is_linear = all(symbol in m and symbol not in Dim({_without(m, symbol): 1}).symbols() for m in containing)
-            if not is_linear or not (containing.keys() == terms.keys() or all(c < 0 for c in containing.values())):
+            if not all(symbol in m for m in containing):
+                return False
+            factors = {Dim({_without(m, symbol): 1}): c for m, c in containing.items()}
+            is_linear = all(symbol not in factor.symbols() for factor in factors)
+            is_decreasing = all(c < 0 and is_nonnegative(factor) for factor, c in factors.items())
+            if not is_linear or not (is_decreasing or containing.keys() == terms.keys()):
                 return False
             bound = substitute(bound, {symbol: maximum})
             if SizeBounds(self.ranges).decide(Guard(Dim.lift(bound), ">=")):

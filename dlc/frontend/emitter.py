@@ -145,19 +145,18 @@ class Emitter:
 
     def are_different(self, a: Size, b: Size, origin: str) -> bool:
         """Return whether two sizes differ for all values of the symbols; if that is undecidable, equality becomes a guard."""
-        with recording_guards() as recorder:
-            recorder.origin = origin
-            are_different = is_known_different(a, b)
-        self.guards += recorder.guards
-        return are_different
+        return self._compare(is_known_different, a, b, origin)
 
     def is_less(self, a: Size, b: Size, origin: str) -> bool:
         """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard."""
+        return self._compare(is_known_less, a, b, origin)
+
+    def _compare(self, comparison: Callable[[Size, Size], bool], a: Size, b: Size, origin: str) -> bool:
         with recording_guards() as recorder:
             recorder.origin = origin
-            is_less = is_known_less(a, b)
+            result = comparison(a, b)
         self.guards += recorder.guards
-        return is_less
+        return result
 
     def is_data_dependent(self, size: Size) -> bool:
         """Return whether a size depends on data."""

@@ -77,7 +77,7 @@ class RandomShapes:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
         try:
             results = ReferenceEvaluator(model).run(None, {n: known[n] for n in inputs if n})
-        except Exception:
+        except Exception:  # onnx.reference raises errors of many types for an invalid node, which is not drawn.
             return None
         arrays = [np.asarray(r) for r in results]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         if any(a.size > _MAX_ELEMENTS or a.ndim > 5 for a in arrays):

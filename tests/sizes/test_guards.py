@@ -10,7 +10,7 @@ import pytest
 
 import dlc
 from dlc.compiler import compile, load_program
-from dlc.compiler.size_domains import infer_domain
+from dlc.compiler.size_domains import _SolvedGuards, infer_domain  # pyright: ignore[reportPrivateUsage]
 from dlc.dims import Dim, SizeRange, parse
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.guards import Guard, SizeBounds
@@ -114,3 +114,19 @@ def test_domains(graph: str, domain: SizeDomain | str | None, tmp_path: Path) ->
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     inferred = infer_domain(load_program(tmp_path / "m.onnx"))[0]
     assert (str(inferred) if isinstance(domain, str) else inferred) == domain
+
+
+@pytest.mark.parametrize(
+    ("size", "holds"),
+    [
+        ("n - k", True),
+        ("n * k - k", True),
+        # The factor (n - 3) // 2 is negative for small n, where the size grows with k.
+        ("(n - 3) // 2 * n - k * ((n - 3) // 2)", False),
+    ],
+)
+def test_guards_of_data_dependent_sizes(size: str, holds: bool) -> None:
+    """Of the size k, at most n, guards follow from its maximum only where the size does not grow with k."""
+    solved = _SolvedGuards({"n": SizeRange(), "k": SizeRange()}, {"k": Dim.symbol("n")})
+    solved.add([Guard(Dim.lift(parse(size)), ">=")])
+    assert (not solved.remaining) is holds
