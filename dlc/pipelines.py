@@ -52,6 +52,7 @@ from dlc.passes.loops.expand_math import ExpandMathPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.name_values import NameValuesPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
+from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
@@ -161,6 +162,7 @@ def stages_of(
                 VectorizePass(),
                 ForwardStoresPass(),
                 ExpandMathPass(precise=is_strict, fused=target.has_fma),
+                UnrollReductionsPass(target),
                 *prefetch,
                 CseKernelsPass(),
                 NameValuesPass(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from dlc.cost_model import CostModel, WinogradCosts
+from dlc.cost_model import CostModel, PrefetchCosts, UnrollingCosts, WinogradCosts
 from dlc.errors import DeviceError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.options import Environment
@@ -101,6 +101,8 @@ _MATRIX_UNIT_DTYPES = ("bf16", "f16")
 # For vectors of at most 32 bytes. Large AArch64 cores have a 4-way L1 cache of 64 KiB; smaller cores lose little with this
 # setting. AArch64 needs four instructions for packed pairs where x86-64 needs two.
 _SHORT_VECTOR_COSTS = CostModel(winograd=WinogradCosts(input=30, weight=8))
+# Short vectors need more instructions for the same work, so the front end limits contractions (docs/performance.md).
+_AVX2_COSTS = replace(_SHORT_VECTOR_COSTS, prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
 _ARM_COSTS = replace(_SHORT_VECTOR_COSTS, way_bytes=1 << 14, cache_ways=4, max_packed_pair_rows=4)
 
 
@@ -109,7 +111,8 @@ def _x86(name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: 
     target = Target(
         name, cpu, features, bytes, registers, has_fma=fma, dot_products=dot_products, version="", has_f16_conversion=has_f16
     )
-    return replace(target, costs=_SHORT_VECTOR_COSTS) if bytes <= 32 else target
+    costs = {16: _SHORT_VECTOR_COSTS, 32: _AVX2_COSTS, 64: target.costs}[bytes]
+    return replace(target, costs=costs)
 
 
 def _arm(name: str, features: tuple[str, ...], dot_products: tuple[str, ...]) -> Target:

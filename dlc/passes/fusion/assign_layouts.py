@@ -100,7 +100,18 @@ class AssignLayoutsPass(TargetPass):
         # Accumulators have at least four bytes.
         accumulator_bytes = max(4, numpy_dtype(element_type_of(result)).itemsize)
         decodes_weights, sums_per_step = contraction.dequantizes_weights, contraction.has_step_accumulators
-        return choose_panel_width(channels, prod(rows), target.lanes(accumulator_bytes), target, decodes_weights, sums_per_step)
+        # Tiles of a convolution's window cover rows of the image; other rows are linearized.
+        structure = contraction.structure()
+        has_window = sum(r and e != 1 for r, e in zip(structure.reductions, structure.extents, strict=True)) > 1
+        return choose_panel_width(
+            channels,
+            prod(rows),
+            target.lanes(accumulator_bytes),
+            target,
+            rows[-1] if has_window else prod(rows),
+            decodes_weights=decodes_weights,
+            sums_per_step=sums_per_step,
+        )
 
 
 @memoize_by_signature

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dlc.target import Target
 
+# The latency of an FMA in cycles, and the FMAs per cycle.
+_FMA_LATENCY, _FMAS_PER_CYCLE = 4, 2
 # Maximum panel width, in vectors.
 _MAX_PANEL_VECTORS = 4
 # On devices with work-groups: elements of a vector load and of a memory line; rows of at least this many elements are aligned
@@ -12,14 +14,23 @@ _VECTOR_LOAD_ELEMENTS, _MEMORY_LINE_ELEMENTS, _MIN_LONG_ROW_ELEMENTS = 4, 32, 51
 
 
 def choose_panel_width(
-    out_channels: int, rows: int, lanes: int, target: Target, decodes_weights: bool = False, sums_per_step: bool = False
+    out_channels: int,
+    rows: int,
+    lanes: int,
+    target: Target,
+    row_extent: int = 0,
+    decodes_weights: bool = False,
+    sums_per_step: bool = False,
 ) -> int:
     """Return the number of output channels in one panel, for a contraction with `rows` rows of results.
+
+    A tile has up to `row_extent` rows, such as the width of an image for a convolution with a window; 0 means `rows`.
 
     A panel is as wide as the register tile: a whole number of vectors, unless one panel holds all channels. Of the widths
     that leave registers for rows, the best one is chosen by three criteria, in this order:
 
-    1. the fewest vectors computed in total, padding included;
+    1. the fewest vectors computed in total, padding included, weighted by the time that a tile waits for its
+       accumulators if the rows do not fill it;
     2. the nearest to two vectors, for which a tile has enough rows to hide the FMA latency;
     3. the widest, which needs the fewest loads.
 
@@ -54,14 +65,35 @@ def choose_panel_width(
     preferred_vectors = _MAX_PANEL_VECTORS if has_few_rows else 2
     max_vectors = _MAX_PANEL_VECTORS if target.vector_registers >= 32 or has_few_rows else 3
 
+    # Products of few rows wait for memory rather than for the FMA latency.
+    latency_rows = 0 if has_few_rows else row_extent or rows
+
     def cost(vectors: int) -> tuple[float, int, int]:
         width = vectors * lanes
         # The last of several panels is padded with zeros, so it computes as many vectors as the others.
         computed_vectors = -(-out_channels // width) * vectors if out_channels > width else -(-out_channels // lanes)
         return (
-            computed_vectors * (costs.single_vector_slowdown if vectors == 1 else 1),
+            computed_vectors
+            * (costs.single_vector_slowdown if vectors == 1 else _latency_slowdown(vectors, latency_rows, target)),
             abs(vectors - preferred_vectors),
             -vectors,
         )
 
     return min(min(range(1, max_vectors + 1), key=cost) * lanes, out_channels)
+
+
+def _latency_slowdown(vectors: int, rows: int, target: Target) -> float:
+    """Return the time of a k iteration of all tiles that cover the rows, relative to that of their multiply-adds.
+
+    The multiply-adds of a tile take at least the latency of one, because each k iteration adds to the same accumulators. With
+    more than 16 registers, tiles are large enough.
+    """
+    max_tile = max(1, (target.vector_registers - vectors - 1) // vectors)
+    if target.vector_registers > 16 or rows == 0:
+        return 1
+
+    def cycles(tile: int) -> float:
+        tiles = [tile] * (rows // tile) + [rows % tile] * (rows % tile > 0)
+        return sum(max(_FMA_LATENCY, n * vectors / _FMAS_PER_CYCLE) for n in tiles)
+
+    return min(map(cycles, range(1, max_tile + 1))) / (rows * vectors / _FMAS_PER_CYCLE)

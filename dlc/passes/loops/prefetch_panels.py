@@ -17,10 +17,8 @@ from dlc.ir import (
     AffineDimExpr,
     BlockArgument,
     Context,
-    IntegerAttr,
     Operation,
     SSAValue,
-    VectorType,
     arith,
     func,
     memref,
@@ -28,6 +26,8 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes.base import KernelPass, TargetPass
+from dlc.passes.loops.next_panel import NextPanel, find_next_panel
+from dlc.passes.loops.static_loops import constant_index, extent, num_accumulator_rows
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.types import memref_of
 
@@ -63,16 +63,23 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
         if settings is None:
             return
         for op in list(kernel.walk()):
-            if isinstance(op, scf.ForOp) and _trip_count(op) >= settings.min_steps and _row_count(op) >= settings.min_rows:
+            if isinstance(op, scf.ForOp) and extent(op) >= settings.min_steps and num_accumulator_rows(op) >= settings.min_rows:
                 cache_bytes = costs.cache_ways * costs.way_bytes // 2
-                for read, axis in _panel_reads(op):
-                    if not _fits_nearest_cache(read.source, cache_bytes):
+                next_panels: dict[SSAValue, NextPanel | None] = {}
+                for read, axis in list(_panel_reads(op)):
+                    if _fits_nearest_cache(read.source, cache_bytes):
+                        continue
+                    if read.source not in next_panels:
+                        next_panels[read.source] = find_next_panel(op, read, axis) if settings.next_panel else None
+                    if next_panels[read.source] is None:
                         _prefetch(op, read, axis, settings, constants)
                 for read in _accumulator_reads(op):
                     if not _fits_nearest_cache(read.source, cache_bytes):
                         _prefetch_accumulators(op, read, settings, constants)
                 for tile in list(_epilogue_tiles(op, costs.block_elements)):
                     _prefetch_tile(op, tile, settings, constants)
+                for next_panel in filter(None, next_panels.values()):
+                    next_panel.prefetch_in(op, settings.line_bytes, constants)
 
 
 def _fits_nearest_cache(buffer: SSAValue, max_bytes: int) -> bool:
@@ -80,23 +87,6 @@ def _fits_nearest_cache(buffer: SSAValue, max_bytes: int) -> bool:
     root = _root(buffer)
     t = memref_of(root)
     return isinstance(root.owner, memref.AllocaOp) and prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize <= max_bytes
-
-
-def _row_count(loop: scf.ForOp) -> int:
-    """Return the number of result vectors that a loop accumulates; each uses the panel row that an iteration reads."""
-    shapes = [t.get_shape() for v in loop.iter_args if isinstance(t := v.type, VectorType)]
-    return sum(prod(shape[:-1]) for shape in shapes)
-
-
-def _trip_count(loop: scf.ForOp) -> int:
-    bounds = [_constant(v) for v in (loop.lb, loop.ub)]
-    low, high = bounds
-    return high - low if low is not None and high is not None else 0
-
-
-def _constant(value: SSAValue) -> int | None:
-    owner = value.owner
-    return cast("IntegerAttr", owner.value).value.data if isinstance(owner, arith.ConstantOp) else None
 
 
 def _panel_reads(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]:
@@ -108,13 +98,21 @@ def _panel_reads(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]
         strides = strides_of(op.source)
         lanes = op.permutation_map.data.results[-1]
         last = len(strides) - 1
-        axes = [d for d, i in enumerate(op.indices) if i is induction]
+        axes = [d for d, i in enumerate(op.indices) if _is_iteration_index(i, induction)]
         if lanes != AffineDimExpr(last) or strides[last] != 1 or len(axes) != 1 or axes[0] == last:
             continue
         # Only adjacent rows: with a larger stride each row would be on a separate page.
         row = strides[axes[0]]
         if isinstance(row, int) and row <= 2 * memref_of(op.source).get_shape()[last]:
             yield op, axes[0]
+
+
+def _is_iteration_index(value: SSAValue, induction: SSAValue) -> bool:
+    """Return whether an index is that of a k iteration: the induction variable, or in an unrolled loop plus a constant."""
+    if isinstance(value.owner, arith.AddiOp):
+        a, b = value.owner.operands
+        return a is induction and constant_index(b) is not None
+    return value is induction
 
 
 def _prefetch(
@@ -124,11 +122,14 @@ def _prefetch(
     first: Operation | None = block.first_op
     assert first is not None
     builder = OpBuilder(constants, block, read.location, anchor=first)
-    prefetch_row = builder.value(builder.add(block.args[0], settings.prefetch_distance))
+    position = read.indices[axis]
+    unrolled = 0 if position is block.args[0] else constant_index(cast("Operation", position.owner).operands[1])
+    assert unrolled is not None
+    prefetch_row = builder.value(builder.add(block.args[0], settings.prefetch_distance + unrolled))
     row = read.result.type.get_shape()[-1]
     element = memref_of(read.source).element_type
     step = settings.line_bytes // numpy_dtype(element).itemsize
-    column: Index = read.indices[-1] if (constant_column := _constant(read.indices[-1])) is None else constant_column
+    column: Index = read.indices[-1] if (constant_column := constant_index(read.indices[-1])) is None else constant_column
     for start in range(0, row, step):
         indices = [prefetch_row if d == axis else i for d, i in enumerate(read.indices)]
         indices[-1] = builder.value(builder.add(column, start))
@@ -147,7 +148,11 @@ def _accumulator_reads(loop: scf.ForOp) -> Iterator[vector.TransferReadOp]:
         ):
             continue
         shape, strides = memref_of(read.source).get_shape(), strides_of(read.source)
-        if len(shape) == 2 and strides[1] == 1 and _constant(outer_loop.step) == shape[0] == read.result.type.get_shape()[0]:
+        if (
+            len(shape) == 2
+            and strides[1] == 1
+            and constant_index(outer_loop.step) == shape[0] == read.result.type.get_shape()[0]
+        ):
             yield read
 
 
@@ -211,9 +216,9 @@ def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, settings: PrefetchCo
     *rows, columns = memref_of(tile.result).get_shape()
     step = settings.line_bytes // numpy_dtype(memref_of(tile.result).element_type).itemsize
     lines_per_row = -(-columns // step)
-    lines, low, stride = prod(rows) * lines_per_row, _constant(loop.lb), _constant(loop.step)
-    steps_per_line = 0 if low is None or stride is None else _trip_count(loop) // stride // lines
-    if _row_count(loop) < settings.interleaved_rows or low is None or stride is None or steps_per_line == 0:
+    lines, low, stride = prod(rows) * lines_per_row, constant_index(loop.lb), constant_index(loop.step)
+    steps_per_line = 0 if low is None or stride is None else extent(loop) // stride // lines
+    if num_accumulator_rows(loop) < settings.interleaved_rows or low is None or stride is None or steps_per_line == 0:
         builder = OpBuilder(constants, loop.parent, tile.location, anchor=loop)
         for indices in product(*map(range, rows), range(0, columns, step)):
             builder.insert(PrefetchOp.create(operands=[tile.result, *map(builder.value, indices)], properties=L1_READ_HINTS))

@@ -223,8 +223,10 @@ class TileRules:
         """Return whether the loop over panels is inside that over rows, for each product of the batch.
 
         It is inside if a cache holds all panels: any cache for packed weights, the L1 cache for others. Packed weights are
-        read as one long run of memory, while a loop over rows inside would read many short runs for each panel. If no cache
-        holds the results, it is outside: results of one panel are stored at a constant stride, which the hardware prefetches.
+        read as one long run of memory, while a loop over rows inside would read many short runs for each panel. If tiles
+        prefetch the next panel, these runs do not wait for memory: then the loop is inside only if the L2 cache holds the
+        weights but not the rows. If no cache holds the results, it is outside: results of one panel are stored at a constant
+        stride, which the hardware prefetches.
         Lanes without shared operands are iterated in memory order if the results fill the L2 cache, since the hardware
         prefetches the next lines.
         """
@@ -235,8 +237,13 @@ class TileRules:
         if all(a.uses(lane) for a in nest_op.inputs):
             return results >= costs.block_elements
         max_elements = costs.outer_cache_blocks * costs.block_elements
-        weights = prod(extents[d] for d in (lane, *nest_op.reductions))
-        has_cached_panels = lane in self.nest.panel_sizes and weights <= max_elements
+        terms = prod(extents[d] for d in nest_op.reductions)
+        if costs.prefetch is not None and costs.prefetch.next_panel:
+            rows = results // extents[lane]
+            has_cached_panels = extents[lane] * terms <= costs.block_elements < rows * terms
+        else:
+            has_cached_panels = extents[lane] * terms <= max_elements
+        has_cached_panels = has_cached_panels and lane in self.nest.panel_sizes
         return results <= max_elements and (has_cached_panels or self.fits_half_l1(nest_op, extents[lane]))
 
     def grid(

@@ -1,0 +1,32 @@
+"""Facts about `scf.for` loops with constant bounds."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import cast
+
+from dlc.ir import IntegerAttr, SSAValue, VectorType, arith, scf
+
+
+def constant_index(value: SSAValue) -> int | None:
+    """Return the value of a constant, else None."""
+    owner = value.owner
+    return cast("IntegerAttr", owner.value).value.data if isinstance(owner, arith.ConstantOp) else None
+
+
+def constant_bounds(loop: scf.ForOp) -> tuple[int, int, int] | None:
+    """Return lower bound, upper bound and step of a loop if all are constant, else None."""
+    low, high, step = map(constant_index, (loop.lb, loop.ub, loop.step))
+    return None if low is None or high is None or step is None else (low, high, step)
+
+
+def extent(loop: scf.ForOp) -> int:
+    """Return the difference of the bounds of a loop; 0 if they are not constant."""
+    low, high = constant_index(loop.lb), constant_index(loop.ub)
+    return high - low if low is not None and high is not None else 0
+
+
+def num_accumulator_rows(loop: scf.ForOp) -> int:
+    """Return the number of rows of vectors that a loop accumulates; each uses the panel row that an iteration reads."""
+    shapes = [t.get_shape() for v in loop.iter_args if isinstance(t := v.type, VectorType)]
+    return sum(prod(shape[:-1]) for shape in shapes)
