@@ -23,9 +23,10 @@ from dlc.machine.cpus import usable_cpus
 from dlc.runtime.cpu.code.loader import load_object
 from dlc.runtime.cpu.code.native import runtime
 from dlc.runtime.cpu.program import LoadedKernel, NativeProgram
-from dlc.runtime.cpu.record_table import MIN_PARALLEL_BYTES, assemble_records
+from dlc.runtime.cpu.record_table import assemble_records
 from dlc.runtime.models.model import Model
 from dlc.runtime.program.host_program import NULL_SLOT, HostProgram, Launch
+from dlc.runtime.sizes.size_code import MIN_PARALLEL_BYTES
 from dlc.target import CPU_LEVELS
 
 EMPTY_KERNEL = "define void @empty(ptr %arguments, i64 %task) {\n  ret void\n}"
@@ -87,7 +88,7 @@ def measure(threads: int) -> None:
     run_one = partial(execute, records_address, 1, slots_address, pool)
     print_row("launch of 256 tasks after 2 ms idle", measure_microseconds(run_one, 200, idle=0.002))
     info = TensorInfo("x", (1, 16), np.dtype(np.float32))
-    host = HostProgram((info,), (info,), (), 4096, 4, (Launch("empty", ((2, 0), (3, 0)), (64, 64)),))
+    host = HostProgram((info,), (info,), (), (Launch("empty", ((2, 0), (3, 0)), (64, 64)),))
     program = NativeProgram(host, {"empty": LoadedKernel(((code.address("empty"), 1),), code)}, {}, native, threads)
     model = Model(program.inputs, program.outputs, program.run)
     x = np.ones((1, 16), np.float32)

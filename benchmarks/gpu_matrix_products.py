@@ -19,7 +19,8 @@ import numpy as np
 
 import dlc
 from dlc import nn
-from dlc.runtime.opencl.program import Launcher, OpenCLProgram
+from dlc.runtime.opencl.commands import CommandList
+from dlc.runtime.opencl.program import Launcher
 
 try:
     import torch
@@ -40,9 +41,9 @@ class _Repeated(Launcher):
     def __init__(self, times: int) -> None:
         self.times = times
 
-    def launch(self, program: OpenCLProgram, launch: Any, buffers: Any) -> None:
+    def launch(self, commands: CommandList, launch: Any, buffers: Any) -> None:
         for _ in range(self.times):
-            program.launch(launch, buffers)
+            commands.launch(launch, buffers)
 
 
 def seconds_per_run(repeat: Callable[[int], None], seconds: float) -> float:

@@ -22,7 +22,6 @@ from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
 from dlc.runtime.load import CompiledProgram, program_in
-from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import HostProgram
 from dlc.target import Target
 
@@ -92,7 +91,7 @@ class ProgramParts(Generic[KernelCodeT]):
     """
 
     name: str
-    host: HostProgram | DynamicProgram
+    host: HostProgram
     kernels: Sequence[KernelCodeT]
     weights: Mapping[str, NDArray[Any]]
     origins: Mapping[str, tuple[str, ...]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
@@ -13,18 +13,15 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.dl.programs.size_ranges import equal_sizes, guards_of, size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, sizes_of
-from dlc.dims import Size, SizeRange, is_static
+from dlc.dims import Size, SizeRange
 from dlc.errors import CompileError
-from dlc.guards import Guard
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
-from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import (
     ARENA_SLOT,
     FIRST_INPUT_SLOT,
     Branch,
     BufferRef,
     CarriedSlot,
-    DynamicLaunch,
     Fail,
     HostArray,
     HostProgram,
@@ -40,33 +37,18 @@ from dlc.runtime.program.host_program import (
 
 
 def read_host(module: ModuleOp) -> HostProgram:
-    """Return the instructions of the entry after `plan-arena`.
+    """Return the program of the entry after `plan-arena`.
 
     Raises CompileError for ops that `plan-arena` should have replaced.
     """
-    return _HostReader(entry_of(module), is_dynamic=False).read()
-
-
-def read_dynamic_host(module: ModuleOp) -> DynamicProgram:
-    """Return the program as `read_host` does, for an entry with symbolic sizes."""
-    return _HostReader(entry_of(module), is_dynamic=True).read_dynamic_host(
-        size_ranges(module), equal_sizes(module), guards_of(entry_of(module))
-    )
-
-
-def is_dynamic(module: ModuleOp) -> bool:
-    """Return whether the entry has symbolic sizes."""
-    main = entry_of(module)
-    if any(host.sizes_bound_by(op) for op in main.walk()):
-        return True
-    return not all(is_static(sizes_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
+    return _HostReader(entry_of(module)).read(size_ranges(module), equal_sizes(module))
 
 
 class _HostReader:
     """Convert the ops of one entry function to instructions."""
 
-    def __init__(self, main: func.FuncOp, is_dynamic: bool) -> None:
-        self.main, self.is_dynamic = main, is_dynamic
+    def __init__(self, main: func.FuncOp) -> None:
+        self.main = main
         self.inputs = inputs_of(main)
         self.outputs = outputs_of(main)
         ops = list(main.walk())
@@ -83,27 +65,26 @@ class _HostReader:
         self.first_region = FIRST_INPUT_SLOT + len(main.args) + len(weights)
         self.slots = self.first_region + len(self.regions)
 
-    def read(self) -> HostProgram:
-        instructions = self.block(self.main.body.block)
-        return HostProgram(*self.infos(), self.arena_bytes, self.slots, instructions, self.donors())
+    def read(self, ranges: Mapping[str, SizeRange], equal: Mapping[str, str]) -> HostProgram:
+        names, first_loop_slot = self.names(), self.slots
+        return HostProgram(
+            tuple(_info(name, v) for name, v in zip(names, self.inputs, strict=False)),
+            tuple(_info(name, v) for name, v in zip(names[len(self.inputs) :], self.outputs, strict=True)),
+            self.weights,
+            self.block(self.main.body.block),
+            self.arena_bytes,
+            tuple(tuple(self.regions[k]) for k in range(len(self.regions))),
+            self.slots - first_loop_slot,
+            ranges,
+            equal,
+            guards_of(self.main),
+            self.donors(),
+        )
 
     def donors(self) -> dict[int, int]:
         """Return the index of the input that each donated output overwrites."""
         donor_names = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
         return {k: donor.value.data for k, donor in enumerate(donor_names) if isinstance(donor, IntegerAttr)}
-
-    def read_dynamic_host(
-        self, ranges: Mapping[str, SizeRange], equal: Mapping[str, str], guards: tuple[Guard, ...]
-    ) -> DynamicProgram:
-        regions = tuple(tuple(self.regions[k]) for k in range(len(self.regions)))
-        first_new_slot, instructions = self.slots, self.block(self.main.body.block)
-        return DynamicProgram(*self.infos(), ranges, regions, instructions, self.slots - first_new_slot, equal, guards)
-
-    def infos(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-        """Return the names, shapes and dtypes of inputs, outputs and weights."""
-        names = self.names()
-        inputs = tuple(_info(name, v) for name, v in zip(names, self.inputs, strict=False))
-        return inputs, tuple(_info(name, v) for name, v in zip(names[len(inputs) :], self.outputs, strict=True)), self.weights
 
     def block(self, block: Block) -> tuple[Instruction, ...]:
         instructions: list[Instruction] = []
@@ -203,14 +184,9 @@ class _HostReader:
         slot, offset = self.refs[source]
         return slot, offset + first * numpy_dtype(_type(source).element_type).itemsize
 
-    def launch(
-        self, kernel: str | None, arguments: Iterable[SSAValue], size_values: tuple[Size, ...]
-    ) -> Launch | DynamicLaunch:
-        values = tuple(arguments)
-        refs = tuple(self.refs[v] for v in values)
-        if self.is_dynamic:
-            return DynamicLaunch(kernel, refs, size_values)
-        return Launch(kernel, refs, tuple(int(buffer_bytes(v)) for v in values), tuple(map(int, size_values)))
+    def launch(self, kernel: str | None, arguments: Sequence[SSAValue], size_values: tuple[Size, ...]) -> Launch:
+        refs, sizes = tuple(self.refs[v] for v in arguments), tuple(map(buffer_bytes, arguments))
+        return Launch(kernel, refs, sizes, size_values)
 
     def names(self) -> list[str]:
         """Return the names of the arguments; an unnamed argument is called by its index."""

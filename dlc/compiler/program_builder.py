@@ -8,7 +8,7 @@ from typing import Any
 
 from dlc.backends.base import Executable, KernelBackend, ProgramParts
 from dlc.backends.cpu.backend import ObjectBackend
-from dlc.backends.read_host import is_dynamic, read_dynamic_host, read_host
+from dlc.backends.read_host import read_host
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.kernels import CompiledKernel, all_kernels, compile_kernels, require_supported_dtypes, symbol_of
 from dlc.compiler.lowering import Lowering, plan
@@ -21,8 +21,6 @@ from dlc.options import thread_count
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.load import CompiledProgram
-from dlc.runtime.program.bounds import check_program
-from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import HostProgram
 
 
@@ -50,7 +48,7 @@ class _ProgramBuilder:
         # The kernels before lowering. With dump_ir they are lowered in the module itself, so that dumps show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
         # `plan_host` sets it.
-        self.program: HostProgram | DynamicProgram | None = None
+        self.program: HostProgram | None = None
 
     def run(self) -> CompiledProgram | Executable:
         lowering, backend = self.lowering, self.backend
@@ -110,7 +108,7 @@ class _ProgramBuilder:
         return {tuned.name: tuned.variant for tuned in compilation.report.tuned}
 
     def assemble_program(
-        self, program: HostProgram | DynamicProgram, compiled: list[CompiledKernel]
+        self, program: HostProgram, compiled: list[CompiledKernel]
     ) -> tuple[CompiledProgram | Executable, list[CompiledKernel]]:
         """Assemble the program; return it with its final kernels.
 
@@ -135,9 +133,7 @@ class _ProgramBuilder:
                 stages = [s for s in plan(compilation.for_backend(backend)) if s.name in KERNEL_STAGES]
                 compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(too_large, backend, stages)
 
-    def parts(self, program: HostProgram | DynamicProgram, compiled: Sequence[CompiledKernel]) -> ProgramParts[Any]:
-        if isinstance(program, HostProgram):
-            check_program(program, {k.name for k in compiled})
+    def parts(self, program: HostProgram, compiled: Sequence[CompiledKernel]) -> ProgramParts[Any]:
         origins = {k.name: tuple(dict.fromkeys(chain(*self.layers.get(k.name, ())))) for k in compiled}
         # The FLOPs of kernels in a partly lowered module are unknown.
         work = {k.name: self.flops.get(k.name, 0) for k in compiled}
@@ -156,8 +152,7 @@ class _ProgramBuilder:
 
     def plan_host(self) -> None:
         self.lowering.host()
-        module = self.lowering.module
-        self.program = read_dynamic_host(module) if is_dynamic(module) else read_host(module)
+        self.program = read_host(self.lowering.module)
 
     def cannot_hold(self, error: TooLargeError) -> DeviceError:
         lines = [

@@ -19,7 +19,7 @@ from dlc.dims import SizeRange, bind_sizes, substitute
 from dlc.ir import Block, ModuleOp, SSAValue
 from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
-from dlc.runtime.program.dynamic_program import OutOfDomainError
+from dlc.runtime.program.size_binding import OutOfDomainError
 
 # Checks the compilation of a segment on its inputs.
 CheckSegment = Callable[[Compilation, Sequence[Array]], object]

@@ -207,7 +207,7 @@ class Tuner:
         arguments = [(FIRST_INPUT_SLOT, offset) for offset in offsets]
         launches = (Launch(code.name, tuple(arguments[k::runs]), sizes) for k in range(runs))
         memory = TensorInfo("memory", (end,), np.dtype(np.uint8))
-        host = HostProgram((memory,), (), (), 0, FIRST_INPUT_SLOT + 1, tuple(launches))
+        host = HostProgram((memory,), (), (), tuple(launches))
         program = NativeProgram(host, load_kernels([code]), {}, runtime(runtime_object()), self.threads)
         return KernelBenchmark(program, list(zip(offsets, (info for info in infos for _ in range(runs)), strict=True)), runs)
 

@@ -17,7 +17,8 @@ from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.program import ResolveAddress
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
-from dlc.runtime.opencl.program import Launcher, OpenCLProgram
+from dlc.runtime.opencl.commands import CommandList
+from dlc.runtime.opencl.program import Launcher
 from dlc.runtime.program.host_program import I64_BYTES, Launch, SetSize
 from dlc.runtime.program.interpreter import BufferOffset, resolve_ref
 
@@ -102,7 +103,7 @@ def _record_on_cpu(artifact: Artifact, inputs: Sequence[Array], recorder: _Launc
     """Run a program on the CPU; return the results with their addresses."""
 
     def on_launch(launch: Launch, address: ResolveAddress) -> None:
-        spans = [(address(ref), size) for ref, size in zip(launch.arguments, launch.sizes, strict=True)]
+        spans = [(address(ref), size) for ref, size in zip(launch.arguments, launch.static_sizes, strict=True)]
         recorder.launch(launch, spans, lambda k: string_at(*spans[k]))
 
     def on_read(instruction: SetSize, address: ResolveAddress) -> None:
@@ -138,15 +139,15 @@ class _RecordingLauncher(Launcher):
             self._buffers.append(buffer)
         return (self._buffers.index(buffer) << _BUFFER_BITS) + offset, size
 
-    def launch(self, program: OpenCLProgram, launch: Launch, slot_values: list[BufferOffset]) -> None:
-        program.launch(launch, slot_values)
+    def launch(self, commands: CommandList, launch: Launch, slot_values: list[BufferOffset]) -> None:
+        commands.launch(launch, slot_values)
         refs = [resolve_ref(slot_values, ref) for ref in launch.arguments]
-        spans = [self.span(ref, size) for ref, size in zip(refs, launch.sizes, strict=True)]
-        self._recorder.launch(launch, spans, lambda k: program.read(refs[k], launch.sizes[k]))
+        spans = [self.span(ref, size) for ref, size in zip(refs, launch.static_sizes, strict=True)]
+        self._recorder.launch(launch, spans, lambda k: commands.read(refs[k], launch.static_sizes[k]))
 
-    def read(self, program: OpenCLProgram, ref: BufferOffset, count: int) -> bytes:
+    def read(self, commands: CommandList, ref: BufferOffset, count: int) -> bytes:
         self._recorder.read(self.span(ref, count))
-        return program.read(ref, count)
+        return commands.read(ref, count)
 
 
 class _LaunchRecorder:

@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 
 from dlc.dims import Dim, SizeRange
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.size_operations import symbols_of
-from dlc.runtime.program.dynamic_program import DynamicProgram
-from dlc.runtime.program.host_program import HostProgram
 from dlc.runtime.saving.variant_table import Conditions
 
 _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)
@@ -33,22 +30,21 @@ class HeaderProgram:
     @property
     def symbols(self) -> Sequence[str]:
         """The names of the symbolic sizes."""
-        return list(symbols_of(self.artifact.host))
+        return self.artifact.host.input_symbols
 
     @property
     def data_dependent_sizes(self) -> Sequence[str]:
         """The names of the data-dependent sizes."""
-        return self.artifact.host.data_dependent_sizes if isinstance(self.artifact.host, DynamicProgram) else ()
+        return self.artifact.host.data_dependent_sizes
 
     @property
     def has_static_memory(self) -> bool:
         """Return whether all calls require the same amount of memory."""
-        return not self.symbols and not self.data_dependent_sizes
+        return not self.artifact.host.symbols
 
     def description(self) -> list[str]:
         """Return lines that describe the sizes, inputs and outputs."""
         host = self.artifact.host
-        donors: Mapping[int, int] = host.donors if isinstance(host, HostProgram) else {}
         optional = [", or NULL" if info.name in self.defaults else "" for info in host.inputs]
         return [
             *(f"size {k}    {_comment_text(name)}{self._range_of(name)}" for k, name in enumerate(self.symbols)),
@@ -57,7 +53,7 @@ class HeaderProgram:
                 for k, (i, or_null) in enumerate(zip(host.inputs, optional, strict=True))
             ),
             *(f"output {k}  {_comment_text(str(info))}" for k, info in enumerate(host.outputs)),
-            *(f"output {k} overwrites input {d}" for k, d in donors.items()),
+            *(f"output {k} overwrites input {d}" for k, d in host.donors.items()),
         ]
 
     def data_dependent_notes(self) -> list[str]:
@@ -77,8 +73,7 @@ class HeaderProgram:
 
     def _range_of(self, symbol: str) -> str:
         """Return the declared range of a symbolic size as text."""
-        host = self.artifact.host
-        range_ = host.ranges.get(symbol) if isinstance(host, DynamicProgram) else None
+        range_ = self.artifact.host.ranges.get(symbol)
         return "" if range_ is None or range_ == SizeRange() else f" in {range_}"
 
 

@@ -17,7 +17,7 @@ from dlc.explore.recorded_compilation import RecordedCompilation, backend_compil
 from dlc.instrument.compilation_record import Listing
 from dlc.instrument.report import Progress, ProgressEvent
 from dlc.options import Options
-from dlc.runtime.program.dynamic_program import OutOfDomainError
+from dlc.runtime.program.size_binding import OutOfDomainError
 
 # The inputs of a run: arrays, or a function that creates them for the part of the program that is compiled.
 Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"

@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from dlc.explore.data import RunMeasurements
 from dlc.measure.kernel_times import measure
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.dynamic_program import DynamicNativeProgram
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
-from dlc.runtime.opencl.dynamic_program import DynamicOpenCLProgram
-from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.target import host_supports
 
 
@@ -64,9 +61,8 @@ def measure_program(artifact: object, inputs: Sequence[NDArray[Any]], threads: i
 
 def _data_dependent_sizes(artifact: CompiledProgram, inputs: Sequence[NDArray[Any]], threads: int) -> Mapping[str, int]:
     """Return the data-dependent sizes of a call."""
-    if not isinstance(artifact.host, DynamicProgram) or not artifact.host.data_dependent_sizes:
+    if not artifact.host.data_dependent_sizes:
         return {}
-    program = artifact.program if isinstance(artifact, DeviceArtifact) else artifact.program(threads)
-    if isinstance(program, DynamicOpenCLProgram):
-        return program.static_program(inputs)[1]
-    return program.data_dependent_sizes(inputs) if isinstance(program, DynamicNativeProgram) else {}
+    if isinstance(artifact, DeviceArtifact):
+        return artifact.program.specialize(inputs)[1]
+    return artifact.program(threads).data_dependent_sizes(inputs)

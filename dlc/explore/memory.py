@@ -16,14 +16,13 @@ from dlc.explore.types import format_type
 from dlc.instrument.provenance import origins
 from dlc.ir import ModuleOp
 from dlc.passes.host.lifetimes import OpOrder
-from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import HostProgram
 
 
-def memory_usage(module: ModuleOp, host: HostProgram | DynamicProgram, sizes: Mapping[str, int]) -> MemoryUsage:
+def memory_usage(module: ModuleOp, host: HostProgram, sizes: Mapping[str, int]) -> MemoryUsage:
     """Return the memory of a program whose module has passed the last stage; `sizes` are the input sizes of the call."""
     order, ranges = OpOrder(entry_of(module).body.block), {name: SizeRange(size, size) for name, size in sizes.items()}
-    region_offsets = _region_offsets(host, ranges) if isinstance(host, DynamicProgram) else []
+    region_offsets = _region_offsets(host, ranges)
     launches = [op for op in order.span if isinstance(op, LaunchOp)]
     launch_positions = [order.span[op][0] for op in launches]
     buffers: list[ArenaBuffer] = []
@@ -54,7 +53,7 @@ def memory_usage(module: ModuleOp, host: HostProgram | DynamicProgram, sizes: Ma
         WeightUsage(i.name, info_text(i), _bytes([i], ranges), tuple(kernels_by_weight.get(i.name, ()))) for i in host.weights
     ]
     return MemoryUsage(
-        host.arena_bytes if isinstance(host, HostProgram) else region_offsets[-1],
+        region_offsets[-1],
         tuple(op.symbol for op in launches),
         tuple(buffers),
         tuple(sorted(weights, key=lambda w: -w.bytes)),
@@ -68,10 +67,14 @@ def info_text(info: TensorInfo) -> str:
     return f"{info.dtype}[{', '.join(map(str, info.shape))}]"
 
 
-def _region_offsets(host: DynamicProgram, ranges: Mapping[str, SizeRange]) -> list[int]:
+def _region_offsets(host: HostProgram, ranges: Mapping[str, SizeRange]) -> list[int]:
     """Return the offsets of the arena's regions, followed by the end of the last one."""
     sizes = (max(representative(size, ranges) for size in region) for region in host.regions)
-    return list(accumulate((-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes), initial=0))
+    return list(accumulate((_align_up(size) for size in sizes), initial=_align_up(host.arena_bytes)))
+
+
+def _align_up(size: int) -> int:
+    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def _bytes(infos: Iterable[TensorInfo], ranges: Mapping[str, SizeRange]) -> int:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from dlc.backends.base import Backend, KernelBackend
-from dlc.backends.read_host import is_dynamic, read_dynamic_host, read_host
+from dlc.backends.read_host import read_host
 from dlc.backends.registry import backend_of
 from dlc.caching.keys import DLC
 from dlc.compiler import Program, compile_recorded
@@ -38,7 +38,6 @@ from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, representative_sizes
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.specialization_cache import Specialization
-from dlc.runtime.program.dynamic_program import DynamicProgram
 
 # Run a program for this share of its compilation time, at least once.
 _MEASURING_TIME_SHARE = 0.02
@@ -96,12 +95,9 @@ class RecordedCompilation:
         """Return the exploration for the given input sizes, measured on `inputs` if there are any."""
         recorder, report, final_module = self.recorder, self.report, self.recorder.modules["end"]
         module, run = recorder.modules["fusion"], self.run(inputs) if inputs is not None else None
-        host = read_dynamic_host(final_module) if is_dynamic(final_module) else read_host(final_module)
-        if isinstance(host, DynamicProgram):
-            planned_sizes = {
-                symbol: host.ranges.get(symbol, SizeRange()).representative for symbol in host.data_dependent_sizes
-            }
-            sizes = {**sizes, **(planned_sizes if run is None else run.data_dependent_sizes)}
+        host = read_host(final_module)
+        planned_sizes = {symbol: host.ranges.get(symbol, SizeRange()).representative for symbol in host.data_dependent_sizes}
+        sizes = {**sizes, **(planned_sizes if run is None else run.data_dependent_sizes)}
         source = source or python_listing(list(dict.fromkeys(chain(*recorder.program.snapshots[0].listing.origins))))
         infos, outputs = self.program.inputs, self.program.outputs
         graph = build_graph(module, [i.name for i in infos], [o.name for o in outputs], self.fusion_stops())

@@ -16,14 +16,11 @@ from numpy.typing import NDArray
 from dlc.backends.cpu import limits as cpu_limits
 from dlc.backends.limits import Limits
 from dlc.backends.opencl import limits as opencl_limits
-from dlc.dims import substitute
 from dlc.measure.device_run import DeviceRun
 from dlc.measure.timeline import TaskSpan, TimedRun, TimelineRecorder, thread_names
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
-from dlc.runtime.opencl.dynamic_program import DynamicOpenCLProgram
-from dlc.runtime.program.dynamic_program import DynamicProgram
-from dlc.runtime.program.host_program import BufferRef, DynamicLaunch, HostProgram, Launch, kernel_sizes, walk
+from dlc.runtime.program.host_program import BufferRef, HostProgram, Launch
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Measurement:
     """Measured runs of a compiled model, and the limits of the machine or device; `host` is the program that ran."""
 
     artifact: CompiledProgram
-    host: HostProgram | DynamicProgram
+    host: HostProgram
     threads: int
     limits: Limits
     runs: Sequence[TimedRun | DeviceRun]
@@ -65,7 +62,7 @@ class Measurement:
         for k, launch in enumerate(self.runs[0].launches):
             name = launch.kernel or "copy"
             kernel, earlier_times = kernels.get(name), times.get(name)
-            flops = int(substitute(kernel.flops, kernel_sizes(launch.size_values))) if kernel else 0
+            flops = launch.evaluate_size(kernel.flops) if kernel else 0
             times[name] = KernelTime(
                 name,
                 kernel.origins if kernel else (),
@@ -91,9 +88,9 @@ class Measurement:
         return thread_names(self.timeline)
 
 
-def launch_indices(host: HostProgram | DynamicProgram, launches: Sequence[Launch]) -> list[int]:
+def launch_indices(host: HostProgram, launches: Sequence[Launch]) -> list[int]:
     """Return the index of each launch in the program's text, or -1 for a copy; equal launches cycle through their indices."""
-    kernel_launches = [i for i, _ in walk(host.instructions) if isinstance(i, Launch | DynamicLaunch) and i.kernel is not None]
+    kernel_launches = [launch for launch in host.launches if launch.kernel is not None]
     indices_by_launch = defaultdict[tuple[str | None, tuple[BufferRef, ...]], list[int]](list)
     for k, launch in enumerate(kernel_launches):
         indices_by_launch[launch.kernel, launch.arguments].append(k)
@@ -113,7 +110,7 @@ def measure(
     if isinstance(artifact, DeviceArtifact):
         program = artifact.program
         limits, run = opencl_limits.measured_limits(program.session), lambda: DeviceRun(program.profile(inputs))
-        host = program.static_program(inputs)[0] if isinstance(program, DynamicOpenCLProgram) else program.host
+        host, _ = program.specialize(inputs)
     else:
         limits, run = cpu_limits.measured_limits(artifact.target, threads), TimelineRecorder(artifact, inputs, threads).run
     first = run()

@@ -17,7 +17,6 @@ from dlc.measure.kernel_times import KernelTime, measure
 from dlc.options import thread_count
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
-from dlc.runtime.program.host_program import HostProgram
 
 _BAR_WIDTH_CHARACTERS = 16
 _MAX_PRINTED_KERNELS = 20
@@ -108,7 +107,7 @@ def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, f
             f"{model.name}: only models that are one program for a CPU can be profiled; use explore(…) for other models"
         )
     measurement = measure(artifact, inputs, thread_count(model.num_threads))
-    arena = artifact.host.arena_bytes if isinstance(artifact.host, HostProgram) else None
+    arena = None if artifact.host.symbols else artifact.host.arena_bytes
     weights = sum(_size(info) for info in artifact.host.weights)
     return Profile(
         model.name, measurement.threads, measurement.seconds, tuple(measurement.kernels), arena, weights, dict(phases)

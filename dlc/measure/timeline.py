@@ -27,7 +27,6 @@ from dlc.runtime.cpu.program import LoadedKernel
 from dlc.runtime.cpu.record_table import COPY_TASK_BYTES
 from dlc.runtime.program.host_program import (
     Branch,
-    DynamicLaunch,
     Fail,
     Instruction,
     Launch,
@@ -151,7 +150,7 @@ class TimelineRecorder:
         if memory_of is not None:
             self._program.share_memory_with(memory_of._program)
         host, kernels = artifact.host, {kernel.name: kernel for kernel in artifact.kernels}
-        static_launches = _static_launches(host.instructions)
+        static_launches = None if host.symbols else _static_launches(host.instructions)
         self.launches = static_launches or []
         if static_launches is None:
             self._program.run_traced(inputs, lambda launch, _: self.launches.append(launch))
@@ -194,7 +193,7 @@ def _static_launches(instructions: Sequence[Instruction]) -> list[Launch] | None
             case Branch(then=then, otherwise=otherwise):
                 if any(body and not isinstance(body[-1], Fail) for body in (then, otherwise)):
                     return None
-            case Loop() | While() | DynamicLaunch() | SetSize():
+            case Loop() | While() | SetSize():
                 return None
             case Fail() | PrintArrays() | PythonCall():
                 pass
@@ -204,7 +203,7 @@ def _static_launches(instructions: Sequence[Instruction]) -> list[Launch] | None
 def _task_count(launch: Launch, kernels: Mapping[str, KernelObject]) -> int:
     """Return the number of tasks of a launch."""
     if launch.kernel is None:
-        return -(-launch.size_values[0] // COPY_TASK_BYTES)
+        return -(-launch.static_sizes[0] // COPY_TASK_BYTES)
     return sum(launch.evaluate_size(tasks) for tasks in kernels[launch.kernel].tasks)
 
 

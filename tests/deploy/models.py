@@ -102,7 +102,7 @@ def printing() -> Model:
 
 def _only(instruction: Instruction) -> Model:
     """A program of three numbers that is one instruction."""
-    program = HostProgram((TensorInfo("x", (3,), np.dtype(np.int64)),), (), (), 0, 3, (instruction,))
+    program = HostProgram((TensorInfo("x", (3,), np.dtype(np.int64)),), (), (), (instruction,))
     return Artifact("failing", CPU_LEVELS["cpu:generic"], program, (), {}, runtime_object()).model()
 
 

@@ -24,7 +24,7 @@ from dlc.errors import UnsupportedError
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.variants import Variants
-from dlc.runtime.program.dynamic_program import DynamicProgram
+from dlc.runtime.program.host_program import HostProgram
 from dlc.target import CPU_LEVELS
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, served, several, sizes_of, update
 from tests.sizes import test_data_dependent_sizes as counts
@@ -311,7 +311,7 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the output shapes that a program without ops computes for sizes, or None if one is negative."""
     i64 = np.dtype(np.int64)
     outputs = tuple(TensorInfo(f"y{k}", (size,), i64) for k, size in enumerate(POLYNOMIALS))
-    host = DynamicProgram((TensorInfo("x", (N, M), i64),), outputs, (), {"N": SizeRange(1, 1 << 20)}, (), ())
+    host = HostProgram((TensorInfo("x", (N, M), i64),), outputs, (), (), ranges={"N": SizeRange(1, 1 << 20)})
     model = Artifact("sizes", CPU_LEVELS["cpu:generic"], host, (), {}, runtime_object()).model()
     library = Library(model, tmp_path_factory.mktemp("library") / "sizes.so")
 

@@ -129,7 +129,7 @@ def _run_artifact(path: Path) -> str:
     if b'"name":"opencl' in data:
         # Read it without building its kernels, which takes the driver seconds.
         artifact = program_in(path, Builder(all_devices()[0], Cache(None), 1))
-        assert isinstance(artifact, DeviceArtifact) and artifact.representative_program.launches
+        assert isinstance(artifact, DeviceArtifact) and artifact.specializer.representative().launches
         return "loaded"
     model = dlc.load(path, num_threads=1)
     if mutations.header_of(data)["model"] not in [mutations.header_of(a)["model"] for a in artifacts()]:

@@ -20,10 +20,9 @@ from dlc.frontend.onnx import import_model
 from dlc.measure.timeline import TimelineRecorder
 from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.dynamic_program import DynamicNativeProgram
+from dlc.runtime.cpu.program import NativeProgram
 from dlc.runtime.models.model import Model
-from dlc.runtime.program.dynamic_program import DynamicProgram
-from dlc.runtime.program.host_program import DynamicLaunch, Launch, SetSize
+from dlc.runtime.program.host_program import Launch, SetSize
 from tests.runtime.models.test_saved_models import alone
 from tests.targets import TARGETS
 
@@ -247,7 +246,7 @@ def test_only_the_taken_branch_binds_its_sizes(target: str) -> None:
 def test_it_is_one_program() -> None:
     for text, count in ((ROWS, 3), (LOOP, 2), (NUMBERS, 9)):
         artifact = compiled(text, "cpu").artifact
-        assert isinstance(artifact, Artifact) and isinstance(artifact.host, DynamicProgram)
+        assert isinstance(artifact, Artifact)
         assert len(artifact.host.data_dependent_sizes) == count
 
 
@@ -273,7 +272,7 @@ def test_native_code_binds_sizes_without_python(monkeypatch: pytest.MonkeyPatch)
     rows_, loop = compiled(ROWS, "cpu"), compiled(LOOP, "cpu")
     rows_(abs(rows(40)))
     loop(np.full(9, 9, np.float32))
-    monkeypatch.setattr(DynamicNativeProgram, "_set_size", None)
+    monkeypatch.setattr(NativeProgram, "_set_size", None)
     for x in (rows(40, 1), -abs(rows(40)), rows(40, 3)):
         check(list(rows_(x).values()), expected_rows(x))
     s = np.array([5, 4.5, 3, 2, 1, 0.5, 3, 3, 3], np.float32)
@@ -294,7 +293,7 @@ def test_launches_are_recorded_once_if_a_call_restarts() -> None:
     assert isinstance(artifact, Artifact)
     launches: list[Launch] = []
     artifact.program(1).run_traced([rows(20)], lambda launch, _: launches.append(launch))
-    assert len(launches) == sum(isinstance(i, DynamicLaunch) for i in artifact.host.instructions)
+    assert len(launches) == sum(isinstance(i, Launch) for i in artifact.host.instructions)
     assert all(isinstance(size, int) for launch in launches for size in launch.sizes)
 
 
@@ -407,7 +406,7 @@ def test_sizes_are_checked_in_each_iteration() -> None:
 def test_corrupted_counts_are_refused() -> None:
     """The header of a file is validated: here the count refers to another value."""
     artifact = compiled(ROWS, "cpu").artifact
-    assert isinstance(artifact, Artifact) and isinstance(artifact.host, DynamicProgram)
+    assert isinstance(artifact, Artifact)
     changed = tuple(replace(i, ref=(2, 0)) if isinstance(i, SetSize) else i for i in artifact.host.instructions)
     damaged = replace(artifact, host=replace(artifact.host, instructions=changed))
     with pytest.raises(ModelError, match="the data-dependent size"):

@@ -34,6 +34,7 @@ from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.opencl.devices import all_devices
+from dlc.runtime.program.host_program import Launch
 from dlc.runtime.saving.container import SectionWriter
 from dlc.target import OPENCL_PROFILES
 from tests.models.alone import answers_alone
@@ -441,14 +442,13 @@ def test_headers_are_not_trusted(tmp_path: Path) -> None:
     header = json.loads(json.dumps(artifact.serialize(SectionWriter(), {})))
     assert header["ranges"] == {} and header["instructions"]
     x = input_of_size(4)
-    host = artifact.host
+    host, kernels = artifact.host, {kernel.name: kernel.signature for kernel in artifact.kernels}
     for change in (
         {"regions": ((1,),) * len(host.regions)},
-        {"instructions": tuple(type(i)(i.kernel, i.arguments, (99,)) for i in host.instructions)},
+        {"instructions": tuple(Launch.of(i.kernel, i.arguments, (99,), kernels) for i in host.launches)},
     ):
-        program = replace(artifact, host=replace(host, **cast(Any, change))).program()
         with pytest.raises(ModelError):
-            program.run([x])
+            replace(artifact, host=replace(host, **cast(Any, change))).program().run([x])
 
 
 def test_undecidable_error_is_unsupported_error() -> None:

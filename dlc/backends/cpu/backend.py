@@ -17,7 +17,6 @@ from dlc.ir import Operation, func
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.code.loader import MachineCode, link_object
 from dlc.runtime.cpu.kernel_object import KernelObject
-from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import KernelSignature
 from dlc.target import Target, require_host
 
@@ -38,15 +37,8 @@ class ObjectBackend(KernelBackend[KernelTextT, KernelObject]):
         return code.size
 
     def assemble(self, parts: ProgramParts[KernelObject]) -> Artifact:
-        is_dynamic = isinstance(parts.host, DynamicProgram)
         kernels = tuple(
-            replace(
-                k,
-                origins=parts.origins[k.name],
-                results=parts.results[k.name],
-                flops=parts.flops[k.name],
-                signature=k.signature if is_dynamic else None,
-            )
+            replace(k, origins=parts.origins[k.name], results=parts.results[k.name], flops=parts.flops[k.name])
             for k in parts.kernels
         )
         runtime, numerics = runtime_object(self.target.architecture), parts.options.numerics

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from dlc.arrays import named_dtype
 from dlc.dims import Size
 from dlc.runtime.cpu.code.native import Runtime, runtime
-from dlc.runtime.cpu.dynamic_program import DynamicNativeProgram
 from dlc.runtime.cpu.kernel_object import KernelObject, load_kernels
 from dlc.runtime.cpu.program import LoadedKernel, NativeProgram
 from dlc.runtime.cpu.program_image import ProgramImage, kernels_of
 from dlc.runtime.models.model import Model, Run
-from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import HostProgram, KernelSignature
 from dlc.runtime.saving.container import Container, SectionRef, SectionWriter, SharedFields, as_byte_view, save
 from dlc.runtime.saving.header.arrays import array_to_json, arrays_from_json
@@ -38,7 +36,7 @@ class Artifact:
 
     name: str
     target: Target
-    host: HostProgram | DynamicProgram
+    host: HostProgram
     kernels: tuple[KernelObject, ...]
     weights: Mapping[str, NDArray[Any]]
     runtime: bytes
@@ -54,18 +52,14 @@ class Artifact:
         *,
         images: Mapping[str, LoadedKernel] | None = None,
         native: Runtime | None = None,
-    ) -> NativeProgram | DynamicNativeProgram:
+    ) -> NativeProgram:
         """Return the program, loaded into this process; `images` and `native` replace the artifact's kernels and runtime.
 
         Raises DeviceError on a machine that cannot run it.
         """
         require_host(self.target, self.name)
         images = images or load_kernels(self.kernels)
-        native = native or self.native()
-        if isinstance(self.host, HostProgram):
-            return NativeProgram(self.host, images, self.weights, native, num_threads)
-        signatures = {kernel.name: kernel.signature for kernel in self.kernels if kernel.signature is not None}
-        return DynamicNativeProgram(self.host, images, signatures, self.weights, native, num_threads)
+        return NativeProgram(self.host, images, self.weights, native or self.native(), num_threads)
 
     def runner(self, num_threads: int | None = None) -> Run:
         """Return a function that runs the program; on another machine it raises DeviceError when it is called."""
@@ -116,24 +110,19 @@ class Artifact:
         code, kernel_entries = kernels_of(container.section(fields["image"]), common.target)
         kernels = tuple(_kernel_from_json(kernel, code, kernel_entries) for kernel in fields["kernels"])
         infos, arrays = arrays_from_json(fields["weights"], container)
-        host = program_from_json(fields, infos, {k.name for k in kernels if k.signature}, {k.name for k in kernels})
+        host = program_from_json(fields, infos, {kernel.name: kernel.signature for kernel in kernels})
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
 
 
 def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": kernel.name, "tasks": list(map(size_to_json, kernel.tasks)), "origins": kernel.origins}
-    fields["flops"] = size_to_json(kernel.flops)
-    if kernel.results:
-        fields["results"] = [dtype.name for dtype in kernel.results]
-    if kernel.signature is not None:
-        fields |= {"sizes": kernel.signature.sizes, "bytes": list(map(size_to_json, kernel.signature.bytes))}
-    return fields
+    fields |= {"sizes": kernel.signature.sizes, "bytes": list(map(size_to_json, kernel.signature.bytes))}
+    return {**fields, "flops": size_to_json(kernel.flops), "results": [dtype.name for dtype in kernel.results]}
 
 
 def _kernel_from_json(
     fields: Mapping[str, Any], code: bytes, kernel_entries: Mapping[str, tuple[tuple[int, ...], int]]
 ) -> KernelObject:
-    sizes = fields.get("sizes")
     entries, size = kernel_entries[fields["name"]]
     if len(entries) != len(fields["tasks"]):
         raise ValueError(f"kernel {fields['name']}: {len(entries)} grids, not {len(fields['tasks'])}")
@@ -141,12 +130,12 @@ def _kernel_from_json(
         text(fields["name"]),
         code,
         entries,
-        tuple(_tasks(count(tasks) if sizes is None else size_from_json(tasks)) for tasks in fields["tasks"]),
+        tuple(_tasks(size_from_json(tasks)) for tasks in fields["tasks"]),
         size,
+        KernelSignature(count(fields["sizes"]), tuple(map(size_from_json, fields["bytes"]))),
         tuple(map(text, fields["origins"])),
         size_from_json(fields["flops"]),
-        None if sizes is None else KernelSignature(count(sizes), tuple(map(size_from_json, fields["bytes"]))),
-        tuple(map(named_dtype, fields.get("results", ()))),
+        tuple(map(named_dtype, fields["results"])),
     )
 
 

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from dlc.arrays import address_of
-from dlc.runtime.cpu.size_operations import SizeOperations
+from dlc.runtime.cpu.record_table import RecordTable
+from dlc.runtime.cpu.slot_inits import SlotInit
+from dlc.runtime.program.host_program import SetSize
+from dlc.runtime.program.size_operations import SizeOperations
 
 # Index of the arena capacity in the struct %Sizing of data_dependent_sizes.ll, in 8-byte words.
 _ARENA_CAPACITY_WORD = 14
+
+
+@dataclass(frozen=True)
+class SetSizeRecord:
+    """A readback of a data-dependent size: stop code, buffer reference of the value, byte offset of the next record,
+    the valid range, and the index of a size that it must equal (-1: none). A size that Python computes has no stop record.
+    """
+
+    code: int
+    slot: int
+    offset: int
+    next_record: int
+    low: int
+    high: int
+    same: int
+
+
+# No record has this stop code.
+_SET_BY_PYTHON = SetSizeRecord(1, 0, 0, 0, 0, 0, -1)
+
+
+def set_size_records(operations: SizeOperations, table: RecordTable) -> list[SetSizeRecord]:
+    """Return the readback of each data-dependent size, in the order in which the sizes become known."""
+    host = operations.host
+    indices = {symbol: k for k, symbol in enumerate(host.symbols)}
+    rows = {
+        stop.symbol: SetSizeRecord(
+            -k, *stop.ref, 8 * following, *operations.bounds(stop.symbol), indices.get(host.equal.get(stop.symbol, ""), -1)
+        )
+        for k, (stop, following) in enumerate(table.stops, 1)
+        if isinstance(stop, SetSize)
+    }
+    return [rows.get(symbol, _SET_BY_PYTHON) for symbol in host.data_dependent_sizes]
 
 
 class SizingConstants:
@@ -24,21 +60,17 @@ class SizingConstants:
         outputs: Index of the operation that computes the byte size of each output with a data-dependent shape.
     """
 
-    def __init__(self, size_operations: SizeOperations, initial_sizes: Sequence[int], first_record: int) -> None:
-        slot_inits, self.arena = size_operations.regions()
-        slot_inits += size_operations.numbers()
-        size_operations.add_bounds_checks()
-        self.outputs = {k: size_operations.bytes(info) for info, k in size_operations.data_dependent_outputs()}
-        self.symbol_count, self.data_dependent_count, self.first_record = (
-            len(size_operations.input_symbols),
-            len(size_operations.data_dependent_sizes),
-            first_record,
-        )
-        readbacks = [astuple(record) for record in size_operations.set_size_records()]
+    def __init__(
+        self, operations: SizeOperations, table: RecordTable, slot_inits: Sequence[SlotInit], arena: int, first_record: int
+    ) -> None:
+        host, self.arena, self.first_record = operations.host, arena, first_record
+        self.outputs = {k: operations.bytes(info) for info, k in operations.data_dependent_outputs()}
+        self.symbol_count, self.data_dependent_count = len(host.input_symbols), len(host.data_dependent_sizes)
+        readbacks = [astuple(record) for record in set_size_records(operations, table)]
         self.operations, self.slot_inits, self.readbacks = (
-            np.array(rows, np.int64) for rows in (size_operations.code.operations, slot_inits, readbacks)
+            np.array(rows, np.int64) for rows in (operations.code.native_operations, slot_inits, readbacks)
         )
-        self.initial_sizes = np.array(initial_sizes, np.int64)
+        self.initial_sizes = np.array(host.initial_sizes, np.int64)
 
 
 class SizingState:

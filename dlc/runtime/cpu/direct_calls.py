@@ -1,7 +1,7 @@
 """Direct calls: call a program from Python without running Python code (python_call.ll).
 
 Machine code checks the argument arrays, creates the result arrays and executes the bytecode. A call takes one microsecond
-instead of six. Direct calls have static shapes; a dynamic-shape program gets one for shapes that are called repeatedly.
+instead of six. A direct call is for fixed shapes; a program with symbolic sizes gets one for shapes that are called repeatedly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo, address_of
 from dlc.runtime.cpu.context import Context
-from dlc.runtime.cpu.dynamic_program import DynamicNativeProgram
 from dlc.runtime.cpu.program import LAUNCHES_PER_SLICE, NativeProgram
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT
 
@@ -50,15 +49,12 @@ class _MethodDef(ctypes.Structure):
 
 
 class DirectCalls:
-    """The direct calls of one program: `call` is for the shapes of a static program or for frequent shapes; None if missing."""
+    """The direct calls of one program: `call` is for static shapes, or for frequent shapes; None if missing."""
 
     def __init__(self, run: object) -> None:
         self.call: DirectCall | None = None
-        program = getattr(run, "__self__", None)
-        self._dynamic_program = (
-            program if isinstance(program, DynamicNativeProgram) and not program.has_data_dependent_sizes else None
-        )
-        self._run, self._is_tried = run, False
+        self._program = _program_of(run)
+        self._min_repeats = _MIN_REPEATED_CALLS if self._program is not None and self._program.host.symbols else 0
         # The shapes of the last call through Python, how often they were repeated, and the shapes of `call`.
         self._shapes: list[tuple[int, ...]] = []
         self._repeats = 0
@@ -66,35 +62,36 @@ class DirectCalls:
 
     def record(self, arrays: Sequence[Any]) -> None:
         """Record a call through Python, with these arrays in the order of the inputs."""
-        if self._dynamic_program is not None:
-            self._record_dynamic(self._dynamic_program, [array.shape for array in arrays], arrays)
-        elif not self._is_tried:
-            self.call, self._is_tried = direct_call(self._run), True
-
-    def _record_dynamic(self, program: DynamicNativeProgram, shapes: list[tuple[int, ...]], arrays: Sequence[Any]) -> None:
+        if self._program is None:
+            return
+        shapes = [array.shape for array in arrays]
         self._repeats = self._repeats + 1 if shapes == self._shapes else 0
         self._shapes = shapes
-        if self._repeats >= _MIN_REPEATED_CALLS and shapes != self._shapes_of_call and is_supported_layout():
-            self.call, self._shapes_of_call = _build_direct_call(program, program.acquire_bound_context(arrays), shapes), shapes
+        if self._repeats >= self._min_repeats and shapes != self._shapes_of_call:
+            self.call, self._shapes_of_call = _build_direct_call(self._program, shapes), shapes
 
 
 def direct_call(run: object) -> DirectCall | None:
-    """Return the direct call of a program whose `run` method this is.
+    """Return the direct call of a program with static shapes whose `run` method this is; None if it is not supported."""
+    program = _program_of(run)
+    if program is None or program.host.symbols:
+        return None
+    return _build_direct_call(program, [cast("tuple[int, ...]", info.shape) for info in program.inputs])
 
-    Return None unless it is a native static-shape program without donated inputs, on a supported Python and NumPy.
+
+def _program_of(run: object) -> NativeProgram | None:
+    """Return the native program whose `run` method this is; None if it has no direct calls.
+
+    Direct calls need results of fixed sizes in buffers of their own, on a supported Python and NumPy.
     """
     program = getattr(run, "__self__", None)
-    if not isinstance(program, NativeProgram) or program.has_donors or not is_supported_layout():
-        return None
-    return _build_direct_call(
-        program, program.acquire_context(), [cast("tuple[int, ...]", info.shape) for info in program.inputs]
-    )
+    is_supported = isinstance(program, NativeProgram) and program.has_fixed_results and is_supported_layout()
+    return program if is_supported else None
 
 
-def _build_direct_call(
-    program: NativeProgram | DynamicNativeProgram, context: Context, shapes: Sequence[tuple[int, ...]]
-) -> DirectCall:
-    """Return a direct call for arrays of these shapes, to which the context is bound."""
+def _build_direct_call(program: NativeProgram, shapes: list[tuple[int, ...]]) -> DirectCall:
+    """Return a direct call for arrays of these shapes, with a context of its own."""
+    context = program.acquire_context(shapes)
     pool = program.runtime.pool_cell(program.num_threads)
     next_record = np.zeros(1, np.int64)
     resume = partial(_resume, program, next_record, context, pool)
@@ -128,9 +125,7 @@ def _type_words(info: TensorInfo, sizes: NDArray[np.int64], allocator: object) -
     return id(info.dtype), len(sizes), address_of(sizes), 0 if allocator is None else id(allocator)
 
 
-def _resume(
-    program: NativeProgram | DynamicNativeProgram, next_record: NDArray[np.int64], context: Context, pool: ctypes.c_int64
-) -> None:
+def _resume(program: NativeProgram, next_record: NDArray[np.int64], context: Context, pool: ctypes.c_int64) -> None:
     program.resume(int(next_record[0]), context, pool.value)
 
 

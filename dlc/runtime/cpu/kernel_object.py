@@ -24,9 +24,9 @@ class KernelObject:
         entries: The offset in the code of the function of each grid.
         tasks: The number of tasks of each grid.
         size: The size in bytes of this kernel's functions.
+        signature: Its size parameters and the byte sizes of its buffers.
         origins: The model layers that the kernel computes.
         flops: The floating-point operations of its contractions in one run.
-        signature: The signature of a kernel with size parameters, in a dynamic-shape program.
         results: The dtypes of its results, which are its last buffers (empty if unknown).
     """
 
@@ -35,13 +35,13 @@ class KernelObject:
     entries: tuple[int, ...]
     tasks: tuple[Size, ...]
     size: int
+    signature: KernelSignature
     origins: tuple[str, ...] = ()
     flops: Size = 0
-    signature: KernelSignature | None = None
     results: tuple[np.dtype[Any], ...] = ()
 
     @staticmethod
-    def of(name: str, object: bytes, tasks: tuple[Size, ...], signature: KernelSignature | None = None) -> KernelObject:
+    def of(name: str, object: bytes, tasks: tuple[Size, ...], signature: KernelSignature) -> KernelObject:
         """Return a kernel whose grid `g` is at the symbol `<name>.<g>` of an object file.
 
         Raises CompileError if a symbol is missing.
@@ -49,13 +49,13 @@ class KernelObject:
         return KernelObject.within(link_object(object), name, tasks, signature)
 
     @staticmethod
-    def within(code: MachineCode, name: str, tasks: tuple[Size, ...], signature: KernelSignature | None = None) -> KernelObject:
+    def within(code: MachineCode, name: str, tasks: tuple[Size, ...], signature: KernelSignature) -> KernelObject:
         """Return a kernel from relocated code, which may contain other kernels; see `of`."""
         grids = [f"{name}.{g}" for g in range(len(tasks))]
         if missing := [grid for grid in grids if grid not in code.entries]:
             raise CompileError(f"kernel {name}: its object does not define the symbols {', '.join(missing)}")
         entries, size = tuple(code.entries[grid] for grid in grids), sum(code.sizes[grid] for grid in grids)
-        return KernelObject(name, code.bytes, entries, tasks, size, signature=signature)
+        return KernelObject(name, code.bytes, entries, tasks, size, signature)
 
 
 def load_kernels(kernels: Sequence[KernelObject]) -> dict[str, LoadedKernel]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import c_int64, memmove, sizeof
 from dataclasses import dataclass
@@ -13,24 +12,24 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import address_of, aligned
+from dlc.arrays import Array, address_of, aligned
 from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.options import thread_count
 from dlc.runtime.cpu.buffer_pool import BufferPool
 from dlc.runtime.cpu.code.native import Runtime
 from dlc.runtime.cpu.context import Context
+from dlc.runtime.cpu.data_dependent_sizes import SizingConstants, SizingState
 from dlc.runtime.cpu.record_table import Task, assemble_records
-from dlc.runtime.program.dynamic_program import DynamicProgram
+from dlc.runtime.cpu.slot_inits import slot_inits
 from dlc.runtime.program.host_program import (
+    ARENA_SLOT,
     FIRST_INPUT_SLOT,
     I64_BYTES,
     BufferRef,
     CallPrinter,
-    DynamicLaunch,
     Fail,
     HostProgram,
-    Instruction,
     Launch,
     PrintArrays,
     PythonCall,
@@ -39,15 +38,20 @@ from dlc.runtime.program.host_program import (
 )
 from dlc.runtime.program.interpreter import decode_i64
 from dlc.runtime.program.python_calls import call_python_op
+from dlc.runtime.program.size_binding import SizeBinder, validate_size
+from dlc.runtime.program.size_operations import SizeOperations
 from dlc.runtime.python_ops.control import format_failure
+from dlc.runtime.sizes.size_code import size_function
 
 # Native code returns to Python after a slice of this many launches, so that Python can handle signals. The number doubles until
 # a slice takes at least this long.
 LAUNCHES_PER_SLICE, _MIN_SLICE_SECONDS = 64, 0.01
+# A result is copied to a smaller buffer if its buffer is larger than twice the result plus this many bytes.
+_MAX_UNUSED_BYTES = 1 << 16
 
 # Resolves a buffer reference to an address, in one call.
 ResolveAddress: TypeAlias = Callable[[BufferRef], int]
-# Called after each launch. A dynamic launch is specialized to the sizes of the call first.
+# Called after each launch, which is specialized for the sizes of the call.
 OnLaunch: TypeAlias = Callable[[Launch, ResolveAddress], None]
 # Called for each data-dependent size.
 OnSetSize: TypeAlias = Callable[[SetSize, ResolveAddress], None]
@@ -67,28 +71,30 @@ class LoadedKernel:
     code: object = None
 
 
-class BytecodeProgram(ABC):
+class NativeProgram:
     """The bytecode of a host program, with its kernels and weights.
 
-    It may be called from several threads at once: each call has its own context. Results do not depend on `num_threads`.
+    Bytecode reads symbolic sizes from slots, so that it is valid for all sizes; a context stays bound to the sizes of its last
+    call. The program may be called from several threads at once: each call has its own context. Results do not depend on
+    `num_threads`.
     """
 
     def __init__(
         self,
-        host: HostProgram | DynamicProgram,
-        instructions: Sequence[Instruction],
+        host: HostProgram,
         kernels: Mapping[str, LoadedKernel],
         weights: Mapping[str, NDArray[Any]],
         runtime: Runtime,
-        num_threads: int | None,
+        num_threads: int | None = None,
     ) -> None:
-        self.inputs, self.outputs = host.inputs, host.outputs
+        self.host, self.inputs, self.outputs = host, host.inputs, host.outputs
         self.num_threads = thread_count(num_threads)
         self._pack_addresses = Struct(f"={len(host.inputs) + len(host.outputs)}q").pack_into
         self._loaded_kernels = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
+        operations = SizeOperations(host)
         tasks = {name: [tasks for _, tasks in kernel.grids] for name, kernel in kernels.items()}
-        self._bytecode = assemble_records(instructions, host.slots, tasks)
+        self._bytecode = assemble_records(host.instructions, host.slots, tasks)
         self._records = np.empty(len(self._bytecode.words), np.int64)
         self.start = address_of(self._records)
 
@@ -100,13 +106,29 @@ class BytecodeProgram(ABC):
         self.runtime = runtime
         self._execute = runtime.execute
         self._free_contexts: list[Context] = []
-        self._donated: Mapping[int, int] = {}
+        inits, arena_bytes = slot_inits(operations, self._bytecode)
+        self._slots = np.array([slot for slot, _, _ in inits], np.int64)
+        self._sizing_constants = (
+            SizingConstants(operations, self._bytecode, inits, arena_bytes, self.start) if host.data_dependent_sizes else None
+        )
+        self._data_dependent_outputs = () if self._sizing_constants is None else tuple(self._sizing_constants.outputs)
+        self._bind_sizes = SizeBinder(operations, arena_bytes, [operation for _, operation, _ in inits])
+        self._output_shapes = size_function(host.symbols, [info.shape for info in host.outputs])
+        # The input shapes of all calls, if there are no symbols.
+        self._static_shapes = None if host.symbols else [cast("tuple[int, ...]", info.shape) for info in host.inputs]
+        if self._static_shapes is not None:
+            self._free_contexts.append(self.acquire_context(self._static_shapes))
+
+    @property
+    def has_fixed_results(self) -> bool:
+        """Return whether the sizes of the inputs determine the results' buffers: no result is donated or data-dependent."""
+        return not self.host.donors and self._sizing_constants is None
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Run the program on validated inputs and return the outputs.
 
-        Kernels need C-contiguous buffers that are aligned to their elements; other inputs are copied. Raises DlcError if a
-        run-time assertion (`Fail`) fails.
+        Kernels need C-contiguous buffers that are aligned to their elements; other inputs are copied. Raises ShapeError for a
+        size outside of its range, and DlcError if a run-time assertion (`Fail`) fails.
         """
         return self._call(inputs, self._run_all)
 
@@ -114,6 +136,9 @@ class BytecodeProgram(ABC):
         self, inputs: Sequence[NDArray[Any]], on_launch: OnLaunch, on_set_size: OnSetSize | None = None
     ) -> list[NDArray[Any]]:
         """Run launch by launch: call `on_launch` after each launch, and `on_set_size` for each data-dependent size."""
+        if self._sizing_constants is not None:
+            # A run that needs a larger arena is restarted. Run once before tracing, so that each launch is reported once.
+            self.run(inputs)
 
         def run_each(context: Context, pool: int) -> None:
             record = self.start
@@ -121,14 +146,25 @@ class BytecodeProgram(ABC):
                 record = self._execute(record, 1, context.slots_address, pool)
                 launch = self._bytecode.launch_ends.get((record - self.start) // 8)
                 if launch is not None:
-                    on_launch(self._specialize_launch(launch, context), context.address)
+                    on_launch(launch.specialize(self._sizes(context)), context.address)
                 instruction = self._bytecode.stops[-record - 1][0] if record < 0 else None
                 if on_set_size is not None and isinstance(instruction, SetSize):
                     on_set_size(instruction, context.address)
 
         return self._call(inputs, run_each)
 
-    def share_memory_with(self, other: BytecodeProgram) -> None:
+    def data_dependent_sizes(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
+        """Run the program and return its data-dependent sizes; in loops, those of the last iteration."""
+        sizes: dict[str, int] = {}
+
+        def run_all(context: Context, pool: int) -> None:
+            self._run_all(context, pool)
+            sizes.update(zip(self.host.data_dependent_sizes, _data_dependent_sizes_of(context), strict=True))
+
+        self._call(inputs, run_all)
+        return sizes
+
+    def share_memory_with(self, other: NativeProgram) -> None:
         """Share the contexts and weights of a program that differs only in its kernels."""
         self._weights, self._free_contexts = other._weights, other._free_contexts
 
@@ -139,7 +175,11 @@ class BytecodeProgram(ABC):
 
     def _execute_from(self, record: int, count: int, context: Context, pool: int) -> int:
         """Execute bytecode from `record` on, for at most `count` launches and loop iterations."""
-        return self._execute(record, count, context.slots_address, pool)
+        if context.data_dependent_sizes is None:
+            return self._execute(record, count, context.slots_address, pool)
+        return self.runtime.execute_data_dependent(
+            context.data_dependent_sizes.address, record, count, context.slots_address, pool
+        )
 
     def resume(self, record: int, context: Context, pool: int) -> None:
         """Continue a call after native code has returned to Python.
@@ -192,16 +232,15 @@ class BytecodeProgram(ABC):
         return True
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
-        arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
-        if self._donated:
-            arrays = _prepare_donated(arrays, self._donated.values())
+        arrays, donors = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs], self.host.donors
+        if donors:
+            arrays = _prepare_donated(arrays, donors.values())
         pool = self.runtime.pool(self.num_threads)
-        context = self.acquire_context()
+        context = self.acquire_context(self._static_shapes or [a.shape for a in arrays])
         try:
-            self._bind(context, arrays)
             outputs: list[NDArray[Any]] = [result.empty() for result in context.results]
-            for k, donor in self._donated.items():
-                outputs.insert(k, arrays[donor])
+            for k, donor in donors.items():
+                outputs[k] = arrays[donor]
             self._pack_addresses(
                 context.slot_bytes, FIRST_INPUT_SLOT * sizeof(c_int64), *map(address_of, arrays), *map(address_of, outputs)
             )
@@ -213,37 +252,92 @@ class BytecodeProgram(ABC):
             self._free_contexts.append(context)
 
     def _finish(self, context: Context) -> list[NDArray[Any]]:
-        """Return the outputs of a finished call."""
-        return context.outputs
+        """Return the outputs of a finished call; those of data-dependent sizes are views of their buffers."""
+        if context.data_dependent_sizes is None:
+            return context.outputs
+        outputs, shapes = context.outputs, self._output_shapes(*context.data_dependent_sizes.sizes)
+        for k in self._data_dependent_outputs:
+            memory, info = outputs[k], self.outputs[k]
+            outputs[k] = Array(shapes[k], info.dtype, memory)
+            if memory.nbytes > 2 * outputs[k].nbytes + _MAX_UNUSED_BYTES:
+                # Do not keep a much larger buffer alive.
+                outputs[k] = outputs[k].copy()
+        return outputs
 
-    def acquire_context(self) -> Context:
-        """Return a context for exclusive use."""
+    def acquire_context(self, shapes: list[tuple[int, ...]]) -> Context:
+        """Return a context that is bound to inputs of these shapes, for exclusive use."""
         try:
-            return self._free_contexts.pop()
+            context = self._free_contexts.pop()
         except IndexError:
-            return self._new_context()
+            context = self._new_context()
+        if shapes != context.shapes:
+            self._bind(context, shapes, self.host.initial_sizes)
+        return context
 
     def _new_context(self) -> Context:
         context = Context(self._bytecode.slots)
         for i, weight in enumerate(self._weights, FIRST_INPUT_SLOT + len(self.inputs) + len(self.outputs)):
             context.slots[i] = address_of(weight)
+        if self._sizing_constants is not None:
+            context.data_dependent_sizes = SizingState(self._sizing_constants)
         return context
 
-    @abstractmethod
-    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
-        """Bind a context to the shapes of the inputs."""
+    def _bind(self, context: Context, shapes: list[tuple[int, ...]], data_dependent_sizes: list[int]) -> None:
+        """Bind a context to these sizes: set the slots that depend on them, and the buffers of results."""
+        bound_sizes = self._bind_sizes(shapes, data_dependent_sizes)
+        previous, context.shapes = context.results, None
+        context.require_arena(bound_sizes.arena_bytes)
+        num_regions = len(self.host.regions)
+        arena, values = address_of(context.arena), bound_sizes.values
+        context.slots[self._slots] = [*[arena + offset for offset in values[:num_regions]], *values[num_regions:]]
+        infos = zip(bound_sizes.outputs, self.outputs, strict=True)
+        # A donated output needs no memory of its own.
+        output_pools = [BufferPool((0,) if k in self.host.donors else s, i.dtype) for k, (s, i) in enumerate(infos)]
+        for k in self._data_dependent_outputs:
+            output_pools[k] = _reuse_or_create_pool(output_pools[k], previous[k] if previous else None)
+        context.results = output_pools
+        if context.data_dependent_sizes is not None:
+            context.data_dependent_sizes.sizes = [*self._bind_sizes.inputs.of(shapes), *data_dependent_sizes]
+            context.data_dependent_sizes.set_capacities(
+                len(context.arena), [output_pools[k].bytes for k in self._data_dependent_outputs]
+            )
+        context.shapes = shapes
 
-    @abstractmethod
-    def _specialize_launch(self, launch: Launch | DynamicLaunch, context: Context) -> Launch:
-        """Return a launch for the sizes of the call."""
-
-    @abstractmethod
     def _sizes(self, context: Context) -> Mapping[str, int]:
         """Return the sizes of the call that have been computed so far, by name."""
+        assert context.shapes is not None
+        return self._bind_sizes.sizes(context.shapes, _data_dependent_sizes_of(context))
 
-    @abstractmethod
     def _set_size(self, context: Context, symbol: str, count: int) -> bool:
         """Bind a data-dependent size in the context; return whether the arena was reallocated."""
+        host, shapes, arena = self.host, context.shapes, context.slots[ARENA_SLOT]
+        assert shapes is not None
+        index, previous = host.data_dependent_sizes.index(symbol), _data_dependent_sizes_of(context)
+        data_dependent_sizes = [*previous[:index], validate_size(host, shapes, previous[:index], symbol, count)]
+        if data_dependent_sizes != previous[: index + 1]:
+            self._bind(context, shapes, [*data_dependent_sizes, *host.initial_sizes[len(data_dependent_sizes) :]])
+        self._grow_outputs(context)
+        return bool(context.slots[ARENA_SLOT] != arena)
+
+    def _grow_outputs(self, context: Context) -> None:
+        """Reallocate outputs whose computed size exceeds their capacity."""
+        for k in self._data_dependent_outputs:
+            if context.outputs[k].nbytes < context.results[k].bytes:
+                context.outputs[k] = context.results[k].empty()
+                context.slots[FIRST_INPUT_SLOT + len(self.inputs) + k] = address_of(context.outputs[k])
+
+
+def _data_dependent_sizes_of(context: Context) -> list[int]:
+    return [] if context.data_dependent_sizes is None else context.data_dependent_sizes.data_dependent_sizes
+
+
+def _reuse_or_create_pool(required: BufferPool, previous: BufferPool | None) -> BufferPool:
+    """Return a buffer pool for a result with data-dependent sizes: the previous one if its buffers are large enough."""
+    return (
+        previous
+        if previous is not None and previous.bytes >= required.bytes
+        else BufferPool((required.bytes,), np.dtype(np.uint8))
+    )
 
 
 def _prepare_donated(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list[NDArray[Any]]:
@@ -259,45 +353,3 @@ def _prepare_donated(arrays: Sequence[NDArray[Any]], donors: Collection[int]) ->
         if k in shared or not prepared[k].flags.writeable:
             prepared[k] = prepared[k].copy()
     return prepared
-
-
-class NativeProgram(BytecodeProgram):
-    """A static-shape host program with the native code of its kernels."""
-
-    def __init__(
-        self,
-        host: HostProgram,
-        kernels: Mapping[str, LoadedKernel],
-        weights: Mapping[str, NDArray[Any]],
-        runtime: Runtime,
-        num_threads: int | None = None,
-    ) -> None:
-        super().__init__(host, host.instructions, kernels, weights, runtime, num_threads)
-        self._arena_bytes = host.arena_bytes
-        self._donated = dict(sorted(host.donors.items()))
-        allocated_outputs = [info for k, info in enumerate(host.outputs) if k not in host.donors]
-        self._results = [BufferPool(cast("tuple[int, ...]", info.shape), info.dtype) for info in allocated_outputs]
-        self._free_contexts.append(self._new_context())
-
-    @property
-    def has_donors(self) -> bool:
-        """Return whether results overwrite inputs."""
-        return bool(self._donated)
-
-    def _new_context(self) -> Context:
-        context = super()._new_context()
-        context.require_arena(self._arena_bytes)
-        context.results = self._results
-        return context
-
-    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
-        pass
-
-    def _specialize_launch(self, launch: Launch | DynamicLaunch, context: Context) -> Launch:
-        return cast("Launch", launch)
-
-    def _sizes(self, context: Context) -> Mapping[str, int]:
-        return {}
-
-    def _set_size(self, context: Context, symbol: str, count: int) -> bool:
-        raise AssertionError("a static-shape program has no data-dependent sizes")

@@ -19,11 +19,12 @@ from functools import lru_cache
 from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
 from dlc.runtime.cpu.code.entry_stub import ENTRY_BYTES, entry_code
 from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, MachineCode, link_object
+from dlc.runtime.cpu.data_dependent_sizes import set_size_records
 from dlc.runtime.cpu.kernel_object import KernelObject
-from dlc.runtime.cpu.record_table import RecordTable, Task, assemble_records
-from dlc.runtime.cpu.size_operations import SizeOperations
-from dlc.runtime.program.dynamic_program import DynamicProgram, resolve_launches
+from dlc.runtime.cpu.record_table import Task, assemble_records
+from dlc.runtime.cpu.slot_inits import slot_inits
 from dlc.runtime.program.host_program import Fail, HostProgram, PythonCall, PythonInstruction, SetSize
+from dlc.runtime.program.size_operations import SizeOperations
 from dlc.runtime.saving.container import VERSION, SectionRef
 from dlc.target import Target, architecture_of, flags_of
 
@@ -65,7 +66,7 @@ class ProgramImage:
 
     name: str
     target: Target
-    host: HostProgram | DynamicProgram
+    host: HostProgram
     kernels: Sequence[KernelObject]
     runtime: bytes
 
@@ -103,7 +104,7 @@ def kernels_of(image: memoryview, target: Target) -> tuple[bytes, dict[str, tupl
 
 
 def memory_of(image: bytes) -> int:
-    """Return the bytes of memory that a call of a static-shape program needs."""
+    """Return the bytes of memory that a call of a program without symbols needs."""
     fields = _fields_of(memoryview(image))
     kind, arena, _ = struct.unpack_from("<3q", image, fields["operations"] + 24 * fields["arena"])
     assert kind == 0, "a constant"
@@ -132,8 +133,8 @@ class _ImageWriter:
     def __init__(self, program: ProgramImage, weights: Sequence[SectionRef], defaults: Mapping[str, SectionRef]) -> None:
         self.program, self.host = program, program.host
         self.weights, self.defaults = weights, defaults
-        self.bytecode = self._assemble(program.kernels)
-        self.size_operations = SizeOperations(self.host, self.instructions, self.bytecode)
+        self.size_operations = SizeOperations(self.host)
+        self.bytecode = assemble_records(self.host.instructions, self.host.slots, {k.name: k.tasks for k in program.kernels})
         self.sizes = self.size_operations.code
         self.fields: dict[str, int] = {}
         self.tables = bytearray()
@@ -144,13 +145,6 @@ class _ImageWriter:
         self.kernels = [(k, [offset_of_code[k.code] + offset for offset in k.entries]) for k in program.kernels]
         self.entries = {(k.name, grid): offset for k, entries in self.kernels for grid, offset in enumerate(entries)}
 
-    def _assemble(self, kernels: Sequence[KernelObject]) -> RecordTable:
-        instructions = self.host.instructions
-        if isinstance(self.host, DynamicProgram):
-            instructions = resolve_launches(instructions, {k.name: k.signature for k in kernels if k.signature is not None})
-        self.instructions = instructions
-        return assemble_records(instructions, self.host.slots, {k.name: k.tasks for k in kernels})
-
     def _append_code(self, code: bytes) -> int:
         """Append kernel code and return its offset."""
         offset = _aligned(len(self.code))
@@ -159,20 +153,20 @@ class _ImageWriter:
 
     def block(self) -> bytes:
         tensors, dims = self._tensors()
-        slot_inits, self.fields["arena"] = self.size_operations.regions(self.size_operations.data_dependent_outputs())
-        slot_inits += self.size_operations.numbers()
-        self.size_operations.add_bounds_checks()
+        inits, self.fields["arena"] = slot_inits(
+            self.size_operations, self.bytecode, self.size_operations.data_dependent_outputs()
+        )
         failures, failure_values = self._failures()
-        symbols = [(self._text(symbol), *self.size_operations.bounds(symbol)) for symbol in self.size_operations.input_symbols]
+        symbols = [(self._text(symbol), *self.size_operations.bounds(symbol)) for symbol in self.host.input_symbols]
         self.fields |= {"slots": self.bytecode.slots, "version": VERSION, "name": self._text(self.program.name)}
         self.fields["machine"] = architecture_of(self.program.target).machine
         self.fields |= {"features": self._text(" ".join(flags_of(self.program.target)))}
         self._table("dims", "dim_count", [(dim,) for dim in dims])
-        self._table("operations", "operation_count", self.sizes.operations)
+        self._table("operations", "operation_count", self.sizes.native_operations)
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
         self.fields["weight_count"] = len(self.weights)
-        self._table("slot_inits", "slot_init_count", slot_inits)
-        readbacks = [(r.code, r.slot, r.offset, r.next_record) for r in self.size_operations.set_size_records()]
+        self._table("slot_inits", "slot_init_count", inits)
+        readbacks = [(r.code, r.slot, r.offset, r.next_record) for r in set_size_records(self.size_operations, self.bytecode)]
         self._table("size_readbacks", "size_readback_count", readbacks)
         self._table("symbols", "symbol_count", symbols)
         self._table("failures", "failure_count", failures)
@@ -184,11 +178,10 @@ class _ImageWriter:
 
     def _tensors(self) -> tuple[list[tuple[int, ...]], list[int]]:
         """Return the table of inputs and outputs, and the indices of the operations that compute their sizes."""
-        donors: Mapping[int, int] = self.host.donors if isinstance(self.host, HostProgram) else {}
         rows, dims = list[tuple[int, ...]](), list[int]()
         infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
         in_arena = dict.fromkeys((k for _, k in self.size_operations.data_dependent_outputs()), _IN_ARENA)
-        infos += [(info, 0, {**donors, **in_arena}.get(k, -1)) for k, info in enumerate(self.host.outputs)]
+        infos += [(info, 0, {**self.host.donors, **in_arena}.get(k, -1)) for k, info in enumerate(self.host.outputs)]
         for info, default, donor in infos:
             rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), default, donor))
             dims += map(self.sizes.operation_of, info.shape)

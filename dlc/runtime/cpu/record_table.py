@@ -18,12 +18,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dlc.dims import Dim, Size, substitute
-from dlc.errors import CompileError
 from dlc.runtime.program.host_program import (
     NULL_SLOT,
     Branch,
     BufferRef,
-    DynamicLaunch,
     Fail,
     Instruction,
     Launch,
@@ -35,9 +33,8 @@ from dlc.runtime.program.host_program import (
     While,
     kernel_sizes,
 )
+from dlc.runtime.sizes.size_code import task_count_word
 
-# Launches on less memory run on one thread: their half microsecond of work is less than the time to wake another thread.
-MIN_PARALLEL_BYTES = 32 << 10
 # Bytes that one task of a copy launch copies; `dlc_copy` in runtime.ll has the same constant.
 COPY_TASK_BYTES = 64 << 10
 _RETURN, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
@@ -55,8 +52,8 @@ class RecordTable:
         words: The records.
         tasks: The task of each launch record, by the index of its first word, which `relocate` sets to the task's address.
         launch_ends: The launches, by the index of the word after their last record.
-        sizes: The slots of sizes, in dynamic-shape programs.
-        work: The slots of task counts (`tasks_word`), by number of tasks and bytes, in dynamic-shape programs.
+        sizes: The slots of symbolic sizes.
+        work: The slots of symbolic task counts (`task_count_word`), by number of tasks and bytes.
         stops: The instructions that Python executes, and the index of the word at which execution continues. Stop code -k
             refers to entry k - 1.
     """
@@ -64,7 +61,7 @@ class RecordTable:
     slots: int
     words: list[int] = field(default_factory=list[int])
     tasks: dict[int, Task] = field(default_factory=dict[int, Task])
-    launch_ends: dict[int, Launch | DynamicLaunch] = field(default_factory=dict[int, Launch | DynamicLaunch])
+    launch_ends: dict[int, Launch] = field(default_factory=dict[int, Launch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
     stops: list[tuple[Fail | SetSize | PythonInstruction, int]] = field(
@@ -90,16 +87,6 @@ def assemble_records(instructions: Sequence[Instruction], slots: int, kernels: M
     return assembler.table
 
 
-def tasks_word(tasks: int, bytes: int) -> int:
-    """Return the task-count word of a record: negative if the launch is too small to be parallelized.
-
-    Raises CompileError for more than 2^31 - 1 tasks.
-    """
-    if not 0 <= tasks < 1 << 31:
-        raise CompileError(f"a grid of {tasks} tasks on {bytes} bytes; the maximum is {(1 << 31) - 1} tasks")
-    return -tasks if bytes < MIN_PARALLEL_BYTES else tasks
-
-
 class _RecordAssembler:
     def __init__(self, slots: int, kernels: Mapping[str, Sequence[Size]]) -> None:
         self.table = RecordTable(slots)
@@ -108,7 +95,7 @@ class _RecordAssembler:
     def block(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Launch() | DynamicLaunch():
+                case Launch():
                     self.launch(instruction)
                 case Loop():
                     self.loop(instruction)
@@ -120,7 +107,7 @@ class _RecordAssembler:
                     self.emit(_RETURN, -len(self.table.stops) - 1)
                     self.table.stops.append((instruction, len(self.table.words)))
 
-    def launch(self, launch: Launch | DynamicLaunch) -> None:
+    def launch(self, launch: Launch) -> None:
         if launch.kernel is None:
             grids: Sequence[Size] = (-(-launch.size_values[0] // COPY_TASK_BYTES),)
         else:
@@ -147,7 +134,7 @@ class _RecordAssembler:
         if tasks == 1:
             return NULL_SLOT, 1  # One task cannot be parallelized.
         if isinstance(tasks, int) and isinstance(bytes, int):
-            return NULL_SLOT, tasks_word(tasks, bytes)
+            return NULL_SLOT, task_count_word(tasks, bytes)
         if (tasks, bytes) not in self.table.work:
             self.table.work[tasks, bytes] = self.scratch()
         return self.table.work[tasks, bytes], 0

@@ -13,7 +13,7 @@ from dlc.runtime.models.lru_cache import LRUCache
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialization_cache import Sizes, Specialization, SpecializationCache
 from dlc.runtime.saving.container import SectionWriter
-from dlc.runtime.saving.header.dynamic_program import guard_from_json, guard_to_json, ranges_from_json, ranges_to_json
+from dlc.runtime.saving.header.program import guard_from_json, guard_to_json, ranges_from_json, ranges_to_json
 from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
 from dlc.runtime.saving.header.values import count, text
 from dlc.runtime.saving.variant_table import ModelVariant, variant_image_field

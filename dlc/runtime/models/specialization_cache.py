@@ -19,7 +19,7 @@ from dlc.dims import Dim, SizeRange, require_in_range, substitute
 from dlc.errors import ShapeError
 from dlc.runtime.models.lru_cache import LRUCache
 from dlc.runtime.models.model import Model
-from dlc.runtime.program.dynamic_program import OutOfDomainError
+from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.runtime.saving.variant_table import Conditions, InputCondition
 from dlc.runtime.sizes.domain import SizeDomain
 from dlc.runtime.sizes.input_sizes import InputSizes

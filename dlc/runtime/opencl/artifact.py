@@ -19,12 +19,10 @@ from dlc.errors import DeviceError, ModelError, TooLargeError
 from dlc.runtime.models.model import Model, Run
 from dlc.runtime.opencl.build import Builder, build
 from dlc.runtime.opencl.driver import driver_errors
-from dlc.runtime.opencl.dynamic_program import DynamicOpenCLProgram
 from dlc.runtime.opencl.kernel import OpenCLKernel
 from dlc.runtime.opencl.program import OpenCLProgram, weights_on
 from dlc.runtime.program.alignment import require_alignment
-from dlc.runtime.program.dynamic_program import DynamicProgram
-from dlc.runtime.program.host_program import HostProgram, KernelSignature, Launch
+from dlc.runtime.program.host_program import HostProgram, KernelSignature
 from dlc.runtime.program.kernel_text import BUFFER_ALIGNMENT_BYTES, Grid
 from dlc.runtime.program.specialization import ProgramSpecializer
 from dlc.runtime.saving.container import Container, SectionWriter, SharedFields, save
@@ -43,48 +41,34 @@ class DeviceArtifact:
 
     name: str
     target: Target
-    host: HostProgram | DynamicProgram
+    host: HostProgram
     kernels: tuple[OpenCLKernel, ...]
     weights: Mapping[str, NDArray[Any]]
     builder: Builder
     numerics: str = "default"
 
     @cached_property
-    def static_or_specializer(self) -> HostProgram | ProgramSpecializer:
-        """The static program, or the specializer of a dynamic-shape program. Raises ModelError for an invalid program."""
-        if isinstance(self.host, HostProgram):
-            return self.host
-        return ProgramSpecializer(self.host, {kernel.name: kernel.signature for kernel in self.kernels}, self.target.alignment)
-
-    @property
-    def representative_program(self) -> HostProgram:
-        """The static program, or the specialization for representative sizes."""
-        return (
-            self.static_or_specializer
-            if isinstance(self.static_or_specializer, HostProgram)
-            else self.static_or_specializer.representative()
-        )
+    def specializer(self) -> ProgramSpecializer:
+        """The specializer of the program for the sizes of calls. Raises ModelError for an invalid program."""
+        return ProgramSpecializer(self.host, self.target.alignment)
 
     @cached_property
-    def program(self) -> OpenCLProgram | DynamicOpenCLProgram:
+    def program(self) -> OpenCLProgram:
         """The program on the device.
 
         Raises TooLargeError with the names of kernels that exceed the resources of the device, DeviceError if the driver
         rejects one, and ModelError for arrays without the alignment that kernels expect.
         """
-        device, program = self.builder.device, self.static_or_specializer
         if self.target.alignment % BUFFER_ALIGNMENT_BYTES:
             raise ModelError(f"{self.name}: its buffers are aligned to {self.target.alignment} bytes only")
-        require_alignment(program.instructions)
+        require_alignment(self.host.instructions)
         built_program, session = (
-            build(self.name, self.kernels, self.representative_program.launches, self.builder),
+            build(self.name, self.kernels, self.specializer.representative().launches, self.builder),
             self.builder.session,
         )
-        with driver_errors(device, ": ", self.name):
+        with driver_errors(self.builder.device, ": ", self.name):
             kernels, weights = built_program.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
-            if isinstance(program, ProgramSpecializer):
-                return DynamicOpenCLProgram(program, kernels, weights, session)
-            return OpenCLProgram(program, kernels, weights, session)
+            return OpenCLProgram(self.specializer, kernels, weights, session)
 
     def runner(self, num_threads: int | None = None) -> Run:
         """Return a function that runs the program; `num_threads` has no effect on a device.
@@ -133,19 +117,9 @@ class DeviceArtifact:
         common = container.common
         chunks = bytes(container.section(fields["text"])).decode().split(_SEPARATOR)
         kernels = tuple(_kernel_from_json(kernel, chunks) for kernel in fields["kernels"])
-        names = {kernel.name for kernel in kernels}
         infos, arrays = arrays_from_json(fields["weights"], container)
-        host = program_from_json(fields, infos, names, names)
-        if isinstance(host, HostProgram):
-            shapes = {kernel.name: kernel.signature for kernel in kernels}
-            for launch in host.launches:
-                _require_sizes(launch, shapes)
+        host = program_from_json(fields, infos, {kernel.name: kernel.signature for kernel in kernels})
         return DeviceArtifact(text(fields["name"]), common.target, host, kernels, arrays, builder, common.numerics)
-
-
-def _require_sizes(launch: Launch, shapes: Mapping[str, KernelSignature]) -> None:
-    if launch.kernel is not None and shapes[launch.kernel] != KernelSignature(0, launch.sizes):
-        raise ValueError(f"a launch of {launch.kernel} expected the buffer sizes of the kernel, got {launch.sizes} bytes")
 
 
 def _kernel_to_json(kernel: OpenCLKernel, chunks: Mapping[str, int]) -> dict[str, Any]:

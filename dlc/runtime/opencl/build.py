@@ -21,6 +21,7 @@ from dlc.caching.cache import Cache
 from dlc.errors import DeviceError, ModelError, TooLargeError
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
+from dlc.runtime.opencl.commands import BuiltGrid
 from dlc.runtime.opencl.devices import Device, Session, open_device
 from dlc.runtime.opencl.driver import opencl
 from dlc.runtime.opencl.isolated_build import (
@@ -32,7 +33,6 @@ from dlc.runtime.opencl.isolated_build import (
     program_from_binary,
 )
 from dlc.runtime.opencl.kernel import OpenCLKernel
-from dlc.runtime.opencl.program import BuiltGrid
 from dlc.runtime.program.host_program import Launch
 from dlc.runtime.program.kernel_text import program_text
 
@@ -125,11 +125,10 @@ def _compile(sources: Sequence[OpenCLKernel], launches: Sequence[Launch], option
 
     def batch_of(batch: Sequence[OpenCLKernel]) -> KernelBatch:
         runs = (
-            FunctionRun(
-                f"{s.name}_{g}", s.name, launch.evaluate_size(grid.groups), grid.items, launch.sizes, launch.size_values
-            )
+            FunctionRun(f"{s.name}_{g}", s.name, launch.evaluate_size(grid.groups), grid.items, launch.static_sizes, sizes)
             for s in batch
             for launch in [launch_of_kernel[s.name]]
+            for sizes in [tuple(map(int, launch.size_values))]
             for g, grid in enumerate(s.grids)
         )
         return KernelBatch(program_text(batch), options, tuple(runs))

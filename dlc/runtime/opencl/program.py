@@ -1,33 +1,30 @@
-"""Programs on an OpenCL device: launches as recorded commands.
+"""Programs on an OpenCL device: specialized for the sizes of each call, and recorded as commands.
 
-Each launch has a kernel object of its own. Its arguments are set once, except the inputs and outputs of a call, and buffers
-that differ between loop iterations. A call sets these and enqueues the commands in order.
+Kernels are built once, and weights are uploaded once. Everything that depends on sizes (arena offsets, numbers of
+work-groups, kernel arguments) is computed again if the sizes differ from those of the last call, and within a call after each
+data-dependent size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from math import prod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from time import perf_counter
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Size
 from dlc.errors import DeviceError
 from dlc.runtime.opencl.array import DeviceArray, allocate_buffer, create_buffer, upload
+from dlc.runtime.opencl.commands import BuiltGrid, CommandList
 from dlc.runtime.opencl.devices import Session
-from dlc.runtime.opencl.driver import driver_errors, opencl, set_i64_argument
-from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, BufferRef, CallPrinter, HostProgram, Launch, weight_array
-from dlc.runtime.program.interpreter import BufferOffset, interpret, resolve_ref
-
-# Enqueues a command, given the values of the slots.
-Command: TypeAlias = Callable[[list[BufferOffset]], None]
+from dlc.runtime.opencl.driver import driver_errors
+from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, CallPrinter, HostProgram, Launch, weight_array
+from dlc.runtime.program.interpreter import BufferOffset, interpret
+from dlc.runtime.program.size_binding import validate_size
+from dlc.runtime.program.specialization import ProgramSpecializer
 
 
 def weights_on(session: Session, infos: Sequence[TensorInfo], weights: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:
@@ -35,59 +32,14 @@ def weights_on(session: Session, infos: Sequence[TensorInfo], weights: Mapping[s
     return tuple(create_buffer(weight_array(info, weights), session, constant=True) for info in infos)
 
 
-@dataclass(frozen=True)
-class Call:
-    """The arrays of a call, and the values of its slots."""
-
-    inputs: Sequence[DeviceArray]
-    outputs: list[DeviceArray]
-    slot_values: list[BufferOffset]
-
-
-def reject_set_size(symbol: str, count: int) -> None:
-    """The callback for data-dependent sizes in a program without any."""
-    raise AssertionError(f"{symbol} is a data-dependent size in a static-shape program")
-
-
-@dataclass(frozen=True)
-class BuiltGrid:
-    """One grid of a built kernel.
-
-    Attributes:
-        make: Creates a kernel object.
-        groups: The number of work-groups; it may depend on the kernel's size parameters.
-        items: The number of work-items per group.
-        objects: Caches the kernel objects of a program's launches, by launch index.
-    """
-
-    make: Callable[[], Any]
-    groups: Size
-    items: int
-    objects: dict[int, Any] = field(default_factory=dict[int, Any], compare=False)
-
-    def object(self, index: int, launch: Launch) -> Any:
-        """Return the kernel object of a launch with its sizes as arguments; it is cached, since creating one is slow."""
-        if index not in self.objects:
-            self.objects[index] = self.make()
-        kernel = self.objects[index]
-        for argument, size in enumerate(launch.size_values, 2 * len(launch.arguments)):
-            set_i64_argument(kernel, argument, size)
-        return kernel
-
-    def total(self, launch: Launch) -> int:
-        """Return the number of work-items of a launch."""
-        groups = self.groups if isinstance(self.groups, int) else launch.evaluate_size(self.groups)
-        return groups * self.items
-
-
 class Launcher:
     """Executes a call: enqueues launches, and reads values that control flow depends on."""
 
-    def launch(self, program: OpenCLProgram, launch: Launch, slot_values: list[BufferOffset]) -> None:
-        program.launch(launch, slot_values)
+    def launch(self, commands: CommandList, launch: Launch, slot_values: list[BufferOffset]) -> None:
+        commands.launch(launch, slot_values)
 
-    def read(self, program: OpenCLProgram, ref: BufferOffset, count: int) -> bytes:
-        return program.read(ref, count)
+    def read(self, commands: CommandList, ref: BufferOffset, count: int) -> bytes:
+        return commands.read(ref, count)
 
 
 class Stopwatch(Launcher):
@@ -96,16 +48,16 @@ class Stopwatch(Launcher):
     def __init__(self) -> None:
         self.times: list[tuple[Launch, float]] = []
 
-    def launch(self, program: OpenCLProgram, launch: Launch, slot_values: list[BufferOffset]) -> None:
-        program.session.queue.finish()
+    def launch(self, commands: CommandList, launch: Launch, slot_values: list[BufferOffset]) -> None:
+        commands.session.queue.finish()
         start = perf_counter()
-        program.launch(launch, slot_values)
-        program.session.queue.finish()
+        commands.launch(launch, slot_values)
+        commands.session.queue.finish()
         self.times.append((launch, perf_counter() - start))
 
 
 class OpenCLProgram:
-    """A static-shape host program with its built kernels on one device; `weights` and `arena` are buffers.
+    """A host program with its built kernels on one device; `weights` are buffers.
 
     Calls return when their commands are in the queue. It may be called from several threads: calls are serialized, and share
     one arena.
@@ -113,60 +65,65 @@ class OpenCLProgram:
 
     def __init__(
         self,
-        host: HostProgram,
+        specializer: ProgramSpecializer,
         kernels: Mapping[str, Sequence[BuiltGrid]],
         weights: Sequence[Any],
         session: Session,
-        arena: Any = None,
     ) -> None:
-        self.inputs, self.outputs = host.inputs, host.outputs
+        self.host = specializer.program
+        self.inputs, self.outputs = self.host.inputs, self.host.outputs
         self.session = session
-        self.host = host
+        self._specializer, self._kernels, self._weights = specializer, kernels, weights
         self._lock = Lock()
-        # Buffers by slot; None for the inputs and outputs, which differ in each call.
-        num_arguments = len(host.inputs) + len(host.outputs)
-        arena = arena if arena is not None else allocate_buffer(session, host.arena_bytes)
-        self._buffers: list[Any] = [None, arena, *[None] * num_arguments, *weights]
-        # The values of slots before a call.
-        slots = [*self._buffers, *[None] * (host.slots - len(self._buffers))]
-        self._initial_slots: list[BufferOffset] = [(buffer, 0) for buffer in slots]
-        shapes = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
-        self._outputs = [(shape, dtype, prod(shape) * dtype.itemsize) for shape, dtype in shapes]
-        self._patches: list[tuple[Any, int, int]] = []
-        self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
+        # The sizes of the last call, and their commands.
+        self._bound: tuple[Sequence[tuple[int, ...]], Sequence[int], CommandList] | None = None
+        self._arena, self._arena_bytes = allocate_buffer(session, 0), 0
+        if not self.host.symbols:
+            # All calls have the same commands.
+            self._bind([cast("tuple[int, ...]", info.shape) for info in self.inputs], [])
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
         """Run the program on validated inputs and return the outputs; device arrays are not copied.
 
-        Raises DeviceError for an input on another device, and DlcError if a run-time assertion (`Fail`) fails.
+        Raises DeviceError for an input on another device, ShapeError for a size outside of its range, and DlcError if a
+        run-time assertion (`Fail`) fails.
         """
         return self.run_with(inputs, Launcher())
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
         """Run launch by launch; return each launch with its seconds, in execution order."""
+        if self.host.data_dependent_sizes:
+            # After the first run, the arena is large enough: no restart distorts the times.
+            self.run(inputs)
         stopwatch = Stopwatch()
         self.run_with(inputs, stopwatch)
         return stopwatch.times
 
     def run_with(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher) -> list[DeviceArray]:
-        """Run with a launcher that executes, or observes, launches and reads."""
-        call = self.begin(inputs)
-        launch, read = partial(launcher.launch, self), partial(launcher.read, self)
+        """Run with a launcher that executes, or observes, launches and reads.
+
+        A call whose arena is too small is restarted.
+        """
+        arrays = self._on_device(inputs)
+        printer = CallPrinter()
         with self._lock, driver_errors(self.session.device, ": a call"):
-            self.patch(call)
-            interpret(
-                lambda: self.host.instructions, call.slot_values, launch, read, self.write, reject_set_size, CallPrinter()
-            )
-            self.session.queue.flush()
-        return call.outputs
+            while True:
+                with suppress(_ArenaGrownError):
+                    printer.restart()
+                    return self._run(arrays, launcher, printer)
 
-    def launch(self, launch: Launch, slot_values: list[BufferOffset]) -> None:
-        """Enqueue a launch."""
-        for command in self._commands[id(launch)]:
-            command(slot_values)
+    def specialize(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> tuple[HostProgram, dict[str, int]]:
+        """Return the program with the sizes of a call, and its data-dependent sizes (of the last loop iteration)."""
+        symbols = self.host.data_dependent_sizes
+        if symbols:
+            self.run(inputs)
+        with self._lock:
+            data_dependent_sizes: Sequence[int] = self._bound[1] if symbols and self._bound is not None else []
+            commands = self._bind([a.shape for a in inputs], data_dependent_sizes)
+            return commands.host, dict(zip(symbols, data_dependent_sizes, strict=True))
 
-    def begin(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> Call:
-        """Prepare a call with validated inputs. Raises DeviceError for an input on another device."""
+    def _on_device(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
+        """Upload the inputs that are not on the device. Raises DeviceError for an input on another device."""
         arrays = [a if isinstance(a, DeviceArray) else upload(a, self.session) for a in inputs]
         for array, info in zip(arrays, self.inputs, strict=True):
             if array.session is not self.session:
@@ -174,84 +131,58 @@ class OpenCLProgram:
                     f"input {info} is on {array.device}, but the model is on {self.session.device}; copy it with "
                     f".to('opencl:{self.session.device.device_index[0]}:{self.session.device.device_index[1]}')"
                 )
-        outputs = [self.output(k) for k in range(len(self.outputs))]
-        slot_values = self._initial_slots.copy()
-        for slot, array in enumerate((*arrays, *outputs), FIRST_INPUT_SLOT):
-            slot_values[slot] = array.buffer, 0
-        return Call(arrays, outputs, slot_values)
+        return arrays
 
-    def output(self, k: int) -> DeviceArray:
-        """Allocate an output."""
-        shape, dtype, size = self._outputs[k]
-        return DeviceArray(self.session, allocate_buffer(self.session, size), shape, dtype)
+    def _bind(self, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int]) -> CommandList:
+        """Return the commands for these sizes."""
+        if self._bound is None or self._bound[:2] != (shapes, data_dependent_sizes):
+            host = self._specializer(shapes, data_dependent_sizes)
+            if host.arena_bytes > self._arena_bytes:
+                # Grow geometrically, so that the arena does not grow in every call.
+                self._arena_bytes = max(host.arena_bytes, self._arena_bytes * 3 // 2)
+                self._arena = allocate_buffer(self.session, self._arena_bytes)
+            commands = CommandList(host, self._kernels, self._weights, self.session, self._arena)
+            self._bound = shapes, data_dependent_sizes, commands
+        return self._bound[2]
 
-    def patch(self, call: Call) -> None:
-        """Set the inputs and outputs of a call as kernel arguments."""
-        for kernel, argument, slot in self._patches:
-            kernel.set_arg(2 * argument, call.slot_values[slot][0])
+    def _run(self, inputs: Sequence[DeviceArray], launcher: Launcher, printer: CallPrinter) -> list[DeviceArray]:
+        """Run a call; after each data-dependent size, continue with the commands for this size.
 
-    def read(self, ref: BufferOffset, count: int) -> bytes:
-        """Return `count` bytes at a buffer offset, after all previous commands have finished."""
-        bytes_, (buffer, offset) = np.zeros(count, np.uint8), ref
-        opencl().enqueue_copy(self.session.queue, bytes_, buffer, src_offset=offset, is_blocking=True)
-        return bytes_.tobytes()
-
-    def write(self, ref: BufferOffset, content: bytes) -> None:
-        """Write bytes at a buffer offset, after all previous commands have finished."""
-        buffer, offset = ref
-        if content:
-            opencl().enqueue_copy(
-                self.session.queue, buffer, np.frombuffer(content, np.uint8), dst_offset=offset, is_blocking=True
-            )
-
-    def _commands_of(self, index: int, launch: Launch, kernels: Mapping[str, Sequence[BuiltGrid]]) -> list[Command]:
-        """Return the commands of the launch with this index."""
-        if launch.kernel is None:
-            return [self._copy(launch)] if launch.sizes[0] else []
-        totals = ((grid, grid.total(launch)) for grid in kernels[launch.kernel])
-        return [self._grid(launch, grid.object(index, launch), total, grid.items) for grid, total in totals if total]
-
-    def _grid(self, launch: Launch, kernel: Any, total: int, items: int) -> Command:
-        """Return the command that runs one grid.
-
-        Arguments are set once, except buffers of the call and those that slots point to.
+        Raises _ArenaGrownError if that needs a larger, empty arena: the call has to be restarted.
         """
-        slot_arguments: list[tuple[int, BufferRef]] = []
-        for k, (slot, offset) in enumerate(launch.arguments):
-            if slot >= len(self._buffers):
-                slot_arguments.append((k, (slot, offset)))
-                continue
-            set_i64_argument(kernel, 2 * k + 1, offset)
-            if self._buffers[slot] is None:
-                self._patches.append((kernel, k, slot))
-            else:
-                kernel.set_arg(2 * k, self._buffers[slot])
-        enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
-        all_items, group_items = (total,), (items,)
+        shapes, symbols = [a.shape for a in inputs], self.host.data_dependent_sizes
+        data_dependent_sizes = self.host.initial_sizes
+        commands = self._bind(shapes, data_dependent_sizes)
+        call = commands.begin(inputs)
 
-        def run(slot_values: list[BufferOffset]) -> None:
-            for k, (slot, offset) in slot_arguments:
-                buffer, start = slot_values[slot]
-                kernel.set_arg(2 * k, buffer)
-                set_i64_argument(kernel, 2 * k + 1, start + offset)
-            enqueue(queue, kernel, all_items, group_items)
+        def launch(launch: Launch, slot_values: list[BufferOffset]) -> None:
+            launcher.launch(commands, launch, slot_values)
 
-        return run
+        def read(source: BufferOffset, count: int) -> bytes:
+            return launcher.read(commands, source, count)
 
-    def _copy(self, launch: Launch) -> Command:
-        (destination, source), (size,) = launch.arguments, launch.size_values
-        copy, queue = opencl().enqueue_copy, self.session.queue
+        def set_size(symbol: str, count: int) -> None:
+            nonlocal commands, data_dependent_sizes
+            arena, index = self._arena, symbols.index(symbol)
+            earlier_sizes, initial_later_sizes = data_dependent_sizes[:index], self.host.initial_sizes[index + 1 :]
+            data_dependent_sizes = [
+                *earlier_sizes,
+                validate_size(self.host, shapes, earlier_sizes, symbol, count),
+                *initial_later_sizes,
+            ]
+            commands = self._bind(shapes, data_dependent_sizes)
+            if self._arena is not arena:
+                raise _ArenaGrownError
+            for k, info in enumerate(commands.host.outputs):
+                if call.outputs[k].shape != info.shape:
+                    call.outputs[k] = commands.output(k)
+                    call.slot_values[FIRST_INPUT_SLOT + len(self.inputs) + k] = call.outputs[k].buffer, 0
+            commands.patch(call)
 
-        def run(slot_values: list[BufferOffset]) -> None:
-            destination_buffer, destination_offset = resolve_ref(slot_values, destination)
-            source_buffer, source_offset = resolve_ref(slot_values, source)
-            copy(
-                queue,
-                destination_buffer,
-                source_buffer,
-                byte_count=size,
-                src_offset=source_offset,
-                dst_offset=destination_offset,
-            )
+        interpret(lambda: commands.host.instructions, call.slot_values, launch, read, commands.write, set_size, printer)
+        self.session.queue.flush()
+        return call.outputs
 
-        return run
+
+class _ArenaGrownError(Exception):
+    """Raised if a data-dependent size needs a larger arena."""

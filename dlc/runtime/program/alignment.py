@@ -8,7 +8,7 @@ from math import gcd
 
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.runtime.program.host_program import DynamicLaunch, Instruction, Launch, Loop, While, walk
+from dlc.runtime.program.host_program import Instruction, Launch, Loop, While, walk
 from dlc.runtime.program.kernel_text import required_alignment
 
 
@@ -32,7 +32,7 @@ def require_alignment(instructions: Sequence[Instruction]) -> None:
             for element in loop.elements if isinstance(loop, Loop) else ():
                 divisors[element.slot] = gcd(alignment_of(element.first), _divisor(element.step))
     for launch, _ in walk(instructions):
-        if not isinstance(launch, Launch | DynamicLaunch) or launch.kernel is None:
+        if not isinstance(launch, Launch) or launch.kernel is None:
             continue
         for ref, size in zip(launch.arguments, launch.sizes, strict=True):
             if alignment_of(ref) % (expected := required_alignment(size)):

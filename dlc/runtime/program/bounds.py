@@ -8,18 +8,18 @@ last values suffice.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeAlias
 
-from dlc.dims import Size, is_nonnegative, is_symbol, substitute
+from dlc.dims import Size, is_nonnegative, is_static, is_symbol, substitute
 from dlc.errors import ModelError
 from dlc.runtime.program.host_program import (
     I64_BYTES,
     Branch,
     BufferRef,
     CarriedSlot,
-    DynamicLaunch,
     Fail,
     HostArray,
     HostProgram,
@@ -59,38 +59,90 @@ class ByteRange:
         return is_proved(self.start) and any(is_proved(member - self.end) for member in members)
 
 
-def check_program(host: HostProgram, kernels: Collection[str]) -> None:
-    """Raise ModelError unless every launch runs one of `kernels`, or copies, on ranges inside of the program's buffers.
+@dataclass(frozen=True)
+class RangeGroup:
+    """Ranges in one buffer that are accessed in the same loops.
 
-    What a kernel does within its arguments is not checked.
+    Attributes:
+        buffer_sizes: The sizes of which the buffer has the largest.
+        loops: The iteration counts of the loops.
+        starts, ends: The starts and the possibly largest ends of the ranges.
     """
-    sizes = host.buffers
-    for output, donor in host.donors.items():
-        pair = [infos[k] for infos, k in ((host.outputs, output), (host.inputs, donor)) if k < len(infos)]
+
+    buffer_sizes: list[Size]
+    loops: list[Size]
+    starts: list[Size]
+    ends: list[Size]
+
+
+@dataclass(frozen=True)
+class BoundsChecks:
+    """Checks of a call that cannot be proved from the polynomials.
+
+    `counts` must not be negative. The ranges of `groups` must be inside of their buffers unless one of their loops has no
+    iteration. A program without symbols needs no checks.
+    """
+
+    counts: tuple[Size, ...]
+    groups: tuple[RangeGroup, ...]
+
+    @staticmethod
+    def of(program: HostProgram) -> BoundsChecks:
+        """Verify a program as far as possible, and return the remaining checks.
+
+        What a kernel does within its arguments is not checked. Raises ModelError for a program that is invalid for all sizes.
+        """
+        _require_valid_donors(program)
+        buffers = program.buffers
+        unproved: dict[tuple[int, frozenset[Size]], list[ByteRange]] = {}
+        for access in accessed_ranges(program.instructions, buffers, program.slots):
+            if access.fits(buffers[access.buffer]):
+                continue
+            if not access.loops and is_static((access.start, access.end, *buffers[access.buffer])):
+                raise ModelError(f"bytes {access.start} to {access.end} of slot {access.buffer} are outside of the buffer")
+            unproved.setdefault((access.buffer, access.loops), []).append(access)
+        sizes = chain(_sizes_of(program.instructions), *(info.shape for info in program.outputs), *program.regions)
+        counts = tuple(dict.fromkeys(size for size in sizes if not is_nonnegative(size)))
+        if negative := [size for size in counts if isinstance(size, int)]:
+            raise ModelError(f"a negative size: {negative[0]}")
+        groups = (
+            RangeGroup(
+                candidates_for_max(buffers[buffer]),
+                list(loops),
+                list(dict.fromkeys(access.start for access in group)),
+                candidates_for_max(access.end for access in group),
+            )
+            for (buffer, loops), group in unproved.items()
+        )
+        return BoundsChecks(counts, tuple(groups))
+
+
+def _require_valid_donors(program: HostProgram) -> None:
+    for output, donor in program.donors.items():
+        pair = [infos[k] for infos, k in ((program.outputs, output), (program.inputs, donor)) if k < len(infos)]
         if len(pair) < 2 or (pair[0].shape, pair[0].dtype) != (pair[1].shape, pair[1].dtype):
             raise ModelError(f"output {output} cannot overwrite input {donor}: their types differ")
-    if len(set(host.donors.values())) < len(host.donors):
+    if len(set(program.donors.values())) < len(program.donors):
         raise ModelError("an input cannot be donated to two outputs")
-    if host.slots < len(sizes):
-        raise ModelError(f"{host.slots} slots for {len(sizes)} buffers")
-    for launch in host.launches:
-        _require_launch(launch, kernels)
-    for access in accessed_ranges(host.instructions, range(1, len(sizes)), host.slots):
-        if not access.fits((sizes[access.buffer],)):
-            raise ModelError(f"bytes {access.start} to {access.end} of slot {access.buffer} are outside of the buffer")
 
 
-def _require_launch(launch: Launch, kernels: Collection[str]) -> None:
-    launch_text = "a copy" if launch.kernel is None else f"a launch of {launch.kernel}"
-    if launch.kernel is None:
-        if len(launch.arguments) != 2 or launch.sizes != launch.size_values * 2:
-            raise ModelError(f"{launch_text}: expected a destination and a source of equal size")
-    elif launch.kernel not in kernels:
-        raise ModelError(f"{launch_text}: there is no such kernel")
-    if len(launch.arguments) != len(launch.sizes):
-        raise ModelError(
-            f"{launch_text}: got {len(launch.arguments)} arguments and {len(launch.sizes)} sizes; expected equal numbers"
-        )
+def _sizes_of(instructions: Sequence[Instruction]) -> Iterator[Size]:
+    """Yield sizes that must not be negative: bytes of launch arguments, and iteration counts."""
+    for instruction, _ in walk(instructions):
+        match instruction:
+            case Launch(sizes=sizes):
+                yield from sizes
+            case Loop(count=count):
+                yield count
+            case _:
+                pass
+
+
+def candidates_for_max(sizes: Iterable[Size]) -> list[Size]:
+    """Return the sizes that may be the largest: symbolic ones once each, and the largest static one."""
+    distinct = dict.fromkeys(sizes)
+    static = [size for size in distinct if isinstance(size, int)]
+    return [*(size for size in distinct if not isinstance(size, int)), *([max(static)] if static else [])]
 
 
 def accessed_ranges(instructions: Sequence[Instruction], buffers: Collection[int], slots: int) -> Collection[ByteRange]:
@@ -98,7 +150,7 @@ def accessed_ranges(instructions: Sequence[Instruction], buffers: Collection[int
 
     Raises ModelError for instructions that assign a buffer's slot, or use a slot that holds no address.
     """
-    loop_slots = loop_set_slots(instructions)
+    loop_slots = [s.slot for i, _ in walk(instructions) for s in _slots_set_by(i)]
     last = max(buffers, default=0)
     if invalid := [slot for slot in loop_slots if not last < slot < slots]:
         raise ModelError(f"a loop sets slot {invalid[0]}, which is not a loop slot")
@@ -110,11 +162,6 @@ def accessed_ranges(instructions: Sequence[Instruction], buffers: Collection[int
     walker = _BoundsChecker(_MAX_CHECKS + _MAX_CHECKS_PER_INSTRUCTION * sum(1 for _ in walk(instructions)))
     walker.block(instructions, ChainMap({slot: frozenset({_SlotAddress(slot, 0)}) for slot in buffers}))
     return walker.ranges.keys()
-
-
-def loop_set_slots(instructions: Sequence[Instruction]) -> list[int]:
-    """Return the slots that loops set."""
-    return [s.slot for i, _ in walk(instructions) for s in _slots_set_by(i)]
 
 
 def _slots_set_by(instruction: Instruction) -> Sequence[CarriedSlot | LoopSlot]:
@@ -152,7 +199,7 @@ class _BoundsChecker:
         for instruction in instructions:
             self.spend(1)
             match instruction:
-                case Launch() | DynamicLaunch():
+                case Launch():
                     for ref, size in zip(instruction.arguments, instruction.sizes, strict=True):
                         self.access(ref, size, state)
                 case Loop():

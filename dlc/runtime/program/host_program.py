@@ -1,8 +1,9 @@
 """The host program as plain data: instructions on buffers, for any device.
 
 A program has slots, each of which holds an address: slot 0 is null (so that an argument can be an immediate), slot 1 is the
-arena, followed by inputs, outputs and weights, and then by loop slots, such as the current element of a sequence. A *buffer
-reference* is a slot and a byte offset from the address in it; the arguments of launches are buffer references.
+arena, followed by inputs, outputs, weights and regions of the arena, and then by loop slots, such as the current element of a
+sequence. A *buffer reference* is a slot and a byte offset from the address in it; the arguments of launches are buffer
+references.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
 
@@ -17,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, aligned
-from dlc.dims import Size, product, substitute
-from dlc.errors import ModelError
+from dlc.dims import Size, SizeRange, bind_sizes, is_symbol, product, require_in_range, substitute
+from dlc.errors import ModelError, ShapeError
+from dlc.guards import Guard
 from dlc.runtime.python_ops.control import format_print
 from dlc.runtime.python_ops.registry import OpSetting
 
@@ -28,30 +31,6 @@ I64_BYTES = 8
 BufferRef: TypeAlias = "tuple[int, int]"
 # Returns `count` bytes at a buffer reference.
 Read: TypeAlias = "Callable[[BufferRef, int], bytes]"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel launch; without a kernel, a copy of `size_values[0]` bytes with the arguments destination and source.
-
-    Attributes:
-        sizes: The sizes of the arguments in bytes.
-        size_values: The values of the kernel's size parameters.
-    """
-
-    kernel: str | None
-    arguments: tuple[BufferRef, ...]
-    sizes: tuple[int, ...]
-    size_values: tuple[int, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        """The total size of all arguments."""
-        return sum(self.sizes)
-
-    def evaluate_size(self, size: Size) -> int:
-        """Return the value of a size expression of the kernel in this launch."""
-        return int(substitute(size, kernel_sizes(self.size_values)))
 
 
 @dataclass(frozen=True)
@@ -68,35 +47,60 @@ class KernelSignature:
 
 
 @dataclass(frozen=True)
-class DynamicLaunch:
-    """A launch in a dynamic-shape program: the values of size parameters are symbolic.
+class Launch:
+    """A kernel launch; without a kernel, a copy of `size_values[0]` bytes with the arguments destination and source.
 
-    `sizes` are the byte sizes of the arguments, according to the kernel's signature; empty until the launch is resolved.
+    Attributes:
+        sizes: The sizes of the arguments in bytes.
+        size_values: The values of the kernel's size parameters.
     """
 
     kernel: str | None
     arguments: tuple[BufferRef, ...]
-    size_values: tuple[Size, ...]
-    sizes: tuple[Size, ...] = ()
+    sizes: tuple[Size, ...]
+    size_values: tuple[Size, ...] = ()
 
-    def resolve(self, kernels: Mapping[str, KernelSignature]) -> DynamicLaunch:
-        """Resolve this launch with the signatures of `kernels`. Raises ModelError if it does not match."""
-        if self.kernel is None:
-            expected, sizes = 1, self.size_values * 2
-        elif self.kernel in kernels:
-            kernel = kernels[self.kernel]
-            expected, sizes = kernel.sizes, tuple(substitute(size, kernel_sizes(self.size_values)) for size in kernel.bytes)
+    @staticmethod
+    def of(
+        kernel: str | None,
+        arguments: tuple[BufferRef, ...],
+        size_values: tuple[Size, ...],
+        kernels: Mapping[str, KernelSignature],
+    ) -> Launch:
+        """Return a launch of one of `kernels`, whose signature has the sizes of the arguments.
+
+        Raises ModelError for an unknown kernel, and for arguments that do not match its signature.
+        """
+        if kernel is None:
+            expected, sizes = 1, size_values * 2
+        elif kernel in kernels:
+            expected, bytes_ = kernels[kernel].sizes, kernels[kernel].bytes
+            sizes = tuple(substitute(size, kernel_sizes(size_values)) for size in bytes_)
         else:
-            raise ModelError(f"a launch of {self.kernel}: there is no such kernel")
-        got = len(self.size_values), len(self.arguments)
+            raise ModelError(f"a launch of {kernel}: there is no such kernel")
+        got = len(size_values), len(arguments)
         if got != (expected, len(sizes)):
-            raise ModelError(f"a launch of {self.kernel}: expected {expected} sizes and {len(sizes)} arguments, got {got}")
-        return replace(self, sizes=sizes)
+            raise ModelError(f"a launch of {kernel}: expected {expected} sizes and {len(sizes)} arguments, got {got}")
+        return Launch(kernel, arguments, sizes, size_values)
+
+    @property
+    def bytes(self) -> int:
+        """The total size of all arguments, which must be static."""
+        return sum(self.static_sizes)
+
+    @property
+    def static_sizes(self) -> tuple[int, ...]:
+        """The sizes of the arguments as integers. Raises UndecidableError for symbolic sizes."""
+        return tuple(map(int, self.sizes))
+
+    def evaluate_size(self, size: Size) -> int:
+        """Return the value of a size expression of the kernel in this launch, whose sizes must be static."""
+        return int(substitute(size, kernel_sizes(self.size_values)))
 
     def specialize(self, sizes: Mapping[str, int]) -> Launch:
-        """Specialize this launch for the sizes of a call."""
-        static = [[int(substitute(size, sizes)) for size in symbolic] for symbolic in (self.sizes, self.size_values)]
-        return Launch(self.kernel, self.arguments, *map(tuple, static))
+        """Return this launch with its sizes specialized for the sizes of a call."""
+        specialized = [[substitute(size, sizes) for size in symbolic] for symbolic in (self.sizes, self.size_values)]
+        return Launch(self.kernel, self.arguments, *map(tuple, specialized))
 
 
 def kernel_sizes(size_values: Sequence[Size]) -> dict[str, Size]:
@@ -233,27 +237,68 @@ class PythonCall:
     data_dependent_sizes: tuple[str, ...] = ()
 
 
-Instruction: TypeAlias = "Launch | DynamicLaunch | Loop | While | Branch | Fail | SetSize | PrintArrays | PythonCall"
+Instruction: TypeAlias = "Launch | Loop | While | Branch | Fail | SetSize | PrintArrays | PythonCall"
 # Instructions for which native code returns to Python.
 PythonInstruction: TypeAlias = "PrintArrays | PythonCall"
 
 
 @dataclass(frozen=True)
 class HostProgram:
-    """A static-shape host program.
+    """A host program. Its sizes are polynomials in its symbols; a program without symbols has static sizes.
+
+    The slots of weights are followed by those of the arena's regions, and by slots that loops set. Which buffers share memory
+    is decided at compile time; the offsets of regions are computed when sizes are bound.
 
     Attributes:
-        slots: The total number of slots.
+        arena_bytes: The size of the first part of the arena, in which buffers have fixed offsets; the regions follow.
+        regions: For each region of the arena, byte sizes; it is as large as the largest of them.
+        loop_slots: The number of slots that loops set.
+        ranges: The range of each restricted symbol.
+        equal: The size that each restricted data-dependent size must equal.
+        guards: Further conditions on the sizes of inputs.
         donors: The input that each donated output overwrites; both by index.
     """
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     weights: tuple[TensorInfo, ...]
-    arena_bytes: int
-    slots: int
     instructions: tuple[Instruction, ...]
+    arena_bytes: int = 0
+    regions: tuple[tuple[Size, ...], ...] = ()
+    loop_slots: int = 0
+    ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
+    equal: Mapping[str, str] = field(default_factory=dict[str, str])
+    guards: tuple[Guard, ...] = ()
     donors: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    @cached_property
+    def input_symbols(self) -> tuple[str, ...]:
+        """The symbols that are sizes of input axes, in the order of the inputs."""
+        return tuple(dict.fromkeys(str(size) for info in self.inputs for size in info.shape if is_symbol(size)))
+
+    @cached_property
+    def data_dependent_sizes(self) -> tuple[str, ...]:
+        """The data-dependent sizes, in the order in which they become known."""
+        sizes: list[str] = []
+        for instruction, _ in walk(self.instructions):
+            match instruction:
+                case SetSize(symbol=symbol):
+                    sizes.append(symbol)
+                case PythonCall(data_dependent_sizes=data_dependent_sizes):
+                    sizes += data_dependent_sizes
+                case _:
+                    pass
+        return tuple(sizes)
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """All symbols: those of the inputs, then the data-dependent sizes."""
+        return *self.input_symbols, *self.data_dependent_sizes
+
+    @property
+    def initial_sizes(self) -> list[int]:
+        """The values of data-dependent sizes before they are known."""
+        return [self.ranges.get(symbol, SizeRange()).low for symbol in self.data_dependent_sizes]
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -263,21 +308,48 @@ class HostProgram:
     @property
     def runs(self) -> Counter[str | None]:
         """The number of runs of each kernel; a body with a dynamic or data-dependent trip count is counted once."""
-        return count_runs(self.instructions)
+        counts = Counter[str | None]()
+        for instruction, times in walk(self.instructions):
+            if isinstance(instruction, Launch):
+                counts[instruction.kernel] += times
+        return counts
 
     @property
-    def buffers(self) -> list[int]:
-        """The byte sizes of the buffers in the first slots."""
-        return [0, self.arena_bytes, *(_bytes_of(info) for info in (*self.inputs, *self.outputs, *self.weights))]
+    def first_region(self) -> int:
+        """The slot of the first region."""
+        return FIRST_INPUT_SLOT + len(self.inputs) + len(self.outputs) + len(self.weights)
 
+    @property
+    def slots(self) -> int:
+        """The total number of slots."""
+        return self.first_region + len(self.regions) + self.loop_slots
 
-def count_runs(instructions: Sequence[Instruction]) -> Counter[str | None]:
-    """Count the runs of each kernel; a body with a dynamic or data-dependent trip count is counted once."""
-    counts = Counter[str | None]()
-    for instruction, times in walk(instructions):
-        if isinstance(instruction, Launch | DynamicLaunch):
-            counts[instruction.kernel] += times
-    return counts
+    @property
+    def buffers(self) -> dict[int, tuple[Size, ...]]:
+        """For each slot of a buffer, byte sizes; the buffer is as large as the largest of them."""
+        tensors = (product(i.shape) * i.dtype.itemsize for i in (*self.inputs, *self.outputs, *self.weights))
+        return dict(enumerate(((self.arena_bytes,), *((size,) for size in tensors), *self.regions), ARENA_SLOT))
+
+    def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """Return the values of the symbols for these input shapes.
+
+        Raises ShapeError for inconsistent input shapes, and for a size outside of its range.
+        """
+        sizes: dict[str, int] = {}
+        for info, shape in zip(self.inputs, shapes, strict=True):
+            if len(shape) != len(info.shape):
+                raise ShapeError(f"input {info}: got the shape {shape}")
+            bind_sizes(info.shape, shape, sizes)
+        for info, shape in zip(self.inputs, shapes, strict=True):
+            expected = tuple(substitute(size, sizes) for size in info.shape)
+            if shape != expected:
+                raise ShapeError(f"input {info} with {sizes}: expected {expected}, got {shape}")
+            require_in_range(f"input {info}", info.shape, sizes, self.ranges)
+        for guard in self.guards:
+            if not guard.holds(sizes):
+                text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+                raise ShapeError(f"inputs {', '.join(map(str, self.inputs))} with {text}: {guard.description}")
+        return sizes
 
 
 def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[Instruction, int]]:
@@ -293,10 +365,6 @@ def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[
                 yield from walk((*then, *otherwise), times)
             case _:
                 pass
-
-
-def _bytes_of(info: TensorInfo) -> int:
-    return prod(int(size) for size in info.shape) * info.dtype.itemsize
 
 
 def weight_array(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

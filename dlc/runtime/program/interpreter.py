@@ -16,7 +16,6 @@ from dlc.runtime.program.host_program import (
     BufferRef,
     CallPrinter,
     CarriedSlot,
-    DynamicLaunch,
     Fail,
     Instruction,
     Launch,
@@ -95,8 +94,6 @@ def interpret(
                     set_size(symbol, size)
                 for array, result in zip(cast(PythonCall, block()[k]).results, results, strict=True):
                     write(resolve_ref(slot_values, array.ref), result.tobytes())
-            case DynamicLaunch(kernel=kernel):
-                raise DlcError(f"a dynamic launch of {kernel} must be specialized before it runs")
         # The instruction may have set a size.
         instructions = block()
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dlc.dims import substitute
 from dlc.errors import DlcError, ModelError
-from dlc.runtime.program.dynamic_program import OutOfDomainError
 from dlc.runtime.program.host_program import PythonCall, Read
+from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.runtime.python_ops.registry import run_python_op
 
 

@@ -1,4 +1,4 @@
-"""Specialize a dynamic-shape program to a static one for the sizes of a call."""
+"""Specialize a program to one with static sizes, for the sizes of a call."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from dataclasses import replace
 
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Size, SizeRange, substitute
-from dlc.runtime.program.dynamic_program import BoundSizes, DynamicProgram, SizeBinder, resolve_launches
 from dlc.runtime.program.host_program import (
     ARENA_SLOT,
     Branch,
     BufferRef,
     CarriedSlot,
-    DynamicLaunch,
     Fail,
     HostArray,
     HostProgram,
     Instruction,
-    KernelSignature,
     Launch,
     Loop,
     LoopSlot,
@@ -28,16 +25,21 @@ from dlc.runtime.program.host_program import (
     While,
     walk,
 )
+from dlc.runtime.program.size_binding import SizeBinder
+from dlc.runtime.program.size_operations import SizeOperations
 
 
 class ProgramSpecializer:
-    """Creates the static program for given input shapes; regions of the arena are aligned to `alignment` bytes."""
+    """Creates the program with static sizes for given input shapes; regions of the arena are aligned to `alignment` bytes."""
 
-    def __init__(self, program: DynamicProgram, kernels: Mapping[str, KernelSignature], alignment: int) -> None:
+    def __init__(self, program: HostProgram, alignment: int) -> None:
         self.program = program
-        self.instructions = resolve_launches(program.instructions, kernels)
-        self._sizes = list(dict.fromkeys(s for s in _sizes_in(self.instructions) if not isinstance(s, int)))
-        self._bind = SizeBinder(program, self.instructions, self._sizes, alignment)
+        operations = SizeOperations(program, alignment)
+        regions, arena_bytes = operations.arena_layout()
+        self._region_slots = [slot for slot, _ in regions]
+        self._sizes = list(dict.fromkeys(size for size in _sizes_in(program.instructions) if isinstance(size, Dim)))
+        values = [*(offset for _, offset in regions), *map(operations.code.operation_of, self._sizes)]
+        self._bind = SizeBinder(operations, arena_bytes, values)
 
     def __call__(self, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int] | None = None) -> HostProgram:
         """Return the program for inputs of these shapes and data-dependent sizes; by default these have their minimum.
@@ -46,36 +48,40 @@ class ProgramSpecializer:
         """
         program = self.program
         data_dependent_sizes = program.initial_sizes if data_dependent_sizes is None else data_dependent_sizes
-        bound, sizes = self._bind(shapes, data_dependent_sizes), self._bind.sizes(shapes, data_dependent_sizes)
-        evaluated = dict(zip(self._sizes, bound.extra_sizes, strict=True))
+        bound = self._bind(shapes, data_dependent_sizes)
+        num_regions = len(self._region_slots)
+        rewriter = _InstructionSpecializer(
+            program,
+            dict(zip(self._region_slots, bound.values[:num_regions], strict=True)),
+            dict(zip(self._sizes, bound.values[num_regions:], strict=True)),
+            self._bind.sizes(shapes, data_dependent_sizes),
+        )
         return HostProgram(
-            _shaped(program.inputs, shapes),
-            _shaped(program.outputs, bound.outputs),
+            _with_shapes(program.inputs, shapes),
+            _with_shapes(program.outputs, bound.outputs),
             program.weights,
+            rewriter.block(program.instructions),
             bound.arena_bytes,
-            program.slots - len(program.regions),
-            _InstructionSpecializer(program, bound, evaluated, sizes).block(self.instructions),
+            loop_slots=program.loop_slots,
+            donors=program.donors,
         )
 
     def representative(self) -> HostProgram:
         """Return the program for representative sizes."""
-        shapes = [info.shape for info in self.program.inputs]
-        symbols = {symbol for shape in shapes for size in shape for symbol in Dim.lift(size).symbols()}
-        sizes = {
-            s: self.program.ranges.get(s, SizeRange()).representative for s in (*symbols, *self.program.data_dependent_sizes)
-        }
-        static_sizes = [tuple(int(substitute(size, sizes)) for size in shape) for shape in shapes]
-        return self(static_sizes, [sizes[symbol] for symbol in self.program.data_dependent_sizes])
+        program = self.program
+        sizes = {symbol: program.ranges.get(symbol, SizeRange()).representative for symbol in program.symbols}
+        shapes = [tuple(int(substitute(size, sizes)) for size in info.shape) for info in program.inputs]
+        return self(shapes, [sizes[symbol] for symbol in program.data_dependent_sizes])
 
 
-def _shaped(infos: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]]) -> tuple[TensorInfo, ...]:
+def _with_shapes(infos: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]]) -> tuple[TensorInfo, ...]:
     return tuple(replace(info, shape=shape) for info, shape in zip(infos, shapes, strict=True))
 
 
 def _sizes_in(instructions: Sequence[Instruction]) -> Iterator[Size]:
     for instruction, _ in walk(instructions):
         match instruction:
-            case DynamicLaunch(size_values=size_values, sizes=sizes):
+            case Launch(sizes=sizes, size_values=size_values):
                 yield from (*size_values, *sizes)
             case Loop(count=count, elements=elements):
                 yield count
@@ -89,16 +95,21 @@ class _InstructionSpecializer:
     """Rewrites instructions: symbolic sizes become integers, regions become offsets in the arena."""
 
     def __init__(
-        self, program: DynamicProgram, bound: BoundSizes, evaluated: Mapping[Dim, int], sizes: Mapping[str, int]
+        self,
+        program: HostProgram,
+        region_offsets: Mapping[int, int],
+        evaluated: Mapping[Dim, int],
+        sizes: Mapping[str, int],
     ) -> None:
-        self.first, self.starts, self.evaluated, self.sizes = program.first_region, bound.starts, evaluated, sizes
+        self.first_region, self.region_offsets = program.first_region, region_offsets
+        self.evaluated, self.sizes = evaluated, sizes
 
     def block(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
         return tuple(map(self.instruction, instructions))
 
     def instruction(self, instruction: Instruction) -> Instruction:
         match instruction:
-            case DynamicLaunch(kernel, arguments, size_values, sizes):
+            case Launch(kernel, arguments, sizes, size_values):
                 return Launch(kernel, tuple(map(self.ref, arguments)), self.static_sizes(sizes), self.static_sizes(size_values))
             case Loop(count, carried, elements, body):
                 specialized_elements = tuple(map(self.element, elements))
@@ -117,8 +128,6 @@ class _InstructionSpecializer:
                 return replace(instruction, arguments=self.arrays(arguments, sizes), results=self.arrays(results, sizes))
             case SetSize(symbol, ref):
                 return SetSize(symbol, self.ref(ref))
-            case Launch():
-                return instruction
 
     def arrays(self, arrays: Sequence[HostArray], sizes: Mapping[str, int]) -> tuple[HostArray, ...]:
         return tuple(replace(array.specialize(sizes), ref=self.ref(array.ref)) for array in arrays)
@@ -130,11 +139,12 @@ class _InstructionSpecializer:
         return tuple(map(self.evaluate, sizes))
 
     def slot(self, slot: int) -> BufferRef:
-        """Return the static program's reference for a slot."""
-        region = slot - self.first
-        if region < 0:
+        """Return the reference for a slot in the specialized program, which has no regions."""
+        if slot < self.first_region:
             return slot, 0
-        return (ARENA_SLOT, self.starts[region]) if region < len(self.starts) else (slot - len(self.starts), 0)
+        if slot in self.region_offsets:
+            return ARENA_SLOT, self.region_offsets[slot]
+        return slot - len(self.region_offsets), 0
 
     def ref(self, ref: tuple[int, Size]) -> BufferRef:
         slot, start = self.slot(ref[0])

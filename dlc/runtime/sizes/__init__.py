@@ -1,6 +1,6 @@
 """Symbolic sizes at run time.
 
 input_sizes.py     solve for the symbols from the input shapes of a call
-size_function.py   compile sizes to a Python function; size_code.py: to operations for native code
+size_code.py       sizes as operations, for a Python function or for native code
 domain.py          the sizes for which a compiled program is valid
 """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, is_symbol
-from dlc.runtime.sizes.size_function import size_function
+from dlc.runtime.sizes.size_code import size_function
 
 
 class InputSizes:

@@ -20,7 +20,7 @@ from dlc.ir import ModuleOp, parse_module, print_module
 from dlc.options import Options
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
-from dlc.runtime.program.bounds import check_program
+from dlc.runtime.program.bounds import BoundsChecks
 from dlc.runtime.program.host_program import (
     Branch,
     CarriedSlot,
@@ -28,6 +28,7 @@ from dlc.runtime.program.host_program import (
     HostArray,
     HostProgram,
     Instruction,
+    KernelSignature,
     Launch,
     Loop,
     LoopSlot,
@@ -267,8 +268,8 @@ STEP = Launch("k", ((3, 0), (4, 0)), (16, 16))
 SWAPPING_LOOP = Loop(10, (CarriedSlot(3, (1, 0), (5, 0)), CarriedSlot(5, (1, 16), (3, 0))), (LoopSlot(4, (2, 0), 16),), (STEP,))
 
 
-def program(*instructions: Instruction, slots: int = 6, arena: int = 32) -> HostProgram:
-    return HostProgram((INFO,), (), (), arena, slots, instructions)
+def program(*instructions: Instruction, loop_slots: int = 3, arena: int = 32) -> HostProgram:
+    return HostProgram((INFO,), (), (), instructions, arena, loop_slots=loop_slots)
 
 
 def test_instructions_round_trip() -> None:
@@ -279,11 +280,11 @@ def test_instructions_round_trip() -> None:
         Branch((1, 0), (), (Fail("index {} of {}", ((1, 0), (1, 8))),)),
         PrintArrays(("x is ", ".2f", ""), (HostArray((1, 0), (2, 3), np.dtype(ml_dtypes.bfloat16)),)),
     )
-    assert from_json(json.loads(json.dumps(to_json(instructions)))) == instructions
+    assert from_json(json.loads(json.dumps(to_json(instructions))), {"k": KernelSignature(0, (16, 16))}) == instructions
 
 
 def test_valid_loop_is_accepted() -> None:
-    check_program(program(SWAPPING_LOOP), {"k"})
+    assert BoundsChecks.of(program(SWAPPING_LOOP)) == BoundsChecks((), ())
 
 
 @pytest.mark.parametrize("kind", [Loop, While])
@@ -296,7 +297,7 @@ def test_many_consecutive_loops_are_accepted(kind: type[Loop | While]) -> None:
         body = (Launch("k", ((slot, 0), (slot + 1, 0)), (16, 16)),)
         loops.append(Loop(2, carried, (), body) if kind is Loop else While((1, 0), (1, 0), carried, body))
         before = slot, 0
-    check_program(HostProgram((), (), (), 32, 900, tuple(loops)), {"k"})
+    BoundsChecks.of(HostProgram((), (), (), tuple(loops), 32, loop_slots=898))
 
 
 INVALID: dict[str, Callable[[], HostProgram]] = {
@@ -308,8 +309,7 @@ INVALID: dict[str, Callable[[], HostProgram]] = {
     "a small arena": lambda: program(SWAPPING_LOOP, arena=16),
     "a slot that nothing sets": lambda: program(STEP),
     "a loop that sets the arena": lambda: program(Loop(2, (CarriedSlot(1, (1, 0), (1, 0)),), SWAPPING_LOOP.elements, ())),
-    "a slot beyond the last": lambda: program(SWAPPING_LOOP, slots=5),
-    "fewer slots than buffers": lambda: program(slots=2),
+    "a slot beyond the last": lambda: program(SWAPPING_LOOP, loop_slots=2),
     "a condition beyond its buffer": lambda: program(While((1, 32), (1, 0), (), ())),
     "a slot that two loops set": lambda: program(
         Loop(10, SWAPPING_LOOP.carried, SWAPPING_LOOP.elements, (*SWAPPING_LOOP.body, Loop(2, (), (LoopSlot(4, (2, 144), 0),), ())))
@@ -322,7 +322,7 @@ INVALID: dict[str, Callable[[], HostProgram]] = {
         Branch((1, 0), (Loop(1, (CarriedSlot(3, (1, 0), (1, 0)),), (), ()),), ()), Launch("k", ((3, 0),), (16,))
     ),
     "a state of a loop that never runs": lambda: program(
-        Loop(-1, (CarriedSlot(3, (1, 32), (1, 0)),), (), ()), Loop(1, (CarriedSlot(4, (3, 0), (1, 0)),), (), (STEP,)), slots=5
+        Loop(-1, (CarriedSlot(3, (1, 32), (1, 0)),), (), ()), Loop(1, (CarriedSlot(4, (3, 0), (1, 0)),), (), (STEP,)), loop_slots=2
     ),
     "a condition that is nothing": lambda: program(While((0, 32), (1, 0), (), ())),
 }  # fmt: skip
@@ -331,7 +331,7 @@ INVALID: dict[str, Callable[[], HostProgram]] = {
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_loops_are_rejected(name: str) -> None:
     with pytest.raises(ModelError):
-        check_program(INVALID[name](), {"k"})
+        BoundsChecks.of(INVALID[name]())
 
 
 def test_unbounded_nesting_is_rejected() -> None:
@@ -339,11 +339,11 @@ def test_unbounded_nesting_is_rejected() -> None:
     for _ in range(100):
         written = [{"if": [1, 0], "then": written, "else": []}]
     with pytest.raises(ValueError, match="bodies are nested"):
-        from_json(written)
+        from_json(written, {})
     loop: tuple[Instruction, ...] = ()
     for k in range(20):
         slots = [3 + 4 * k + j for j in range(4)]
         carried = tuple(CarriedSlot(slot, (1, j), (slots[(j + 1) % 4], 0)) for j, slot in enumerate(slots))
         loop = (Loop(2, carried, (), loop),)
     with pytest.raises(ModelError, match="too complex"):
-        check_program(program(*loop, slots=3 + 4 * 20), {"k"})
+        BoundsChecks.of(program(*loop, loop_slots=4 * 20))

@@ -11,8 +11,9 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import lax
+from dlc.runtime.opencl.commands import CommandList
 from dlc.runtime.opencl.devices import all_devices
-from dlc.runtime.opencl.program import Launcher, OpenCLProgram
+from dlc.runtime.opencl.program import Launcher
 from dlc.runtime.program.host_program import Launch
 from dlc.runtime.program.interpreter import BufferOffset, resolve_ref
 
@@ -29,11 +30,11 @@ class Places(Launcher):
     def __init__(self) -> None:
         self.found: list[tuple[int, int]] = []
 
-    def launch(self, program: OpenCLProgram, launch: Launch, slot_values: list[BufferOffset]) -> None:
+    def launch(self, commands: CommandList, launch: Launch, slot_values: list[BufferOffset]) -> None:
         if launch.kernel is not None:
             refs = (resolve_ref(slot_values, ref) for ref in launch.arguments)
-            self.found += [(offset, size) for (_, offset), size in zip(refs, launch.sizes, strict=True)]
-        super().launch(program, launch, slot_values)
+            self.found += [(offset, size) for (_, offset), size in zip(refs, launch.static_sizes, strict=True)]
+        super().launch(commands, launch, slot_values)
 
 
 def rows(x: Any) -> Any:

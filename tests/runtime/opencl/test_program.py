@@ -16,7 +16,7 @@ from dlc.errors import DeviceError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.runtime.opencl import array, program
 from dlc.runtime.opencl.devices import all_devices, open_device, select_device
-from dlc.runtime.opencl.dynamic_program import DynamicOpenCLProgram
+from dlc.runtime.opencl.program import OpenCLProgram
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
@@ -163,7 +163,7 @@ def test_one_compilation_serves_all_sizes() -> None:
     with pytest.raises(ShapeError, match=r"N = 65; expected a size in the declared range 0\.\.64"):
         function(np.zeros((65, 8), np.float32))
     model: Any = function.lower(inputs[1]).compile()
-    assert isinstance(model.run_unchecked.__self__, DynamicOpenCLProgram)
+    assert isinstance(model.run_unchecked.__self__, OpenCLProgram)
     assert all(seconds > 0 for _, seconds in model.run_unchecked.__self__.profile([inputs[3]]))
 
 

@@ -7,7 +7,7 @@ import pytest
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.runtime.program.alignment import require_alignment
-from dlc.runtime.program.host_program import Branch, CarriedSlot, DynamicLaunch, Instruction, Launch, Loop, LoopSlot, While
+from dlc.runtime.program.host_program import Branch, CarriedSlot, Instruction, Launch, Loop, LoopSlot, While
 from dlc.runtime.program.kernel_text import required_alignment
 
 N = Dim.symbol("N")
@@ -29,7 +29,7 @@ FINE: dict[str, list[Instruction]] = {
     "a part": [launch(1, 640, 64), launch(1, 48, 16), Launch(None, ((1, 3), (2, 5)), (7, 7), (7,))],
     "elements": [Loop(3, (), ELEMENTS, (launch(5, 52),))],
     "elements of elements": [Loop(3, (), ELEMENTS, (Loop(13, (), (LoopSlot(6, (5, 0), 4),), (launch(6, 4),)),))],
-    "sizes of a call": [Loop(N, (), (LoopSlot(5, (1, N * 64), -N * 32),), (DynamicLaunch("k", ((5, 0),), (N,), (N * 32,)),))],
+    "sizes of a call": [Loop(N, (), (LoopSlot(5, (1, N * 64), -N * 32),), (Launch("k", ((5, 0),), (N * 32,), (N,)),))],
 }
 WRONG: dict[str, list[Instruction]] = {
     "a part": [launch(1, 640, 32)],
@@ -40,7 +40,7 @@ WRONG: dict[str, list[Instruction]] = {
     ],
     "after the loop": [While((1, 0), (1, 0), (CarriedSlot(6, (1, 0), (6, 4)),), ()), launch(6, 64)],
     "in a branch": [Branch((1, 0), (), (launch(1, 64, 4),))],
-    "sizes of a call": [Loop(N, (), (LoopSlot(5, (1, 0), N * 8),), (DynamicLaunch("k", ((5, 0),), (N,), (N * 16,)),))],
+    "sizes of a call": [Loop(N, (), (LoopSlot(5, (1, 0), N * 8),), (Launch("k", ((5, 0),), (N * 16,), (N,)),))],
 }
 
 

@@ -1,4 +1,4 @@
-"""Specialization of dynamic-shape programs to static ones."""
+"""Specialization of programs for the sizes of a call."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import pytest
 
 from dlc.dims import Dim
 from dlc.errors import ShapeError
-from dlc.runtime.program.bounds import check_program
-from dlc.runtime.program.host_program import Branch, CarriedSlot, DynamicLaunch, HostProgram, Launch, Loop, LoopSlot, While
+from dlc.runtime.program.bounds import BoundsChecks
+from dlc.runtime.program.host_program import Branch, CarriedSlot, HostProgram, Launch, Loop, LoopSlot, While
 from dlc.runtime.program.specialization import ProgramSpecializer
-from tests.runtime.program.test_dynamic_program import KERNELS, PROGRAM, N
+from tests.runtime.program.test_size_binding import PROGRAM, N, launch
 
 
-def at(rows: int, alignment: int = 64, program: object = PROGRAM) -> HostProgram:
-    assert isinstance(program, type(PROGRAM))
-    host = ProgramSpecializer(program, KERNELS, alignment)([(rows, 4)])
-    check_program(host, KERNELS)
+def at(rows: int, alignment: int = 64, program: HostProgram = PROGRAM) -> HostProgram:
+    host = ProgramSpecializer(program, alignment)([(rows, 4)])
+    assert BoundsChecks.of(host) == BoundsChecks((), ())
     return host
 
 
@@ -35,8 +34,8 @@ def test_launches_are_specialized_and_regions_become_arena_offsets() -> None:
 
 
 def test_loops_are_specialized_and_slots_are_renumbered() -> None:
-    launch = DynamicLaunch("k", ((7, 0), (8, 0)), (Dim.lift(1).simplified(),))
-    loop = Loop(N, (CarriedSlot(8, (5, 0), (8, 0)),), (LoopSlot(7, (2, 0), 16),), (launch,))
+    one = launch("k", ((7, 0), (8, 0)), (Dim.lift(1).simplified(),))
+    loop = Loop(N, (CarriedSlot(8, (5, 0), (8, 0)),), (LoopSlot(7, (2, 0), 16),), (one,))
     program = replace(PROGRAM, instructions=(loop, Branch((6, 4), (While((6, 0), (6, 1), (), ()),), ())), loop_slots=2)
     known = Launch("k", ((5, 0), (6, 0)), (16, 32), (1,))
     for rows, (second, _) in ((0, (256, 0)), (40, (704, 0))):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dlc.errors import ModelError
-from dlc.runtime.program.host_program import PythonCall
+from dlc.runtime.program.bounds import BoundsChecks
+from dlc.runtime.program.host_program import HostProgram, PythonCall
 from dlc.runtime.program.python_calls import call_python_op
-from dlc.runtime.saving.header.dynamic_program import dynamic_fields_from_json
 from dlc.runtime.saving.header.instructions import from_json, to_json
 from dlc.runtime.saving.header.tensor_info import info_from_json
 from dlc.runtime.saving.header.values import size_from_json
@@ -36,13 +36,13 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 def test_round_trip() -> None:
-    assert json.loads(json.dumps(to_json(from_json([SPLIT], is_dynamic=True)))) == [SPLIT]
+    assert json.loads(json.dumps(to_json(from_json([SPLIT], {})))) == [SPLIT]
 
 
 @pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED.keys())
 def test_invalid_python_calls(change: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        from_json([{**SPLIT, **change}], is_dynamic=True)
+        from_json([{**SPLIT, **change}], {})
 
 
 COUNTED = {"python_call": "nonzero", "settings": {}, "where": "node 'y'", "data_dependent_sizes": ["nonzero_0"]}
@@ -65,7 +65,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_result_types(change: dict[str, Any], message: str) -> None:
-    (compute,) = from_json([{**COUNTED, "results": [MADE], **change}], is_dynamic=True)
+    (compute,) = from_json([{**COUNTED, "results": [MADE], **change}], {})
     assert isinstance(compute, PythonCall)
     with pytest.raises(ModelError, match=f"at node 'y': .*{message}"):
         call_python_op(compute, lambda ref, size: bytes(size), {})
@@ -87,6 +87,5 @@ def test_a_tensor_larger_than_memory_can_be(shape: list[Any]) -> None:
 
 
 def test_unused_loop_slots() -> None:
-    written = {"ranges": {}, "regions": [], "instructions": [], "loop_slots": 1, "equal": {}}
-    with pytest.raises(ValueError, match="expected up to 0 loop slots"):
-        dynamic_fields_from_json(written, ())
+    with pytest.raises(ModelError, match="3 slots, of which loops set 0"):
+        BoundsChecks.of(HostProgram((), (), (), (), loop_slots=1))

@@ -7,15 +7,14 @@ from inspect import Parameter, signature
 from typing import Any, cast
 
 from dlc.arrays import named_dtype
-from dlc.dims import Size
 from dlc.runtime.program.host_program import (
     Branch,
     BufferRef,
     CarriedSlot,
-    DynamicLaunch,
     Fail,
     HostArray,
     Instruction,
+    KernelSignature,
     Launch,
     Loop,
     LoopSlot,
@@ -38,9 +37,7 @@ def to_json(instructions: Sequence[Instruction]) -> list[Any]:
 
 def _instruction_to_json(instruction: Instruction) -> Any:
     match instruction:
-        case Launch(kernel=kernel, arguments=arguments, sizes=sizes):
-            return [kernel, arguments, sizes]
-        case DynamicLaunch(kernel=kernel, arguments=arguments, size_values=size_values):
+        case Launch(kernel=kernel, arguments=arguments, size_values=size_values):
             return [kernel, arguments, list(map(size_to_json, size_values))]
         case Loop(count=count, carried=carried, elements=elements, body=body):
             element_fields = [[e.slot, [e.first[0], size_to_json(e.first[1])], size_to_json(e.step)] for e in elements]
@@ -84,17 +81,17 @@ def _carried(carried: Sequence[CarriedSlot]) -> list[Any]:
     return [[c.slot, c.first, c.following] for c in carried]
 
 
-def from_json(written: Any, is_dynamic: bool = False) -> tuple[Instruction, ...]:
-    """Read the instructions of a static-shape program, or of a dynamic-shape one if `is_dynamic`.
+def from_json(written: Any, kernels: Mapping[str, KernelSignature]) -> tuple[Instruction, ...]:
+    """Read the instructions of a program with these kernels.
 
-    Raises ValueError, TypeError or KeyError for invalid input.
+    Raises ModelError, ValueError, TypeError or KeyError for invalid input.
     """
-    return _InstructionReader(is_dynamic).block(written, 0)
+    return _InstructionReader(kernels).block(written, 0)
 
 
 class _InstructionReader:
-    def __init__(self, is_dynamic: bool) -> None:
-        self.is_dynamic = is_dynamic
+    def __init__(self, kernels: Mapping[str, KernelSignature]) -> None:
+        self.kernels = kernels
 
     def block(self, written: Any, depth: int) -> tuple[Instruction, ...]:
         if depth > _MAX_NESTING_DEPTH:
@@ -106,14 +103,14 @@ class _InstructionReader:
             return self.launch(*cast("list[Any]", written))
         if "loop" in written:
             elements = tuple(self.element(*element) for element in written["elements"])
-            return Loop(self.size(written["loop"]), _read_carried(written), elements, self.block(written["body"], depth))
+            return Loop(size_from_json(written["loop"]), _read_carried(written), elements, self.block(written["body"], depth))
         if "while" in written:
             begin, again = ref(written["while"]), ref(written["again"])
             return While(begin, again, _read_carried(written), self.block(written["body"], depth))
         if "if" in written:
             then, otherwise = (self.block(written[key], depth) for key in ("then", "else"))
             return Branch(ref(written["if"]), then, otherwise)
-        if "set_size" in written and self.is_dynamic:
+        if "set_size" in written:
             return SetSize(text(written["set_size"]), ref(written["at"]))
         if "print" in written:
             return self.print_arrays(written)
@@ -121,23 +118,15 @@ class _InstructionReader:
             return self.python_call(written)
         return Fail(text(written["fail"]), _read_message_values(written))
 
-    def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | DynamicLaunch:
+    def launch(self, kernel: Any, arguments: Any, size_values: Any) -> Launch:
         if kernel is not None:
             text(kernel)
-        refs = tuple(map(ref, arguments))
-        if self.is_dynamic:
-            return DynamicLaunch(kernel, refs, tuple(map(size_from_json, sizes)))
-        size_values = () if kernel is not None else tuple(map(count, sizes[:1]))
-        return Launch(kernel, refs, tuple(map(count, sizes)), size_values)
+        return Launch.of(kernel, tuple(map(ref, arguments)), tuple(map(size_from_json, size_values)), self.kernels)
 
     def element(self, slot: Any, first: Any, step: Any) -> LoopSlot:
         first_slot, offset = first
-        return LoopSlot(
-            count(slot), (count(first_slot), self.size(offset)), distance(step) if type(step) is int else self.size(step)
-        )
-
-    def size(self, written: Any) -> Size:
-        return size_from_json(written) if self.is_dynamic else count(written)
+        step = distance(step) if type(step) is int else size_from_json(step)
+        return LoopSlot(count(slot), (count(first_slot), size_from_json(offset)), step)
 
     def print_arrays(self, written: Any) -> PrintArrays:
         """Read a PrintArrays; raise ValueError or TypeError unless there is a format for each array."""
@@ -152,11 +141,11 @@ class _InstructionReader:
         op, settings = text(written["python_call"]), dict(written["settings"])
         arguments, results = (tuple(self.array(*array) for array in written[key]) for key in ("arguments", "results"))
         require_call(op, arguments, settings)
-        data_dependent_sizes = tuple(map(text, written["data_dependent_sizes"])) if self.is_dynamic else ()
+        data_dependent_sizes = tuple(map(text, written["data_dependent_sizes"]))
         return PythonCall(op, settings, text(written["where"]), arguments, results, data_dependent_sizes)
 
     def array(self, reference: Any, shape: Any, dtype: Any) -> HostArray:
-        return HostArray(ref(reference), tuple(map(self.size, shape)), named_dtype(dtype))
+        return HostArray(ref(reference), tuple(map(size_from_json, shape)), named_dtype(dtype))
 
 
 def _read_carried(written: Any) -> tuple[CarriedSlot, ...]:

@@ -2,46 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 from dlc.arrays import TensorInfo
-from dlc.dims import is_static
-from dlc.runtime.program.bounds import check_program
-from dlc.runtime.program.dynamic_program import DynamicProgram
-from dlc.runtime.program.host_program import HostProgram
-from dlc.runtime.saving.header.dynamic_program import dynamic_fields_from_json, dynamic_fields_to_json
+from dlc.dims import Dim, Relation, SizeRange
+from dlc.guards import Guard
+from dlc.runtime.program.host_program import HostProgram, KernelSignature
 from dlc.runtime.saving.header.instructions import from_json, to_json
 from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
-from dlc.runtime.saving.header.values import count
+from dlc.runtime.saving.header.values import count, size_from_json, size_to_json, text
 
 
-def program_to_json(host: HostProgram | DynamicProgram) -> dict[str, Any]:
+def program_to_json(host: HostProgram) -> dict[str, Any]:
     """Return all fields of a program except its weights."""
-    inputs, outputs = (list(map(info_to_json, infos)) for infos in (host.inputs, host.outputs))
-    program_fields = _static_to_json(host) if isinstance(host, HostProgram) else dynamic_fields_to_json(host)
-    return {"inputs": inputs, "outputs": outputs, **program_fields}
+    return {
+        "inputs": list(map(info_to_json, host.inputs)),
+        "outputs": list(map(info_to_json, host.outputs)),
+        "instructions": to_json(host.instructions),
+        "arena": host.arena_bytes,
+        "regions": [list(map(size_to_json, sizes)) for sizes in host.regions],
+        "loop_slots": host.loop_slots,
+        "ranges": ranges_to_json(host.ranges),
+        "equal": dict(host.equal),
+        "guards": list(map(guard_to_json, host.guards)),
+        "donors": list(host.donors.items()),
+    }
 
 
 def program_from_json(
-    written: Mapping[str, Any], weights: tuple[TensorInfo, ...], dynamic_kernels: Collection[str], kernels: Collection[str]
-) -> HostProgram | DynamicProgram:
-    """Read a program with these weights and kernels; `dynamic_kernels` are the kernels that have size parameters.
+    written: Mapping[str, Any], weights: tuple[TensorInfo, ...], kernels: Mapping[str, KernelSignature]
+) -> HostProgram:
+    """Read a program with these weights and kernels.
 
-    Raises ModelError, ValueError, TypeError or KeyError for invalid input.
+    Raises ModelError, ValueError, TypeError or KeyError for invalid input, and for launches of other kernels.
     """
     inputs, outputs = (tuple(map(info_from_json, written[key])) for key in ("inputs", "outputs"))
-    if "regions" in written:
-        return DynamicProgram(inputs, outputs, weights, *dynamic_fields_from_json(written, dynamic_kernels))
-    if not all(is_static(info.shape) for info in (*inputs, *outputs)):
-        raise ValueError("a symbolic dimension in a static-shape program")
-    instructions = from_json(written["instructions"])
-    donors = {count(output): count(donor) for output, donor in written.get("donors", ())}
-    host = HostProgram(inputs, outputs, weights, count(written["arena"]), count(written["slots"]), instructions, donors)
-    check_program(host, kernels)
-    return host
+    regions = tuple(tuple(map(size_from_json, sizes)) for sizes in written["regions"])
+    if not all(regions):
+        raise ValueError("a region of the arena without a size")
+    return HostProgram(
+        inputs,
+        outputs,
+        weights,
+        from_json(written["instructions"], kernels),
+        count(written["arena"]),
+        regions,
+        count(written["loop_slots"]),
+        ranges_from_json(written["ranges"]),
+        {text(a): text(b) for a, b in dict(written["equal"]).items()},
+        tuple(map(guard_from_json, written["guards"])),
+        {count(output): count(donor) for output, donor in written["donors"]},
+    )
 
 
-def _static_to_json(host: HostProgram) -> dict[str, Any]:
-    donors = {"donors": list(host.donors.items())} if host.donors else {}
-    return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions), **donors}
+def guard_to_json(guard: Guard) -> list[Any]:
+    """Return a guard's size, relation and origin."""
+    return [size_to_json(guard.size), guard.relation, guard.origin]
+
+
+def guard_from_json(written: Any) -> Guard:
+    """Read a guard. Raises ValueError or TypeError for invalid input."""
+    size, relation, origin = written
+    if relation not in get_args(Relation):
+        raise ValueError(f"a guard with the relation {relation!r}")
+    return Guard(Dim.lift(size_from_json(size)), relation, text(origin))
+
+
+def ranges_to_json(ranges: Mapping[str, SizeRange]) -> dict[str, Any]:
+    """Return the minimum and maximum of each range."""
+    return {name: [r.low, r.high] for name, r in ranges.items()}
+
+
+def ranges_from_json(written: Mapping[str, Any]) -> dict[str, SizeRange]:
+    """Read ranges. Raises ValueError, TypeError or AttributeError for invalid input."""
+    return {text(name): SizeRange(count(low), None if high is None else count(high)) for name, (low, high) in written.items()}

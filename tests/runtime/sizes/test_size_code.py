@@ -8,7 +8,7 @@ import pytest
 
 from dlc.dims import Dim, Size, is_nonnegative, parse, substitute
 from dlc.errors import ModelError
-from dlc.runtime.sizes.size_function import size_function
+from dlc.runtime.sizes.size_code import size_function
 
 N, M = Dim.symbol("N"), Dim.symbol("import os; M")
 
