@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -190,27 +192,67 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         return apply(dl.PadOp, x, value, low=low, high=high, pad_mode=mode)
     if mode != "symmetric" and not is_static(x.shape):
         return apply(dl.PadOp, x, convert(0, x.dtype), low=low, high=high, pad_mode=mode)
+    indices: dict[int, np.ndarray] = {}
     for axis, width in enumerate(zip(low, high, strict=True)):
         if any(width):
             if x.shape[axis] == 0:
                 refuse(ShapeError(f"pad: mode {mode!r} needs at least one element along axis {axis} of shape {x.shape}"))
-            x = operand(_take_runs(x, call_numpy("pad", np.pad, np.arange(x.shape[axis]), width, mode), axis))
-    return x
+            indices[axis] = call_numpy("pad", np.pad, np.arange(x.shape[axis]), width, mode)
+    return _take_runs(x, indices)
 
 
-def _take_runs(x: Operand, indices: np.ndarray, axis: int) -> Any:
-    """Return `take(x, indices, axis)` for indices that form runs of step 1, -1 or 0, as slices that are joined."""
+# The maximum pieces of a padded array that are copied from the operand; with more of them, axes are padded one after the other.
+_MAX_PADDED_PIECES = 32
+
+
+def _take_runs(x: Operand, indices: Mapping[int, np.ndarray]) -> Any:
+    """Return `x` taken at these indices along each axis; they form runs of step 1, -1 or 0, which are slices to join.
+
+    Every piece is a part of `x` itself, so that one kernel copies all of them to the result.
+    """
+    pieces: list[tuple[int, list[_Run]]] = []
+    for axis, positions in indices.items():
+        runs = _runs(positions)
+        if prod(len(r) for _, r in pieces) * len(runs) > _MAX_PADDED_PIECES:
+            x, pieces = operand(_join_runs(x, pieces)), []
+        pieces.append((axis, runs))
+    return _join_runs(x, pieces)
+
+
+def _join_runs(x: Operand, pieces: Sequence[tuple[int, Sequence[_Run]]]) -> Any:
+    """Return the concatenation along the first axis of its runs, each of which is joined along the other axes."""
+    if not pieces:
+        return x
+    (axis, runs), *other_pieces = pieces
+    return concat([_join_runs(operand(run.take(x, axis)), other_pieces) for run in runs], axis=axis)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The indices first, first + step, … of an axis: `count` of them, with a step of 1, -1 or 0."""
+
+    first: int
+    step: int
+    count: int
+
+    def take(self, x: Operand, axis: int) -> Any:
+        last = self.first + self.step * (self.count - 1)
+        low, high = sorted((self.first, last))
+        part = slice_axis(x, axis, low, high + 1)
+        if self.step == 0:
+            part = broadcast_to(part, [self.count if a == axis else s for a, s in enumerate(x.shape)])
+        return flip(part, axis) if self.step < 0 else part
+
+
+def _runs(indices: np.ndarray) -> list[_Run]:
+    """Return indices as runs, each as long as possible."""
     steps = np.diff(indices)
-    runs: list[Any] = []
+    runs: list[_Run] = []
     start = 0
     while start < len(indices):
         step = int(steps[start]) if start < len(steps) and abs(steps[start]) < 2 else 0
         has_equal_step = steps[start:] == step
         stop = start + 1 + (len(has_equal_step) if has_equal_step.all() else int(np.argmin(has_equal_step)))
-        first, last = sorted((int(indices[start]), int(indices[stop - 1])))
-        run = slice_axis(x, axis, first, last + 1)
-        if step == 0:
-            run = broadcast_to(run, [stop - start if a == axis else s for a, s in enumerate(x.shape)])
-        runs.append(flip(run, axis) if step < 0 else run)
+        runs.append(_Run(int(indices[start]), step, stop - start))
         start = stop
-    return concat(runs, axis=axis)
+    return runs

@@ -8,8 +8,9 @@ can arise.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from math import prod
+from typing import TypeGuard
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
@@ -53,6 +54,8 @@ class FusionGrouper:
         """Return whether `root` should not start a group yet, because its users or another root may fuse it."""
         if isinstance(root, Movement):
             return all(can_fuse_movement(use.operation, use.index, root) for r in root.results for use in r.uses)
+        if self._is_nested_concat(root):
+            return True
         if not isinstance(root, Elementwise):
             return False
         previous, user = root, self._single_consumer(root)
@@ -142,10 +145,7 @@ class FusionGrouper:
         """Return `root` and its direct and indirect users that fit its iteration space."""
         members: dict[DlOp, None] = {root: None}
         if fuses_producers(root, self.max_row_elements):
-            producer_groups = (
-                producers(self.candidates, [value], root, (), IterationSpace(shape_of(value))) for value in root.operands
-            )
-            members = dict.fromkeys([*(op for group in producer_groups for op in group), root])
+            members = dict.fromkeys([*self._fused_producers(root), root])
         # The results of the current group, in order, and those of the largest legal group so far.
         stored_values = dict.fromkeys(results_of(members))
         best_size, best_results = len(members), list(stored_values)
@@ -182,6 +182,22 @@ class FusionGrouper:
                 best_size, best_results = len(members), list(stored_values)
         self.end = self._reason_for_end(list(members), best_size, space, refusal, queue)
         return list(members)[:best_size]
+
+    def _fused_producers(self, root: DlOp) -> Iterator[DlOp]:
+        """Yield the ops that compute the operands of `root` in its kernel; nested concatenations become one."""
+        for value in root.operands:
+            if self._is_nested_concat(value.owner):
+                yield from self._fused_producers(value.owner)
+                yield value.owner
+            else:
+                yield from producers(self.candidates, [value], root, (), IterationSpace(shape_of(value)))
+
+    def _is_nested_concat(self, op: Operation | Block) -> TypeGuard[ConcatOp]:
+        """Return whether an op is a concatenation that only another concatenation reads."""
+        if not isinstance(op, ConcatOp) or op not in self.candidates:
+            return False
+        user = single_user(op.results[0])
+        return isinstance(user, ConcatOp) and user in self.candidates
 
     def _add_epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
         """Return the transpose and pad that store the group's only result, and record them as the end of the group."""

@@ -363,6 +363,23 @@ def test_contiguous_slices_are_views() -> None:
     assert len({k.symbol for k in p.module.ops if isinstance(k, dl.KernelOp)}) == 2
 
 
+def test_a_nested_concatenation_is_part_of_the_kernel_of_the_outer_one() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        rows = [b(dl.ConcatOp, x, b(dl.NegOp, x), axis=1) for _ in range(2)]
+        return [b(dl.ConcatOp, *rows, axis=0)]
+
+    p = formed(body, *randoms((3, 4)))
+    assert kernels(p) == [["neg", "concat", "neg", "concat", "concat"]]
+
+
+def test_a_concatenation_that_others_read_too_is_a_kernel() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        inner = b(dl.ConcatOp, x, x, axis=1)
+        return [b(dl.ConcatOp, inner, inner, axis=1), b(dl.MatmulOp, inner, b(dl.TransposeOp, inner, permutation=(1, 0)))]
+
+    assert ["concat"] in kernels(formed(body, *randoms((3, 4))))
+
+
 def test_contiguous_concatenations_are_no_kernels() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         w = b.weight(randoms((16, 16))[0])
