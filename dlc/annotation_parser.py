@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 import numpy as np
 
-from dlc.dims import Dim
+from dlc.traced_dims import TracedDim
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _is_array(value: object) -> bool:
     """Return whether a value is an array or traced array, a scalar of a supported dtype, or nested lists of these."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "biufcV" and value.dtype.names is None
-    if isinstance(value, Dim | bool | float | complex):
+    if isinstance(value, TracedDim | bool | float | complex):
         return True
     if isinstance(value, int):
         return -(1 << 63) <= value < 1 << 64
@@ -147,7 +147,7 @@ def _shape(value: object) -> tuple[object, ...]:
 
 
 def _is_integer(value: object) -> bool:
-    if isinstance(value, Dim):
+    if isinstance(value, TracedDim):
         return True
     if is_traced(value):
         # A traced scalar of any dtype passes here; it is checked where its value is needed.
@@ -161,7 +161,7 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    is_python_scalar = isinstance(value, Dim) or hasattr(value, "__float__") or hasattr(value, "__index__")
+    is_python_scalar = isinstance(value, TracedDim) or hasattr(value, "__float__") or hasattr(value, "__index__")
     return is_python_scalar and not isinstance(value, complex) and getattr(value, "ndim", 0) == 0
 
 
@@ -171,7 +171,7 @@ def _is_boolean(value: object) -> bool:
 
 def _is_size(value: object) -> bool:
     """Return whether a value is a possible dimension size; no machine addresses more than 2^47 elements."""
-    if not _is_integer(value) or isinstance(value, Dim) or is_traced(value):
+    if not _is_integer(value) or isinstance(value, TracedDim) or is_traced(value):
         return _is_integer(value)
     return 0 <= operator.index(cast(Any, value)) < 1 << 47
 

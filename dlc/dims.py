@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, floor, isfinite, isqrt
-from numbers import Integral, Number
-from typing import Literal, Protocol, TypeAlias
+from math import isqrt
+from numbers import Integral
+from typing import Literal, Protocol, TypeAlias, cast
 
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.source_locations import is_called_by_user
 
 Size: TypeAlias = "int | Dim"
 # A factor of a monomial: a symbol's name, or a floor division of two polynomials that does not simplify.
@@ -26,29 +25,11 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 # A relation of a size to 0.
 Relation: TypeAlias = Literal["==", "!=", ">="]
 
-# True while a user's function is traced: a comparison of sizes in user code must hold for every size, or is guarded. In
-# dlc's own code, equality of sizes means equality of the polynomials.
-is_tracing_user_code: ContextVar[bool] = ContextVar("is_tracing_user_code", default=False)
-# The oracle for comparisons whose result depends on the values of symbols.
-size_oracle: ContextVar[SizeOracle | None] = ContextVar("size_oracle", default=None)
-
 # Records the guards of shape inference, if they are collected.
 guard_recorder: ContextVar[GuardRecorder | None] = ContextVar("guard_recorder", default=None)
 
 # The representative size of a symbol without a range: large enough to use batching, small enough to suit small batches.
 _DEFAULT_REPRESENTATIVE_SIZE = 4
-
-
-class SizeOracle(Protocol):
-    """Decides comparisons whose result depends on the values of symbols, such as by guards on the sizes of a call."""
-
-    def is_negative(self, size: Dim) -> bool | None:
-        """Return whether a size is negative; None if unknown."""
-        ...
-
-    def is_zero(self, size: Dim) -> bool | None:
-        """Return whether a size is 0; None if unknown."""
-        ...
 
 
 class GuardRecorder(Protocol):
@@ -71,20 +52,20 @@ def _key(atom: Atom) -> str:
 
 
 def _is_size(value: object) -> bool:
-    """Return whether a value is a size; other operands, such as a traced array, implement arithmetic with sizes themselves."""
+    """Return whether a value is a size; other operands, such as sizes of a trace, implement arithmetic with sizes."""
     return isinstance(value, int | Dim | Integral)
 
 
 class Dim:
     """An immutable polynomial with integer coefficients, `{monomial: coefficient}`.
 
-    In a traced user function, a comparison that is undecidable raises UndecidableError unless the oracle decides it.
+    Equality is that of polynomials. An order comparison whose result depends on the values of symbols raises UndecidableError.
     """
 
     __slots__ = ("terms",)
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c != 0}
+        self.terms: Mapping[Monomial, int] = {m: c for m, c in terms.items() if c != 0}
 
     @staticmethod
     def symbol(name: str) -> Dim:
@@ -102,12 +83,6 @@ class Dim:
             return 0
         if len(self.terms) == 1 and () in self.terms:
             return self.terms[()]
-        return self
-
-    def __pos__(self) -> Size:
-        return self
-
-    def __round__(self, digits: int | None = None) -> Size:
         return self
 
     def __add__(self, other: Size) -> Size:
@@ -170,84 +145,24 @@ class Dim:
         return power
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Dim):
-            size = other
-        elif isinstance(other, Integral) or (isinstance(other, float) and other.is_integer()):
-            size = int(other)
-        elif isinstance(other, Number):
-            return False
-        else:
-            return NotImplemented
-        if is_same(self, size):
-            return True
-        if is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(size):
-            return _query_oracle("is_zero", self - size, f"is {self} == {other}?")
-        _assume(self - size, "!=")
-        return False
-
-    def _differs_from(self, other: Size) -> bool:
-        """Return whether this size is known to be unequal to another for all values of the symbols."""
-        difference = Dim.lift(self - other)
-        signs = {c > 0 for c in difference.terms.values()}
-        return () in difference.terms and len(signs) == 1 and all(is_nonnegative(Dim({m: 1})) for m in difference.terms)
-
-    def __bool__(self) -> bool:
-        if is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(0):
-            return not _query_oracle("is_zero", self, f"is {self} == 0?")
-        return True
+        return is_same(self, cast(Size, other)) if _is_size(other) else NotImplemented
 
     def __hash__(self) -> int:
-        if is_tracing_user_code.get() and is_called_by_user():
-            raise UndecidableError(f"the size {self} is symbolic: it cannot be hashed while a function is traced")
-        return hash(frozenset(self.terms.items()))
+        size = self.simplified()
+        return hash(size) if isinstance(size, int) else hash(frozenset(self.terms.items()))
 
     def __lt__(self, other: Size) -> bool:
-        if not _is_size(other):
-            return self._compare_with_float("<", other)
-        difference = self - other
-        if isinstance(difference, int):
-            return difference < 0
-        # Sizes are never negative: a polynomial without negative coefficients is at least its constant.
-        if all(c >= 0 for c in difference.terms.values()):
-            if not is_nonnegative(difference):
-                _assume(difference, ">=")
-            return False
-        return _query_oracle("is_negative", difference, f"is {self} < {other}?")
-
-    def __ge__(self, other: Size) -> bool:
-        return not self < other if _is_size(other) else self._compare_with_float(">=", other)
-
-    def __gt__(self, other: Size) -> bool:
-        return not self <= other if _is_size(other) else self._compare_with_float(">", other)
+        return _require_decided(is_negative(self - other), f"is {self} < {other}?") if _is_size(other) else NotImplemented
 
     def __le__(self, other: Size) -> bool:
-        if not _is_size(other):
-            return self._compare_with_float("<=", other)
-        difference = self - other
-        if isinstance(difference, int):
-            return difference <= 0
-        if all(c >= 0 for c in difference.terms.values()) and difference.terms.get((), 0) > 0:
-            if not is_nonnegative(difference - 1):
-                _assume(difference - 1, ">=")
-            return False
-        # For integers, `difference <= 0` is `difference - 1 < 0`.
-        return _query_oracle("is_negative", difference - 1, f"is {self} <= {other}?")
+        # For integers, `a <= b` is `a - b - 1 < 0`.
+        return _require_decided(is_negative(self - other - 1), f"is {self} <= {other}?") if _is_size(other) else NotImplemented
 
-    def _compare_with_float(self, comparison: str, other: object) -> bool:
-        """Compare with a value that is not a size: round a finite float to an integer; an array compares itself."""
-        if not isinstance(other, float):
-            return NotImplemented
-        if not isfinite(other):
-            raise UndecidableError(f"is {self} {comparison} {other}?")
-        match comparison:
-            case "<":
-                return self < ceil(other)
-            case "<=":
-                return self <= floor(other)
-            case ">":
-                return self > floor(other)
-            case _:
-                return self >= ceil(other)
+    def __gt__(self, other: Size) -> bool:
+        return not self <= other if _is_size(other) else NotImplemented
+
+    def __ge__(self, other: Size) -> bool:
+        return not self < other if _is_size(other) else NotImplemented
 
     def __int__(self) -> int:
         raise UndecidableError(f"the size {self} is symbolic: it has no integer value at compile time")
@@ -304,16 +219,10 @@ class Dim:
         return names
 
 
-def _query_oracle(question: Literal["is_negative", "is_zero"], size: Size, message: str) -> bool:
-    """Return the oracle's answer about a size; raise UndecidableError if there is none."""
-    if question == "is_negative" and guard_recorder.get() is not None:
-        _assume(size, ">=")
-        return False
-    oracle = size_oracle.get()
-    answer = getattr(oracle, question)(Dim.lift(size)) if oracle is not None else None
+def _require_decided(answer: bool | None, question: str) -> bool:
     if answer is None:
-        raise UndecidableError(message)
-    return bool(answer)
+        raise UndecidableError(question)
+    return answer
 
 
 @dataclass(frozen=True)
@@ -391,15 +300,31 @@ def is_known_different(a: Size, b: Size) -> bool:
 
 def is_known_less(a: Size, b: Size) -> bool:
     """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard."""
-    difference = Dim.lift(a - b)
-    if guard_recorder.get() is not None and difference.symbols():
-        if not is_nonnegative(difference):
-            _assume(difference, ">=")
-        return False
-    try:
+    difference = a - b
+    if isinstance(difference, int):
         return difference < 0
-    except UndecidableError:
-        return False
+    if not is_nonnegative(difference):
+        _assume(difference, ">=")
+    return False
+
+
+def is_negative(size: Size) -> bool | None:
+    """Return whether a size is negative; None if that depends on the values of its symbols.
+
+    Symbols and quotients are never negative: a polynomial without negative coefficients is at least its constant.
+    """
+    if isinstance(size, int):
+        return size < 0
+    return False if all(c >= 0 for c in size.terms.values()) else None
+
+
+def is_zero(size: Size) -> bool | None:
+    """Return whether a size is 0; None if that depends on the values of its symbols."""
+    if isinstance(size, int):
+        return size == 0
+    has_one_sign = len({c > 0 for c in size.terms.values()}) == 1
+    is_positive = () in size.terms and has_one_sign and all(is_nonnegative(Dim({m: 1})) for m in size.terms)
+    return False if is_positive else None
 
 
 def _assume(size: Size, relation: Relation) -> None:
@@ -432,7 +357,7 @@ def require_in_range(where: str, shape: Sequence[Size], sizes: Mapping[str, int]
             raise ShapeError(f"{where}: {name} = {sizes[name]}; expected a size in the declared range {ranges[name]}")
 
 
-def is_static(sizes: Iterable[Size]) -> bool:
+def is_static(sizes: Iterable[object]) -> bool:
     """Return whether every size is an integer."""
     # A list comprehension takes half the time of a generator.
     return all([isinstance(s, int) for s in sizes])

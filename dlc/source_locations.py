@@ -19,12 +19,6 @@ def is_user_frame(frame: FrameType) -> bool:
     return not name.startswith(_LIBRARIES) and "contextlib" not in name
 
 
-def is_called_by_user() -> bool:
-    """Return whether the caller of this function was called by user code, not by dlc or generated code."""
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
-    return is_user_frame(frame) and str(frame.f_globals.get("__name__")).partition(".")[0] not in ("dlc", "xdsl")
-
-
 def find_user_line() -> tuple[str, int] | None:
     """Return the file and line number of the innermost user frame; None if there is none."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]

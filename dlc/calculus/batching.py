@@ -16,6 +16,7 @@ from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, un
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.ir import Block
 from dlc.lax.traced_bodies import discard_on_error, terminate_body
+from dlc.traced_dims import untraced
 
 # The batch axis of an argument; None for an unbatched argument; or a container with an entry for each child.
 BatchAxes: TypeAlias = Any
@@ -85,7 +86,7 @@ class _Arguments:
     def batch_size(self) -> int:
         """Return the size of the batch axes. Raises ShapeError if arguments differ or none is batched."""
         sizes = {
-            name: (leaf.shape[axis], axis)
+            name: (untraced(leaf.shape[axis]), axis)
             for name, leaf, axis in zip(self.names, self.leaves, self.axes, strict=True)
             if axis is not None
         }

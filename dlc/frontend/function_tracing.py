@@ -13,7 +13,7 @@ from dlc.arrays import ShapeDtype, to_numpy
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.size_ranges import set_size_ranges
-from dlc.dims import Dim, Size, SizeRange, UndecidableError, bind_sizes
+from dlc.dims import Size, SizeRange, UndecidableError, bind_sizes
 from dlc.errors import DlcError, DTypeError
 from dlc.frontend.entry import entry_function
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
@@ -22,6 +22,7 @@ from dlc.frontend.trace import Trace, Tracer, is_python_scalar, tracing
 from dlc.guards import Guard
 from dlc.ir import ModuleOp
 from dlc.source_locations import format_error_line
+from dlc.traced_dims import TracedDim
 from dlc.weights import WeightStore
 
 # A symbolic size, and its declared range.
@@ -61,7 +62,12 @@ def trace(
     Results without `result_names` are named by their paths. `into` is the trace to record in, by default a new one.
     Raises what the function raises; ShapeError and DTypeError name the line.
     """
-    current = into or Trace()
+    declared_ranges = {str(size): range_ for axes in symbolic_sizes for size, range_ in axes.values() if range_ is not None}
+    sizes: dict[str, int] = {}
+    for leaf, axes in zip(leaves, symbolic_sizes, strict=False) if record_guards else ():
+        bind_sizes([size for size, _ in axes.values()], [leaf.shape[axis] for axis in axes], sizes)
+    guards = SizeGuards(declared_ranges, sizes if record_guards else None)
+    current = into or Trace(str(getattr(function, "__name__", "a function")), guards)
     arguments: list[Any] = []
     for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
         array = leaf if isinstance(leaf, ShapeDtype) else to_numpy(leaf)
@@ -76,12 +82,7 @@ def trace(
         arguments.append(Tracer(current, argument, weak=is_python_scalar(leaf)))
         argument.name_hint = ssa_name(name)
     args, kwargs = unflatten(tree, iter(arguments))
-    declared_ranges = {str(size): range_ for axes in symbolic_sizes for size, range_ in axes.values() if range_ is not None}
-    sizes: dict[str, int] = {}
-    for leaf, axes in zip(leaves, symbolic_sizes, strict=False) if record_guards else ():
-        bind_sizes([size for size, _ in axes.values()], [leaf.shape[axis] for axis in axes], sizes)
-    guards = SizeGuards(declared_ranges, sizes if record_guards else None)
-    with tracing(current, guards):
+    with tracing(current):
         try:
             results, result_tree = flatten(function(*args, **kwargs, **static))
         except DlcError as error:
@@ -104,7 +105,9 @@ def trace(
     values = [r.value for r in returned]
     main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
     set_size_ranges(main, declared_ranges)
-    return TracedFunction(ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes, guards.guards)
+    return TracedFunction(
+        ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes, current.size_guards.guards
+    )
 
 
 def ssa_name(name: str) -> str | None:
@@ -114,7 +117,7 @@ def ssa_name(name: str) -> str | None:
 
 
 def _result(current: Trace, value: object) -> Tracer:
-    if not is_array_like(value) and not isinstance(value, Dim):
+    if not is_array_like(value) and not isinstance(value, TracedDim):
         got = type(value).__name__
         raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
     return current.value(value)

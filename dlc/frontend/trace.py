@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from math import prod
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -23,10 +23,11 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Dim, Size, SizeOracle, UndecidableError, is_static, is_tracing_user_code, product, size_oracle
+from dlc.dims import Dim, Size, UndecidableError, is_static, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.data_dependent_sizes import DataDependentSizes
 from dlc.frontend.key_uses import KeyUses
+from dlc.frontend.size_guards import SizeGuards
 from dlc.frontend.snapshots import Snapshots, is_unchanged
 from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import (
@@ -43,17 +44,25 @@ from dlc.ir import (
     i64,
 )
 from dlc.source_locations import find_user_line, format_line
+from dlc.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 from dlc.weights import WeightStore
 
 Error = TypeVar("Error", bound=DlcError)
+# A property of an op whose sizes may be sizes of a trace.
+TracedProperty: TypeAlias = "PropertyValue | Sequence[TracedSize]"
 # Tensors with more elements exceed the virtual address space of a process on x86-64, even with one byte per element.
 MAX_ELEMENTS = 1 << 47
 
 
 class Trace:
-    """The trace of one function. `block` is its block; `build` inserts into the innermost body being traced."""
+    """The trace of one function. `block` is its block; `build` inserts into the innermost body being traced.
 
-    def __init__(self) -> None:
+    It is the scope of the sizes of its arrays: `size_guards` decides their comparisons.
+    """
+
+    def __init__(self, function_name: str = "a function", size_guards: SizeGuards | None = None) -> None:
+        self.function_name = function_name
+        self.size_guards = size_guards or SizeGuards({})
         self.block = Block()
         self.build = Build(self.block)
         self.weights = WeightStore()
@@ -108,40 +117,42 @@ class Trace:
         message = f"Python integer {{}} out of bounds for {dtype}; {repair}"
         self.require(self.apply(dl.AndOp, at_least, at_most), message, self.apply(dl.CastOp, number, to=i64))
 
-    def _known_range(self, number: Tracer) -> tuple[Size, Size] | None:
+    def _known_range(self, number: Tracer) -> tuple[int, int] | None:
         """Return the smallest and the largest value of an integer, if they are known while tracing."""
         if number.array is not None:
             return (element := int(number.array)), element
         if isinstance(number.value.owner, dl.SizeOp):
-            (size,) = sizes(number.value.owner.size)
+            (size,) = cast("tuple[int]", traced_sizes(sizes(number.value.owner.size), self))
             return size, size
         return self._integer_ranges.get(number.value)
 
-    def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
+    def apply(self, op: type[DlOp], *operands: Tracer, **properties: TracedProperty | None) -> Tracer:
         """Return the first result of a `dl` op; see `apply_all`."""
         return self.apply_all(op, *operands, **properties)[0]
 
-    def apply_all(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> list[Tracer]:
+    def apply_all(self, op: type[DlOp], *operands: Tracer, **properties: TracedProperty | None) -> list[Tracer]:
         """Return the results of a `dl` op, located at the user's line; its ShapeErrors and DTypeErrors start with that line.
 
         Raises DlcError as `require_in_scope` does.
         """
+        plain = untraced(properties, self)
         for operand in operands:
             self.require_in_scope(operand)
         with errors_at_user_line():
-            new_op = op.make(*(t.value for t in operands), **properties)
+            new_op = op.make(*(t.value for t in operands), **plain)
             self.data_dependent_sizes.require_equal_sizes(new_op)
             for shape in map(shape_of, new_op.results):
                 if is_static(shape) and prod(cast("tuple[int, ...]", shape)) >= MAX_ELEMENTS:
                     raise ShapeError(f"{op.name}: a result of shape {shape} does not fit in memory")
             return self.insert(new_op)
 
-    def select(self, op: type[SelectionOp], x: Tracer, **properties: PropertyValue | None) -> list[Tracer]:
+    def select(self, op: type[SelectionOp], x: Tracer, **properties: TracedProperty | None) -> list[Tracer]:
         """Return the results of a selection op, whose size is data-dependent; reuse those of an equal selection."""
-        if (known_results := self.data_dependent_sizes.find(op, x.value, properties)) is not None:
+        plain: Mapping[str, PropertyValue | None] = untraced(properties, self)
+        if (known_results := self.data_dependent_sizes.find(op, x.value, plain)) is not None:
             return [Tracer(self, value) for value in known_results]
-        results = self.apply_all(op, x, size=(self.size_of(op, x, properties),), **properties)
-        self.data_dependent_sizes.record(op, x.value, properties, [r.value for r in results])
+        results = self.apply_all(op, x, size=(self.size_of(op, x, plain),), **plain)
+        self.data_dependent_sizes.record(op, x.value, plain, [r.value for r in results])
         return results
 
     def size_of(self, op: type[SelectionOp], x: Tracer, properties: Mapping[str, PropertyValue | None]) -> Size:
@@ -207,6 +218,26 @@ class Trace:
             problem = "a value of the body of a loop, a branch or a transformed function is used outside of that body"
             raise with_user_line(DlcError(f"{problem}; make it part of what the body returns"))
 
+    def is_data_dependent(self, size: object) -> bool:
+        """Return whether a size depends on data of the function."""
+        return self.data_dependent_sizes.is_data_dependent(untraced(size, self))
+
+    def size_as_array(self, size: Dim) -> Tracer:
+        """Return a size as a weakly typed number."""
+        return Tracer(self, self.value(size).value, weak=True)
+
+    def require_active(self, size: Dim) -> None:
+        """Raise DlcError for a size of a finished trace."""
+        if self.finished:
+            problem = f"the size {size} of an array in {self.function_name} is used after {self.function_name} was traced"
+            raise with_user_line(DlcError(f"{problem}; return it as a result, or use the shape of an array of this call"))
+
+    def reject_size(self, size: TracedDim) -> NoReturn:
+        """Raise DlcError for a size of another trace."""
+        size.scope.require_active(size.dim)
+        problem = f"the size {size} belongs to another trace than that of {self.function_name}"
+        raise with_user_line(DlcError(f"{problem}; pass an array of this size as an argument"))
+
     def constant(self, array: Array, hint: str = "w") -> Tracer:
         """Add a captured array as a constant.
 
@@ -230,8 +261,8 @@ class Trace:
         if isinstance(x, Tracer):
             self.require_in_scope(x)
             return x
-        if isinstance(x, Dim):
-            return self.apply(dl.SizeOp, size=(x,), to=i64)
+        if isinstance(x, Dim | TracedDim):
+            return self.apply(dl.SizeOp, size=(untraced(x, self),), to=i64)
         return self.constant(np.asarray(x))
 
 
@@ -245,15 +276,13 @@ def current_trace() -> Trace | None:
 
 
 @contextmanager
-def tracing(trace: Trace, oracle: SizeOracle | None = None) -> Generator[None]:
-    """Make `trace` the current trace inside the context, and finish it afterwards; `oracle` decides comparisons of sizes."""
-    token, previous_flag, previous_oracle = _tracing.set(trace), is_tracing_user_code.set(True), size_oracle.set(oracle)
+def tracing(trace: Trace) -> Generator[None]:
+    """Make `trace` the current trace inside the context, and finish it afterwards."""
+    token = _tracing.set(trace)
     try:
         yield
     finally:
         _tracing.reset(token)
-        is_tracing_user_code.reset(previous_flag)
-        size_oracle.reset(previous_oracle)
         trace.snapshots.restore_writeable()
         trace.finished = True
 
@@ -272,7 +301,7 @@ class Tracer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return cast("tuple[int, ...]", shape_of(self.value))
+        return cast("tuple[int, ...]", traced_sizes(shape_of(self.value), self.owner))
 
     @property
     def dtype(self) -> np.dtype[Any]:

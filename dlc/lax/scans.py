@@ -16,6 +16,7 @@ from dlc.lax.traced_bodies import TracedLoop, require_functions
 from dlc.lax.type_agreement import AbstractValue, TracedTree
 from dlc.numpy.apply import as_shape, convert, operand, refuse, result_dtype
 from dlc.numpy.functions.joining import stack
+from dlc.traced_dims import untraced
 
 __all__ = ["map", "scan"]
 
@@ -80,7 +81,7 @@ def _length(sequences: TracedTree, length: int | None) -> int:
     if length is not None:
         lengths["length"] = int(as_shape(f"{api_name}: length", length)[0])
     for path, leaf in zip(sequences.paths, sequences.leaves, strict=True):
-        shape = operand(leaf).shape
+        shape = untraced(operand(leaf).shape)
         if not shape:
             refuse(ShapeError(f"{api_name}: {path} has no axes; expected an array with the steps along axis 0"))
         lengths[path] = shape[0]
@@ -140,7 +141,7 @@ def _trace_scan(
         step_outputs.append(y)
         return [*next_carry, *y.leaves]
 
-    body = loop.body([AbstractValue(s.shape[1:], s.dtype) for s in sequences], step, finish)
+    body = loop.body([AbstractValue(untraced(s.shape[1:]), s.dtype) for s in sequences], step, finish)
     arguments = [x.value for x in (*loop.initial_arrays, *sequences)]
     results = trace.insert(dl.ScanOp.of(arguments, body, len(loop.avals), length, reverse))
     last, stacked_results = results[: len(loop.avals)], results[len(loop.avals) :]

@@ -15,6 +15,7 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.numpy.apply import ArrayLike, common_dtype, is_weak, operand, refuse
+from dlc.traced_dims import untraced
 
 
 class AbstractValue(NamedTuple):
@@ -27,7 +28,7 @@ class AbstractValue(NamedTuple):
     @classmethod
     def of(cls, leaf: ArrayLike) -> AbstractValue:
         array = operand(leaf)
-        return cls(array.shape, array.dtype, is_weak(leaf))
+        return cls(untraced(array.shape), array.dtype, is_weak(leaf))
 
     @property
     def type(self) -> Tensor:

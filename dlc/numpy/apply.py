@@ -16,16 +16,26 @@ from typing import Any, SupportsIndex, TypeAlias, TypeVar, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.dims import Dim, Size
+from dlc.dims import Dim
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
-from dlc.frontend.trace import MAX_ELEMENTS, Tracer, current_trace, errors_at_user_line, is_python_scalar, with_user_line
+from dlc.frontend.trace import (
+    MAX_ELEMENTS,
+    Trace,
+    TracedProperty,
+    Tracer,
+    current_trace,
+    errors_at_user_line,
+    is_python_scalar,
+    with_user_line,
+)
 from dlc.ir import Block, i64
+from dlc.traced_dims import TracedDim, TracedSize
 
 # Accepted as an array argument. Python scalars are weakly typed: they take the dtype of the array operands.
-ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | Dim | list[Any] | tuple[Any, ...]"
+ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | TracedDim | list[Any] | tuple[Any, ...]"
 Operand: TypeAlias = "Tracer | Array"
 Axes: TypeAlias = "int | Sequence[int] | None"
 # Anything that numpy.dtype() accepts.
@@ -47,8 +57,8 @@ def operand(x: ArrayLike) -> Operand:
     if isinstance(x, Complex):
         problem = "this function does not support complex arrays; apply it to .real and .imag, or use an operator or a method"
         return refuse(DTypeError(f"{problem} (docs/numpy.md lists those that do)"))
-    if isinstance(x, Dim) and (trace := current_trace()) is not None:
-        return Tracer(trace, trace.value(x).value, weak=True)
+    if isinstance(x, TracedDim):
+        return x.as_array(x)
     if isinstance(x, list | tuple) and has_tracer(x):
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
@@ -59,7 +69,7 @@ def operand(x: ArrayLike) -> Operand:
     return array if array.dtype.kind in _NUMERIC_KINDS else refuse(DTypeError(f"{x!r:.60} is not an array of numbers"))
 
 
-def iota(size: Size) -> Any:
+def iota(size: TracedSize) -> Any:
     """Return 0, 1, … size - 1: an op in a traced function, so that the compiler sees that a mask depends on positions only."""
     trace = current_trace()
     return np.arange(int(size)) if trace is None else trace.apply(dl.IotaOp, size=(size,), to=i64, start=0, step=1)
@@ -75,18 +85,21 @@ def has_tracer(value: object) -> bool:
     return isinstance(value, Tracer)
 
 
+def scope_of(value: object) -> Trace | None:
+    """Return the trace of a symbolic size, or of the first one in a tuple or list; None if there is none."""
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(scope_of, cast("Sequence[object]", value))), None)
+    return cast(Trace, value.scope) if isinstance(value, TracedDim) else None
+
+
 def has_symbolic_size(value: object) -> bool:
     """Return whether `value` is a symbolic size, or a tuple or list that contains one."""
-    return (
-        any(map(has_symbolic_size, cast("Sequence[object]", value)))
-        if isinstance(value, list | tuple)
-        else isinstance(value, Dim)
-    )
+    return scope_of(value) is not None
 
 
 def is_weak(x: ArrayLike) -> bool:
     """Return whether `x` is weakly typed: a Python scalar, a symbolic size, or a Tracer of one."""
-    return x.weak if isinstance(x, Tracer) else is_python_scalar(x) or isinstance(x, Dim)
+    return x.weak if isinstance(x, Tracer) else is_python_scalar(x) or isinstance(x, TracedDim)
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
@@ -188,22 +201,20 @@ def _scalars_to_array(x: Any, dtype: np.dtype[Any]) -> Array:
         raise DTypeError(f"{error}; {hint}") from error
 
 
-def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Any:
+def apply(op: type[DlOp], *operands: Operand, **properties: TracedProperty | None) -> Any:
     """Apply an op and return its first result. Shape and dtype errors name the user's line."""
     return apply_all(op, *operands, **properties)[0]
 
 
-def apply_all(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Sequence[Any]:
+def apply_all(op: type[DlOp], *operands: Operand, **properties: TracedProperty | None) -> Sequence[Any]:
     """Apply an op and return its results. Shape and dtype errors name the user's line."""
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
-    trace = (
-        tracer.owner if tracer is not None else current_trace() if any(map(has_symbolic_size, properties.values())) else None
-    )
+    trace = tracer.owner if tracer is not None else scope_of([*properties.values()])
     if trace is not None:
         return trace.apply_all(op, *(x if isinstance(x, Tracer) else trace.constant(x) for x in operands), **properties)
     with errors_at_user_line(), np.errstate(all="ignore"):
         block = Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in operands])
-        new_op = op.make(*block.args, **properties)
+        new_op = op.make(*block.args, **cast("dict[str, Any]", properties))
         try:
             return new_op.evaluate(*(np.asarray(x) for x in operands))
         except ValueError:
@@ -251,7 +262,7 @@ def refuse(error: DlcError) -> Any:
     raise with_user_line(error)
 
 
-def as_shape(name: str, shape: object, minimum: int = 0) -> tuple[Size, ...]:
+def as_shape(name: str, shape: object, minimum: int = 0) -> tuple[int, ...]:
     """Return a shape as a tuple; an integer n is the shape (n,).
 
     Raises DTypeError for anything that is not a shape, and ShapeError for a size below `minimum` or of more than 63 bits.
@@ -262,9 +273,9 @@ def as_shape(name: str, shape: object, minimum: int = 0) -> tuple[Size, ...]:
     return tuple(_size(name, size, minimum) for size in cast("Iterable[object]", shape))
 
 
-def _size(name: str, size: object, minimum: int) -> Size:
-    if isinstance(size, Dim):
-        return size
+def _size(name: str, size: object, minimum: int) -> int:
+    if isinstance(size, Dim | TracedDim):
+        return cast(int, size)
     try:
         size_value = operator.index(cast(SupportsIndex, size))
     except DlcError:

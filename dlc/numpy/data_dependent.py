@@ -9,11 +9,12 @@ from dlc.dialects.dl.base import shape_of
 from dlc.dims import Size
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import Operand, apply, convert
+from dlc.traced_dims import untraced
 
 
 def constant_if_empty(x: Operand) -> Operand:
     """Replace an `x` without elements by an empty plain array, since no element can be selected from it."""
-    return np.empty(x.shape, x.dtype) if x.size == 0 else x
+    return np.empty(x.shape, x.dtype) if untraced(x.size) == 0 else x
 
 
 def true_indices(mask: Operand) -> list[Operand]:
@@ -31,7 +32,7 @@ def selected_count(flags: Tracer) -> Size | None:
     return None if nonzero_results is None else shape_of(nonzero_results[0])[1]
 
 
-def dynamic_arange(end: Operand, largest: Size | None = None) -> Operand:
+def dynamic_arange(end: Operand, largest: int | None = None) -> Operand:
     """Return 0, 1, … end - 1 for an integer `end` of rank 0; empty if `end` is not positive.
 
     `largest` is an upper bound of `end`; None if there is none.

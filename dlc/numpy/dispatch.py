@@ -1,4 +1,4 @@
-"""NumPy protocols: NumPy's own functions called on Tracers, on complex arrays of Tracers, and on symbolic sizes.
+"""NumPy protocols: NumPy's own functions called on Tracers and on complex arrays of Tracers.
 
 `np.tanh(x)`, `np.linalg.norm(x)` and `np.fft.fft(x)` dispatch to the functions of the same name in dlc.numpy.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -14,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from dlc.argument_validation import without_validation
-from dlc.dims import Dim
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import Complex
-from dlc.frontend.trace import Tracer, current_trace
+from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import operand, refuse
 from dlc.numpy.functions import reductions
 from dlc.numpy.functions.complex_numbers import COMPLEX_RULES
@@ -30,17 +28,10 @@ _REDUCE: dict[np.ufunc, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-# Ufuncs whose result on symbolic sizes and integers is a symbolic size.
-_SIZE_OPERATORS: dict[np.ufunc, Callable[[Any, Any], Any]] = {
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.floor_divide: operator.floordiv,
-    np.remainder: operator.mod, np.power: operator.pow,
-}  # fmt: skip
-
-
 def install(namespace: ModuleType) -> None:
     """Implement NumPy's dispatch protocols on Tracers by the functions of `namespace`."""
 
-    def __array_ufunc__(_: Tracer | Dim, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
+    def __array_ufunc__(_: Tracer, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
         if "out" in settings:
             problem = f"numpy.{ufunc.__name__} with out= writes into an array, which a traced function cannot do"
             refuse(UnsupportedError(f"{problem}; assign the result: z = dlc.numpy.{ufunc.__name__}(x, y), not x += y"))
@@ -54,18 +45,12 @@ def install(namespace: ModuleType) -> None:
             return _call(namespace, "numpy", ufunc.__name__, (column, second), settings)
         return refuse(UnsupportedError(f"numpy.{ufunc.__name__}.{method} on a traced array; use the functions of dlc.numpy"))
 
-    def size_ufunc(size: Dim, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
-        if ufunc in _SIZE_OPERATORS and not settings and all(isinstance(x, Dim | int | np.integer) for x in operands):
-            return _SIZE_OPERATORS[ufunc](*(x if isinstance(x, Dim) else int(x) for x in operands))
-        return NotImplemented if current_trace() is None else __array_ufunc__(size, ufunc, method, *operands, **settings)
-
     def __array_function__(_: Tracer, function: Any, types: Any, arguments: Any, settings: Mapping[str, Any]) -> Any:
         return _call(namespace, function.__module__, function.__name__, arguments, settings)
 
     def __array_namespace__(_: Tracer, *, api_version: str | None = None) -> ModuleType:
         return namespace
 
-    Dim.__array_ufunc__ = size_ufunc  # pyright: ignore[reportAttributeAccessIssue]
     for function in (__array_ufunc__, __array_function__, __array_namespace__):
         for array in (Tracer, Complex):
             setattr(array, function.__name__, function)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
-import numpy as np
-
 from dlc.argument_validation import wrap_with_validation
-from dlc.dims import Dim
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
-from dlc.frontend.trace import Tracer, current_trace, with_user_line
+from dlc.frontend.trace import Tracer, with_user_line
 from dlc.numpy.apply import is_weak
 from dlc.numpy.componentwise import COMPONENTWISE_FUNCTIONS
 from dlc.numpy.functions import comparison as cmp
@@ -29,9 +26,6 @@ from dlc.numpy.functions import (
 )
 from dlc.numpy.functions import elementwise as ew
 from dlc.numpy.unsupported_names import UNSUPPORTED_NAMES, raise_unsupported_name
-
-# Operand types with which a symbolic size combines as a number.
-_NUMBERS = (Dim, int, float, np.ndarray, np.generic, Tracer, Complex)
 
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,18 +50,6 @@ def _reflected_operator(operator: Callable[..., Any]) -> Callable[..., Any]:
         return operator(y, x)
 
     return reflected
-
-
-def _with_size_operator(size_operator: Callable[..., Any] | None, operator: Callable[..., Any]) -> Callable[..., Any]:
-    """Extend arithmetic on symbolic sizes: with other operands than sizes, a symbolic size acts as a traced number."""
-
-    def apply_operator(x: Dim, y: Any) -> Any:
-        result = NotImplemented if size_operator is None else size_operator(x, y)
-        if result is NotImplemented and isinstance(y, _NUMBERS) and current_trace() is not None:
-            return operator(x, y)
-        return result
-
-    return apply_operator
 
 
 def _reshape(x: Tracer, *shape: Any, **settings: Any) -> Any:
@@ -129,21 +111,13 @@ def _hash(x: Tracer) -> NoReturn:
 
 
 def install() -> None:
-    """Give Tracer the operators and methods of an array. Equality is elementwise, so that a Tracer is not hashable.
-
-    Symbolic sizes get the operators of numbers, in addition to those that return sizes.
-    """
+    """Give Tracer the operators and methods of an array. Equality is elementwise, so that a Tracer is not hashable."""
     for name, function in (_BINARY | _COMPARISONS).items():
         for array in (Tracer, Complex):
             setattr(array, f"__{name}__", _operator(function))
     for name, function in _BINARY.items():
         for array in (Tracer, Complex):
             setattr(array, f"__r{name}__", _reflected_operator(_operator(function)))
-    for name, function in _BINARY.items():
-        operator = _operator(function)
-        for method, method_function in ((f"__{name}__", operator), (f"__r{name}__", _reflected_operator(operator))):
-            setattr(Dim, method, _with_size_operator(getattr(Dim, method, None), method_function))
-    Dim.__abs__ = _operator(ew.abs)  # pyright: ignore[reportAttributeAccessIssue]
     for name, function in _UNARY.items():
         setattr(Tracer, f"__{name}__", _operator(function))
     for name, function in _METHODS.items():

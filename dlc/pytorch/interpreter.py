@@ -17,6 +17,7 @@ from dlc.numpy.apply import convert
 from dlc.pytorch.fx_graph import FxGraph, FxNode, FxOperator, ValueRef
 from dlc.pytorch.rules import COMPLEX_RULES, RANDOM_RULES, RULES
 from dlc.pytorch.rules.rule_table import Dtype
+from dlc.traced_dims import traced_size
 
 
 def unsupported_nodes(graph: FxGraph, *, inner: bool = False) -> list[FxNode]:
@@ -63,7 +64,7 @@ def interpret(graph: FxGraph, arrays: Sequence[Any]) -> list[Any]:
     trace = cast(Trace, current_trace())
     values: dict[str, Any] = {info.name: array for info, array in zip(graph.inputs, arrays, strict=False)}
     key: Any = random.key(arrays[-1]) if draws_random_numbers(graph) else None
-    values |= graph.scalar_inputs
+    values |= {name: traced_size(value, trace) for name, value in graph.scalar_inputs.items()}
 
     def value_of(argument: Any) -> Any:
         if isinstance(argument, ValueRef):
@@ -75,7 +76,11 @@ def interpret(graph: FxGraph, arrays: Sequence[Any]) -> list[Any]:
             return partial(_run_subgraph, argument)
         if isinstance(argument, FxOperator):
             return partial(_call_random_operator, argument.name)
-        return [value_of(a) for a in cast("Sequence[Any]", argument)] if isinstance(argument, list | tuple) else argument
+        return (
+            [value_of(a) for a in cast("Sequence[Any]", argument)]
+            if isinstance(argument, list | tuple)
+            else traced_size(argument, trace)
+        )
 
     for node_index, node in enumerate(graph.nodes):
         args, kwargs = [value_of(a) for a in node.args], {k: value_of(a) for k, a in node.kwargs.items()}

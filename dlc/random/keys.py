@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dlc.frontend.trace import Tracer, current_trace, is_python_scalar, user_lin
 from dlc.numpy import bitwise_right_shift, stack
 from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, as_shape, convert, operand, refuse
 from dlc.numpy.functions.creation import Shape
+from dlc.traced_dims import untraced
 
 __all__ = ["Stream", "fold_in", "key", "split"]
 
@@ -72,7 +73,7 @@ def derive_keys(key: Operand, shape: tuple[int, ...]) -> Any:
 
 def as_int_shape(shape: Shape) -> tuple[int, ...]:
     """Return a shape as a tuple; an integer n is the shape (n,). Raises DTypeError or ShapeError for an invalid shape."""
-    return cast("tuple[int, ...]", as_shape("shape", shape))
+    return as_shape("shape", shape)
 
 
 def _validate_key(name: str, key: ArrayLike) -> Operand:
@@ -87,7 +88,7 @@ def _validate_key(name: str, key: ArrayLike) -> Operand:
 
 
 def _bits(key: Operand, counter: Operand, shape: tuple[int, ...], dtype: Any) -> Operand:
-    if math.prod(shape) == 0:
+    if untraced(math.prod(shape)) == 0:
         return np.zeros(shape, dtype)
     return apply(dl.RandomBitsOp, key, counter, shape=shape, to=element_type(np.dtype(dtype)))
 

@@ -23,6 +23,7 @@ BRANCHES: dict[str, Callable[[Any], Any]] = {
     "none": lambda x: x * 2 if x.shape[0] else x.sum(),
     "float": lambda x: x * 2 if x.shape[0] == 2.0 else x,
     "less": lambda x: x * 2 if x.shape[0] < 2.5 else x,
+    "numpy_integer": lambda x: x * 2 if np.int64(2) > x.shape[0] or x.shape[0] > np.inf else x,
     "even": lambda x: x * 2 if x.shape[0] % 2 == 0 else x,
     "table": lambda x: x * {1: 5, 2: 6}.get(x.shape[0], 7),
 }

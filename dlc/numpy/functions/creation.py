@@ -14,7 +14,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim, is_nonnegative
+from dlc.dims import is_nonnegative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, errors_at_user_line, is_python_scalar
 from dlc.numpy.apply import (
@@ -38,6 +38,7 @@ from dlc.numpy.data_dependent import dynamic_arange
 from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, floor, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.namespace import check_device
+from dlc.traced_dims import TracedDim, untraced
 
 __all__ = [
     "arange", "array", "asarray", "copy", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "geomspace",
@@ -159,11 +160,11 @@ def arange(
 
 def _symbolic_arange(start: Any, stop: Any, step: Any, dtype: AnyDType) -> Any:
     """Return `arange` between symbolic sizes; None if the length cannot be expressed as a symbolic size."""
-    if not (isinstance(start, int | Dim) and isinstance(stop, int | Dim) and isinstance(step, int) and step):
+    if not (isinstance(start, int | TracedDim) and isinstance(stop, int | TracedDim) and isinstance(step, int) and step):
         return None
     span = stop - start if step > 0 else start - stop
     count = (span + abs(step) - 1) // abs(step)
-    if not is_nonnegative(count):
+    if not is_nonnegative(untraced(count)):
         return None
     with errors_at_user_line():
         target_type = element_type(as_dtype(dtype))

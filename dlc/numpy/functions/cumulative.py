@@ -8,7 +8,6 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.numpy.apply import (
     AnyDType,
@@ -30,6 +29,7 @@ from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.reductions import sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, flip, ravel, reshape, slice_axis
+from dlc.traced_dims import TracedDim
 
 __all__ = [
     "convolve", "correlate", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "nancumprod", "nancumsum",
@@ -109,7 +109,7 @@ def diff(
     if any(e is not None for e in boundary_arrays):
         x = operand(concat([e for e in (boundary_arrays[0], x, boundary_arrays[1]) if e is not None], axis=axis))
     size = x.shape[axis]
-    for _ in range(n if isinstance(size, Dim) else min(n, size)):
+    for _ in range(n if isinstance(size, TracedDim) else min(n, size)):
         later, earlier = (getitem(x, (*[slice(None)] * axis, k)) for k in (slice(1, None), slice(None, -1)))
         x = operand(not_equal(later, earlier) if x.dtype == np.bool_ else subtract(later, earlier))
     return x

@@ -9,13 +9,14 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import Size, is_static
+from dlc.dims import is_static
 from dlc.errors import ShapeError
 from dlc.numpy.apply import Operand, apply, convert, has_tracer, iota, operand, refuse
 from dlc.numpy.functions.comparison import equal, greater_equal, less, logical_and
 from dlc.numpy.functions.elementwise import floor_divide, multiply, remainder, subtract, where
 from dlc.numpy.functions.indexing import dynamic_slice_range, has_dynamic_length, slice_step, symbolic_slice_bounds
 from dlc.numpy.functions.shape_manipulation import reshape
+from dlc.traced_dims import untraced
 
 __all__: list[str] = []
 
@@ -28,7 +29,7 @@ class _AxisSelection:
     whole axis is selected.
     """
 
-    count: Size
+    count: int
     is_selected: Operand | None = None
     value_indices: Operand | None = None
 
@@ -59,7 +60,7 @@ def update_dynamic_slices(x: Operand, keys: Sequence[Any], value: Operand, combi
     for axis, selection in enumerate(selections):
         if selection.is_selected is None or selection.value_indices is None:
             continue
-        if value.shape[axis] != 1:
+        if untraced(value.shape[axis]) != 1:
             # Append an element, which is gathered if the slice is empty.
             shape = [1 if a == axis else size for a, size in enumerate(value.shape)]
             padding = apply(dl.BroadcastToOp, np.zeros((), value.dtype), shape=shape)
@@ -94,15 +95,26 @@ def _select(key: Any, axis: int, x: Operand) -> _AxisSelection:
     return _AxisSelection(count, operand(is_selected), operand(where(is_selected, floor_divide(distance, step), 0)))
 
 
-def _align_value(value: Operand, keys: Sequence[Any], counts: Sequence[Size]) -> Operand:
+def _align_value(value: Operand, keys: Sequence[Any], counts: Sequence[int]) -> Operand:
     """Reshape `value` to the rank of the array; each axis has size 1 or the number of updated elements."""
     remaining = iter(counts)
     selected = [(k, 1 if k is None else next(remaining)) for k in keys]
     target = [count for k, count in selected if not isinstance(k, int)]
-    while value.ndim > len(target) and value.shape[0] == 1:
-        value = operand(reshape(value, value.shape[1:]))
-    if value.ndim > len(target) or any(n not in (1, m) for n, m in zip(value.shape[::-1], target[::-1], strict=False)):
+    value = without_leading_ones(value, len(target))
+    if value.ndim > len(target) or not all(map(broadcasts_to, value.shape[::-1], target[::-1])):
         refuse(ShapeError(f"a value of shape {value.shape} does not broadcast to the selected shape {tuple(target)}"))
     sizes = iter([1] * (len(target) - value.ndim) + list(value.shape))
     key_sizes = [(k, 1 if isinstance(k, int) else next(sizes)) for k in keys]
     return operand(reshape(value, [size for k, size in key_sizes if k is not None]))
+
+
+def broadcasts_to(size: int, target: int) -> bool:
+    """Return whether an axis broadcasts to a target size, for all values of symbolic sizes."""
+    return untraced(size) in (1, untraced(target))
+
+
+def without_leading_ones(value: Operand, rank: int) -> Operand:
+    """Return a value without leading axes of size 1 as long as it has more than `rank` axes."""
+    while value.ndim > rank and untraced(value.shape[0]) == 1:
+        value = operand(reshape(value, value.shape[1:]))
+    return value

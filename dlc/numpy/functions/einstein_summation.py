@@ -13,6 +13,7 @@ from dlc.numpy.apply import ArrayLike, Operand, promote, refuse
 from dlc.numpy.functions.matrix_products import contract
 from dlc.numpy.functions.reductions import any, sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, diagonal, moveaxis, permute_dims
+from dlc.traced_dims import untraced
 
 __all__ = ["einsum"]
 
@@ -85,9 +86,9 @@ def _sizes(equation: str, operands_with_labels: list[tuple[Operand, str]]) -> di
     for x, labels in operands_with_labels:
         for label, size in zip(labels, x.shape, strict=True):
             previous = sizes.get(label, 1)
-            if previous != size and 1 not in (previous, size):
+            if 1 not in untraced((previous, size)) and previous != size:
                 refuse(ShapeError(f"einsum: {label!r} of {equation!r} has sizes {previous} and {size}"))
-            sizes[label] = size if previous == 1 else previous
+            sizes[label] = size if untraced(previous) == 1 else previous
     return sizes
 
 
@@ -106,7 +107,7 @@ def _product(lhs: tuple[Operand, str], rhs: tuple[Operand, str], needed: Set[str
 def _broadcast_shared(x: Operand, labels: str, other: Operand, other_labels: str) -> Any:
     """Broadcast the axes of size 1 of `x` to the size that the other operand has for the same label."""
     sizes = dict(zip(other_labels, other.shape, strict=True))
-    return broadcast_to(x, [sizes.get(c, s) if s == 1 else s for c, s in zip(labels, x.shape, strict=True)])
+    return broadcast_to(x, [sizes.get(c, s) if untraced(s) == 1 else s for c, s in zip(labels, x.shape, strict=True)])
 
 
 def _sum_out(value: Operand, labels: str, needed: Set[str]) -> tuple[Any, str]:

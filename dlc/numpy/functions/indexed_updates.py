@@ -11,14 +11,18 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import Dim, Size
 from dlc.errors import AbsentError, ShapeError
 from dlc.frontend.trace import Trace, Tracer, current_trace
 from dlc.ir import i64
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
 from dlc.numpy.data_dependent import constant_if_empty, selected_count, true_indices
 from dlc.numpy.functions.comparison import maximum, minimum
-from dlc.numpy.functions.dynamic_slice_updates import has_dynamic_slices, update_dynamic_slices
+from dlc.numpy.functions.dynamic_slice_updates import (
+    broadcasts_to,
+    has_dynamic_slices,
+    update_dynamic_slices,
+    without_leading_ones,
+)
 from dlc.numpy.functions.elementwise import add, divide, multiply, negative, where
 from dlc.numpy.functions.indexing import (
     AxisSlice,
@@ -31,6 +35,7 @@ from dlc.numpy.functions.indexing import (
     stack_coordinates,
 )
 from dlc.numpy.functions.shape_manipulation import broadcast_to, reshape
+from dlc.traced_dims import TracedDim, untraced
 
 __all__ = ["at"]
 
@@ -131,11 +136,10 @@ class Update:
     def _update_masked(self, mask: Operand, value: Operand, mode: str, combine: Callable[[Any, Any], Any]) -> Any:
         """Update the elements selected by a mask of the leading axes, by a value that broadcasts or one for each of them."""
         x, trailing_shape, flags = self.x, self.x.shape[mask.ndim :], constant_if_empty(reshape(mask, (mask.size,)))
-        while value.ndim > len(trailing_shape) + 1 and value.shape[0] == 1:
-            value = reshape(value, value.shape[1:])
-        if value.ndim <= len(trailing_shape) or value.shape[0] == 1:
+        value = without_leading_ones(value, len(trailing_shape) + 1)
+        if value.ndim <= len(trailing_shape) or untraced(value.shape[0]) == 1:
             value = self._broadcast_value(value, trailing_shape)
-        elif not isinstance(flags, Tracer) or value.shape[0] == selected_count(flags):
+        elif not isinstance(flags, Tracer) or untraced(value.shape[0]) == selected_count(flags):
             (indices,) = true_indices(flags)
             updates = self._broadcast_value(value, (*indices.shape, *trailing_shape))
             return reshape(_scatter_rows(reshape(x, (mask.size, *trailing_shape)), indices, updates, mode), x.shape)
@@ -154,21 +158,20 @@ class Update:
 
     def _is_whole(self, entry: KeyEntry) -> bool:
         """Return whether an entry selects its whole axis in order."""
-        return isinstance(entry, AxisSlice) and (entry.count, entry.step) == (self.x.shape[entry.axis], 1) and not entry.dropped
+        return isinstance(entry, AxisSlice) and _is_whole_axis(self.x, entry) and not entry.dropped
 
     def _broadcast_value(self, value: Operand, shape: tuple[int, ...]) -> Any:
         """Broadcast `value` to the shape of the elements it replaces.
 
         Data-dependent sizes are checked when the function is called.
         """
-        while value.ndim > len(shape) and value.shape[0] == 1:
-            value = reshape(value, value.shape[1:])
+        value = without_leading_ones(value, len(shape))
         for axis, n, m in zip(range(-1, -1 - value.ndim, -1), value.shape[::-1], shape[::-1], strict=False):
-            if n not in (1, m) and (trace := current_trace()) is not None and trace.data_dependent_sizes.is_data_dependent(m):
+            if not broadcasts_to(n, m) and (trace := current_trace()) is not None and trace.is_data_dependent(m):
                 count = apply(dl.SizeOp, size=(m,), to=i64)
                 _require_matching_count(trace, n, count)
                 value = _gather_values(value, apply(dl.IotaOp, size=(m,), to=i64, start=0, step=1), axis % value.ndim)
-        if value.ndim > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1], strict=False)):
+        if value.ndim > len(shape) or not all(map(broadcasts_to, value.shape[::-1], shape[::-1])):
             refuse(ShapeError(f"a value of shape {value.shape} does not broadcast to the selected shape {shape}"))
         return broadcast_to(value, shape)
 
@@ -177,11 +180,11 @@ class Update:
         x = self.x
         value = self._broadcast_value(value, tuple(entry_size(x, e) for e in entries if not is_dropped(e)))
         value = reshape(value, [e.count for e in entries if isinstance(e, AxisSlice)])
-        if 0 in value.shape:
+        if 0 in untraced(value.shape):
             return x
         update_mask: Any = None
         for e in (e for e in entries if isinstance(e, AxisSlice)):
-            if e.count == x.shape[e.axis] and e.step == 1:
+            if _is_whole_axis(x, e):
                 continue
             source = np.full(x.shape[e.axis], -1)
             source[e.indices] = np.arange(e.count)
@@ -192,11 +195,16 @@ class Update:
         return convert(new, x.dtype) if update_mask is None else where(update_mask, new, x)
 
 
-def _require_matching_count(trace: Trace, num_values: Size, num_selected: Tracer) -> None:
+def _is_whole_axis(x: Operand, entry: AxisSlice) -> bool:
+    """Return whether a slice is its whole axis in order, for all values of symbolic sizes."""
+    return untraced((entry.count, entry.step)) == untraced((x.shape[entry.axis], 1))
+
+
+def _require_matching_count(trace: Trace, num_values: int, num_selected: Tracer) -> None:
     """Check at run time that the number of values is 1 or equals the number of selected elements."""
-    count = trace.value(num_values if isinstance(num_values, Dim) else np.asarray(num_values, np.int64))
+    count = trace.value(num_values if isinstance(num_values, TracedDim) else np.asarray(num_values, np.int64))
     is_match = trace.apply(dl.EqualOp, count, num_selected)
-    if isinstance(num_values, Dim):
+    if isinstance(num_values, TracedDim):
         # A single value broadcasts, as it does where the size is static.
         is_match = trace.apply(dl.OrOp, is_match, trace.apply(dl.EqualOp, count, trace.constant(np.asarray(1, np.int64))))
     message = "x.at[…]: {} values for {} selected elements; expected one for each, or a single value"
@@ -216,7 +224,7 @@ def _gather_values(value: Operand, indices: Operand, axis: int) -> Operand:
 
 def _scatter_rows(x: Operand, indices: Operand, updates: Operand, mode: str) -> Any:
     """Scatter updates to the rows of `x`; traced indices are checked for bounds when the function is called."""
-    if 0 in x.shape[1:] or 0 in updates.shape:
+    if 0 in untraced((*x.shape[1:], *updates.shape)):
         return x
     checked = isinstance(indices, Tracer) or None
     return apply(dl.ScatterRowsOp, x, indices, updates, mode=mode, clamped=True, checked=checked)

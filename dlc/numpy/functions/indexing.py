@@ -15,7 +15,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
-from dlc.dims import Dim, Size, UndecidableError, is_nonnegative
+from dlc.dims import UndecidableError, is_nonnegative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
@@ -43,6 +43,7 @@ from dlc.numpy.functions.shape_manipulation import (
     reshape,
     slice_axis,
 )
+from dlc.traced_dims import TracedDim, untraced
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
 
@@ -119,9 +120,9 @@ def _apply_slices(x: Operand, slices: Sequence[AxisSlice]) -> Operand:
             reversed_axes.append(e.axis)
             start, step = start + (e.count - 1) * step, -step
         starts[e.axis], limits[e.axis], strides[e.axis] = start, start + (e.count - 1) * step + 1, step
-        if e.count == 0:
+        if untraced(e.count) == 0:
             starts[e.axis], limits[e.axis] = 0, 0
-    if starts != [0] * x.ndim or limits != list(x.shape) or set(strides) - {1}:
+    if starts != [0] * x.ndim or untraced(limits) != untraced(x.shape) or set(strides) - {1}:
         x = apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
     return apply(dl.ReverseOp, x, axes=reversed_axes) if reversed_axes else x
 
@@ -189,7 +190,7 @@ def _apply_dynamic_slices(x: Operand, key: Any) -> tuple[Operand, Any]:
 
 def has_dynamic_length(size: int, k: slice[Any, Any, Any]) -> bool:
     """Return whether the length of a slice depends on a symbolic size or a traced bound; a slice of the whole axis does not."""
-    return has_tracer(k) or (isinstance(size, Dim) and k not in (slice(None), slice(None, None, -1)))
+    return has_tracer(k) or (isinstance(size, TracedDim) and k not in (slice(None), slice(None, None, -1)))
 
 
 def dynamic_slice(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
@@ -209,7 +210,7 @@ def slice_step(k: slice[Any, Any, Any]) -> int:
     return step
 
 
-def dynamic_slice_range(size: Size, k: slice[Any, Any, Any]) -> tuple[Operand, Operand]:
+def dynamic_slice_range(size: int, k: slice[Any, Any, Any]) -> tuple[Operand, Operand]:
     """Return the start of a slice, and the vector 0, 1, … with an entry for each selected element."""
     step = slice_step(k)
     low, high = (0, size) if step > 0 else (-1, size - 1)
@@ -230,17 +231,20 @@ def dynamic_slice_range(size: Size, k: slice[Any, Any, Any]) -> tuple[Operand, O
     return operand(first), dynamic_arange(operand(count), -(-size // abs(step)))
 
 
-def symbolic_slice_bounds(size: Size, start: Any, stop: Any) -> tuple[Size, Size] | None:
+def symbolic_slice_bounds(size: int, start: Any, stop: Any) -> tuple[int, int] | None:
     """Return the non-negative bounds of a slice if they are sizes that are provably ordered and within the axis, else None."""
 
-    def from_front(bound: Any, default: Size) -> Size | None:
-        if not isinstance(bound, int | Dim):
+    def from_front(bound: Any, default: int) -> int | None:
+        if not isinstance(bound, int | TracedDim):
             return default if bound is None else None
-        position = size + bound if isinstance(bound, int) and bound < 0 else bound
-        return position if is_nonnegative(position) and is_nonnegative(size - position) else None
+        position = cast(int, size + bound if isinstance(bound, int) and bound < 0 else bound)
+        return position if is_ordered(0, position) and is_ordered(position, size) else None
+
+    def is_ordered(low: int, high: int) -> bool:
+        return is_nonnegative(untraced(high - low))
 
     first, last = from_front(start, 0), from_front(stop, size)
-    return (first, last) if first is not None and last is not None and is_nonnegative(last - first) else None
+    return (first, last) if first is not None and last is not None and is_ordered(first, last) else None
 
 
 def _counts_from(bound: Any, end: int) -> bool:
@@ -260,7 +264,7 @@ def _key(k: Any) -> Any:
     if isinstance(k, int | np.integer) and not isinstance(k, bool):
         return int(cast(int, k))
     indices = operand(k)
-    if indices.size == 0 and isinstance(k, list | tuple):
+    if isinstance(k, list | tuple) and untraced(indices.size) == 0:
         indices = np.zeros(indices.shape, np.int64)
     if indices.dtype == np.bool_:
         return indices
@@ -293,7 +297,7 @@ def _require_mask(x: Operand, axis: int, mask: Operand) -> None:
 def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> KeyEntry:
     size = x.shape[axis]
     if isinstance(k, int):
-        if isinstance(size, Dim):
+        if isinstance(size, TracedDim):
             # The bounds check happens at run time.
             return axis, cast(Tracer, x).owner.constant(np.asarray(k))
         if not -size <= k < size:
@@ -307,7 +311,7 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
             return AxisSlice(axis, 0, 1, size)
         if k == slice(None, None, -1):
             return AxisSlice(axis, size - 1, -1, size)
-        if isinstance(size, Dim):
+        if isinstance(size, TracedDim):
             hint = "use an index array, as in x.at[dlc.numpy.arange(x.shape[0])[:2]]"
             raise UndecidableError(f"an update of the slice {k} of axis {axis}, whose size {size} is symbolic; {hint}")
         start, stop, step = slice(k.start, k.stop, slice_step(k)).indices(size)

@@ -41,6 +41,7 @@ from dlc.numpy.functions.shape_manipulation import (
     slice_axis,
     squeeze,
 )
+from dlc.traced_dims import untraced
 
 __all__ = [
     "append", "array_split", "column_stack", "concat", "dsplit", "dstack", "hsplit", "hstack", "pad", "split", "stack",
@@ -71,7 +72,7 @@ def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: AnyDType = None) -
 def stack(arrays: Arrays, /, axis: int = 0) -> Any:
     """Join arrays along a new axis."""
     operands = [operand(x) for x in as_list("stack", arrays)]
-    shapes = {x.shape for x in operands}
+    shapes = {untraced(x.shape) for x in operands}
     if len(shapes) != 1:
         refuse(ShapeError(f"stack: arrays of shapes {', '.join(map(str, sorted(shapes)))}; expected equal shapes"))
     new_axis = normalize_axis("stack", np.empty((1,) * (operands[0].ndim + 1)), axis)

@@ -69,7 +69,7 @@ def inner(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return the matrix of all products of an element of `x1` and an element of `x2`, both flattened."""
-    return multiply(reshape(ravel(x1), (-1, 1) if operand(x1).size else (0, 1)), ravel(x2))
+    return multiply(reshape(ravel(x1), (operand(x1).size, 1)), ravel(x2))
 
 
 def vdot(x1: ArrayLike, x2: ArrayLike, /) -> Any:

@@ -34,6 +34,7 @@ from dlc.numpy.componentwise import componentwise
 from dlc.numpy.functions.comparison import equal, greater, isnan, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, sqrt, square, subtract
 from dlc.numpy.functions.elementwise import where as select
+from dlc.traced_dims import untraced
 
 __all__ = [
     "all", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean", "min", "nanargmax", "nanargmin", "nanmax",
@@ -122,7 +123,7 @@ def _extremum(
     if initial is None:
         if where is not None:
             refuse(ShapeError(f"{name}: where may exclude all elements; pass initial"))
-        if 0 in (x.shape[a] for a in normalize_axes(name, x, axis)):
+        if 0 in untraced([x.shape[a] for a in normalize_axes(name, x, axis)]):
             refuse(ShapeError(f"{name}: no elements along axis {axis} of shape {x.shape}; pass initial"))
     elif where is not None:
         x = operand(select(where, x, convert(initial, x.dtype)))

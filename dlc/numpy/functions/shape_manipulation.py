@@ -11,7 +11,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
-from dlc.dims import Dim, Size, is_nonnegative
+from dlc.dims import is_nonnegative
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, errors_at_user_line
 from dlc.numpy.apply import (
@@ -27,10 +27,12 @@ from dlc.numpy.apply import (
     normalize_axis,
     operand,
     refuse,
+    scope_of,
     with_axis_or_flattened,
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
+from dlc.traced_dims import TracedDim, traced_sizes, untraced
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
@@ -50,13 +52,13 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
             UnsupportedError("reshape: a size is a traced value; sizes must be static: name the argument in static_argnames")
         )
     # A symbolic size is compared with the sizes of `x` as an expression.
-    sizes = list(as_shape("reshape", shape, -1))
+    sizes, size = list(untraced(as_shape("reshape", shape, -1))), untraced(x.size)
     fixed_size = prod(s for s in sizes if s != -1)
-    if sizes.count(-1) == 1 and fixed_size and x.size % fixed_size == 0:
-        sizes[sizes.index(-1)] = x.size // fixed_size
-    if -1 in sizes or prod(sizes) != x.size:
+    if sizes.count(-1) == 1 and fixed_size and size % fixed_size == 0:
+        sizes[sizes.index(-1)] = size // fixed_size
+    if -1 in sizes or prod(sizes) != size:
         refuse(ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fill shape {tuple(sizes)}"))
-    return x if tuple(sizes) == x.shape else apply(dl.ReshapeOp, x, shape=tuple(sizes))
+    return x if tuple(sizes) == untraced(x.shape) else apply(dl.ReshapeOp, x, shape=tuple(sizes))
 
 
 def _holds_tracer(shape: Any) -> bool:
@@ -181,14 +183,15 @@ def atleast_3d(x: ArrayLike, /) -> Any:
 def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Any:
     """Broadcast `x` to a shape."""
     x, sizes = operand(x), as_shape("broadcast_to", shape)
-    return x if x.shape == sizes else apply(dl.BroadcastToOp, x, shape=sizes)
+    return x if untraced(x.shape) == untraced(sizes) else apply(dl.BroadcastToOp, x, shape=sizes)
 
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape that these shapes broadcast to."""
+    scope = scope_of(shapes)
     with errors_at_user_line():
-        sizes = _broadcast("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes))
-    return cast("tuple[int, ...]", sizes)
+        sizes = _broadcast("broadcast_shapes", *((s,) if isinstance(s, int) else s for s in untraced(shapes, scope)))
+    return cast("tuple[int, ...]", sizes if scope is None else traced_sizes(sizes, scope))
 
 
 def broadcast_arrays(*arrays: ArrayLike) -> list[Any]:
@@ -230,9 +233,9 @@ def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     return flip(rotated, b) if k % 4 == 3 else rotated
 
 
-def slice_axis(x: Operand, axis: int, start: Size, stop: Size, step: int = 1) -> Any:
+def slice_axis(x: Operand, axis: int, start: int, stop: int, step: int = 1) -> Any:
     """Slice one axis from `start` to before `stop` by `step`."""
-    starts, limits = list[Size]([0]) * x.ndim, list[Size](x.shape)
+    starts, limits = [0] * x.ndim, list(x.shape)
     starts[axis], limits[axis] = start, stop
     strides = [step if a == axis else 1 for a in range(x.ndim)]
     return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
@@ -254,8 +257,8 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None
 
 
 def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
-    size: Size = x.shape[axis]
-    if isinstance(shift, Tracer) or isinstance(size, Dim):
+    size = x.shape[axis]
+    if isinstance(shift, Tracer) or isinstance(size, TracedDim):
         # A symbolic size may be 0, which divides no shift. The remainder of the shift comes first: the difference from an
         # extreme shift overflows.
         shifts, period = as_index(operand(shift)), apply(dl.MaximumOp, operand(size), np.asarray(1))
@@ -317,7 +320,7 @@ def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -
     *batch_shape, rows, columns = x.shape
     first = -offset * columns if offset < 0 else offset
     count = min(rows + min(offset, 0), columns - max(offset, 0))
-    count = count if is_nonnegative(count) else max(0, count)
+    count = count if is_nonnegative(untraced(count)) else max(0, count)
     diagonal_indices = apply(dl.AddOp, apply(dl.MulOp, operand(iota(count)), operand(columns + 1)), operand(first))
     return apply(dl.GatherOp, reshape(x, (*batch_shape, rows * columns)), diagonal_indices, axis=len(batch_shape))
 

@@ -15,6 +15,7 @@ from dlc.numpy.apply import convert, iota, refuse
 from dlc.pytorch.rules.contractions import linear
 from dlc.pytorch.rules.normalization import layer_norm
 from dlc.pytorch.rules.rule_table import RuleTable
+from dlc.traced_dims import untraced
 
 table = RuleTable()
 
@@ -48,7 +49,7 @@ def masked_softmax(scores: Any) -> Any:
 
 def _for_heads_of(query: Any, x: Any) -> Any:
     """Repeat keys or values that are shared by a group of query heads (grouped-query attention)."""
-    if query.ndim < 3 or x.shape[-3] == query.shape[-3]:
+    if query.ndim < 3 or untraced(x.shape[-3]) == untraced(query.shape[-3]):
         return x
     return dnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)
 

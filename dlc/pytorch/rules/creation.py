@@ -11,16 +11,17 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim, Size, is_static
+from dlc.dims import is_static
 from dlc.frontend.trace import Trace, current_trace
 from dlc.ir import i64
 from dlc.numpy.apply import apply, convert
 from dlc.pytorch.rules.rule_table import Dtype, RuleTable, is_tensor
+from dlc.traced_dims import TracedDim, TracedSize
 
 table = RuleTable()
 
 
-def fill(size: Sequence[Size], value: Any, dtype: Any) -> Any:
+def fill(size: Sequence[TracedSize], value: Any, dtype: Any) -> Any:
     """Return an array filled with one value; sizes may be symbolic."""
     element = convert(dnp.reshape(value, ()) if is_tensor(value) else value, dtype)
     return apply(dl.BroadcastToOp, _trace().value(element), shape=tuple(size))
@@ -37,7 +38,7 @@ def _default_dtype(value: object) -> Dtype:
 
 
 @table("full")
-def full(size: Sequence[Size], fill_value: Any, dtype: Any = None) -> Any:
+def full(size: Sequence[TracedSize], fill_value: Any, dtype: Any = None) -> Any:
     return fill(size, fill_value, dtype or _default_dtype(fill_value))
 
 
@@ -47,22 +48,22 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
 
 
 @table("new_full")
-def new_full(x: Any, size: Sequence[Size], fill_value: Any, dtype: Any = None) -> Any:
+def new_full(x: Any, size: Sequence[TracedSize], fill_value: Any, dtype: Any = None) -> Any:
     return fill(size, fill_value, dtype or x.dtype)
 
 
 @table("zeros empty.memory_format")
-def zeros(size: Sequence[Size], dtype: Any = None) -> Any:
+def zeros(size: Sequence[TracedSize], dtype: Any = None) -> Any:
     return fill(size, 0, dtype or np.float32)
 
 
 @table("empty_strided empty_permuted")
-def empty_strided(size: Sequence[Size], stride: Sequence[Size], dtype: Any = None) -> Any:
+def empty_strided(size: Sequence[TracedSize], stride: Sequence[TracedSize], dtype: Any = None) -> Any:
     return fill(size, 0, dtype or np.float32)
 
 
 @table("ones")
-def ones(size: Sequence[Size], dtype: Any = None) -> Any:
+def ones(size: Sequence[TracedSize], dtype: Any = None) -> Any:
     return fill(size, 1, dtype or np.float32)
 
 
@@ -77,17 +78,17 @@ def ones_like(x: Any, dtype: Any = None) -> Any:
 
 
 @table("new_zeros new_empty")
-def new_zeros(x: Any, size: Sequence[Size], dtype: Any = None) -> Any:
+def new_zeros(x: Any, size: Sequence[TracedSize], dtype: Any = None) -> Any:
     return fill(size, 0, dtype or x.dtype)
 
 
 @table("new_empty_strided")
-def new_empty_strided(x: Any, size: Sequence[Size], stride: Sequence[Size], dtype: Any = None) -> Any:
+def new_empty_strided(x: Any, size: Sequence[TracedSize], stride: Sequence[TracedSize], dtype: Any = None) -> Any:
     return fill(size, 0, dtype or x.dtype)
 
 
 @table("new_ones")
-def new_ones(x: Any, size: Sequence[Size], dtype: Any = None) -> Any:
+def new_ones(x: Any, size: Sequence[TracedSize], dtype: Any = None) -> Any:
     return fill(size, 1, dtype or x.dtype)
 
 
@@ -100,12 +101,12 @@ def scalar_tensor(s: Any, dtype: Any = None) -> Any:
 def arange(start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Any:
     bounds: tuple[Any, ...] = (start, end, step)
     dtype = dtype or (np.float32 if any(isinstance(e, float) for e in bounds) else np.int64)
-    if any(isinstance(e, Dim) for e in bounds):
+    if any(isinstance(e, TracedDim) for e in bounds):
         return convert(integer_range(-((start - end) // step), start, int(step)), dtype)
     return np.arange(*cast("tuple[float, float, float]", bounds)).astype(dtype)
 
 
-def integer_range(size: Size, start: Size = 0, step: int = 1) -> Any:
+def integer_range(size: TracedSize, start: TracedSize = 0, step: int = 1) -> Any:
     """Return `size` integers from `start` on by `step`."""
     if is_static((size, start)):
         return int(start) + step * np.arange(int(size))
@@ -114,7 +115,7 @@ def integer_range(size: Size, start: Size = 0, step: int = 1) -> Any:
     return _trace().apply(dl.IotaOp, size=(size,), to=element_type(np.dtype(np.int64)), start=start, step=step)
 
 
-def size_as_array(size: Size) -> Any:
+def size_as_array(size: TracedSize) -> Any:
     """Return a size as an array of rank 0."""
     return np.asarray(size) if isinstance(size, int) else _trace().apply(dl.SizeOp, size=(size,), to=i64)
 

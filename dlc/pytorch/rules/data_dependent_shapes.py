@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.dims import Size
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.creation import integer_range
 from dlc.pytorch.rules.rule_table import RuleTable
+from dlc.traced_dims import TracedSize
 
 table = RuleTable()
 
@@ -44,7 +44,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 @table("repeat_interleave.Tensor")
-def repeat_indices(repeats: Any, output_size: Size | None = None) -> Any:
+def repeat_indices(repeats: Any, output_size: TracedSize | None = None) -> Any:
     """Repeat each index k `repeats[k]` times; `output_size` is the total, or None."""
     if output_size is None:
         return dnp.repeat(integer_range(repeats.shape[0]), repeats)
@@ -52,7 +52,7 @@ def repeat_indices(repeats: Any, output_size: Size | None = None) -> Any:
 
 
 @table("repeat_interleave.self_Tensor")
-def repeat_interleave(x: Any, repeats: Any, dim: int | None = None, output_size: Size | None = None) -> Any:
+def repeat_interleave(x: Any, repeats: Any, dim: int | None = None, output_size: TracedSize | None = None) -> Any:
     flat, axis = (dnp.ravel(x), 0) if dim is None else (x, dim % x.ndim)
     return dnp.take(flat, repeat_indices(dnp.broadcast_to(repeats, (flat.shape[axis],)), output_size), axis=axis)
 

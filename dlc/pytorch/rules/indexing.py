@@ -14,6 +14,7 @@ from dlc.errors import UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import apply, convert, is_floating, refuse
 from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor
+from dlc.traced_dims import untraced
 
 table = RuleTable()
 
@@ -25,7 +26,7 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
 
 @table("gather")
 def gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
-    if 0 in index.shape:
+    if 0 in untraced(index.shape):
         # PyTorch does not check the rank of an empty index.
         return dnp.zeros(index.shape, x.dtype)
     rows, indices = at_least_1d(x), at_least_1d(index)
@@ -36,7 +37,11 @@ def gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
 def _slice_to(x: Any, shape: Sequence[int], axis: int) -> Any:
     """Slice the other axes of `x` to the sizes of an index."""
     limits = [s if a == axis else n for a, (s, n) in enumerate(zip(x.shape, shape, strict=True))]
-    return apply(dl.SliceOp, x, starts=[0] * x.ndim, limits=limits, strides=[1] * x.ndim) if limits != list(x.shape) else x
+    return (
+        apply(dl.SliceOp, x, starts=[0] * x.ndim, limits=limits, strides=[1] * x.ndim)
+        if untraced(limits) != untraced(x.shape)
+        else x
+    )
 
 
 def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
@@ -67,7 +72,7 @@ def _masked_values(x: Any, mask: Any, values: Any) -> Any:
     """Align values, one for each true element of the mask in order, or one for all, with the elements of `x`."""
     if values.ndim <= x.ndim - mask.ndim:
         return values
-    if values.shape[0] == 1:
+    if untraced(values.shape[0]) == 1:
         return values[0]
     index = dnp.maximum(dnp.subtract(dnp.cumsum(convert(dnp.ravel(mask), np.int64), 0), 1), 0)
     aligned = dnp.take(values, index, axis=0)

@@ -10,9 +10,10 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects.dl.base import Array
-from dlc.dims import Size, is_static
+from dlc.dims import is_static
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.rule_table import RuleTable
+from dlc.traced_dims import TracedSize, untraced
 
 table = RuleTable()
 
@@ -33,11 +34,11 @@ def _ratio(size: Any, count: Any) -> Any:
     return dnp.divide(convert(dnp.asarray(size), np.float32), convert(dnp.asarray(count), np.float32))
 
 
-def _step(size: Size, count: Size, scale: float | None) -> Any:
+def _step(size: TracedSize, count: TracedSize, scale: float | None) -> Any:
     return convert(1 / scale if scale else _ratio(size, count), np.float32)
 
 
-def _source_coordinates(size: Size, count: Size, scale: float | None, aligned: bool) -> Any:
+def _source_coordinates(size: TracedSize, count: TracedSize, scale: float | None, aligned: bool) -> Any:
     """Return the input coordinate of each output pixel center; corners are aligned if `aligned`."""
     if aligned:
         intervals = max(count - 1, 1) if isinstance(count, int) else dnp.maximum(dnp.asarray(count - 1), 1)
@@ -50,7 +51,7 @@ def _floor_index(coordinates: Any) -> Any:
     return convert(dnp.floor(coordinates), np.int64)
 
 
-def _linear(size: Size, count: Size, scale: float | None, aligned: bool) -> Taps:
+def _linear(size: TracedSize, count: TracedSize, scale: float | None, aligned: bool) -> Taps:
     coordinates = dnp.maximum(_source_coordinates(size, count, scale, aligned), 0)
     low = dnp.minimum(_floor_index(coordinates), size - 1)
     fraction = dnp.subtract(coordinates, low)
@@ -63,17 +64,19 @@ def cubic_weights(distance: Any, a: float = -0.75) -> Any:
     return dnp.where(dnp.less_equal(d, 1), ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a)
 
 
-def _cubic(size: Size, count: Size, scale: float | None, aligned: bool) -> Taps:
+def _cubic(size: TracedSize, count: TracedSize, scale: float | None, aligned: bool) -> Taps:
     coordinates = _source_coordinates(size, count, scale, aligned)
     low = _floor_index(coordinates)
     neighbors = [dnp.add(low, k) for k in range(-1, 3)]
     return [(dnp.clip(n, 0, size - 1), cubic_weights(dnp.abs(dnp.subtract(coordinates, n)))) for n in neighbors]
 
 
-def _antialiased_taps(kernel: Callable[[Array], Array], radius: int) -> Callable[[Size, Size, float | None, bool], Taps]:
+def _antialiased_taps(
+    kernel: Callable[[Array], Array], radius: int
+) -> Callable[[TracedSize, TracedSize, float | None, bool], Taps]:
     """Return the taps of an antialiasing filter: the kernel is widened when downsampling. Sizes must be static."""
 
-    def taps(size: Size, count: Size, scale: float | None, aligned: bool) -> Taps:
+    def taps(size: TracedSize, count: TracedSize, scale: float | None, aligned: bool) -> Taps:
         size, count = int(size), int(count)
         step = (size - 1) / max(count - 1, 1) if aligned else 1 / scale if scale else size / count
         kernel_scale = max(step, 1.0)
@@ -95,7 +98,7 @@ def _cubic_kernel(distance: Array) -> Array:
     return np.where(distance < 2, cubic_weights(distance, -0.5), 0)
 
 
-def _nearest(size: Size, count: Size, scale: float | None, offset: float) -> Taps:
+def _nearest(size: TracedSize, count: TracedSize, scale: float | None, offset: float) -> Taps:
     positions = dnp.add(_positions(count, np.float32), np.float32(offset))
     return [(dnp.minimum(_floor_index(dnp.multiply(positions, _step(size, count, scale))), size - 1), None)]
 
@@ -112,18 +115,21 @@ def _resize_axis(x: Any, axis: int, taps: Taps) -> Any:
 
 
 def _resize_all_axes(
-    x: Any, output_size: Sequence[Size] | None, scales: Sequence[float | None], taps: Callable[[Size, Size, float | None], Taps]
+    x: Any,
+    output_size: Sequence[TracedSize] | None,
+    scales: Sequence[float | None],
+    taps: Callable[[TracedSize, TracedSize, float | None], Taps],
 ) -> Any:
     for k, scale in enumerate(scales):
         axis = 2 + k
         size = x.shape[axis]
         count = output_size[k] if output_size else _scaled_size(size, scale or 1)
-        if count != size:
+        if untraced(count) != untraced(size):
             x = _resize_axis(x, axis, taps(size, count, scale))
     return x
 
 
-def _scaled_size(size: Size, scale: float) -> Size:
+def _scaled_size(size: TracedSize, scale: float) -> TracedSize:
     """Return ⌊size · scale⌋; symbolic for a symbolic size if the product is exact."""
     exact = Fraction(scale)
     if not isinstance(size, int) and exact.denominator <= _MAX_SCALE_DENOMINATOR:

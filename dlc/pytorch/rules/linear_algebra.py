@@ -14,6 +14,7 @@ from dlc.numpy import linalg
 from dlc.numpy.apply import apply, convert, refuse
 from dlc.numpy.decompositions import lu_factors
 from dlc.pytorch.rules.rule_table import RuleTable
+from dlc.traced_dims import untraced
 
 table = RuleTable()
 
@@ -54,7 +55,7 @@ def _order(pivots: Any, rows: int) -> Any:
         return dnp.where(dnp.equal(positions, k), second, dnp.where(dnp.equal(positions, other), first, order))
 
     start = dnp.broadcast_to(positions, (*pivots.shape[:-1], rows))
-    if pivots.shape[-1] == 0:
+    if untraced(pivots.shape[-1]) == 0:
         # The body is traced even for zero steps, and would index an empty array.
         return start
     return lax.fori_loop(0, int(pivots.shape[-1]), swapped, start)

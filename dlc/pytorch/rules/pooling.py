@@ -15,6 +15,7 @@ from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, is_floating, refuse
 from dlc.pytorch.rules.contractions import channels_first, channels_last, per_spatial_axis
 from dlc.pytorch.rules.rule_table import RuleTable
+from dlc.traced_dims import untraced
 
 table = RuleTable()
 
@@ -191,9 +192,9 @@ def _adaptive(rank: int, average: bool) -> Any:
         for axis, requested_size in enumerate(output_size, start=x.ndim - rank):
             size = x.shape[axis]
             count = size if requested_size is None else requested_size
-            if count == 1:
+            if untraced(count) == 1:
                 x = (dnp.mean if average else dnp.max)(x, axis, keepdims=True)
-            elif count != size:
+            elif untraced(count) != untraced(size):
                 x = (
                     _average_windows(x, axis, int(size), int(count))
                     if average

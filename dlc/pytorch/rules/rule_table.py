@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.dims import Dim
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, convert, is_floating
+from dlc.traced_dims import TracedDim
 
 Rule: TypeAlias = "Callable[..., Any]"
 Function = TypeVar("Function", bound=Rule)
@@ -98,4 +98,4 @@ def _kind(dtype: Dtype) -> int:
 def _default(number: object) -> Dtype:
     if isinstance(number, bool):
         return np.dtype(np.bool_)
-    return np.dtype(np.int64 if isinstance(number, int | Dim) else np.float32)
+    return np.dtype(np.int64 if isinstance(number, int | TracedDim) else np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,10 +11,11 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Size, is_static, row_major
+from dlc.dims import is_static, row_major
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
 from dlc.pytorch.rules.rule_table import Dtype, RuleTable, at_least_1d, is_tensor, joined_dtype
+from dlc.traced_dims import TracedSize, untraced
 
 table = RuleTable()
 
@@ -54,7 +55,7 @@ def unsqueeze(x: Any, dim: int) -> Any:
 def squeeze(x: Any, dim: int | Sequence[int] | None = None) -> Any:
     """Remove the named axes of size 1; other sizes are ignored."""
     requested_dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    axes = tuple(a for a in {d % max(x.ndim, 1) for d in requested_dims} if x.ndim and x.shape[a] == 1)
+    axes = tuple(a for a in {d % max(x.ndim, 1) for d in requested_dims} if x.ndim and untraced(x.shape[a]) == 1)
     return dnp.squeeze(x, axes) if axes else x
 
 
@@ -90,7 +91,7 @@ def roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 @table("cat concat")
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     # PyTorch ignores empty vectors, whatever the rank of the other tensors.
-    nonempty = [x for x in tensors if x.shape != (0,)] or list(tensors[:1])
+    nonempty = [x for x in tensors if untraced(x.shape) != (0,)] or list(tensors[:1])
     return dnp.concat([convert(x, joined_dtype([x.dtype for x in tensors])) for x in nonempty], axis=dim)
 
 
@@ -99,17 +100,17 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return dnp.stack([convert(x, joined_dtype([x.dtype for x in tensors])) for x in tensors], axis=dim)
 
 
-def slice_axis(x: Any, axis: int, start: Size, end: Size, step: int = 1) -> Any:
+def slice_axis(x: Any, axis: int, start: TracedSize, end: TracedSize, step: int = 1) -> Any:
     """Slice one axis from `start` to before `end`, which must be within it."""
     starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     starts[axis], limits[axis], steps[axis] = start, end, step
     return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=steps)
 
 
-def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
+def slice_bounds(size: TracedSize, start: TracedSize | None, end: TracedSize | None) -> tuple[TracedSize, TracedSize]:
     """Return the non-negative bounds of a slice, clamped to the axis."""
     low = _clamped_bound(size, 0 if start is None else start)
-    high = size if end is None or end == _UNBOUNDED_END else _clamped_bound(size, end)
+    high = size if end is None or untraced(end) == _UNBOUNDED_END else _clamped_bound(size, end)
     return low, high if not is_static((low, high)) or high >= low else low
 
 
@@ -117,9 +118,9 @@ def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size
 _UNBOUNDED_END = 2**63 - 1
 
 
-def _clamped_bound(size: Size, bound: Size) -> Size:
+def _clamped_bound(size: TracedSize, bound: TracedSize) -> TracedSize:
     """Return a slice bound counted from the front and clamped to the axis."""
-    if bound == size:
+    if untraced(bound) == untraced(size):
         return size
     if isinstance(bound, int) and bound <= 0 and (bound == 0 or not isinstance(size, int)):
         return size + bound if bound else 0
@@ -136,11 +137,11 @@ def slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 
     if is_tensor(start) or is_tensor(end):
         return x[(*[np.s_[:]] * axis, np.s_[start:end:step])]
     low, high = slice_bounds(x.shape[axis], start, end)
-    return x if (low, high, step) == (0, x.shape[axis], 1) else slice_axis(x, axis, low, high, step)
+    return x if untraced((low, high, step)) == (0, untraced(x.shape[axis]), 1) else slice_axis(x, axis, low, high, step)
 
 
 @table("narrow narrow_copy")
-def narrow(x: Any, dim: int, start: Size, length: Size) -> Any:
+def narrow(x: Any, dim: int, start: TracedSize, length: TracedSize) -> Any:
     return slice(x, dim, start, start + length)
 
 
@@ -154,7 +155,7 @@ def select(x: Any, dim: int, index: Any) -> Any:
 
 
 @table("split_with_sizes split_with_sizes_copy")
-def split_with_sizes(x: Any, split_sizes: Sequence[Size], dim: int = 0) -> Any:
+def split_with_sizes(x: Any, split_sizes: Sequence[TracedSize], dim: int = 0) -> Any:
     axis, start = dim % x.ndim, 0
     segments: list[Any] = []
     for size in split_sizes:
@@ -220,7 +221,7 @@ def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
 STRIDED_READS, STRIDED_UPDATES = ("as_strided", "as_strided_copy"), ("as_strided_scatter",)
 
 
-def _addresses(shape: Sequence[Size], strides: Sequence[Size], offset: Size) -> Array:
+def _addresses(shape: Sequence[TracedSize], strides: Sequence[TracedSize], offset: TracedSize) -> Array:
     """Return the storage offset of each element of a tensor."""
     # A symbolic size raises UndecidableError, and the graph is compiled for static sizes.
     addresses = np.asarray(int(offset))
@@ -229,25 +230,25 @@ def _addresses(shape: Sequence[Size], strides: Sequence[Size], offset: Size) -> 
     return addresses
 
 
-def _stored_elements(x: Any, layout: tuple[Sequence[Size], Size] | None) -> tuple[Array, Array, Array]:
+def _stored_elements(x: Any, layout: tuple[Sequence[TracedSize], TracedSize] | None) -> tuple[Array, Array, Array]:
     """Map the storage of `x` to its elements.
 
     `layout` is the strides and the storage offset, row-major by default. Returns the storage offsets that elements of `x` have,
     in ascending order; the flat index of an element at each of these offsets; and for each element the index of its offset.
     """
-    strides, offset = layout or (row_major(x.shape), 0)
+    strides, offset = layout or (cast("tuple[TracedSize, ...]", row_major(x.shape)), 0)
     return np.unique(_addresses(x.shape, strides, offset), return_index=True, return_inverse=True)
 
 
 @table(" ".join(STRIDED_READS))
 def as_strided(
     x: Any,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    storage_offset: Size | None = None,
+    size: Sequence[TracedSize],
+    stride: Sequence[TracedSize],
+    storage_offset: TracedSize | None = None,
     *,
-    layout: tuple[Sequence[Size], Size] | None = None,
-    default_offset: Size = 0,
+    layout: tuple[Sequence[TracedSize], TracedSize] | None = None,
+    default_offset: TracedSize = 0,
 ) -> Any:
     """View the storage of `x`, which has this `layout`: strides and storage offset."""
     addresses, elements, _ = _stored_elements(x, layout)
@@ -257,21 +258,23 @@ def as_strided(
     return dnp.take(dnp.ravel(x), elements[np.searchsorted(addresses, viewed)], axis=0)
 
 
-def _scatter_slice(x: Any, axis: int, low: Size, source: Any, step: int) -> Any:
+def _scatter_slice(x: Any, axis: int, low: TracedSize, source: Any, step: int) -> Any:
     if step != 1:
         indices = np.arange(int(low), int(low) + int(source.shape[axis]) * step, step)
         key = (*[np.s_[:]] * axis, indices)
         return dnp.at(x)[key].set(source)
     high = low + source.shape[axis]
     sections = [slice_axis(x, axis, 0, low), source, slice_axis(x, axis, high, x.shape[axis])]
-    return dnp.concat([section for section in sections if section.shape[axis] != 0], axis=axis)
+    return dnp.concat([section for section in sections if untraced(section.shape[axis]) != 0], axis=axis)
 
 
 @table("slice_scatter")
-def slice_scatter(x: Any, source: Any, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Any:
+def slice_scatter(
+    x: Any, source: Any, dim: int = 0, start: TracedSize | None = None, end: TracedSize | None = None, step: int = 1
+) -> Any:
     axis = dim % x.ndim
     low, _ = slice_bounds(x.shape[axis], start, end)
-    return _scatter_slice(x, axis, low, convert(source, x.dtype), step) if 0 not in source.shape else x
+    return _scatter_slice(x, axis, low, convert(source, x.dtype), step) if 0 not in untraced(source.shape) else x
 
 
 @table("select_scatter")
@@ -293,12 +296,12 @@ def diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: 
 def as_strided_scatter(
     x: Any,
     source: Any,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    storage_offset: Size | None = None,
+    size: Sequence[TracedSize],
+    stride: Sequence[TracedSize],
+    storage_offset: TracedSize | None = None,
     *,
-    layout: tuple[Sequence[Size], Size] | None = None,
-    default_offset: Size = 0,
+    layout: tuple[Sequence[TracedSize], TracedSize] | None = None,
+    default_offset: TracedSize = 0,
 ) -> Any:
     """Update elements of the storage of `x`, which has this `layout`: strides and storage offset."""
     addresses, elements, positions = _stored_elements(x, layout)

@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.dims import Dim, Size, product
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import convert
 from dlc.numpy.data_dependent import dynamic_arange
 from dlc.pytorch.rules.rule_table import Rule, RuleTable, is_tensor
+from dlc.traced_dims import TracedDim, TracedSize
 
 table = RuleTable()
 
 
 @table("sym_size.int size.int")
-def size(x: Any, dim: int) -> Size:
+def size(x: Any, dim: int) -> TracedSize:
     return x.shape[dim]
 
 
 @table("sym_numel numel")
-def numel(x: Any) -> Size:
-    return product(x.shape)
+def numel(x: Any) -> TracedSize:
+    return x.size
 
 
 @table("operator.getitem")
@@ -71,7 +71,7 @@ def sym_max(a: Any, b: Any) -> Any:
 def sym_float(a: Any) -> Any:
     if is_tensor(a):
         return convert(a, np.float64)
-    return a if isinstance(a, Dim) else float(a)
+    return a if isinstance(a, TracedDim) else float(a)
 
 
 def _integer(rounded: Rule, of_static: Rule) -> Rule:
@@ -80,7 +80,7 @@ def _integer(rounded: Rule, of_static: Rule) -> Rule:
     def rule(a: Any) -> Any:
         if is_tensor(a):
             return convert(rounded(a), np.int64)
-        return a if isinstance(a, Dim) else of_static(a)
+        return a if isinstance(a, TracedDim) else of_static(a)
 
     return rule
 

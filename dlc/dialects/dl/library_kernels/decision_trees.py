@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import RowwiseKernel
-from dlc.dims import is_known_different
+from dlc.dims import is_known_different, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     StringAttr,
@@ -66,7 +66,7 @@ class TreeEnsembleOp(RowwiseKernel):
             raise ShapeError(
                 f"dl.tree_ensemble: {levels[0]} levels for {roots[0]} trees; expected one per {TREES_PER_GROUP} trees"
             )
-        if is_known_different(nodes[0], weights[0]) or nodes[0] == 0 or x[1] == 0:
+        if is_known_different(nodes[0], weights[0]) or is_known_less(nodes[0], 1) or is_known_less(x[1], 1):
             shapes = f"x {x}, nodes {nodes}, weights {weights}"
             raise ShapeError(f"dl.tree_ensemble: {shapes}; expected a column, and equal rows of nodes and weights (C3)")
         if self.kind.data not in _KINDS:

@@ -74,7 +74,7 @@ class NetworkSortOp(RowwiseKernel):
         element, shape = element_type_of(self.x), shape_of(self.x)
         if not self.supports(element):
             raise DTypeError(f"{self.name}: x of {element}; expected signed integers or floats of 32 or 64 bits")
-        if rank_of(self.x) != 3 or shape[1] == 0:
+        if rank_of(self.x) != 3 or is_known_less(shape[1], 1):
             raise ShapeError(f"{self.name}: x of shape {shape}; expected rank 3 and a middle size other than 0 (C1, C2)")
         return [tensor_type(shape, element)]
 

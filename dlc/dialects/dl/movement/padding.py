@@ -75,7 +75,8 @@ class PadOp(GatherLike):
         result = [low + size + high for size, (low, high) in zip(shape, self.padding, strict=True)]
         if any(is_known_less(size, 0) for size in result):
             raise ShapeError(f"dl.pad: low {ints(self.low)} and high {ints(self.high)} trim more than {shape} has (C3)")
-        if self.mode != "constant" and any(max(p) > 0 and s == 0 for s, p in zip(shape, self.padding, strict=True)):
+        padded_sizes = [size for size, sides in zip(shape, self.padding, strict=True) if max(sides) > 0]
+        if self.mode != "constant" and any(is_known_less(size, 1) for size in padded_sizes):
             raise ShapeError(f"dl.pad: mode {self.mode} has no element to repeat in {shape} (C4)")
         return [tensor_type(result, element)]
 
