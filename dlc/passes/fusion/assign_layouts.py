@@ -108,7 +108,7 @@ class AssignLayoutsPass(TargetPass):
             prod(rows),
             target.lanes(accumulator_bytes),
             target,
-            rows[-1] if has_window else prod(rows),
+            rows[-1] if has_window and rows else prod(rows),
             decodes_weights=decodes_weights,
             sums_per_step=sums_per_step,
         )

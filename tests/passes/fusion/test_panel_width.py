@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import dlc
+import dlc.numpy as dnp
 from dlc.passes.fusion.panel_width import choose_panel_width
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES
 
@@ -48,3 +51,16 @@ def test_panels_cover_all_channels_without_an_empty_one(channels: int) -> None:
 @pytest.mark.parametrize(("channels", "panel"), [(1, 4), (10, 12), (12, 12), (513, 544), (768, 768), (50257, 50272)])
 def test_work_groups_have_one_panel_with_aligned_rows(channels: int, panel: int) -> None:
     assert choose_panel_width(channels, 1, 4, OPENCL_PROFILES["opencl:gpu"]) == panel
+
+
+def test_rows_of_a_window_that_are_too_few_to_hide_the_latency_have_wide_panels() -> None:
+    # Seven rows are tiles of 4 and 3 rows, which wait for their accumulators with two vectors.
+    assert choose_panel_width(96, 49, 8, NARROW, 7) == 24
+    assert choose_panel_width(96, 196, 8, NARROW, 14) == 16
+    assert choose_panel_width(96, 49, 16, WIDE, 7) == 32
+
+
+def test_a_contraction_of_two_axes_may_have_no_rows() -> None:
+    weights = np.ones((3, 4, 40), np.float32)
+    f = dlc.jit(lambda x: dnp.einsum("ab,abc->c", x, weights), target="cpu:avx2")
+    assert "tensor<40xf32>" in f.lower(np.ones((3, 4), np.float32)).as_text("fusion")
