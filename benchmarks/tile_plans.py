@@ -25,7 +25,7 @@ from rich.table import Table
 import dlc
 from dlc.compiler.tuning import with_variant
 from dlc.measure.timeline import TimelineRecorder
-from dlc.passes.tiling.variants import VARIANTS, Variant
+from dlc.passes.tiling.tasks.variants import VARIANTS, Variant
 from dlc.pipelines import stages_of
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.target import resolve

@@ -21,7 +21,7 @@ from dlc.instrument.provenance import kernel_origins
 from dlc.instrument.report import Report, TunedKernel
 from dlc.model_files import compile_file
 from dlc.options import Options
-from dlc.passes.tiling.variants import VARIANTS
+from dlc.passes.tiling.tasks.variants import VARIANTS
 from dlc.target import resolve
 
 MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"

@@ -38,8 +38,8 @@ from dlc.dialects.sizes import symbol
 from dlc.instrument.report import Progress, ProgressEvent, TunedKernel
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
 from dlc.passes.base import Stage
+from dlc.passes.tiling.tasks.variants import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
-from dlc.passes.tiling.variants import VARIANTS
 from dlc.runtime.cpu.code.native import runtime
 from dlc.runtime.cpu.kernel_object import KernelObject, load_kernels
 from dlc.runtime.cpu.program import NativeProgram

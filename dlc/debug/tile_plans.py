@@ -14,7 +14,7 @@ from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import StaticLoopNest
-from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.pipelines import parse
 from dlc.target import Target
@@ -44,6 +44,6 @@ def describe_plans(fault: Fault, target: Target) -> str:
 def _apply_simplest(nest: StaticLoopNest, kernel: func.FuncOp) -> None:
     """Tile the loop nest with one task per point, or per panel of a packed operand."""
     panels = {d: min(p, nest.extents[d]) for d, p in nest.panel_sizes.items() if d in nest.shared_dims}
-    plan = TilePlan(grid=dict.fromkeys(nest.shared_dims, 1) | panels, register=panels, order=tuple(nest.shared_dims))
+    plan = TaskTiles(grid=dict.fromkeys(nest.shared_dims, 1) | panels, register=panels, order=tuple(nest.shared_dims))
     plan.check(nest)
     apply_tiles(nest, plan, ConstantPool(kernel))

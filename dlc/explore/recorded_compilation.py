@@ -33,7 +33,6 @@ from dlc.options import Options, thread_count
 from dlc.passes.base import kernels_of
 from dlc.passes.fusion.form_kernels import FormedKernel, FormKernelsPass
 from dlc.passes.fusion.fusion_refusals import RETURNED
-from dlc.passes.tiling.explain_plan import explain_plan
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, representative_sizes
 from dlc.runtime.cpu.artifact import Artifact
@@ -61,7 +60,7 @@ def _plan_notes(next_pass: ModulePass, module: ModuleOp) -> list[str]:
     for k, nest in enumerate(nests):
         static_nest = nest.specialize(sizes)
         plan = next_pass.plan(static_nest)
-        lines += [f"nest {k}: {plan}", *(f"  {line}" for line in explain_plan(static_nest, plan, next_pass.target))]
+        lines += [f"nest {k}: {plan}", *(f"  {line}" for line in plan.explain(static_nest, next_pass.target))]
     return lines
 
 

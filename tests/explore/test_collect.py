@@ -88,7 +88,7 @@ def test_kernels_of_one_line_have_separate_reasons() -> None:
 
 def test_plans_are_explained() -> None:
     plan = next(k.plan for k in mnist().kernels if k.name == "conv_add_relu_1")
-    assert plan[0].startswith("nest 0: grid {")
+    assert plan[0].startswith("nest 0: TaskTiles grid {")
     assert "  a contraction, 3 ops over d0 = 14 × d1 = 14 × d2 = 16, reduced over d3 = 3 × d4 = 24" in plan
     assert any(f"of 16 registers of {resolve(SHORT).lanes(4)} lanes, vectors along d2" in line for line in plan)
 

@@ -26,7 +26,7 @@ from dlc.dialects.registry import make_context
 from dlc.ir import SSAValue, parse_module
 from dlc.options import Options
 from dlc.passes.base import kernels_of
-from dlc.passes.tiling import choose_matrix_unit_tiles
+from dlc.passes.tiling.matrix_units import choose_matrix_unit_tiles
 from dlc.runtime.opencl.kernel import matrix_unit_name
 from dlc.target import resolve
 from tests.passes.programs import Writer, program

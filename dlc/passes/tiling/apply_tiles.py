@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.passes.tiling.cache_blocking import BlockedTask, TaskBuffers
-from dlc.passes.tiling.contraction_tile_body import ContractionTileBody
-from dlc.passes.tiling.fused_loops import run_nest_ops
-from dlc.passes.tiling.group_tile_body import GroupTileBody, WorkGroup
+from dlc.passes.tiling.attention.attention_tile_body import AttentionTileBody
+from dlc.passes.tiling.attention.fused_attention import FusedAttention
+from dlc.passes.tiling.blocking.blocked_task import BlockedTask, TaskBuffers
+from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
+from dlc.passes.tiling.groups.cooperative_tile_body import CooperativeTileBody
+from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
+from dlc.passes.tiling.groups.group_plan import GroupPlan
+from dlc.passes.tiling.groups.group_tile_body import GroupTileBody
+from dlc.passes.tiling.groups.group_tiles import GroupTiles
+from dlc.passes.tiling.groups.promoted_tile_body import PromotedTileBody
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
+from dlc.passes.tiling.groups.work_group import WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, balanced_steps, dynamic_steps, full_or_remainder, steps
 from dlc.passes.tiling.loop_nests import DynamicLoopNest, StaticLoopNest
-from dlc.passes.tiling.matrix_tile_body import MatrixTileBody
-from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.matrix_units.matrix_tile_body import MatrixTileBody
+from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
+from dlc.passes.tiling.plan_kinds import DevicePlan, Plan, ThreadPlan
+from dlc.passes.tiling.tasks.task_tile_body import TaskTileBody
+from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_body import TileBody
+
+# Emits the code of one task.
+_EmitTask: TypeAlias = Callable[[OpBuilder, Tile], None]
 
 
 def apply_tiles(
-    nest: DynamicLoopNest, plan: TilePlan, constants: ConstantPool, sizes: Mapping[str, int] | None = None
+    nest: DynamicLoopNest, plan: Plan, constants: ConstantPool, sizes: Mapping[str, int] | None = None
 ) -> scf.ParallelOp:
     """Replace the ops of a nest by a grid of tiled code, inserted at the last op; return the grid.
 
@@ -46,7 +61,7 @@ def apply_tiles(
     return grid
 
 
-def _check_symbolic(nest: DynamicLoopNest, plan: TilePlan) -> None:
+def _check_symbolic(nest: DynamicLoopNest, plan: Plan) -> None:
     """Raise UndecidableError if a dimension that must be static is symbolic."""
     private_dims = set(nest.symbolic_dims).difference(nest.shared_dims)
     for nest_op in nest.ops:
@@ -69,14 +84,12 @@ class _Tiler:
     dimensions, which only one op iterates over.
     """
 
-    def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: TilePlan) -> None:
+    def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: Plan) -> None:
         self.extents = nest.extents
         self.symbolic_dims = set(nest.symbolic_dims)
         self.dynamic_extents = {d: nest.extents[d] for d in nest.symbolic_dims if d not in nest.shared_dims}
         self.nest = static_nest
         self.plan = plan
-        self.group: WorkGroup | None = None
-        self.buffers: TaskBuffers | None = None
 
     def build_grid(self, builder: OpBuilder) -> scf.ParallelOp:
         """Insert the grid, with the code of a task as its body, and return it."""
@@ -90,51 +103,70 @@ class _Tiler:
         tile = {d: IterationRange(starts.get(d, 0), blocks[d]) for d in self.plan.order}
         partial_dims = [d for d in tiled_dims if extents[d] % blocks[d] and d not in self.symbolic_dims]
         task_builder = builder.at_block_end(block)
-        if self.plan.is_blocked:
-            self.buffers = TaskBuffers(self.nest, self.plan, task_builder, blocks)
-        if self.plan.items is None:
-            self.emit_full_and_partial_tasks(task_builder, tile, partial_dims)
+        if isinstance(self.plan, GroupPlan):
+            self.emit_group(task_builder, self.plan, tile, partial_dims)
         else:
-            # Barriers must be in uniform control flow. So a group with barriers guards the code of its partial tiles between
-            # the barriers, not around them.
-            needs_barriers = self.plan.needs_barriers(self.nest)
-            dynamic_extents = {d: self.extents[d] for d in self.symbolic_dims}
-            self.group = WorkGroup(self.nest, self.plan, task_builder, partial_dims if needs_barriers else (), dynamic_extents)
-            self.emit_full_and_partial_tasks(self.group.builder, tile, () if needs_barriers else partial_dims)
-            self.group.builder.insert(scf.ReduceOp())
+            self.emit_full_and_partial_tasks(
+                task_builder, tile, partial_dims, self.task_emitter(task_builder, self.plan, blocks)
+            )
         task_builder.insert(scf.ReduceOp())
         return grid
 
-    def emit_full_and_partial_tasks(self, builder: OpBuilder, tile: Tile, partial_dims: Sequence[int]) -> None:
+    def task_emitter(self, builder: OpBuilder, plan: ThreadPlan, sizes: Mapping[int, int]) -> _EmitTask:
+        """Return the function that emits a task of one CPU thread; `sizes` are the extents of a full task."""
+        match plan:
+            case BlockedTiles():
+                buffers = TaskBuffers(self.nest, plan, builder, sizes)
+                return lambda builder, tile: BlockedTask(self.nest, plan, builder, tile, self.register_tiles, buffers).run()
+            case FusedAttention():
+                return self.round_emitter(lambda tile: AttentionTileBody(self.nest, plan, tile))
+            case TaskTiles():
+                return self.round_emitter(lambda tile: TaskTileBody(self.nest, plan, tile, self.dynamic_extents))
+
+    def emit_group(self, builder: OpBuilder, plan: DevicePlan, tile: Tile, partial_dims: Sequence[int]) -> None:
+        """Emit a work-group: a loop over its work-items, with their code as its body."""
+        group = WorkGroup(self.nest, plan, builder, partial_dims, {d: self.extents[d] for d in self.symbolic_dims})
+        match plan:
+            case CooperativeTiles():
+                emit_round = self.round_emitter(lambda tile: CooperativeTileBody(group, plan, tile), group)
+            case PromotedTiles():
+                group.linearize()
+                emit_round = self.round_emitter(lambda tile: PromotedTileBody(group, plan, tile), group)
+            case GroupTiles():
+                emit_round = self.round_emitter(lambda tile: GroupTileBody(group, plan, tile), group)
+            case MatrixUnitTiles():
+                group.linearize()
+                emit_round = self.round_emitter(lambda tile: MatrixTileBody(group, plan, tile), group)
+        # Barriers must be in uniform control flow. So a group with barriers guards the code of its partial tiles between the
+        # barriers, not around them.
+        self.emit_full_and_partial_tasks(group.builder, tile, () if plan.needs_barriers else partial_dims, emit_round)
+        group.builder.insert(scf.ReduceOp())
+
+    def emit_full_and_partial_tasks(
+        self, builder: OpBuilder, tile: Tile, partial_dims: Sequence[int], emit_task: _EmitTask
+    ) -> None:
         """Generate the code of full tasks, and separate code for partial tasks.
 
         Partial tasks are at the end of `partial_dims`, the dimensions that the block size does not divide.
         """
         if not partial_dims:
-            self.emit_task(builder, tile)
+            emit_task(builder, tile)
             return
         d, *inner_dims = partial_dims
         for body_builder, task_range in full_or_remainder(builder, tile[d], self.nest.extents[d]):
-            self.emit_full_and_partial_tasks(body_builder, {**tile, d: task_range}, inner_dims)
+            self.emit_full_and_partial_tasks(body_builder, {**tile, d: task_range}, inner_dims, emit_task)
 
-    def emit_task(self, builder: OpBuilder, tile: Tile) -> None:
-        """Generate the code of one task."""
-        if self.buffers is not None:
-            BlockedTask(self.nest, self.plan, builder, tile, self.register_tiles, self.buffers).run()
-            return
-        for body_builder, tile_ranges in self.register_tiles(builder, tile):
-            # Local buffers are allocated per tile, so offsets in them are 0.
-            tile_ranges = {d: IterationRange(r.offset, r.size) for d, r in tile_ranges.items()}
-            if self.group is None:
-                tile_body = TileBody(self.nest, self.plan, tile_ranges, self.dynamic_extents)
-                tile_body.allocate(body_builder)
-                run_nest_ops(tile_body, body_builder)
-            else:
-                self.group.emit_round_barrier(body_builder)
-                body_class = (
-                    MatrixTileBody if self.plan.matrix_tile else ContractionTileBody if self.plan.promote else GroupTileBody
-                )
-                body_class(self.group, tile_ranges).run(body_builder)
+    def round_emitter(self, make_body: Callable[[Tile], TileBody], group: WorkGroup | None = None) -> _EmitTask:
+        """Return a function that emits each register tile of a task, or each round of a group, by `make_body`."""
+
+        def emit(builder: OpBuilder, tile: Tile) -> None:
+            for body_builder, tile_ranges in self.register_tiles(builder, tile):
+                if group is not None:
+                    group.emit_round_barrier(body_builder)
+                # Local buffers are allocated per tile, so offsets in them are 0.
+                make_body({d: IterationRange(r.offset, r.size) for d, r in tile_ranges.items()}).run(body_builder)
+
+        return emit
 
     def register_tiles(self, builder: OpBuilder, tile: Tile) -> Iterator[tuple[OpBuilder, Tile]]:
         """Emit the loops over the register tiles (or group tiles) of a task; yield the builder and ranges of each tile."""
@@ -146,7 +178,8 @@ class _Tiler:
             return
         d, *inner_dims = order
         # On a device with work-groups, each work-item compares its index with the symbolic extent instead.
-        dynamic_tiles = self.dynamic_tiles(builder, tile[d], d) if d in self.symbolic_dims and self.group is None else None
+        is_dynamic = d in self.symbolic_dims and not isinstance(self.plan, GroupPlan)
+        dynamic_tiles = self.dynamic_tiles(builder, tile[d], d) if is_dynamic else None
         for body_builder, step_range in dynamic_tiles or steps(builder, tile[d], self.plan.group_tile(d), f"j{d}"):
             yield from self._nested_tiles(body_builder, {**tile, d: step_range}, inner_dims)
 
@@ -158,6 +191,7 @@ class _Tiler:
         if is_multiple(extent, task_range.size):
             return steps(builder, task_range, step, f"j{d}")
         size = builder.minimum(builder.subtract(builder.size(extent), task_range.offset), task_range.size)
-        if self.plan.balance_threshold and step > 1 and not is_multiple(extent, step):
+        is_balanced = isinstance(self.plan, TaskTiles) and self.plan.balance_threshold is not None
+        if is_balanced and step > 1 and not is_multiple(extent, step):
             return balanced_steps(builder, task_range, size, step, f"j{d}")
         return dynamic_steps(builder, task_range, size, step, is_multiple(extent, step), f"j{d}")

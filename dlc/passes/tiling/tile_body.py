@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, TypeAlias
 
-from dlc.dialects.loop_attributes import UNROLLED
 from dlc.dialects.sizes import strides_of
 from dlc.dims import Size, is_multiple
 from dlc.errors import UnsupportedError
@@ -23,7 +21,6 @@ from dlc.ir import (
     Region,
     SSAValue,
     UnitAttr,
-    arith,
     linalg,
     memref,
 )
@@ -41,11 +38,8 @@ from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split, iden
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.scatter_tiles import split as split_scatter
-from dlc.passes.tiling.structured_ops import ONE_STEP, TWO_ACCUMULATORS, operand_maps
+from dlc.passes.tiling.structured_ops import ONE_STEP, operand_maps
 from dlc.passes.types import memref_of
-
-# Maximum iterations of a reduction that a work-item unrolls.
-_MAX_UNROLLED_REDUCTION_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -67,14 +61,14 @@ Continuation: TypeAlias = Callable[[OpBuilder, Tile], None]
 class TileBody:
     """All ops on one register tile, with local buffers of the tile's size.
 
-    `dynamic_extents` are the symbolic extents of private dimensions.
+    `dynamic_extents` are the symbolic extents of private dimensions. Each kind of plan whose code differs has a subclass.
     """
 
     def __init__(
         self, nest: StaticLoopNest, plan: TilePlan, tile: Tile, dynamic_extents: Mapping[int, Size] | None = None
     ) -> None:
         self.nest = nest
-        self.plan = plan
+        self.op_steps = plan.op_steps
         self.dynamic_extents = dynamic_extents or {}
         full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
         self.tile: Tile = {**full_ranges, **tile}
@@ -88,17 +82,10 @@ class TileBody:
         self.initial_values: dict[Operation, SSAValue] = {}
 
     def run(self, builder: OpBuilder) -> None:
-        self.allocate(builder)
-        self.emit_nest_ops(builder, self.nest.ops, self.tile)
-
-    def allocate(self, builder: OpBuilder) -> None:
-        """Allocate the local buffers of the nest; with an online softmax they hold one key block."""
-        online_softmax = () if self.plan.online_softmax is None else (self.plan.online_softmax,)
+        """Allocate the local buffers of the nest, and emit all of its ops."""
         for root in self.local_roots():
-            if (source := self.reusable_buffer(root)) is not None:
-                self.local_buffers[root] = self.local_buffers[source]
-            else:
-                self.make_local(builder, root, {d: r.size for d, r in self.tile.items()} | dict(online_softmax))
+            self.make_local(builder, root, {d: r.size for d, r in self.tile.items()})
+        self.emit_nest_ops(builder, self.nest.ops, self.tile)
 
     def emit_nest_ops(self, builder: OpBuilder, nest_ops: Sequence[NestOp], tile: Tile) -> None:
         """Emit ops in order; an initial fill and its reduction become one op with an initial value."""
@@ -120,9 +107,7 @@ class TileBody:
 
     def requested_steps(self, nest_op: NestOp, tile: Tile) -> dict[int, int]:
         """Return the step sizes that the plan requests for an op on a tile."""
-        op_steps = self.plan.steps.get(self.nest.ops.index(nest_op), {})
-        single_steps = dict.fromkeys(self.dynamic_extents, 1)
-        requested = {**single_steps, **self.plan.chunks, **op_steps}
+        requested = {**dict.fromkeys(self.dynamic_extents, 1), **self.op_steps(self.nest.ops.index(nest_op))}
         op_dims = [d for d in requested if d in nest_op.dims and d != nest_op.scatter_dim]
         # A row that one step computes also has partial results.
         partial = {d for d in op_dims if d in nest_op.reductions and requested[d] > 1}
@@ -205,7 +190,7 @@ class TileBody:
 
         A remainder has separate partial results, so that no vector of `p` is only partly written before it is read.
         """
-        width = min(self.num_partial_results(d), tile[d].size)
+        width = min(self.num_partial_results(nest_op, d), tile[d].size)
         result_dims = [t for t in destination[1] if tile[t].size > 1]
         partial = self.allocate_partials(builder, nest_op, tile, result_dims, width)
         for body_builder, step_range in step_ranges:
@@ -227,9 +212,9 @@ class TileBody:
             self.emit_op(body_builder, nest_op, {**tile, d: step_range}, {len(nest_op.op.operands) - 1: (step_view, axes)})
         combine(builder, nest_op, (partial, [*result_dims, d] if width > 1 else result_dims), destination)
 
-    def num_partial_results(self, d: int) -> int:
+    def num_partial_results(self, nest_op: NestOp, d: int) -> int:
         """Return the number of partial results per element along a reduced dimension."""
-        return self.plan.chunks.get(d, 1)
+        return self.op_steps(self.nest.ops.index(nest_op)).get(d, 1)
 
     def allocate_partials(
         self, builder: OpBuilder, nest_op: NestOp, tile: Tile, result_dims: Sequence[int], width: int
@@ -301,21 +286,13 @@ class TileBody:
         # A dimension along which the output has partial results is not reduced here.
         is_reduced = [d in nest_op.reductions and d not in axes for d in dims]
         body = _clone_body(builder, nest_op, tile, dims)
-        op, yield_op = generic(builder, operands, maps, is_reduced, body), body.block.last_op
+        op = generic(builder, operands, maps, is_reduced, body)
         if nest_op.reductions and all(tile[d].size == 1 for d in nest_op.reductions):
             op.attributes[ONE_STEP] = UnitAttr()
-        is_sum = yield_op is not None and isinstance(yield_op.operands[0].owner, arith.AddfOp)
-        dynamic_rows = prod(tile[d].size for d in self.plan.register if d in self.nest.dynamic_dims and d in tile)
-        if is_sum and nest_op.is_contraction and dynamic_rows < self.plan.balance_threshold:
-            op.attributes[TWO_ACCUMULATORS] = UnitAttr()
-        replaced_inputs = [k for k in operand_views if k < len(nest_op.op.operands) - 1]
-        if (
-            self.plan.items is not None
-            and not replaced_inputs
-            and 1 < prod(tile[d].size for d in nest_op.reductions) <= _MAX_UNROLLED_REDUCTION_STEPS
-        ):
-            # Unrolled global loads are issued together.
-            op.attributes[UNROLLED] = UnitAttr()
+        self.annotate(op, nest_op, tile, operand_views)
+
+    def annotate(self, op: Operation, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView]) -> None:
+        """Attach attributes to an emitted op; `operand_views` are its operands in other buffers than those of the nest."""
 
     def emit_constant_matrix_product(
         self, builder: OpBuilder, nest_op: NestOp, tile: Tile, product: ConstantMatrixProduct, dims: Sequence[int]
@@ -387,21 +364,6 @@ class TileBody:
         dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
         shape = tuple(sizes[d] for d in dims)
         self.local_buffers[root] = LocalBuffer(builder.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
-
-    def reusable_buffer(self, root: SSAValue) -> SSAValue | None:
-        """Return a buffer of earlier fused loops that `root` may overwrite, since it is computed elementwise; else None."""
-        nest_ops = self.nest.ops
-        nest_op = next(op for op in nest_ops if op.output.root is root)
-        fused_loop = next((s for s in self.plan.fused_loops if nest_op in nest_ops[s.first : s.end]), None)
-        if fused_loop is None or nest_op.reductions or any(d not in nest_op.dims for d, _ in fused_loop.steps):
-            return None
-        earlier = nest_ops[: fused_loop.first]
-        for source in nest_op.inputs:
-            users = [op for op in nest_ops if any(a is not None and a.root is source.root for a in op.accesses)]
-            is_equal = source._replace(root=root) == nest_op.output and source.root.type == root.type
-            if source.root in self.local_buffers and is_equal and all(op is nest_op or op in earlier for op in users):
-                return source.root
-        return None
 
     def axes_of(self, root: SSAValue) -> list[int]:
         """Return the dimensions along which a buffer of the nest is written."""

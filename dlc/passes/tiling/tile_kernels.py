@@ -19,8 +19,8 @@ from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.join_grids import join_grids
 from dlc.passes.tiling.loop_nests import DynamicLoopNest, StaticLoopNest
 from dlc.passes.tiling.memory_effects import MemoryEffects
-from dlc.passes.tiling.plan import TilePlan
-from dlc.passes.tiling.variants import VARIANTS
+from dlc.passes.tiling.plan_kinds import Plan
+from dlc.passes.tiling.tasks.variants import VARIANTS
 
 # Minimum representative length of a row, in elements, so that rows fill the widest vectors.
 _MIN_REPRESENTATIVE_LENGTH = 128
@@ -64,7 +64,7 @@ class TileKernelsPass(TargetPass, KernelPass):
         if self.target.groups is not None:
             join_grids(kernel, dict(zip(grids, effects, strict=True)), constants)
 
-    def plan(self, nest: StaticLoopNest) -> TilePlan:
+    def plan(self, nest: StaticLoopNest) -> Plan:
         """Return the plan of a nest."""
         target = self.target
         if self.naive:

@@ -7,10 +7,10 @@ from math import prod
 import pytest
 
 from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
-from dlc.passes.tiling.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.form_nests import form_loop_nests
+from dlc.passes.tiling.groups.contraction_cost import cost_of_contraction
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.loop_nests import StaticLoopNest
-from dlc.passes.tiling.plan import TilePlan
 from tests.targets import gpu
 
 from .products import Product
@@ -187,15 +187,16 @@ def nest_of(m: int, n: int, k: int, batch: int = 1) -> StaticLoopNest:
     return next(n.specialize({}) for n in form_loop_nests(kernel) if any(op.is_contraction for op in n.ops))
 
 
-def plan_of(nest: StaticLoopNest, rows: int, columns: int, step: int, height: int, width: int) -> TilePlan:
+def plan_of(nest: StaticLoopNest, rows: int, columns: int, step: int, height: int, width: int) -> PromotedTiles:
     m, n = nest.shared_dims[-2:]
     (k,) = next(op.reductions for op in nest.ops if op.is_contraction)
-    return TilePlan(
+    return PromotedTiles(
         register={m: height, n: 4},
         order=tuple(nest.shared_dims),
         items={m: rows // height, n: columns // width},
         tiles_per_item={n: width // 4},
-        promote={k: step},
+        promoted_dim=k,
+        chunk_size=step,
     )
 
 

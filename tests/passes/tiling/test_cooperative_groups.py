@@ -11,8 +11,8 @@ from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
+from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.loop_nests import StaticLoopNest
-from dlc.passes.tiling.plan import TilePlan
 from dlc.target import OPENCL_PROFILES, Target
 from tests.targets import gpu
 
@@ -26,23 +26,24 @@ def product(rows: int, terms: int, columns: int, *, transposed: bool = False) ->
     return Product("bmkl", "nkl" if transposed else "kln", {"b": 1, "m": rows, "n": columns, "k": 1, "l": terms})
 
 
-def tiled(product: Product, target: Target) -> tuple[func.FuncOp, StaticLoopNest, TilePlan]:
+def tiled(product: Product, target: Target) -> tuple[func.FuncOp, StaticLoopNest, CooperativeTiles]:
     """Return the kernel of a product, its nest and its plan."""
     module, kernel = product.kernel()
     (nest,) = form_loop_nests(kernel)
     known = nest.specialize({})
     plan = choose_group_tiles(known, target)
+    assert isinstance(plan, CooperativeTiles)
     apply_tiles(nest, plan, ConstantPool(kernel))
     module.verify()
     return kernel, known, plan
 
 
-def groups_of(plan: TilePlan, nest: StaticLoopNest) -> tuple[int, int, int]:
+def groups_of(plan: CooperativeTiles, nest: StaticLoopNest) -> tuple[int, int, int]:
     """Return the number of groups, the items per group, and the cooperating items."""
     return (
         prod(-(-nest.extents[d] // plan.group_tile(d)) for d in plan.order),
-        prod((plan.items or {}).values()),
-        plan.num_cooperating_items(nest),
+        plan.num_items,
+        plan.num_cooperating,
     )
 
 

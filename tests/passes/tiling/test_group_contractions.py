@@ -4,6 +4,8 @@ used.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,18 +16,29 @@ from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.local_memory_operands import delinearize
+from dlc.passes.tiling.groups.local_memory_operands import delinearize
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.loop_nests import StaticLoopNest
-from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.target import OPENCL_PROFILES
 
 from .products import Product
 from .test_plans import lowered
 
+# Four register tiles of 4 × 4 per row of the group's tile, two of them per work-item.
+INTERLEAVED = PromotedTiles(
+    grid={0: 8, 1: 16},
+    order=(0, 1),
+    register={0: 4, 1: 4},
+    items={0: 2, 1: 2},
+    promoted_dim=2,
+    chunk_size=8,
+    tiles_per_item={1: 2},
+)
 LAYOUTS = [("bmkl", "bkln"), ("bklm", "bkln"), ("bmkl", "bnkl"), ("blmk", "bknl"), ("mkl", "bkln")]
 
 
-def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
+def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> PromotedTiles:
     """Return a random plan of a chunked contraction: ragged or not, with idle items, and with strided register tiles."""
 
     def size(most: int) -> int:
@@ -34,14 +47,15 @@ def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
     shared = nest.shared_dims
     register = {d: size(min(4, nest.extents[d])) for d in shared}
     (*_, d) = rng.permutation(sorted(set(nest.extents) - set(shared))).tolist()
-    plan = TilePlan(
+    plan = PromotedTiles(
         register=register,
         order=tuple(shared),
         items={x: size(4) for x in shared if rng.random() < 0.8},
-        promote={d: size(nest.extents[d])},
+        promoted_dim=d,
+        chunk_size=size(nest.extents[d]),
         tiles_per_item={x: size(3) for x in shared if rng.random() < 0.5},
     )
-    return TilePlan(**{**vars(plan), "grid": {x: min(plan.group_tile(x), nest.extents[x]) for x in shared}})
+    return replace(plan, grid={x: min(plan.group_tile(x), nest.extents[x]) for x in shared})
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=",".join)
@@ -55,7 +69,7 @@ def test_random_plans_give_equal_results(layout: tuple[str, str], seed: int) -> 
         plan = (
             random_plan(nest.specialize({}), rng)
             if any(op.is_contraction for op in nest.ops)
-            else TilePlan(order=tuple(nest.shared_dims))
+            else TaskTiles(order=tuple(nest.shared_dims))
         )
         apply_tiles(nest, plan, ConstantPool(kernel))
     module.verify()
@@ -64,7 +78,7 @@ def test_random_plans_give_equal_results(layout: tuple[str, str], seed: int) -> 
     product.check(kernel)
 
 
-def tiled(plan: TilePlan, sizes: tuple[int, int, int]) -> func.FuncOp:
+def tiled(plan: PromotedTiles, sizes: tuple[int, int, int]) -> func.FuncOp:
     module, kernel = Product("bmkl", "bkln", dict(zip("bmnkl", (1, *sizes[:2], 1, sizes[2]), strict=True))).kernel()
     (nest,) = form_loop_nests(kernel)
     apply_tiles(nest, plan, ConstantPool(kernel))
@@ -77,8 +91,7 @@ def names(ops: list[Operation]) -> list[str]:
 
 
 def test_next_chunk_is_fetched_before_multiplying() -> None:
-    plan = TilePlan({0: 8, 1: 16}, {0: 4, 1: 4}, (0, 1), items={0: 2, 1: 2}, promote={2: 8}, tiles_per_item={1: 2})
-    kernel = tiled(plan, (32, 32, 32))
+    kernel = tiled(INTERLEAVED, (32, 32, 32))
     (parts,) = [op for op in kernel.walk() if isinstance(op, scf.ForOp) and UNROLLED not in op.attributes]
     kept = [op for op in parts.body.block.ops if isinstance(op, gpu.BarrierOp | scf.IfOp | scf.ForOp | vector.TransferWriteOp)]
     # Four items load 16 and 32 elements of the operands each, four at once: at least 8 transfers for the larger one.
@@ -94,16 +107,16 @@ def test_next_chunk_is_fetched_before_multiplying() -> None:
 
 
 def test_item_tiles_are_strided_by_all_items() -> None:
-    plan = TilePlan({0: 8, 1: 16}, {0: 4, 1: 4}, (0, 1), items={0: 2, 1: 2}, promote={2: 8}, tiles_per_item={1: 2})
+    plan = INTERLEAVED
     assert (plan.tile(1), plan.item_tile_stride(1), plan.group_tile(1)) == (4, 8, 16)
     assert "tiles_per_item {d1: 2}" in str(plan)
 
 
-def test_tiles_per_item_need_promotion() -> None:
+def test_tiles_per_item_are_along_shared_dimensions() -> None:
     _, kernel = Product("bmkl", "bkln", {"b": 1, "m": 8, "n": 8, "k": 1, "l": 8}).kernel()
     (nest,) = form_loop_nests(kernel)
-    with pytest.raises(ValueError, match=r"tiles_per_item\[d1\] = 2: must be a shared dimension of a promoted contraction"):
-        TilePlan(order=(0, 1), items={}, tiles_per_item={1: 2}).check(nest.specialize({}))
+    with pytest.raises(ValueError, match=r"tiles_per_item\[d2\] = 2: must be a shared dimension"):
+        PromotedTiles(order=(0, 1), promoted_dim=2, chunk_size=8, tiles_per_item={2: 2}).check(nest.specialize({}))
 
 
 @pytest.mark.parametrize("counts", [(3, 4), (1, 8), (5, 1, 2), (4, 4), (7,)])

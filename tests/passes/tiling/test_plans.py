@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,25 +19,28 @@ from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
+from dlc.passes.tiling.attention.choose_fused_loops import FusedLoopChooser
+from dlc.passes.tiling.attention.choose_transposed_fused_loops import TransposedFusedLoopChooser
+from dlc.passes.tiling.attention.fused_attention import FusedAttention, FusedLoop
+from dlc.passes.tiling.attention.match_attention import AttentionOps, match_attention
+from dlc.passes.tiling.attention.online_softmax import match_online_softmax
+from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
+from dlc.passes.tiling.blocking.zero_skipping import mask_operands
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.choose_attention import AttentionChooser, AttentionOps, match_attention
 from dlc.passes.tiling.choose_group_tiles import choose_group_tiles, naive_group_tiles
 from dlc.passes.tiling.choose_tiles import choose_tiles
-from dlc.passes.tiling.choose_transposed_attention import TransposedAttentionChooser
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
+from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
+from dlc.passes.tiling.groups.group_tiles import GroupTiles
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
+from dlc.passes.tiling.leading_reduction import leading_reduction, promoted_contraction
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split
-from dlc.passes.tiling.online_softmax import match_online_softmax
-from dlc.passes.tiling.plan import (
-    FusedLoop,
-    TilePlan,
-    fitting_tile,
-    leading_reduction,
-    promoted_contraction,
-)
+from dlc.passes.tiling.plan_kinds import DevicePlan, ThreadPlan
+from dlc.passes.tiling.tasks.task_tiles import TaskTiles
+from dlc.passes.tiling.tasks.variants import Variant
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
-from dlc.passes.tiling.variants import Variant
-from dlc.passes.tiling.zero_blocks import mask_operands
+from dlc.passes.tiling.tile_sizes import fitting_tile
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import DEPTHWISE, KERNELS, kernel_module
@@ -65,57 +69,81 @@ def nest_in(text: str) -> StaticLoopNest:
     return nest
 
 
-def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
-    """Return a random plan that TilePlan.check accepts."""
-    shared, extents, periods, times = nest.shared_dims, nest.extents, nest.panel_sizes, nest.repeat_counts
-
-    def size(limit: int) -> int:
-        return int(rng.integers(1, limit + 1))
-
-    register = {d: min(periods[d], extents[d]) if d in periods else size(min(extents[d], 20)) for d in shared}
-    register |= {d: fitting_tile(nest, d, register[d]) for d in times if d in shared}
-    grid = {d: min(extents[d], register[d] * size(-(-extents[d] // register[d]))) for d in shared if rng.random() < 0.7}
-    chunks = {
-        d: size(extents[d])
-        for d in extents
-        if d not in shared and rng.random() < 0.7 and not any(op.indexed_dims for op in nest.ops)
-    }
-    steps = {
-        k: {d: size(register[d]) for d in shared if d in op.dims and rng.random() < 0.5}
-        for k, op in enumerate(nest.ops)
-        if not op.reductions
-    }
-    plan = TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
-    known = nest.specialize({})
-    if (sums := match_attention(known)) is not None:
-        sizes = [n for n in range(1, known.extents[sums.key_dim] + 1) if n % periods.get(sums.key_dim, 1) == 0]
-        online_softmax = (sums.key_dim, int(rng.choice(sizes))) if rng.random() < 0.5 else None
-        return replace(plan, chunks={}, fused_loops=random_fused_loops(known, sums, rng), online_softmax=online_softmax)
+def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> ThreadPlan:
+    """Return a random plan that its `check` accepts."""
+    shared, known = nest.shared_dims, nest.specialize({})
+    plan = TaskTiles(**random_tiles(nest, rng), steps=random_steps(nest, rng))
+    if (attention := match_attention(known)) is not None:
+        return random_attention(known, attention, plan, rng)
     reduction = leading_reduction(nest)
     if reduction is None or rng.random() < 0.5:
         return plan
+    extents = nest.extents
     inputs = enumerate(reduction.accesses[:-1]) if reduction.is_contraction else ()
     plain = [k for k, a in inputs if a is not None and a.terms and all(t.is_plain for t in a.terms)]
-    blocks = {d: size(extents[d]) for d in sorted(reduction.reductions) if rng.random() < 0.7}
+    blocks = {d: size(rng, extents[d]) for d in sorted(reduction.reductions) if rng.random() < 0.7}
     hides = (
         [k for k, _ in mask_operands(nest.ops[-1])] if reduction.is_contraction and len(nest.ops) == 3 and not blocks else []
     )
     panels = tuple(k for k in plain if rng.random() < 0.7)
-    parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
+    macro_tile = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
     in_rows = [k for k in plain if any(reduction.accesses[k].stride(d) == 1 for d in shared)]
     has_next = any(n < extents[d] for d, n in blocks.items()) or any(map(reduction.is_batch_dim, shared))
-    prefetch = tuple(k for k in in_rows if rng.random() < 0.5) if has_next else ()
-    return replace(
-        plan,
-        chunks={d: n for d, n in chunks.items() if d not in reduction.reductions},
+    trims = plain and len(reduction.reductions) == 1 and rng.random() < 0.5
+    return BlockedTiles(
+        grid=plan.grid,
+        order=plan.order,
+        register=plan.register,
+        chunks={d: n for d, n in plan.chunks.items() if d not in reduction.reductions},
+        steps=plan.steps,
         blocks=blocks,
         panels=panels,
-        macro_tile=parts,
-        prefetch=prefetch,
-        zero_trimmed_operand=int(rng.choice(plain))
-        if plain and len(reduction.reductions) == 1 and rng.random() < 0.5
-        else None,
+        macro_tile=macro_tile,
+        prefetch=tuple(k for k in in_rows if rng.random() < 0.5) if has_next else (),
+        zero_trimmed_operand=int(rng.choice(plain)) if trims else None,
         mask_operand=int(rng.choice(hides)) if hides else None,
+    )
+
+
+def size(rng: np.random.Generator, limit: int) -> int:
+    return int(rng.integers(1, limit + 1))
+
+
+def random_tiles(nest: StaticLoopNest, rng: np.random.Generator) -> dict[str, Any]:
+    """Return a random grid, order, register tile and chunks."""
+    shared, extents, periods = nest.shared_dims, nest.extents, nest.panel_sizes
+    register = {d: min(periods[d], extents[d]) if d in periods else size(rng, min(extents[d], 20)) for d in shared}
+    register |= {d: fitting_tile(nest, d, register[d]) for d in nest.repeat_counts if d in shared}
+    grid = {d: min(extents[d], register[d] * size(rng, -(-extents[d] // register[d]))) for d in shared if rng.random() < 0.7}
+    private = [d for d in extents if d not in shared and not any(op.indexed_dims for op in nest.ops)]
+    chunks = {d: size(rng, extents[d]) for d in private if rng.random() < 0.7}
+    return {"grid": grid, "register": register, "order": tuple(rng.permutation(shared).tolist()), "chunks": chunks}
+
+
+def random_steps(nest: StaticLoopNest, rng: np.random.Generator) -> dict[int, dict[int, int]]:
+    return {
+        k: {d: size(rng, 20) for d in nest.shared_dims if d in op.dims and rng.random() < 0.5}
+        for k, op in enumerate(nest.ops)
+        if not op.reductions
+    }
+
+
+def random_attention(
+    nest: StaticLoopNest, attention: AttentionOps, tiles: TaskTiles, rng: np.random.Generator
+) -> FusedAttention:
+    """Return a random plan of attention with the order and one tile size of other tiles."""
+    query_dim = nest.shared_dims[-1]
+    queries = tiles.tile(query_dim)
+    key_dim, period = attention.key_dim, nest.panel_sizes.get(attention.key_dim, 1)
+    sizes = [n for n in range(1, nest.extents[key_dim] + 1) if n % period == 0]
+    grid = {d: n if d == query_dim else size(rng, nest.extents[d]) for d, n in tiles.grid.items()}
+    return FusedAttention(
+        grid=grid,
+        order=tiles.order,
+        query_dim=query_dim,
+        queries=queries,
+        online_softmax=(key_dim, int(rng.choice(sizes))) if rng.random() < 0.5 else None,
+        fused_loops=random_fused_loops(nest, attention, rng),
     )
 
 
@@ -128,7 +156,7 @@ def random_fused_loops(nest: StaticLoopNest, sums: AttentionOps, rng: np.random.
         sizes = [n for n in range(1, nest.extents[d] + 1) if not read or packed[d] % n == 0]
         return int(rng.choice(sizes))
 
-    kind = TransposedAttentionChooser if sums.is_transposed else AttentionChooser
+    kind = TransposedFusedLoopChooser if sums.is_transposed else FusedLoopChooser
     chooser = kind(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared_dims[-1], 6, 8)
     # Masked parts may be skipped, and rows may end at the last unmasked part, in whole steps of all fused loops.
     skips, ends = rng.random() < 0.7, rng.random() < 0.7
@@ -143,38 +171,50 @@ def random_fused_loops(nest: StaticLoopNest, sums: AttentionOps, rng: np.random.
     return tuple(map(drawn, chooser.fused_loops()))
 
 
-def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
+def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> DevicePlan:
     """Return a random plan for work-groups: independent items, cooperating items, or promoted operands."""
-    plan = replace(
-        random_plan(nest, rng), blocks={}, panels=(), macro_tile={}, prefetch=(), zero_trimmed_operand=None, mask_operand=None
-    )
+    tiles = random_tiles(nest, rng)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared_dims if rng.random() < 0.8}
-    # One round of all items, where what is ragged needs it.
-    cut = plan.grid
-    plan = replace(plan, grid={d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in cut.items()})
-    scatter_dim = {op.scatter_dim for op in nest.ops}
-    own = [d for d in nest.extents if d not in nest.shared_dims and d not in scatter_dim]
-    kind = rng.choice(["alone", "team", "promote"])
-    contraction = promoted_contraction(nest)
-    if kind == "promote" and contraction is not None:
+    kind, contraction = rng.choice(["independent", "cooperative", "promoted"]), promoted_contraction(nest)
+    if kind == "promoted" and contraction is not None:
         d = int(rng.choice(sorted(contraction.reductions)))
-        tiles_per_item = {d: int(rng.integers(2, 4)) for d in nest.shared_dims if rng.random() < 0.4}
-        plan = replace(
-            plan, grid=cut, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))}, tiles_per_item=tiles_per_item
+        return in_one_round(
+            nest,
+            PromotedTiles(
+                **tiles,
+                items=items,
+                promoted_dim=d,
+                chunk_size=size(rng, nest.extents[d]),
+                tiles_per_item={d: int(rng.integers(2, 4)) for d in nest.shared_dims if rng.random() < 0.4},
+            ),
         )
-        # One round where it is ragged, also of the pieces of all items.
-        return replace(plan, grid={d: min(n, plan.group_tile(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()})
-    if kind == "team" and own:
-        size = int(2 ** rng.integers(1, 4))
-        # At most one dimension of each op.
-        taken: set[int] = set()
-        for d in rng.permutation(own).tolist():
-            positions = {k for k, op in enumerate(nest.ops) if d in op.dims}
-            if not positions & taken and all(can_split(op, nest) for op in nest.ops if d in op.reductions):
-                items[d] = size
-                taken |= positions
-        items = {d: items[d] for d in rng.permutation(list(items)).tolist()}
-    return replace(plan, items=items)
+    scatter_dims = {op.scatter_dim for op in nest.ops}
+    private = [d for d in nest.extents if d not in nest.shared_dims and d not in scatter_dims]
+    # At most one dimension of each op.
+    dims, covered_ops = list[int](), set[int]()
+    for d in rng.permutation(private).tolist() if kind == "cooperative" else ():
+        positions = {k for k, op in enumerate(nest.ops) if d in op.dims}
+        if not positions & covered_ops and all(can_split(op, nest) for op in nest.ops if d in op.reductions):
+            dims.append(d)
+            covered_ops |= positions
+    if not dims:
+        return in_one_round(nest, GroupTiles(**tiles, items=items))
+    return in_one_round(
+        nest,
+        CooperativeTiles(
+            **tiles,
+            items=items,
+            cooperative_dims=tuple(dims),
+            num_cooperating=int(2 ** rng.integers(1, 4)),
+            are_adjacent=bool(rng.random() < 0.5),
+        ),
+    )
+
+
+def in_one_round(nest: StaticLoopNest, plan: GroupTiles) -> GroupTiles:
+    """Return the plan with one round of all work-items along dimensions with a partial group, as barriers need."""
+    grid = {d: min(n, plan.group_tile(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
+    return replace(plan, grid=grid)
 
 
 def arguments(kernel: func.FuncOp, rng: np.random.Generator) -> list[np.ndarray]:
@@ -390,7 +430,7 @@ def test_reductions_across_rows_are_streamed(columns: int, tile: int, part: int,
     (reduced,), (batch, lane) = nest.ops[-1].reductions, nest.shared_dims
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx512"])
     assert (plan.tile(lane), plan.grid[batch], plan.grid[lane]) == (tile, 1, part)
-    assert plan.blocks == ({} if steps is None else {reduced: steps})
+    assert (plan.blocks if isinstance(plan, BlockedTiles) else {}) == ({} if steps is None else {reduced: steps})
 
 
 def test_windows_of_an_image_are_no_separate_tasks() -> None:
@@ -427,11 +467,11 @@ def test_illegal_plans_are_rejected_by_entry() -> None:
     nest = next(iter(form_loop_nests(kernel))).specialize({})
     m, n = nest.shared_dims
     with pytest.raises(ValueError, match=r"register\[d1\] = 12: an operand is packed in panels of 16"):
-        TilePlan({}, {n: 12}, (m, n)).check(nest)
+        TaskTiles(register={n: 12}, order=(m, n)).check(nest)
     with pytest.raises(ValueError, match="order"):
-        TilePlan({}, {n: 16}, (m,)).check(nest)
+        TaskTiles(register={n: 16}, order=(m,)).check(nest)
     with pytest.raises(ValueError, match="must be a multiple of the register tile"):
-        TilePlan({m: 5}, {n: 16, m: 2}, (m, n)).check(nest)
+        TaskTiles(grid={m: 5}, register={n: 16, m: 2}, order=(m, n)).check(nest)
 
 
 def test_illegal_fused_loops_are_rejected() -> None:
@@ -466,7 +506,7 @@ def test_a_single_large_tile_if_keys_and_values_fit_l2(rows: int, near: int, hei
     sums, target = match_attention(nest), CPU_LEVELS["cpu:avx512"]
     assert sums is not None
     target = replace(target, costs=replace(target.costs, block_elements=near))
-    assert AttentionChooser(nest, target, sums, nest.shared_dims[-1], rows, target.lanes(4)).queries_per_task() == height
+    assert FusedLoopChooser(nest, target, sums, nest.shared_dims[-1], rows, target.lanes(4)).queries_per_task() == height
 
 
 def test_key_blocks_are_whole_panels() -> None:
@@ -509,25 +549,32 @@ def test_illegal_group_plans_are_rejected_by_entry() -> None:
     nest = next(iter(form_loop_nests(kernel))).specialize({})
     (row,) = nest.shared_dims
     own = [d for d in nest.extents if d != row]
+    two = {"order": (row,), "num_cooperating": 2, "are_adjacent": True}
     with pytest.raises(ValueError, match=rf"items\[d{row}\] = 0: must be a dimension of the nest and at least 1"):
-        TilePlan(order=(row,), items={row: 0}).check(nest)
-    with pytest.raises(ValueError, match="private dimensions must have equally many work-items, a power of two"):
-        TilePlan(order=(row,), items={own[0]: 6}).check(nest)
-    with pytest.raises(ValueError, match="must be a contraction of plain operands"):
-        TilePlan(order=(row,), items={}, promote={own[0]: 4}).check(nest)
+        GroupTiles(order=(row,), items={row: 0}).check(nest)
+    with pytest.raises(ValueError, match=rf"items\[d{own[0]}\] = 2: must be a shared dimension"):
+        GroupTiles(order=(row,), items={own[0]: 2}).check(nest)
+    with pytest.raises(ValueError, match="num_cooperating 6: must be a power of two"):
+        CooperativeTiles(**{**two, "num_cooperating": 6}, cooperative_dims=(own[0],)).check(nest)
+    with pytest.raises(ValueError, match="must be private dimensions"):
+        CooperativeTiles(**two, cooperative_dims=(row,)).check(nest)
+    with pytest.raises(ValueError, match="the nest must begin with a contraction of plain operands"):
+        PromotedTiles(order=(row,), promoted_dim=own[0], chunk_size=4).check(nest)
     with pytest.raises(ValueError, match="along a dynamic dimension, a work-item must compute one index"):
-        TilePlan(order=(row,), items={row: 2}, register={row: 2}, grid={row: 4}).check(
+        GroupTiles(order=(row,), items={row: 2}, register={row: 2}, grid={row: 4}).check(
             replace(nest, dynamic_dims=frozenset({row}))
         )
     with pytest.raises(ValueError, match="must be 1 for cooperating work-items along a dynamic dimension"):
-        TilePlan(order=(row,), items={own[0]: 4}, chunks={own[0]: 2}).check(replace(nest, dynamic_dims=frozenset({own[0]})))
+        CooperativeTiles(**two, cooperative_dims=(own[0],), chunks={own[0]: 2}).check(
+            replace(nest, dynamic_dims=frozenset({own[0]}))
+        )
     (kernel,) = kernels_of(buffered("convolution"))
     nest = max(form_loop_nests(kernel), key=lambda n: len(n.ops)).specialize({})
-    with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one reduced dimension"):
-        TilePlan(order=tuple(nest.shared_dims), items={}, promote={nest.shared_dims[0]: 4}).check(nest)
+    with pytest.raises(ValueError, match=r"promoted_dim d\d in chunks of 4: must be a reduced dimension"):
+        PromotedTiles(order=tuple(nest.shared_dims), promoted_dim=nest.shared_dims[0], chunk_size=4).check(nest)
 
 
-def items_and_barriers(plan: TilePlan) -> tuple[list[int], int]:
+def items_and_barriers(plan: DevicePlan) -> tuple[list[int], int]:
     """Return the items of a group and the barriers of a matrix product with this plan."""
     module = parse_module(
         CONTEXT, KERNELS["matmul"].replace("3x24x16", "24x40").replace("(n floordiv 16, k, n mod 16)", "(k, n)")
@@ -544,14 +591,22 @@ def items_and_barriers(plan: TilePlan) -> tuple[list[int], int]:
 
 
 def test_items_loop_and_synchronize_around_fetches() -> None:
-    assert items_and_barriers(TilePlan(order=(0, 1), items={})) == ([1], 0)
-    assert items_and_barriers(TilePlan(order=(0, 1), items={0: 4, 1: 8}, register={1: 4})) == ([4, 8], 0)
+    assert items_and_barriers(GroupTiles(order=(0, 1))) == ([1], 0)
+    assert items_and_barriers(GroupTiles(order=(0, 1), items={0: 4, 1: 8}, register={1: 4})) == ([4, 8], 0)
     # 24 steps in two chunks, in one loop.
-    promoted = TilePlan(order=(0, 1), items={0: 13, 1: 10}, register={1: 4}, promote={2: 12})
+    promoted = PromotedTiles(order=(0, 1), items={0: 13, 1: 10}, register={1: 4}, promoted_dim=2, chunk_size=12)
     assert items_and_barriers(promoted) == ([13, 10], 2)
     # A reduction tree of arity eight at most, over shared buffers.
-    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 1)
-    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 16, 1: 10}, register={1: 4, 0: 13})) == ([16, 10], 2)
+    for num_cooperating, barriers in ((4, 1), (16, 2)):
+        plan = CooperativeTiles(
+            order=(0, 1),
+            items={1: 10},
+            register={1: 4, 0: 13},
+            cooperative_dims=(2,),
+            num_cooperating=num_cooperating,
+            are_adjacent=False,
+        )
+        assert items_and_barriers(plan) == ([num_cooperating, 10], barriers)
 
 
 def test_a_convolution_shares_dims_with_its_epilogue() -> None:
@@ -567,7 +622,7 @@ def test_a_convolution_shares_dims_with_its_epilogue() -> None:
 @pytest.mark.parametrize("target", ["opencl:gpu", "opencl:small"])
 @pytest.mark.parametrize("choose", [choose_group_tiles, naive_group_tiles])
 def test_chosen_group_plans_give_equal_results(
-    name: str, target: str, choose: Callable[[StaticLoopNest, Target], TilePlan]
+    name: str, target: str, choose: Callable[[StaticLoopNest, Target], DevicePlan]
 ) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
@@ -598,7 +653,7 @@ def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, in
     row, (width,) = nest.shared_dims[-1], nest.ops[sums.first].reductions
     nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key_dim, width), sizes, strict=True)))
     at = CPU_LEVELS[target]
-    chooser = TransposedAttentionChooser(nest, at, sums, row, 8, at.lanes(4))
+    chooser = TransposedFusedLoopChooser(nest, at, sums, row, 8, at.lanes(4))
     assert chooser.queries_per_task() == height
     swept = next(s for s in chooser.fused_loops() if s.first <= sums.first < s.end)
     assert swept.steps == ((sums.key_dim, tile[0]), (row, tile[1]))

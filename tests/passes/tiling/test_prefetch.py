@@ -12,12 +12,12 @@ from dlc.ir import func, parse_module
 from dlc.passes.base import kernels_of
 from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
+from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import DynamicLoopNest
-from dlc.passes.tiling.plan import TilePlan
 from dlc.target import CPU_LEVELS
 
 CONTEXT = make_context()
@@ -89,7 +89,9 @@ def test_all_lines_of_the_next_block_are_prefetched(
     monkeypatch: pytest.MonkeyPatch, blocks: dict[int, int], steps: range, panels: tuple[int, ...]
 ) -> None:
     kernel, nest = nest_of(GRADIENT)
-    plan = TilePlan({0: 32, 1: 64}, {0: 16, 1: 32}, (0, 1), blocks=blocks, panels=panels, prefetch=(0, 1))
+    plan = BlockedTiles(
+        grid={0: 32, 1: 64}, register={0: 16, 1: 32}, order=(0, 1), blocks=blocks, panels=panels, prefetch=(0, 1)
+    )
     apply_tiles(nest, plan, ConstantPool(kernel))
     w = np.zeros((64, 96), np.float32)
     indexed_dims = prefetched(monkeypatch, kernel, X, Y, w)
@@ -106,7 +108,9 @@ def test_all_lines_of_the_next_batch_entry_are_prefetched(
     monkeypatch: pytest.MonkeyPatch, images: int, panels: tuple[int, ...]
 ) -> None:
     kernel, nest = nest_of(BATCH)
-    plan = TilePlan({0: images, 1: 32, 2: 64}, {1: 16, 2: 32}, (0, 1, 2), panels=panels, prefetch=(0, 1))
+    plan = BlockedTiles(
+        grid={0: images, 1: 32, 2: 64}, register={1: 16, 2: 32}, order=(0, 1, 2), panels=panels, prefetch=(0, 1)
+    )
     apply_tiles(nest, plan, ConstantPool(kernel))
     w = np.zeros((4, 64, 96), np.float32)
     indexed_dims = prefetched(monkeypatch, kernel, X, Y, w)
@@ -118,7 +122,7 @@ def test_all_lines_of_the_next_batch_entry_are_prefetched(
 
 def test_a_single_product_has_no_next_one() -> None:
     _, nest = nest_of(GRADIENT)
-    plan = TilePlan(order=(0, 1), register={0: 16, 1: 32}, prefetch=(0,))
+    plan = BlockedTiles(order=(0, 1), register={0: 16, 1: 32}, prefetch=(0,))
     with pytest.raises(ValueError, match="must be read in rows, by a contraction with blocks or a batch"):
         plan.check(nest.specialize({}))
 
@@ -139,6 +143,7 @@ def test_batched_products_are_read_in_place_if_two_fit_l2(target: str, steps: in
         .replace("[4, 5, 96]", f"[36, {steps}, {channels}]")
     )
     plan = choose_tiles(nest.specialize({}), CPU_LEVELS[target])
+    assert isinstance(plan, BlockedTiles)
     assert (not plan.panels, bool(plan.blocks)) == (near, not near and steps > 150)
     assert plan.prefetch == ((0, 1) if near or plan.blocks else ())
     assert not near or plan.grid[nest.shared_dims[0]] == 1

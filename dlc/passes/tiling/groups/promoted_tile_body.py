@@ -20,11 +20,13 @@ from dlc.dims import Size
 from dlc.ir import UnitAttr, gpu
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import copy, fill
-from dlc.passes.tiling.group_tile_body import GroupTileBody, WorkGroup
+from dlc.passes.tiling.groups.group_tile_body import GroupTileBody
+from dlc.passes.tiling.groups.local_memory_operands import FetchingItems, LocalMemoryOperand, delinearize
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
+from dlc.passes.tiling.groups.work_group import WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
-from dlc.passes.tiling.local_memory_operands import FetchingItems, LocalMemoryOperand, delinearize
+from dlc.passes.tiling.leading_reduction import promoted_contraction
 from dlc.passes.tiling.loop_nests import identity_of
-from dlc.passes.tiling.plan import promoted_contraction
 from dlc.passes.tiling.tile_body import LocalBuffer
 
 
@@ -36,15 +38,16 @@ class _ItemTile(NamedTuple):
     accumulators: LocalBuffer
 
 
-class ContractionTileBody(GroupTileBody):
+class PromotedTileBody(GroupTileBody):
     """All ops on the tile of a work-group, for a nest that begins with a contraction."""
 
-    def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
-        super().__init__(group, group_tile)
+    def __init__(self, group: WorkGroup, plan: PromotedTiles, group_tile: Tile) -> None:
+        super().__init__(group, plan, group_tile)
+        self.operand_plan = plan
         nest_op = promoted_contraction(self.nest)
         assert nest_op is not None
         self.contraction = nest_op
-        ((self.promoted, self.chunk_size),) = self.plan.promote.items()
+        self.promoted, self.chunk_size = plan.promoted_dim, plan.chunk_size
         self.outer_reductions = [x for x in nest_op.dims if x in nest_op.reductions and x != self.promoted]
 
     def run(self, builder: OpBuilder) -> None:
@@ -90,7 +93,7 @@ class ContractionTileBody(GroupTileBody):
 
     def tile_indices(self) -> Iterator[dict[int, int]]:
         """Yield the index of each register tile of a work-item along every dimension."""
-        counts = {d: self.plan.tiles_per_item.get(d, 1) for d in self.plan.order}
+        counts = {d: self.operand_plan.tiles_per_item.get(d, 1) for d in self.plan.order}
         for indices in product(*map(range, counts.values())):
             yield dict(zip(counts, indices, strict=True))
 
@@ -128,7 +131,7 @@ class ContractionTileBody(GroupTileBody):
         items = FetchingItems(self.group.num_items, self.group.linear_index, self.group.shared_buffer)
         origin = {x: self.group_tile[x].offset for x in self.plan.order}
         inputs = [k for k, a in enumerate(nest_op.accesses[:-1]) if a is not None and a.terms]
-        operands = {k: LocalMemoryOperand(self.plan, nest_op, k, d, origin, self.ends(), items) for k in inputs}
+        operands = {k: LocalMemoryOperand(self.operand_plan, nest_op, k, origin, self.ends(), items) for k in inputs}
         self.accumulate_chunks(builder, operands, item_tiles, IterationRange(0, self.chunk_size), num_chunks)
         if remainder:
             self.accumulate_chunks(builder, operands, item_tiles, IterationRange(num_chunks * self.chunk_size, remainder), 1)

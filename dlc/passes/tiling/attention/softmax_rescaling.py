@@ -11,10 +11,11 @@ import numpy as np
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import AffineDimExpr, AffineMap, Block, FloatAttr, Region, SSAValue, arith, linalg
 from dlc.passes.structured import OpBuilder
+from dlc.passes.tiling.attention.fused_attention import FusedLoop
+from dlc.passes.tiling.attention.online_softmax import OnlineSoftmaxOps
 from dlc.passes.tiling.buffer_views import BufferView, fill, generic
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
 from dlc.passes.tiling.loop_nests import initial_fill
-from dlc.passes.tiling.online_softmax import OnlineSoftmaxOps
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.passes.types import memref_of
 
@@ -25,8 +26,11 @@ class SoftmaxRescaling:
     If all scores so far are -∞, their weights are exp(-∞) = 0, as for scores that are far below the maximum.
     """
 
-    def __init__(self, tile_body: TileBody, online_softmax: OnlineSoftmaxOps, builder: OpBuilder) -> None:
+    def __init__(
+        self, tile_body: TileBody, fused_loops: Sequence[FusedLoop], online_softmax: OnlineSoftmaxOps, builder: OpBuilder
+    ) -> None:
         self.tile_body = tile_body
+        self.fused_loops = fused_loops
         self.online_softmax = online_softmax
         self.maximum, self.weights = (tile_body.nest.ops[k] for k in (online_softmax.maximum, online_softmax.weights))
         maximum = tile_body.local_buffers[self.maximum.output.root]
@@ -67,7 +71,7 @@ class SoftmaxRescaling:
         fill_position = nest.ops.index(fill_op)
         loops = [
             step
-            for fused_loop in self.tile_body.plan.fused_loops
+            for fused_loop in self.fused_loops
             if fused_loop.first <= fill_position < fused_loop.end
             for step in fused_loop.steps
             if step[0] in fill_op.dims

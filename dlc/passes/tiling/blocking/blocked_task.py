@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
+from dlc.passes.tiling.blocking.prefetch import NextBlockPrefetcher
+from dlc.passes.tiling.blocking.zero_skipping import NonzeroSpans, branch_unless_masked
 from dlc.passes.tiling.buffer_views import BufferView, copy
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
+from dlc.passes.tiling.leading_reduction import leading_reduction
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
-from dlc.passes.tiling.plan import TilePlan, leading_reduction
-from dlc.passes.tiling.prefetch import NextBlockPrefetcher
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
-from dlc.passes.tiling.zero_blocks import NonzeroSpans, branch_unless_masked
 from dlc.passes.types import memref_of
 
 # A function that emits the loops over the register tiles of a macro tile, and yields a builder and ranges for each.
@@ -30,7 +31,7 @@ class TaskBuffers:
     `sizes` are the extents of a full task. Partial tasks use a part of the buffers.
     """
 
-    def __init__(self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, sizes: Mapping[int, int]) -> None:
+    def __init__(self, nest: StaticLoopNest, plan: BlockedTiles, builder: OpBuilder, sizes: Mapping[int, int]) -> None:
         reduction = leading_reduction(nest)
         assert reduction is not None
         self.reduction = reduction
@@ -51,7 +52,13 @@ class BlockedTask:
     """
 
     def __init__(
-        self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, tile: Tile, tiles: RegisterTiles, buffers: TaskBuffers
+        self,
+        nest: StaticLoopNest,
+        plan: BlockedTiles,
+        builder: OpBuilder,
+        tile: Tile,
+        tiles: RegisterTiles,
+        buffers: TaskBuffers,
     ) -> None:
         self.nest = nest
         self.plan = plan
@@ -169,7 +176,7 @@ class _PackedPanel:
     """
 
     def __init__(
-        self, nest: StaticLoopNest, plan: TilePlan, nest_op: NestOp, k: int, sizes: Mapping[int, int], builder: OpBuilder
+        self, nest: StaticLoopNest, plan: BlockedTiles, nest_op: NestOp, k: int, sizes: Mapping[int, int], builder: OpBuilder
     ) -> None:
         self.plan = plan
         self.nest_op = nest_op

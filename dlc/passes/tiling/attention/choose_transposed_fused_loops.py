@@ -1,4 +1,4 @@
-"""Choose tile plans for attention with transposed scores, Sᵀ = K·Qᵀ: queries are vectorized along SIMD lanes.
+"""Choose the fused loops of attention with transposed scores, Sᵀ = K·Qᵀ: queries are vectorized along SIMD lanes.
 
 Each lane computes the softmax of its own query, so there are no horizontal reductions.
 """
@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dlc.passes.tiling.choose_attention import AttentionChooser
+from dlc.passes.tiling.attention.choose_fused_loops import FusedLoopChooser
+from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.loop_nests import NestOp
-from dlc.passes.tiling.plan import FusedLoop, balanced_tile
-from dlc.passes.tiling.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, OPERAND_REGISTERS, row_tile
+from dlc.passes.tiling.tasks.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, OPERAND_REGISTERS, row_tile
+from dlc.passes.tiling.tile_sizes import balanced_tile
 
 # Size of a block that is transposed in registers: contiguous elements × lanes.
 _TRANSPOSED_ELEMENTS, _TRANSPOSED_LANES = 8, 16
@@ -23,8 +24,8 @@ _MIN_QUERIES_PER_READ = 32
 
 
 @dataclass(frozen=True)
-class TransposedAttentionChooser(AttentionChooser):
-    """Choose fused loops whose score tiles are query vectors × keys; P·V is tiled as in `AttentionChooser`."""
+class TransposedFusedLoopChooser(FusedLoopChooser):
+    """Choose fused loops whose score tiles are query vectors × keys; P·V is tiled as in `FusedLoopChooser`."""
 
     @property
     def _tile_vectors(self) -> int:

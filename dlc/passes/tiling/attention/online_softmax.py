@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.ir import Block, SSAValue, arith, linalg, math
+from dlc.passes.tiling.attention.masked_softmax import constant_value
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, combiner_of, initial_fill
-from dlc.passes.tiling.masked_softmax import constant_value
 
 # Facts about a buffer: the scores, values computed from them, and values that depend on complete rows.
 _SCORES, _MAXIMUM, _WEIGHTS, _SUM, _DEFERRED = "scores", "maximum", "weights", "sum of weights", "deferred"

@@ -1,4 +1,4 @@
-"""Choose tile plans for attention, softmax(QKᵀ)·V.
+"""Choose the fused loops of attention, softmax(QKᵀ)·V.
 
 The nest has two contractions: QKᵀ computes scores; the second one reduces their lane dimension, the keys.
 
@@ -14,10 +14,11 @@ from functools import cached_property
 from math import prod
 
 from dlc.ir import BlockArgument, SSAValue, linalg
-from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, StaticLoopNest, can_split, find_masked_select
-from dlc.passes.tiling.masked_softmax import has_zero_masked_weights
-from dlc.passes.tiling.online_softmax import match_online_softmax
-from dlc.passes.tiling.plan import FusedLoop
+from dlc.passes.tiling.attention.fused_attention import FusedLoop
+from dlc.passes.tiling.attention.masked_softmax import has_zero_masked_weights
+from dlc.passes.tiling.attention.match_attention import AttentionOps
+from dlc.passes.tiling.attention.online_softmax import match_online_softmax
+from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, StaticLoopNest, find_masked_select
 from dlc.target import Target
 
 # Maximum width of a register tile, in vectors.
@@ -29,49 +30,7 @@ _MIN_LATENCY_HIDING_ROWS = 8
 
 
 @dataclass(frozen=True)
-class AttentionOps:
-    """The two contractions of attention.
-
-    Attributes:
-        first: The position of Q·Kᵀ.
-        second: The position of P·V.
-        key_dim: The dimension that `second` reduces.
-        value_dim: The lane dimension of `second`.
-        is_transposed: Whether the lanes of `first` are queries instead of keys.
-    """
-
-    first: int
-    second: int
-    key_dim: int
-    value_dim: int
-    is_transposed: bool
-
-
-def match_attention(nest: StaticLoopNest) -> AttentionOps | None:
-    """Return the two contractions of an attention nest, else None.
-
-    Requires a reduction of the scores, such as a row maximum, between them.
-    """
-    contractions = [k for k, op in enumerate(nest.ops) if op.is_contraction]
-    if len(contractions) != 2 or nest.dynamic_dims:
-        return None
-    first_position, second_position = contractions
-    first, second = nest.ops[first_position], nest.ops[second_position]
-    key = next((d for d in second.reductions if first.output.uses(d)), None)
-    lane = next((d for d in first.dims if first.output.stride(d) == 1), None)
-    value_dim = next((d for d in second.dims if second.output.stride(d) == 1), None)
-    reductions_between = [op for op in nest.ops[first_position + 1 : second_position] if key in op.reductions]
-    if key is None or lane not in (key, *nest.shared_dims) or value_dim is None or not reductions_between:
-        return None
-    return (
-        AttentionOps(first_position, second_position, key, value_dim, lane != key)
-        if all(can_split(op, nest) for op in reductions_between)
-        else None
-    )
-
-
-@dataclass(frozen=True)
-class AttentionChooser:
+class FusedLoopChooser:
     """Choose the fused loops for register tiles of `tile_rows` rows along `row_dim`, in vectors of `lanes` elements.
 
     Masked scores and products with zero softmax weights are skipped, unless sums must be `exact` (0·∞ is NaN). Long rows are

@@ -32,20 +32,22 @@ from dlc.dialects.matrix_multiply import (
 from dlc.ir import AffineDimExpr, AffineMap, Attribute, SSAValue, VectorType, f32, gpu, vector
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import copy
-from dlc.passes.tiling.group_tile_body import WorkGroup
+from dlc.passes.tiling.groups.item_tile_body import ItemTileBody
+from dlc.passes.tiling.groups.local_memory_operands import delinearize
+from dlc.passes.tiling.groups.work_group import WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
-from dlc.passes.tiling.local_memory_operands import delinearize
+from dlc.passes.tiling.leading_reduction import promoted_contraction
 from dlc.passes.tiling.loop_nests import identity_of
-from dlc.passes.tiling.matrix_products import (
+from dlc.passes.tiling.matrix_units.matrix_products import (
     COLUMN_LOAD_WIDTHS,
     ITEMS_PER_ROW,
     columns_per_load,
     matrix_product,
     words_per_load,
 )
-from dlc.passes.tiling.plan import promoted_contraction
+from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.passes.tiling.structured_ops import operand_maps
-from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
+from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
 from dlc.passes.types import i64_array, vector_type
 
 Values = Sequence[SSAValue]
@@ -57,28 +59,23 @@ _B_LAYOUT = (COLUMNS_PER_ITEM, 8, ITEMS_PER_ROW, WORDS_PER_ITEM)
 _ITEM_WORDS_MAP = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
 
 
-class MatrixTileBody(TileBody):
+class MatrixTileBody(ItemTileBody):
     """A contraction on the tile of a work-group, and the ops after it."""
 
-    def __init__(self, group: WorkGroup, group_tile: Tile) -> None:
-        nest, plan, shared_buffer = group.nest, group.plan, group.shared_buffer
+    def __init__(self, group: WorkGroup, plan: MatrixUnitTiles, group_tile: Tile) -> None:
+        nest, shared_buffer = group.nest, group.shared_buffer
         nest_op = promoted_contraction(nest)
-        assert nest_op is not None and plan.matrix_tile is not None
+        assert nest_op is not None
         product = matrix_product(nest_op, nest)
         assert product is not None
         super().__init__(
             nest, plan, {**dict.fromkeys(group_tile, IterationRange(0, 1)), product.column: IterationRange(0, SUMS_PER_ITEM)}
         )
-        self.contraction, self.product, self.matrices, self.linear_index = (
-            nest_op,
-            product,
-            plan.matrix_tile,
-            group.linear_index,
-        )
+        self.contraction, self.product, self.plan, self.linear_index = nest_op, product, plan, group.linear_index
         self.origin = {d: r.offset for d, r in group_tile.items()}
         a, b = (nest_op.op.operands[k] for k in (product.a, product.b))
-        self.a = shared_buffer((nest_op.op, product.a), a, (self.matrices.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
-        self.b = shared_buffer((nest_op.op, product.b), b, (self.matrices.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
+        self.a = shared_buffer((nest_op.op, product.a), a, (self.plan.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
+        self.b = shared_buffer((nest_op.op, product.b), b, (self.plan.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
 
     def run(self, builder: OpBuilder) -> None:
         nest_op, sizes = self.contraction, {d: r.size for d, r in self.tile.items()}
@@ -96,22 +93,22 @@ class MatrixTileBody(TileBody):
 
         The result is the first row and column of its warp, and the work-item's row g and column t in the warp.
         """
-        m = self.matrices
+        plan = self.plan
         warp_index, item = (
             builder.floordiv(self.linear_index, SUBGROUP_ITEMS),
             builder.remainder(self.linear_index, SUBGROUP_ITEMS),
         )
-        warps_per_row = m.columns // m.warp_columns
+        warps_per_row = plan.columns // plan.warp_columns
         warp_row, warp_column = builder.floordiv(warp_index, warps_per_row), builder.remainder(warp_index, warps_per_row)
         g, t = builder.floordiv(item, ITEMS_PER_ROW), builder.remainder(item, ITEMS_PER_ROW)
-        return builder.multiply(warp_row, m.warp_rows), builder.multiply(warp_column, m.warp_columns), g, t
+        return builder.multiply(warp_row, plan.warp_rows), builder.multiply(warp_column, plan.warp_columns), g, t
 
     def accumulator_positions(self, builder: OpBuilder) -> Iterator[tuple[Index, Index]]:
         """Yield the row and first column, in the group's tile, of each accumulator vector of a work-item."""
         row, column, g, t = self.item_position(builder)
         row, column = builder.add(row, g), builder.add(column, builder.multiply(t, SUMS_PER_ITEM))
-        for i in range(0, self.matrices.warp_rows, TILE_ROWS):
-            for j in range(0, self.matrices.warp_columns, TILE_COLUMNS):
+        for i in range(0, self.plan.warp_rows, TILE_ROWS):
+            for j in range(0, self.plan.warp_columns, TILE_COLUMNS):
                 for h in range(0, TILE_ROWS, TILE_ROWS // ROWS_PER_ITEM):
                     yield builder.add(row, i + h), builder.add(column, j)
 
@@ -121,7 +118,7 @@ class MatrixTileBody(TileBody):
         Rows after the last one continue the outermost dimension.
         """
         counts = [self.plan.grid[d] for d in self.product.rows]
-        counts[0] = max(counts[0], -(-self.matrices.rows // prod(counts[1:])))
+        counts[0] = max(counts[0], -(-self.plan.rows // prod(counts[1:])))
         coordinates = delinearize(builder, row, 0, counts)
         return {d: builder.add(self.origin[d], i) for d, i in zip(self.product.rows, coordinates, strict=True)}
 
@@ -157,24 +154,24 @@ class MatrixTileBody(TileBody):
 
     def item_loads(self, builder: OpBuilder, count: int, *sizes: int) -> Iterator[list[Index]]:
         """Yield the coordinates of each load of a work-item, out of `count` loads of the group."""
-        for k in range(0, count, self.matrices.items):
+        for k in range(0, count, self.plan.num_items):
             yield delinearize(builder, self.linear_index, k, [count // prod(sizes), *sizes])
 
     def row_loads(self, builder: OpBuilder) -> Iterator[tuple[Index, Index, Index]]:
         """Yield for each load of `a`: the block of 16 rows, the first row of the pair (8 apart) in it, and the first word."""
-        width = words_per_load(self.matrices)
-        for block, g, word in self.item_loads(builder, self.matrices.rows * TILE_WORDS // (2 * width), 8, TILE_WORDS // width):
+        width = words_per_load(self.plan)
+        for block, g, word in self.item_loads(builder, self.plan.rows * TILE_WORDS // (2 * width), 8, TILE_WORDS // width):
             yield block, g, builder.multiply(word, width)
 
     def column_loads(self, builder: OpBuilder) -> Iterator[tuple[Index, Index]]:
         """Yield for each load of `b`: the first column, and the first of the four words."""
         width = self.column_load_width()
-        for column, t in self.item_loads(builder, self.matrices.columns // width * ITEMS_PER_ROW, ITEMS_PER_ROW):
+        for column, t in self.item_loads(builder, self.plan.columns // width * ITEMS_PER_ROW, ITEMS_PER_ROW):
             yield builder.multiply(column, width), builder.multiply(t, WORDS_PER_ITEM)
 
     def column_load_width(self) -> int:
         """Return the number of adjacent columns per load, for which no load crosses the end of a row."""
-        max_width = columns_per_load(self.matrices)
+        max_width = columns_per_load(self.plan)
         return next(n for n in COLUMN_LOAD_WIDTHS if n <= max_width and self.nest.extents[self.product.column] % n == 0)
 
     def load_operands(self, builder: OpBuilder, outer_indices: Mapping[int, Index], word: Index) -> Values:
@@ -186,7 +183,7 @@ class MatrixTileBody(TileBody):
                 row_indices = {d: self.clamp_index(builder, d, i, 1) for d, i in self.row_indices(builder, row).items()}
                 indices = {**row_indices, words: builder.add(word, first_word)}
                 loaded.append(
-                    self.load(builder, self.product.a, {**outer_indices, **indices}, words, words_per_load(self.matrices))
+                    self.load(builder, self.product.a, {**outer_indices, **indices}, words, words_per_load(self.plan))
                 )
         for first_column, first_word in self.column_loads(builder):
             clamped_column = self.clamp_index(
@@ -211,14 +208,14 @@ class MatrixTileBody(TileBody):
 
     def clamp_index(self, builder: OpBuilder, d: int, start: Index, width: int) -> Index:
         """Return an index along a dimension, clamped to the last legal one if it may exceed it."""
-        m, grid = self.matrices, self.plan.grid
-        may_exceed_outermost = d == m.row_dims[0] and prod(grid[x] for x in m.row_dims) < m.rows
-        may_exceed = may_exceed_outermost or self.has_remainder(d) or (d == m.column and grid[d] < m.columns)
+        plan, grid = self.plan, self.plan.grid
+        may_exceed_outermost = d == plan.row_dims[0] and prod(grid[x] for x in plan.row_dims) < plan.rows
+        may_exceed = may_exceed_outermost or self.has_remainder(d) or (d == plan.column and grid[d] < plan.columns)
         return builder.minimum(start, self.nest.extents[d] - width) if may_exceed else start
 
     def store_to_local(self, builder: OpBuilder, loaded: Values) -> None:
         """Store a work-item's loaded vectors to local memory."""
-        remaining, width = list(loaded), words_per_load(self.matrices)
+        remaining, width = list(loaded), words_per_load(self.plan)
         for block, g, first_word in self.row_loads(builder):
             t, half = (
                 builder.floordiv(first_word, WORDS_PER_ITEM),
@@ -260,11 +257,10 @@ class MatrixTileBody(TileBody):
             return builder.transfer_read(buffer, [tile_index, 0, g, t, 0], (num_vectors, WORDS_PER_ITEM), _ITEM_WORDS_MAP)
 
         b_vectors = [
-            load(self.b, builder.add(column_tile, j), COLUMNS_PER_ITEM)
-            for j in range(self.matrices.warp_columns // TILE_COLUMNS)
+            load(self.b, builder.add(column_tile, j), COLUMNS_PER_ITEM) for j in range(self.plan.warp_columns // TILE_COLUMNS)
         ]
         results: list[SSAValue] = []
-        for i in range(self.matrices.warp_rows // TILE_ROWS):
+        for i in range(self.plan.warp_rows // TILE_ROWS):
             a_vector = load(self.a, builder.add(block, i), ROWS_PER_ITEM)
             for b_vector in b_vectors:
                 accumulators = sums[len(results)], sums[len(results) + 1]
@@ -293,16 +289,16 @@ class MatrixTileBody(TileBody):
 
     def stored_tiles(self, builder: OpBuilder, row: Index, first_column: Index) -> Iterator[tuple[OpBuilder, Tile]]:
         """Yield a builder, guarded if the tile is partial, and the ranges of an accumulator vector to store."""
-        m, column = self.matrices, self.product.column
-        rows = prod(self.plan.grid[d] for d in m.row_dims)
-        if rows < m.rows:
+        plan, column = self.plan, self.product.column
+        rows = prod(plan.grid[d] for d in plan.row_dims)
+        if rows < plan.rows:
             builder = builder.branch(builder.compare(row, "ult", rows))
         row_indices, column_index = self.row_indices(builder, row), builder.add(self.origin[column], first_column)
         for d, i in row_indices.items():
             if self.has_remainder(d):
                 builder = builder.branch(builder.compare(i, "ult", self.nest.extents[d]))
         tile, extent = {d: IterationRange(i, 1) for d, i in row_indices.items()}, self.nest.extents[column]
-        if extent % m.columns == 0:
+        if extent % plan.columns == 0:
             yield builder, {**tile, column: IterationRange(column_index, SUMS_PER_ITEM)}
             return
         remainder = extent % SUMS_PER_ITEM

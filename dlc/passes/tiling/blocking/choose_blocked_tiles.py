@@ -11,9 +11,11 @@ from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
+from dlc.passes.tiling.blocking.choose_streaming import StreamingChooser
+from dlc.passes.tiling.leading_reduction import leading_reduction
 from dlc.passes.tiling.loop_nests import NestOp
-from dlc.passes.tiling.plan import TilePlan, divisor_tile, leading_reduction
-from dlc.passes.tiling.tile_rules import MAX_ROW_VECTORS, TileRules
+from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.types import memref_of
 
 # The panels of a task with several products of a batch, which share no operands, fill at most this fraction of the L2 cache:
@@ -21,10 +23,10 @@ from dlc.passes.types import memref_of
 _BATCH_L2_DIVISOR = 8
 
 
-class CacheBlockingChooser(TileRules):
+class BlockedTileChooser(StreamingChooser):
     """Choose plans for the leading reduction of a nest with static extents and no prepacked operand."""
 
-    def plan(self) -> TilePlan | None:
+    def plan(self) -> TaskTiles | BlockedTiles | None:
         """Return a plan with packed panels or streaming; None if neither is profitable."""
         nest = self.nest
         nest_op = leading_reduction(nest)
@@ -61,7 +63,7 @@ class CacheBlockingChooser(TileRules):
         blocks: dict[int, int],
         packed_operands: Iterable[int],
         operands_fit_l2: bool = False,
-    ) -> TilePlan:
+    ) -> BlockedTiles:
         """Return the plan that packs `packed_operands`.
 
         With `operands_fit_l2` the plan has the same tiles and loop order, but reads the operands in place.
@@ -75,13 +77,20 @@ class CacheBlockingChooser(TileRules):
         if operands_fit_l2:
             panels = ()
         grid, macro_tile = self.blocked_grid(nest_op, register, order, blocks, panels)
-        chunks, steps = self.chunks(lane), self.steps(register, lane)
         prefetch = self.prefetch(nest_op) if blocks or operands_fit_l2 else ()
-        return TilePlan(
-            grid, register, order, chunks, steps, blocks=blocks, panels=panels, macro_tile=macro_tile, prefetch=prefetch
+        return BlockedTiles(
+            grid=grid,
+            order=order,
+            register=register,
+            chunks=self.chunks(lane),
+            steps=self.steps(register, lane),
+            blocks=blocks,
+            panels=panels,
+            macro_tile=macro_tile,
+            prefetch=prefetch,
         )
 
-    def amortizes_row_packing(self, plan: TilePlan, lane: int) -> bool:
+    def amortizes_row_packing(self, plan: BlockedTiles, lane: int) -> bool:
         """Return whether packing rows is profitable: it needs more than twice the tiles per macro tile that lanes need."""
         columns = plan.macro_tile.get(lane, plan.grid[lane])
         return columns > 2 * self.target.costs.min_tiles_per_panel * plan.register[lane]
@@ -89,73 +98,6 @@ class CacheBlockingChooser(TileRules):
     def is_lane_innermost(self, nest_op: NestOp, lane: int, batch_dims: Sequence[int]) -> bool:
         """Return False: the loop order depends on which operands are packed."""
         return False
-
-    def plan_streaming(self, nest_op: NestOp, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
-        """Return a plan that streams a large operand, which few tiles read, in memory order; None for other nests.
-
-        Each step reads a few complete rows of the operand, with accumulators in registers or in the L1 cache. Tiles of a few
-        columns would instead access another page at each step. With a batch, each of its reductions must be enough work for
-        a task, unlike the reductions of sliding windows.
-        """
-        costs, extents = self.target.costs, self.nest.extents
-        matrix_dims = nest_op.reductions | {lane}
-        batch_dims = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
-        rows = [d for d in order if d != lane and d not in batch_dims]
-        # Batch dimensions share no operands: they are not part of a tile.
-        register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.streaming_tile(nest_op, lane)
-        input_dims = (
-            [d for d in nest_op.dims if d not in batch_dims and a.uses(d)] for a in nest_op.inputs if a.stride(lane) == 1
-        )
-        is_streamed = any(matrix_dims == frozenset(dims) for dims in input_dims)
-        tiles = prod(-(-extents[d] // register.get(d, 1)) for d in rows)
-        if (
-            not is_streamed
-            or prod(extents[d] for d in (*matrix_dims, *batch_dims)) <= costs.block_elements
-            or tiles >= costs.min_tiles_per_panel
-        ):
-            return None
-        results_per_lane = prod(extents[d] for d in rows)
-        work = self.work_per_point() * results_per_lane
-        if batch_dims and not nest_op.is_contraction and work * extents[lane] < costs.task_work:
-            return None
-        total_work = work * prod(extents[d] for d in (lane, *batch_dims))
-        max_work = max(costs.task_work, total_work // costs.min_block_tasks)
-        columns = max(1, min(max_work // work, costs.max_l1_partial_sums // results_per_lane) // register[lane])
-        task_tiles = {d: 1 for d in batch_dims} | {lane: columns}
-        grid = self.split_into_tasks(register, (*batch_dims, lane, *rows), lambda d, _: task_tiles.get(d, extents[d]))
-        # For a single row of results, each step reads one complete row of the operand.
-        is_single_row = results_per_lane == 1 and columns * register[lane] >= extents[lane]
-        blocks = (
-            self.blocks(nest_op, 1 if is_single_row else costs.unpacked_row_block) if register[lane] < extents[lane] else {}
-        )
-        return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks)
-
-    def streaming_tile(self, nest_op: NestOp, lane: int) -> dict[int, int]:
-        """Return a register tile of a whole row of results if it fits half of the registers, else of maximum width."""
-        max_whole_row, max_width = (
-            self.target.vector_registers // 2 * self.lanes(nest_op),
-            MAX_ROW_VECTORS * self.lanes(nest_op),
-        )
-        return {lane: self.nest.extents[lane] if self.nest.extents[lane] <= max_whole_row else max_width}
-
-    def blocks(self, nest_op: NestOp, steps: int | None = None) -> dict[int, int]:
-        """Return the cache block sizes (kc) of the reduction: about `steps` k iterations (default: the cost model's).
-
-        Inner dimensions are not split as far as possible; outer ones have blocks of 1. If no operand is contiguous along
-        the reduction, each k iteration reads separate cache lines of both operands, so the L1 cache holds fewer of them.
-        """
-        extents, costs = self.nest.extents, self.target.costs
-        reduced_dims = [d for d in nest_op.dims if d in nest_op.reductions]
-        is_contiguous = any(a.stride(reduced_dims[-1]) == 1 for a in nest_op.inputs)
-        max_steps = steps or (costs.block_steps if is_contiguous else costs.block_lines)
-        total_steps = prod(extents[d] for d in reduced_dims)
-        max_unblocked_steps = costs.unblocked_steps if is_contiguous and steps is None else 3 * max_steps // 2
-        remaining_steps = total_steps if total_steps <= max_unblocked_steps else max_steps
-        blocks: dict[int, int] = {}
-        for d in reversed(reduced_dims):
-            blocks[d] = divisor_tile(extents[d], remaining_steps)
-            remaining_steps = remaining_steps // blocks[d] if blocks[d] == extents[d] else 1
-        return {d: size for d, size in blocks.items() if size < extents[d]}
 
     def max_local_sums(self, nest_op: NestOp, blocks: Mapping[int, int]) -> int:
         """Return the maximum number of accumulators of a task.

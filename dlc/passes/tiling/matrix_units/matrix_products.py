@@ -14,7 +14,7 @@ from dlc.dialects.matrix_multiply import TILE_WORDS, WORDS_PER_ITEM
 from dlc.ir import Block, Operation, StringAttr, arith, f32, i32, linalg
 from dlc.passes.structured import PACKED_DOT
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
-from dlc.passes.tiling.plan import MatrixUnitTile
+from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 
 # Work-items per tile row of `a` or tile column of `b`.
 ITEMS_PER_ROW = TILE_WORDS // WORDS_PER_ITEM
@@ -64,22 +64,22 @@ def _body_ops(name: str) -> list[type[Operation]]:
     return [*(type(op) for op in block.ops if not isinstance(op, arith.ConstantOp)), linalg.YieldOp]
 
 
-def words_per_load(tile: MatrixUnitTile) -> int:
+def words_per_load(plan: MatrixUnitTiles) -> int:
     """Return the number of words per load of `a`. A work-item loads them from two rows.
 
     It is half of the maximum if loads of the maximum width cannot be divided evenly among the work-items.
     """
-    return WORDS_PER_ITEM if tile.rows * ITEMS_PER_ROW // 2 % tile.items == 0 else WORDS_PER_ITEM // 2
+    return WORDS_PER_ITEM if plan.rows * ITEMS_PER_ROW // 2 % plan.num_items == 0 else WORDS_PER_ITEM // 2
 
 
-def columns_per_load(tile: MatrixUnitTile) -> int:
+def columns_per_load(plan: MatrixUnitTiles) -> int:
     """Return the number of adjacent columns per load of `b`. A work-item loads the same columns of four rows.
 
     It is the largest for which every work-item has the same number of loads; 0 if there is none.
     """
-    return next((n for n in COLUMN_LOAD_WIDTHS if tile.columns // n * ITEMS_PER_ROW % tile.items == 0), 0)
+    return next((n for n in COLUMN_LOAD_WIDTHS if plan.columns // n * ITEMS_PER_ROW % plan.num_items == 0), 0)
 
 
-def has_even_loads(tile: MatrixUnitTile) -> bool:
+def has_even_loads(plan: MatrixUnitTiles) -> bool:
     """Return whether all work-items have the same number of loads."""
-    return tile.rows * TILE_WORDS // (2 * words_per_load(tile)) % tile.items == 0 and columns_per_load(tile) > 0
+    return plan.rows * TILE_WORDS // (2 * words_per_load(plan)) % plan.num_items == 0 and columns_per_load(plan) > 0

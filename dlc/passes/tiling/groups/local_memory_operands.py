@@ -14,9 +14,9 @@ from dlc.dims import Size
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, copy
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.loop_nests import NestOp
-from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
 from dlc.passes.types import memref_of
@@ -54,7 +54,7 @@ class _Fetch:
 
 
 class LocalMemoryOperand:
-    """The elements of operand `k` that a group needs, one chunk of the reduced dimension `d` at a time.
+    """The elements of operand `k` that a group needs, one chunk of the promoted dimension at a time.
 
     `origin` is the group's offset along shared dimensions. Along dimensions in `ends` the group may exceed the extent:
     fetches outside of it read the last elements instead, and their products are not stored.
@@ -62,14 +62,14 @@ class LocalMemoryOperand:
 
     def __init__(
         self,
-        plan: TilePlan,
+        plan: PromotedTiles,
         nest_op: NestOp,
         k: int,
-        d: int,
         origin: Mapping[int, Index],
         ends: Mapping[int, Size],
         items: FetchingItems,
     ) -> None:
+        d = plan.promoted_dim
         self.items = items
         self.origin = origin
         self.ends = ends
@@ -81,7 +81,7 @@ class LocalMemoryOperand:
         # store columns, so rows are padded against bank conflicts. Dimensions of size 1 are dropped: otherwise the padding
         # of an empty row would be stored.
         dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order and self.sizes[x] > 1))
-        shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
+        shape = tuple(plan.chunk_size if x == d else self.sizes[x] for x in dims)
         is_transposed = self.axes[-1] == d and len(dims) > 1
         padded_shape = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
         self.local = LocalBuffer(

@@ -16,17 +16,17 @@ from collections.abc import Sequence
 from math import prod
 
 from dlc.passes.tiling.affine_access import AffineAccess
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
-from dlc.passes.tiling.plan import TilePlan
 from dlc.target import Target
 
 
-def cost_of_contraction(plan: TilePlan, nest: StaticLoopNest, nest_op: NestOp, target: Target) -> float:
+def cost_of_contraction(plan: PromotedTiles, nest: StaticLoopNest, nest_op: NestOp, target: Target) -> float:
     """Return the estimated cycles of a plan on a target with work-groups."""
     assert target.groups is not None
     costs = target.costs.groups.contractions
-    ((d, step),) = plan.promote.items()
-    items = prod((plan.items or {}).values())
+    d, step = plan.promoted_dim, plan.chunk_size
+    items = plan.num_items
     item_extents = {x: plan.tile(x) * plan.tiles_per_item.get(x, 1) for x in plan.order}
     input_dims = [[x for x in plan.order if a.uses(x)] for a in nest_op.inputs]
     accumulators = prod(item_extents.values())
@@ -61,7 +61,7 @@ def _is_misaligned(a: AffineAccess) -> bool:
     return any(not isinstance(t.stride, int) or t.stride % 4 for t in a.terms if t.stride != 1)
 
 
-def _loads_per_k_iteration(plan: TilePlan, dims: Sequence[int], scalar_load_factor: float) -> float:
+def _loads_per_k_iteration(plan: PromotedTiles, dims: Sequence[int], scalar_load_factor: float) -> float:
     """Return the vector loads of an operand per work-item and k iteration."""
     count = prod(plan.tile(x) * plan.tiles_per_item.get(x, 1) for x in dims)
     return count * (scalar_load_factor if dims and plan.tile(dims[-1]) % 2 else 1)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.matrix_multiply import TILE_WORDS
+from dlc.passes.tiling.leading_reduction import promoted_contraction
 from dlc.passes.tiling.loop_nests import StaticLoopNest
-from dlc.passes.tiling.matrix_products import MatrixProduct, has_even_loads, matrix_product
-from dlc.passes.tiling.plan import MatrixUnitTile, TilePlan, promoted_contraction
+from dlc.passes.tiling.matrix_units.matrix_products import MatrixProduct, has_even_loads, matrix_product
+from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.target import Target
 
 # Candidate tiles: rows and columns of a group's tile, then of the tile of one warp (32 work-items).
@@ -30,7 +31,7 @@ MATRIX_UNIT_TILES = (
 )
 
 
-def choose_matrix_unit_tiles(nest: StaticLoopNest, target: Target) -> TilePlan | None:
+def choose_matrix_unit_tiles(nest: StaticLoopNest, target: Target) -> MatrixUnitTiles | None:
     """Return the plan for a contraction on matrix units; None for other nests and targets."""
     nest_op = promoted_contraction(nest)
     if nest_op is None or target.groups is None or not target.dot_products:
@@ -48,43 +49,46 @@ class _MatrixUnitChooser:
     target: Target
     product: MatrixProduct
 
-    def plan(self) -> TilePlan | None:
+    def plan(self) -> MatrixUnitTiles | None:
         """Return the cheapest plan of all candidate tiles; None if none fits."""
-        plans = [self.build_plan(*tile) for tile in MATRIX_UNIT_TILES if self.fits(*tile)]
-        return min(plans, key=self.cost, default=None)
+        plans = (self.build_plan(*tile) for tile in MATRIX_UNIT_TILES)
+        return min(filter(self.fits, plans), key=self.cost, default=None)
 
-    def fits(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> bool:
-        """Return whether a tile fits the limits of a group, and its work-items can have equally many loads of each operand."""
+    def fits(self, plan: MatrixUnitTiles) -> bool:
+        """Return whether a plan fits the limits of a group, and its work-items can have equally many loads of each operand."""
         groups = self.target.groups
         assert groups is not None
-        m = MatrixUnitTile(self.product.rows, self.product.column, rows, columns, warp_rows, warp_columns)
-        local_bytes = 4 * TILE_WORDS * (rows + columns)
-        return m.items <= groups.items and local_bytes <= groups.local_bytes and has_even_loads(m)
+        local_bytes = 4 * TILE_WORDS * (plan.rows + plan.columns)
+        return plan.num_items <= groups.items and local_bytes <= groups.local_bytes and has_even_loads(plan)
 
-    def build_plan(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> TilePlan:
+    def build_plan(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> MatrixUnitTiles:
         """Return the plan for a tile, whose rows are the innermost row dimensions and several indices of the next ones."""
-        product, extents = self.product, self.nest.extents
-        matrix_tile, remaining_rows = MatrixUnitTile(product.rows, product.column, rows, columns, warp_rows, warp_columns), rows
+        product, extents, remaining_rows = self.product, self.nest.extents, rows
         grid = {d: 1 for d in self.nest.shared_dims} | {product.column: min(columns, extents[product.column])}
         for d in reversed(product.rows):
             grid[d] = min(remaining_rows, extents[d])
             remaining_rows //= grid[d]
         order = (*(d for d in self.nest.shared_dims if d not in (*product.rows, product.column)), *product.rows, product.column)
-        items, promote = {product.column: matrix_tile.items}, {product.words: TILE_WORDS}
-        return TilePlan(grid={d: grid[d] for d in order}, order=order, items=items, promote=promote, matrix_tile=matrix_tile)
-
-    def cost(self, plan: TilePlan) -> float:
-        """Return the relative time of one k iteration of all groups."""
-        m, groups, costs = plan.matrix_tile, self.target.groups, self.target.costs.groups.matrix_units
-        assert m is not None and groups is not None
-        num_groups = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())
-        groups_per_unit, warp_tile, group_tile = (
-            -(-num_groups // groups.units),
-            m.warp_rows * m.warp_columns,
-            m.rows * m.columns,
+        return MatrixUnitTiles(
+            grid={d: grid[d] for d in order},
+            order=order,
+            row_dims=product.rows,
+            column=product.column,
+            rows=rows,
+            columns=columns,
+            warp_rows=warp_rows,
+            warp_columns=warp_columns,
         )
+
+    def cost(self, plan: MatrixUnitTiles) -> float:
+        """Return the relative time of one k iteration of all groups."""
+        groups, costs = self.target.groups, self.target.costs.groups.matrix_units
+        assert groups is not None
+        num_groups = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())
+        groups_per_unit = -(-num_groups // groups.units)
+        warp_tile, group_tile = plan.warp_rows * plan.warp_columns, plan.rows * plan.columns
         resident_groups = max(1, min(costs.max_resident_tiles, costs.max_accumulators // warp_tile) * warp_tile // group_tile)
         multiply_time = (
-            groups_per_unit * group_tile * (1 + costs.operand_load / m.warp_rows + costs.operand_load / m.warp_columns)
+            groups_per_unit * group_tile * (1 + costs.operand_load / plan.warp_rows + costs.operand_load / plan.warp_columns)
         )
         return multiply_time + -(-groups_per_unit // resident_groups) * (costs.min_step + costs.min_per_accumulator * warp_tile)

@@ -8,62 +8,14 @@ from functools import reduce
 
 from dlc.ir import Block, BlockArgument, BoolAttr, Operation, Region, SSAValue, arith, i1, scf
 from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.buffer_views import BufferView, combine, fill
 from dlc.passes.tiling.index_conditions import may_hold_in_tile
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps, steps_between
 from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, find_masked_select, identity_of
-from dlc.passes.tiling.online_softmax import match_online_softmax
-from dlc.passes.tiling.softmax_rescaling import SoftmaxRescaling
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.passes.tiling.zero_blocks import any_nonzero
 from dlc.passes.types import memref_of
-
-
-def run_nest_ops(tile_body: TileBody, builder: OpBuilder) -> None:
-    """Emit all ops of a nest on a tile, in the plan's fused loops; with an online softmax, per key block."""
-    positions = range(len(tile_body.nest.ops))
-    if tile_body.plan.online_softmax is None:
-        _run_nest_ops(tile_body, builder, tile_body.tile, positions, {})
-        return
-    lane, size = tile_body.plan.online_softmax
-    online_softmax = match_online_softmax(tile_body.nest, lane)
-    assert online_softmax is not None
-    last, per_row = online_softmax.sums[-1], {*online_softmax.initial, *online_softmax.deferred}
-    per_block = [k for k in positions if k <= last and k not in per_row]
-    rescaling = SoftmaxRescaling(tile_body, online_softmax, builder)
-    _run_nest_ops(tile_body, builder, tile_body.tile, online_softmax.initial, {})
-    for body_builder, block in steps(builder, tile_body.tile[lane], size, f"b{lane}"):
-        # Buffers along the key dimension hold one block, so offsets in them start at 0.
-        tile, loop_ends = {**tile_body.tile, lane: IterationRange(block.offset, block.size)}, dict[int, Index]()
-        body_builder = _branch_unless_masked(tile_body, body_builder, tile, lane)
-        _run_nest_ops(tile_body, body_builder, tile, [k for k in per_block if k < online_softmax.weights], loop_ends)
-        rescaling.rescale(body_builder, tile)
-        _run_nest_ops(tile_body, body_builder, tile, [k for k in per_block if k >= online_softmax.weights], loop_ends)
-    _run_nest_ops(tile_body, builder, tile_body.tile, [*online_softmax.deferred, *positions[last + 1 :]], {})
-
-
-def _branch_unless_masked(tile_body: TileBody, builder: OpBuilder, tile: Tile, lane: int) -> OpBuilder:
-    """Guard a key block so that it is skipped if it is fully masked; return the builder inside the guard.
-
-    The first block is not guarded.
-    """
-    masked_loops, block_start = (
-        [fused_loop for fused_loop in tile_body.plan.fused_loops if fused_loop.unmasked is not None],
-        tile[lane].offset,
-    )
-    if not masked_loops or isinstance(block_start, int):
-        return builder
-    nest_op, select = next(
-        masked_select
-        for fused_loop in masked_loops
-        if (masked_select := find_masked_select(tile_body.nest.ops[fused_loop.first : fused_loop.end])) is not None
-    )
-    unmasked = _conjunction(builder, (may_hold_in_tile(builder, nest_op, c, tile) for c in select.conditions))
-    return (
-        builder
-        if unmasked is None
-        else builder.branch(builder.op(arith.OrIOp(builder.compare(block_start, "eq", 0), unmasked)))
-    )
 
 
 def _may_be_unmasked(builder: OpBuilder, tile_body: TileBody, nest_op: NestOp, select: MaskedSelect, tile: Tile) -> SSAValue:
@@ -74,18 +26,23 @@ def _may_be_unmasked(builder: OpBuilder, tile_body: TileBody, nest_op: NestOp, s
             return any_nonzero(builder, tile_body.operand_view(builder, nest_op, condition.index, tile))
         return may_hold_in_tile(builder, nest_op, condition, tile)
 
-    unmasked = _conjunction(builder, map(may_be, select.conditions))
+    unmasked = conjunction(builder, map(may_be, select.conditions))
     return builder.constants.get(BoolAttr.from_bool(True), i1) if unmasked is None else unmasked
 
 
-def _conjunction(builder: OpBuilder, conditions: Iterable[SSAValue | None]) -> SSAValue | None:
+def conjunction(builder: OpBuilder, conditions: Iterable[SSAValue | None]) -> SSAValue | None:
     """Return the conjunction of the conditions that are not None; None if there are none."""
     present_conditions = [c for c in conditions if c is not None]
     return reduce(lambda a, b: builder.op(arith.AndIOp(a, b)), present_conditions) if present_conditions else None
 
 
-def _run_nest_ops(
-    tile_body: TileBody, builder: OpBuilder, tile: Tile, positions: Sequence[int], loop_ends: dict[int, Index]
+def run_fused_loops(
+    tile_body: TileBody,
+    fused_loops: Sequence[FusedLoop],
+    builder: OpBuilder,
+    tile: Tile,
+    positions: Sequence[int],
+    loop_ends: dict[int, Index],
 ) -> None:
     """Emit the ops at `positions`; the ops of a fused loop share the loops over the dimensions that they have.
 
@@ -93,7 +50,7 @@ def _run_nest_ops(
     unmasked step computes its end, and later loops along the dimension use the same end.
     """
     nest_ops, next_position = tile_body.nest.ops, 0
-    for fused_loop in tile_body.plan.fused_loops:
+    for fused_loop in fused_loops:
         tile_body.emit_nest_ops(builder, [nest_ops[k] for k in positions if next_position <= k < fused_loop.first], tile)
         next_position = fused_loop.end
         if loop_ops := [nest_ops[k] for k in positions if fused_loop.first <= k < fused_loop.end]:

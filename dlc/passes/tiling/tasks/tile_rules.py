@@ -14,8 +14,8 @@ from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split
-from dlc.passes.tiling.plan import balanced_tile, divisor_tile, fitting_tile
-from dlc.passes.tiling.variants import Variant
+from dlc.passes.tiling.tasks.variants import Variant
+from dlc.passes.tiling.tile_sizes import balanced_tile, divisor_tile, fitting_tile
 from dlc.passes.types import memref_of
 from dlc.target import Target
 

@@ -1,0 +1,89 @@
+"""The body of a tile of queries: all ops of attention in fused loops; with an online softmax, per key block."""
+
+from __future__ import annotations
+
+from dlc.ir import SSAValue, arith
+from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.attention.fused_attention import FusedAttention
+from dlc.passes.tiling.attention.fused_loops import conjunction, run_fused_loops
+from dlc.passes.tiling.attention.online_softmax import match_online_softmax
+from dlc.passes.tiling.attention.softmax_rescaling import SoftmaxRescaling
+from dlc.passes.tiling.index_conditions import may_hold_in_tile
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
+from dlc.passes.tiling.loop_nests import StaticLoopNest, find_masked_select
+from dlc.passes.tiling.tile_body import TileBody
+
+
+class AttentionTileBody(TileBody):
+    """All ops of attention on one tile of queries."""
+
+    def __init__(self, nest: StaticLoopNest, plan: FusedAttention, tile: Tile) -> None:
+        super().__init__(nest, plan, tile)
+        self.plan = plan
+
+    def run(self, builder: OpBuilder) -> None:
+        """Allocate the local buffers, which hold one key block with an online softmax, and emit all ops of the nest."""
+        online_softmax = () if self.plan.online_softmax is None else (self.plan.online_softmax,)
+        for root in self.local_roots():
+            if (source := self.reusable_buffer(root)) is not None:
+                self.local_buffers[root] = self.local_buffers[source]
+            else:
+                self.make_local(builder, root, {d: r.size for d, r in self.tile.items()} | dict(online_softmax))
+        if self.plan.online_softmax is None:
+            run_fused_loops(self, self.plan.fused_loops, builder, self.tile, range(len(self.nest.ops)), {})
+        else:
+            self.run_key_blocks(builder, *self.plan.online_softmax)
+
+    def run_key_blocks(self, builder: OpBuilder, lane: int, size: int) -> None:
+        """Emit an online softmax along `lane`, in blocks of `size`, and the ops before and after it."""
+        positions, fused_loops = range(len(self.nest.ops)), self.plan.fused_loops
+        online_softmax = match_online_softmax(self.nest, lane)
+        assert online_softmax is not None
+        last, per_row = online_softmax.sums[-1], {*online_softmax.initial, *online_softmax.deferred}
+        per_block = [k for k in positions if k <= last and k not in per_row]
+        scores = [k for k in per_block if k < online_softmax.weights]
+        sums = [k for k in per_block if k >= online_softmax.weights]
+        rescaling = SoftmaxRescaling(self, fused_loops, online_softmax, builder)
+        run_fused_loops(self, fused_loops, builder, self.tile, online_softmax.initial, {})
+        for body_builder, block in steps(builder, self.tile[lane], size, f"b{lane}"):
+            # Buffers along the key dimension hold one block, so offsets in them start at 0.
+            tile, loop_ends = {**self.tile, lane: IterationRange(block.offset, block.size)}, dict[int, Index]()
+            body_builder = self.branch_unless_masked(body_builder, tile, lane)
+            run_fused_loops(self, fused_loops, body_builder, tile, scores, loop_ends)
+            rescaling.rescale(body_builder, tile)
+            run_fused_loops(self, fused_loops, body_builder, tile, sums, loop_ends)
+        run_fused_loops(self, fused_loops, builder, self.tile, [*online_softmax.deferred, *positions[last + 1 :]], {})
+
+    def branch_unless_masked(self, builder: OpBuilder, tile: Tile, lane: int) -> OpBuilder:
+        """Guard a key block so that it is skipped if it is fully masked; return the builder inside the guard.
+
+        The first block is not guarded.
+        """
+        masked_loops = [fused_loop for fused_loop in self.plan.fused_loops if fused_loop.unmasked is not None]
+        block_start = tile[lane].offset
+        if not masked_loops or isinstance(block_start, int):
+            return builder
+        nest_op, select = next(
+            masked_select
+            for fused_loop in masked_loops
+            if (masked_select := find_masked_select(self.nest.ops[fused_loop.first : fused_loop.end])) is not None
+        )
+        unmasked = conjunction(builder, (may_hold_in_tile(builder, nest_op, c, tile) for c in select.conditions))
+        if unmasked is None:
+            return builder
+        return builder.branch(builder.op(arith.OrIOp(builder.compare(block_start, "eq", 0), unmasked)))
+
+    def reusable_buffer(self, root: SSAValue) -> SSAValue | None:
+        """Return a buffer of earlier fused loops that `root` may overwrite, since it is computed elementwise; else None."""
+        nest_ops = self.nest.ops
+        nest_op = next(op for op in nest_ops if op.output.root is root)
+        fused_loop = next((s for s in self.plan.fused_loops if nest_op in nest_ops[s.first : s.end]), None)
+        if fused_loop is None or nest_op.reductions or any(d not in nest_op.dims for d, _ in fused_loop.steps):
+            return None
+        earlier = nest_ops[: fused_loop.first]
+        for source in nest_op.inputs:
+            users = [op for op in nest_ops if any(a is not None and a.root is source.root for a in op.accesses)]
+            is_equal = source._replace(root=root) == nest_op.output and source.root.type == root.type
+            if source.root in self.local_buffers and is_equal and all(op is nest_op or op in earlier for op in users):
+                return source.root
+        return None

@@ -1,0 +1,6 @@
+"""Work-groups of a device, whose work-items have register tiles.
+
+Work-items are independent (`GroupTiles`), cooperate on each tile (`CooperativeTiles`), or share the operands of a
+contraction in local memory (`PromotedTiles`). Each kind has a chooser, which uses `group_rules.py` (for contractions
+also the cost model of `contraction_cost.py`), and a tile body, which runs in a `WorkGroup`.
+"""

@@ -1,0 +1,131 @@
+"""Choose plans in which work-items cooperate on each register tile, for long or few rows."""
+
+from __future__ import annotations
+
+from math import prod
+
+from dlc.passes.tiling.affine_access import AffineAccess
+from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
+from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
+from dlc.passes.tiling.loop_nests import can_split
+from dlc.passes.tiling.plan import element_bytes
+
+# Adjacent work-items whose loads cover one memory line.
+_ITEMS_PER_MEMORY_LINE = 8
+# Minimum length of a reduction on which work-items cooperate.
+_MIN_COOPERATIVE_STEPS = 64
+# Work-items of a group that cooperates.
+_COOPERATIVE_GROUP_ITEMS = 128
+# Maximum elements of a cooperating work-item in private memory.
+_MAX_PRIVATE_ELEMENTS = 64
+# Minimum matrix rows per cooperating work-item.
+_MIN_MATRIX_ROWS_PER_ITEM = 8
+
+
+class CooperativeTileChooser(GroupRules):
+    """Choose the plan of a nest with reductions."""
+
+    def plan(self) -> CooperativeTiles | None:
+        """Return a plan in which several work-items share each row, for long or few rows; None if it is not profitable."""
+        nest = self.nest
+        dims = self.cooperative_dims()
+        if not dims:
+            return None
+        shared_dims = self.innermost_first(nest.shared_dims)
+        # Adjacent work-items should read adjacent elements of the largest input.
+        largest_input = max(
+            (a for op in nest.ops if op.reductions for a in op.inputs), key=lambda a: self.size(a), default=None
+        )
+        lane = next((d for d in shared_dims if largest_input is not None and largest_input.stride(d) == 1), None)
+        register = {lane: self.fitting(lane, VECTOR_ELEMENTS)} if lane is not None else {}
+        # A work-item computes all rows that share the largest input if they are few.
+        row_dims = [
+            d
+            for d in shared_dims
+            if largest_input is not None and not largest_input.uses(d) and nest.extents[d] <= self.few_rows
+        ]
+        register |= {d: self.fitting(d, nest.extents[d]) for d in row_dims}
+        rows = prod(self.steps(d, register.get(d, 1)) for d in shared_dims)
+        # Loads along a contiguous reduction are coalesced only if work-items cooperate on it, so short ones qualify too.
+        min_steps = 2 * _ITEMS_PER_MEMORY_LINE if lane is None else _MIN_COOPERATIVE_STEPS
+        if nest.extents[dims[0]] < min_steps or (lane is not None and rows >= self.resident_items):
+            return None
+        # Enough work-items to occupy the device, and for adjacent work-items to read whole memory lines.
+        lane_items = min(self.steps(lane, register[lane]), _ITEMS_PER_MEMORY_LINE) if lane is not None else 1
+        private_elements = max(nest.extents[d] if self.stores_private_results(d) else 1 for d in dims)
+        max_cooperating = min(
+            max(
+                self.resident_items // rows,
+                private_elements // _MAX_PRIVATE_ELEMENTS,
+                2 * _ITEMS_PER_MEMORY_LINE if lane is None else 1,
+            ),
+            self.groups.max_cooperating_items // lane_items,
+        )
+        chunks = self.chunks(dims)
+        num_chunks = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        if lane is not None:
+            # The reduction is strided, so a work-item computes one row per step.
+            chunks |= dict.fromkeys(dims, 1)
+            num_chunks = max(2 * _ITEMS_PER_MEMORY_LINE, nest.extents[dims[0]] // _MIN_MATRIX_ROWS_PER_ITEM)
+        cooperating = 1 << (max(1, min(max_cooperating, num_chunks)).bit_length() - 1)
+        while cooperating > 1:
+            max_group_items = max(lane_items, min(self.groups.items, _COOPERATIVE_GROUP_ITEMS) // cooperating)
+            items = self.assign_items(shared_dims, register, max_group_items)
+            plan = self.with_grid(
+                CooperativeTiles(
+                    register=register,
+                    chunks=chunks,
+                    items=items,
+                    cooperative_dims=tuple(dims),
+                    num_cooperating=cooperating,
+                    # Work-items that access adjacent memory are adjacent in the group.
+                    are_adjacent=lane is None or not items,
+                )
+            )
+            if self.local_bytes(plan) <= self.groups.local_bytes:
+                return plan
+            cooperating //= 2
+        return None
+
+    def stores_private_results(self, d: int) -> bool:
+        """Return whether a local buffer holds results along a dimension for a later op."""
+        roots = self.nest.local_buffers()
+        return any(op.output.root in roots and op.output.uses(d) for op in self.nest.ops)
+
+    def local_bytes(self, plan: CooperativeTiles) -> int:
+        """Return the bytes of local memory for the results that cooperating work-items exchange."""
+        nest, cooperative_dims = self.nest, plan.cooperative_dims
+        sizes = {d: plan.group_tile(d) if d in plan.order else extent for d, extent in nest.extents.items()}
+        total = 0
+        for nest_op in nest.ops:
+            if not any(nest_op.output.uses(d) for d in cooperative_dims):
+                elements = prod(sizes[t.iterator] for t in nest_op.output.terms)
+                copies = 1 + (plan.num_cooperating if nest_op.reductions.intersection(cooperative_dims) else 0)
+                total += copies * elements * element_bytes(nest_op)
+        return total
+
+    def size(self, a: AffineAccess) -> int:
+        """Return the number of elements of an access."""
+        return prod(self.nest.extents[d] for d in {t.iterator for t in a.terms})
+
+    def cooperative_dims(self) -> list[int]:
+        """Return one private dimension per op along which work-items can cooperate, the longest first.
+
+        Empty if a reduction has none.
+        """
+        nest = self.nest
+        scatter_dims = {op.scatter_dim for op in nest.ops}
+        private_dims = [d for d in nest.extents if d not in nest.shared_dims and d not in scatter_dims]
+        dims: list[int] = []
+        covered_ops: set[int] = set()
+        for d in sorted(private_dims, key=lambda d: -nest.extents[d]):
+            positions = {k for k, op in enumerate(nest.ops) if d in op.dims}
+            if not positions & covered_ops and all(can_split(op, nest) for op in nest.ops if d in op.reductions):
+                dims.append(d)
+                covered_ops |= positions
+        has_dim_per_reduction = all(set(dims) & set(op.reductions) for op in nest.ops if op.reductions)
+        # A dynamic number of sums would need a dynamic number of partial results in local memory.
+        dynamic_sums = [
+            d for op in nest.ops if op.reductions for d in nest.dynamic_dims.intersection(private_dims) if op.output.uses(d)
+        ]
+        return dims if has_dim_per_reduction and not dynamic_sums else []

@@ -1,0 +1,113 @@
+"""Choose independent register tiles that fill the vector unit, in tasks that amortize their scheduling.
+
+The rules come from measurement: a contraction is fastest with accumulators in 12 to 28 vector registers, weights
+loaded as vectors and data broadcast; other nests are fastest with two to four vectors of work per step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from dlc.passes.tiling.loop_nests import NestOp, lane_dim
+from dlc.passes.tiling.tasks.task_tiles import TaskTiles
+from dlc.passes.tiling.tasks.tile_rules import MAX_DYNAMIC_TILE_ROWS, TileRules
+from dlc.passes.tiling.tile_sizes import divisor_tile
+
+# Side of the square blocks that are transposed in registers, in elements.
+_TRANSPOSE_TILE_ELEMENTS = 8
+# Split up to this many row tiles evenly when the row count is dynamic.
+_MAX_BALANCED_TILES = 3
+# Minimum accumulator vectors that hide the FMA latency: with fewer, a k iteration waits for the previous one.
+_MIN_INDEPENDENT_ACCUMULATORS = 8
+
+
+class TaskTileChooser(TileRules):
+    """Choose the plan of any nest."""
+
+    def plan(self) -> TaskTiles:
+        """Return the plan of a nest by the default rules."""
+        nest, shared_dims = self.nest, self.nest.shared_dims
+        if any(op.has_indirect_loads for op in nest.ops):
+            register = self.indirect_load_tile()
+            order = (*(d for d in shared_dims if d not in register), *register)
+            chunks = {d: 1 for d in nest.extents if d not in shared_dims}
+            return TaskTiles(grid=self.grid(register, order), order=order, register=register, chunks=chunks)
+        contraction = next((op for op in nest.ops if op.is_contraction), None)
+        lane = lane_dim(nest, contraction or nest.ops[-1])
+        lane = None if contraction is None and self.vectorizes_reduction(lane) else lane
+        if contraction is not None and lane in shared_dims:
+            register = self.contraction_tile(contraction, lane)
+        elif lane in shared_dims:
+            register = self.transpose_tile(lane) or {lane: self.lane_tile(lane)}
+            self.add_rows(register, shared_dims)
+        else:
+            register = {}
+        order = self.order(shared_dims, lane)
+        plan = TaskTiles(
+            grid=self.grid(register, order),
+            order=order,
+            register=register,
+            chunks=self.chunks(lane if lane in shared_dims else None),
+            steps=self.steps(register, lane),
+        )
+        return plan if contraction is None or lane not in register else self.balance_dynamic_rows(plan, contraction, lane)
+
+    def balance_dynamic_rows(self, plan: TaskTiles, nest_op: NestOp, lane: int) -> TaskTiles:
+        """Return the plan with tasks that split the dynamic rows of the contraction evenly; unchanged without dynamic rows."""
+        register = plan.register
+        dynamic_rows = [
+            d for d in register if d in self.nest.dynamic_dims and d != lane and register[d] <= MAX_DYNAMIC_TILE_ROWS
+        ]
+        grid = {d: max(size, register[d] * _MAX_BALANCED_TILES) if d in dynamic_rows else size for d, size in plan.grid.items()}
+        # With `exact`, the order of additions must not change: no second set of accumulators.
+        min_rows = 1 if self.exact else -(-_MIN_INDEPENDENT_ACCUMULATORS * self.lanes(nest_op) // register[lane])
+        return replace(plan, grid=grid, balance_threshold=min_rows) if dynamic_rows else plan
+
+    def indirect_load_tile(self) -> dict[int, int]:
+        """Return a vector tile along the dimension that all indirect loads read contiguously; empty without one."""
+        dims = {op.contiguous_load_dim for op in self.nest.ops if op.has_indirect_loads}
+        lane = dims.pop()
+        if dims or lane is None or lane not in self.nest.shared_dims or lane != lane_dim(self.nest, self.nest.ops[-1]):
+            return {}
+        return {lane: self.lane_tile(lane)}
+
+    def transpose_tile(self, lane: int) -> dict[int, int]:
+        """Return a square tile to transpose in registers, if an operand is contiguous along another dimension than the result.
+
+        Empty for other nests.
+        """
+        nest_ops, extents = self.nest.ops, self.nest.extents
+        strided_accesses = [a for op in nest_ops for a in op.inputs if a.uses(lane) and a.stride(lane) != 1]
+        contiguous_dims = {d for a in strided_accesses for d in self.nest.shared_dims if a.stride(d) == 1}
+        has_reductions = any(op.reductions for op in nest_ops)
+        if (
+            has_reductions
+            or len(contiguous_dims) != 1
+            or min(extents[lane], extents[d := min(contiguous_dims)]) < _TRANSPOSE_TILE_ELEMENTS
+        ):
+            return {}
+        return {lane: self.fitting(lane, 2 * _TRANSPOSE_TILE_ELEMENTS), d: self.fitting(d, _TRANSPOSE_TILE_ELEMENTS)}
+
+    def vectorizes_reduction(self, lane: int | None) -> bool:
+        """Return whether to vectorize the last reduction instead of `lane`, because its operands are strided along `lane`."""
+        nest_op = next((op for op in reversed(self.nest.ops) if op.reductions), self.nest.ops[-1])
+        # An operand with one element per row, such as a mean, is loaded once per row, so its stride does not matter.
+        reduced_accesses = [a for a in nest_op.inputs if any(map(a.uses, nest_op.reductions))]
+        if lane in nest_op.reductions or any(a.stride(lane) == 1 for a in reduced_accesses if lane is not None):
+            return False
+        contiguous_reductions = [
+            d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs) and self.can_split_all(nest_op, d)
+        ]
+        return any(self.nest.extents[d] >= max(self.lanes(nest_op), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
+
+    def add_rows(self, register: dict[int, int], shared_dims: list[int]) -> None:
+        """Add rows to the register tile until it has about as many vectors as the target prefers."""
+        nest_op = self.nest.ops[-1]
+        lanes = self.lanes(nest_op)
+        vectors = -(-prod(register.values()) // lanes)
+        for d in sorted((d for d in shared_dims if d not in register), key=lambda d: nest_op.output.stride(d)):
+            if vectors * 2 > self.target.costs.vectors:
+                break
+            register[d] = self.fitting(d, divisor_tile(self.nest.extents[d], self.target.costs.vectors // vectors))
+            vectors *= register[d]
