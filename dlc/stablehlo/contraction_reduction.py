@@ -12,7 +12,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, number, shape_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import limits
-from dlc.ir import Attribute, Operation, SSAValue
+from dlc.ir import Attribute, Operation, SSAValue, i32
 from dlc.stablehlo.body_numbering import BodyNumbering, binary_op, returned
 from dlc.stablehlo.data_movement import pad_interior, pad_sides
 from dlc.stablehlo.generic_reduction import combine_with_init, reduce_by_halving
@@ -33,14 +33,16 @@ def dot_general(node: StableHloNode) -> SSAValue:
         batch, contracted = (
             [fields.get(f"{side}_{kind}_dimensions", []) for side in ("lhs", "rhs")] for kind in ("batching", "contracting")
         )
-    lhs, rhs = (_cast_to_result(node, v) for v in node.operands)
+    # Booleans are added by `or`: an element is true if the sum of the integer products is not 0.
+    element = i32 if is_bool(node.element) else node.element
+    lhs, rhs = (_cast(node, v, element) for v in node.operands)
     axes = {"lhs_batch": batch[0], "rhs_batch": batch[1], "lhs_contract": contracted[0], "rhs_contract": contracted[1]}
-    return node.b(dl.DotGeneralOp, lhs, rhs, **{name: tuple(a) for name, a in axes.items()})
+    product = node.b(dl.DotGeneralOp, lhs, rhs, **{name: tuple(a) for name, a in axes.items()})
+    return node.b(dl.NotEqualOp, product, node.scalar(0, product)) if is_bool(node.element) else product
 
 
-def _cast_to_result(node: StableHloNode, value: SSAValue) -> SSAValue:
-    """Cast an operand to the element type of the result."""
-    return value if element_type_of(value) == node.element else node.b(dl.CastOp, value, to=node.element)
+def _cast(node: StableHloNode, value: SSAValue, element: Attribute) -> SSAValue:
+    return value if element_type_of(value) == element else node.b(dl.CastOp, value, to=element)
 
 
 def _axes(text: str) -> list[list[str]]:
@@ -63,6 +65,9 @@ def convolve(node: StableHloNode, padding: Sequence[Sequence[int]]) -> SSAValue:
         else [[str(a) for a in axes_of_operand] for axes_of_operand in dimension_numbers]
     )
     rank = len(x_axes) - 2
+    if 0 in node.shape:
+        # The window is larger than the operand.
+        return node.broadcast(node.scalar(0, _cast(node, node[0], node.element)), node.shape)
     window: Any = node.op.attributes.get("window", {})
 
     def per_axis(short: str, long: str, default: int) -> list[int]:
@@ -72,8 +77,8 @@ def convolve(node: StableHloNode, padding: Sequence[Sequence[int]]) -> SSAValue:
     base_dilations, groups = per_axis("lhs_dilate", "lhs_dilation", 1), node.get("feature_group_count", default=1)
     reversed_axes = window.get("reverse") or node.get("window_reversal", default=[False] * rank)
     spatial = [str(k) for k in range(rank)]
-    x = node.transpose(_cast_to_result(node, node[0]), [x_axes.index(a) for a in ("b", *spatial, "f")])
-    w = node.transpose(_cast_to_result(node, node[1]), [w_axes.index(a) for a in (*spatial, "i", "o")])
+    x = node.transpose(_cast(node, node[0], node.element), [x_axes.index(a) for a in ("b", *spatial, "f")])
+    w = node.transpose(_cast(node, node[1], node.element), [w_axes.index(a) for a in (*spatial, "i", "o")])
     if (batch_groups := node.get("batch_group_count", default=1)) != 1:
         # Convert batch groups to feature groups.
         n, *spatial_sizes, c = sizes_of(x)

@@ -135,6 +135,8 @@ def dynamic_update_slice(node: StableHloNode) -> SSAValue:
     """Gather the update at the index of each element of the operand, and select it where that index is in range."""
     x, update, starts = node[0], node[1], node.operands[2:]
     sizes, mask = sizes_of(x), None
+    if 0 in sizes_of(update):
+        return x
     for axis, (full_size, size) in enumerate(zip(sizes, sizes_of(update), strict=True)):
         if size == full_size:
             continue

@@ -68,7 +68,10 @@ def triangular_solve(node: StableHloNode) -> StableHloValue:
     a, b = node.arrays
     left, lower, unit = (bool(node.get(name, default=False)) for name in ("left_side", "lower", "unit_diagonal"))
     transposed = node.keyword(("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "transpose_a") != "NO_TRANSPOSE"
-    return node.value(_solve(a, b, left=left, lower=lower, transposed=transposed, unit=unit))
+    # There are kernels for f32 and f64.
+    dtype = np.promote_types(a.dtype, np.float32)
+    x = _solve(convert(a, dtype), convert(b, dtype), left=left, lower=lower, transposed=transposed, unit=unit)
+    return node.value(convert(x, b.dtype))
 
 
 def _lu(node: StableHloNode) -> Sequence[StableHloValue]:

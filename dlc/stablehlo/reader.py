@@ -23,6 +23,7 @@ from dlc.dims import SizeRange, UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.entry import ImportedProgram, entry_function
+from dlc.frontend.identifiers import short_name
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr, SymbolRefAttr
 from dlc.stablehlo import (
@@ -77,7 +78,12 @@ def read_module(text: str, name: str, inputs: Sequence[str] = ()) -> ImportedPro
 
     Raises ModelError for malformed text, UnsupportedError, which lists every problem, for unsupported ops.
     """
-    return _StableHloReader(parse(text, name), name).run(inputs)
+    return read_functions(parse(text, name), name, inputs)
+
+
+def read_functions(functions: Mapping[str, FunctionSyntax], name: str, inputs: Sequence[str] = ()) -> ImportedProgram:
+    """Import the functions of a parsed module; see `read_module`."""
+    return _StableHloReader(functions, name).run(inputs)
 
 
 class _StableHloReader:
@@ -99,8 +105,7 @@ class _StableHloReader:
         arrays = [(a.name, type_) for a in main.body.arguments for type_ in leaf_types([a.type])]
         for k, ((argument, type), name) in enumerate(zip(arrays, names, strict=True)):
             shape = [symbols.get((argument, axis), size) for axis, size in enumerate(type.shape)]
-            hint = re.sub(r"\W|^(?=\d)", "_", name)
-            block.insert_arg(tensor_type(shape, element_of(type, self.name)), k).name_hint = hint
+            block.insert_arg(tensor_type(shape, element_of(type, self.name)), k).name_hint = short_name(name)
         with tracing(self.trace):
             values = self._region(main.body, unflatten_complex(types, iter(block.args), self.trace))
         results = flatten_complex(values)

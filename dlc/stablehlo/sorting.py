@@ -153,9 +153,13 @@ def sort(node: StableHloNode) -> Sequence[StableHloValue]:
 
 
 def top_k(node: StableHloNode) -> Sequence[SSAValue]:
-    """Return the largest elements along the last axis, ties in index order, and their indices."""
+    """Return the largest elements along the last axis, ties in index order, and their indices.
+
+    Floats are in IEEE total order: NaN with a sign bit is smallest, other NaN largest.
+    """
     axis = len(sizes_of(node[0])) - 1
-    order = _first(node, node.b(dl.ArgsortOp, node[0], axis=axis, descending=True), axis, node.get("k"))
+    key = total_order_key(node, node[0]) if is_float(node.element) else node[0]
+    order = _first(node, node.b(dl.ArgsortOp, key, axis=axis, descending=True), axis, node.get("k"))
     best = node.b(dl.GatherElementsOp, node[0], order, axis=axis)
     return [best, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
 

@@ -144,6 +144,8 @@ def select_and_scatter(node: StableHloNode) -> SSAValue:
     kind = _selected_extremum(select)
     if not kind or binary_op(combine) != "add" or not is_neutral(init_value, "add"):
         raise node.unsupported("only the gradient of max or min pooling is supported: select by GE or LE, add, initial value 0")
+    if not is_float(node.element):
+        raise node.unsupported("integers are not supported; cast the operand to floats")
     rank = len(sizes_of(x))
     if any(map(any, _padding(node, rank))):
         raise node.unsupported("padding is not supported; JAX pads the operand instead")

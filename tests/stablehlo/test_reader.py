@@ -109,6 +109,44 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
         (np.array([1, 0, 1, 0], np.int32), np.array([5, 9, 4, 8], np.int32)),
         ([0, 0, 1, 1], [8, 9, 4, 5]),
     ),
+    "top k in total order": (
+        "%0:2 = chlo.top_k(%a, k = 4) : tensor<4xf32> -> (tensor<4xf32>, tensor<4xi32>)\nreturn %0#1 : tensor<4xi32>",
+        (np.array([-np.inf, np.copysign(np.nan, -1), np.copysign(np.nan, 1), np.inf], np.float32),),
+        [2, 3, 0, 1],
+    ),
+    "product of booleans": (
+        "%z = stablehlo.constant dense<0.0> : tensor<2x3xf32>\n"
+        "%p = stablehlo.compare GT, %a, %z, FLOAT : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xi1>\n"
+        "%0 = stablehlo.dot_general %p, %p, contracting_dims = [1] x [1] : (tensor<2x3xi1>, tensor<2x3xi1>) -> tensor<2x2xi1>\n"
+        "return %0 : tensor<2x2xi1>",
+        (X,),
+        np.logical_and((X > 0)[:, None], (X > 0)[None]).any(2),
+    ),
+    "update without elements": (
+        "%c = stablehlo.constant dense<0> : tensor<i32>\n%e = stablehlo.constant dense<0.0> : tensor<1x0xf32>\n"
+        "%0 = stablehlo.dynamic_update_slice %a, %e, %c, %c : (tensor<2x3xf32>, tensor<1x0xf32>, tensor<i32>, tensor<i32>) -> "
+        "tensor<2x3xf32>\nreturn %0 : tensor<2x3xf32>",
+        (X,),
+        X,
+    ),
+    "window larger than the operand": (
+        "%x = stablehlo.reshape %a : (tensor<2x3xf32>) -> tensor<1x2x3xf32>\n"
+        "%w = stablehlo.constant dense<1.0> : tensor<4x3x5xf32>\n"
+        "%0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {} "
+        "{batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x2x3xf32>, tensor<4x3x5xf32>) -> "
+        "tensor<1x0x5xf32>\nreturn %0 : tensor<1x0x5xf32>",
+        (X,),
+        np.zeros((1, 0, 5)),
+    ),
+    "triangular solve in half precision": (
+        "%c = stablehlo.constant dense<[[2.0, 0.0], [1.0, 4.0]]> : tensor<2x2xf16>\n"
+        "%b = stablehlo.convert %a : (tensor<2x3xf32>) -> tensor<2x3xf16>\n"
+        '%0 = "stablehlo.triangular_solve"(%c, %b) <{left_side = true, lower = true, transpose_a = '
+        "#stablehlo<transpose NO_TRANSPOSE>, unit_diagonal = false}> : (tensor<2x2xf16>, tensor<2x3xf16>) -> tensor<2x3xf16>\n"
+        "%1 = stablehlo.convert %0 : (tensor<2x3xf16>) -> tensor<2x3xf32>\nreturn %1 : tensor<2x3xf32>",
+        (X,),
+        np.linalg.solve([[2.0, 0.0], [1.0, 4.0]], X),
+    ),
     "generic body": (
         "%c = stablehlo.constant dense<0.0> : tensor<f32>\n%d = stablehlo.constant dense<1.0> : tensor<f32>\n"
         "%0:2 = stablehlo.reduce(%a init: %c), (%a init: %d) across dimensions = [1] : (tensor<2x3xf32>, tensor<2x3xf32>, "
