@@ -1,4 +1,4 @@
-"""dlc as a backend of the onnx package; node_suite.py runs ONNX's node tests through it too."""
+"""dlc as a backend of the onnx package; tests/suites/onnx_node.py runs ONNX's node tests through it too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import dlc
 from dlc import onnx_backend
 from dlc.errors import DlcError, ModelError
 from tests.frontend.onnx.build import model
-from tests.frontend.onnx.node_suite import cases
+from tests.suites.onnx_node import cases
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 RELU = model([helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Relu", ["x"], ["z"])], {"x": (2, 3)}, ["y", "z"])

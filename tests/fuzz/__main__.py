@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.machine.cpus import usable_cpus
 from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, plans, programs, shapes
+from tests.fuzz.progress import Progress
 from tests.fuzz.reduction_bounds import PRECISIONS
 
 
@@ -60,32 +60,6 @@ def main() -> int:
         "plans": fuzz_plans,
     }
     return fuzzers[arguments.kind](arguments)
-
-
-class Progress:
-    """A progress line, on a terminal or once a minute, and a summary at the end of a run."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.done = 0
-        self.failed = 0
-        self.began = self.reported_at = time.monotonic()
-
-    def line(self) -> str:
-        seconds = time.monotonic() - self.began
-        return f"{self.done} of {self.count}, {self.failed} failed, {seconds:.0f} s, {self.done / seconds:.1f} per second"
-
-    def step(self, done: int) -> None:
-        self.done += done
-        if sys.stderr.isatty():
-            print(f"\r{self.line()}  ", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - self.reported_at > 60:
-            self.reported_at = time.monotonic()
-            print(self.line(), file=sys.stderr, flush=True)
-
-    def failure(self, text: object) -> None:
-        self.failed += 1
-        print(f"\n{text}", flush=True)
 
 
 def fuzz_programs(arguments: argparse.Namespace) -> int:

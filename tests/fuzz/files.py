@@ -33,7 +33,6 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices
-from tests.frontend.onnx.node_suite import cases
 from tests.frontend.tflite.recorded_models import recorded
 from tests.fuzz import mutations
 from tests.fuzz.bounded_value import difference
@@ -42,6 +41,7 @@ from tests.fuzz.supervise import run_supervised
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
 from tests.sizes.data_dependent_models import positive, some_sizes
+from tests.suites.onnx_node import cases
 
 # Limits for one file: seconds, and memory in addition to that of the process when it starts.
 TIMEOUT_SECONDS, MEMORY_LIMIT_BYTES = 60, 4 << 30

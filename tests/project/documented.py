@@ -29,6 +29,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 HANDWRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not p.name.endswith(".template.md")]
 
 _ENVIRONMENT = "sets up an environment, as .ci/run does"
+_SUITE = "takes minutes, and some suites need other packages; tests/suites/test_suites.py runs some cases"
 # Pages whose Python blocks quote lines of files, and these files. Tests run the files instead.
 QUOTED = {
     "tour.md": ["docs/tour.py"],
@@ -48,6 +49,11 @@ NOT_RUN = {
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest -q -n 2": _ENVIRONMENT,
     "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs a cross compiler; tests/deploy uses it if it is installed",
     "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes; a test runs a smaller model in the simulator",
+    "python -m tests.suites onnx-node [--target opencl] [--dynamic]": _SUITE,
+    "python -m tests.suites onnx-node --target reference --check": _SUITE,
+    "python -m tests.suites jax": _SUITE,
+    "python -m tests.suites torch-opinfo": _SUITE,
+    "python -m tests.suites stablehlo PATH": _SUITE,
     "onnx.md": "creates all tests of the onnx package, which takes ten seconds; tests/test_onnx_backend.py runs some of them",
 }
 # Optional packages that commands need; without them a command is skipped.

@@ -10,9 +10,12 @@ from onnx import helper
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.operators import OPERATORS
 from tests.frontend.onnx.build import model, run
-from tests.frontend.onnx.node_suite import cases, outcome, read_gaps
+from tests.suites.onnx_node import cases, node_suite, run_node_test
+from tests.suites.record import differences, read_record
+from tests.suites.suite import run_case
 
-VERSION, GAPS = read_gaps()
+RECORD = read_record("onnx-node")
+GAPS = RECORD.gaps
 # Operators without a passing case in the suite; they are tested here and in test_operator_edge_cases.py, test_sequences.py,
 # test_random.py.
 UNTESTED = {
@@ -22,19 +25,21 @@ UNTESTED = {
 }  # fmt: skip
 PARTS = 8
 
-pytestmark = pytest.mark.skipif(onnx.__version__ != VERSION, reason=f"the list is about onnx {VERSION}")
+pytestmark = pytest.mark.skipif(
+    f"onnx {onnx.__version__}," not in RECORD.conditions, reason=f"the results are recorded for {RECORD.conditions}"
+)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_reference(part: int) -> None:
-    found = {name: reason for name in list(cases())[part::PARTS] if (reason := outcome(cases()[name], "reference").gap)}
-    listed = {name: reason for name, reason in GAPS.items() if name in list(cases())[part::PARTS]}
-    assert found == listed, "run python -m tests.frontend.onnx.node_suite to renew the list"
+    suite = node_suite("reference")
+    outcomes = [run_case(suite, name) for name in suite.names[part::PARTS]]
+    assert not differences(RECORD, outcomes), "run python -m tests.suites onnx-node --update-docs to record the results"
 
 
 def test_a_sample_on_cpu() -> None:
     for name in [name for name in cases() if name not in GAPS][::40]:
-        assert outcome(cases()[name], "cpu").gap == ""
+        run_node_test(name, "cpu")
 
 
 def test_the_list_names_cases_of_the_suite() -> None:
