@@ -39,6 +39,11 @@ def called(target: str, op: str, *args: Any, of: Any = None, **settings: Any) ->
 @pytest.mark.parametrize(
     ("op", "args", "wanted"),
     [
+        (
+            "addbmm",
+            (np.full((2, 2), 7), np.ones((3, 2, 1), np.int64), np.ones((3, 1, 2), np.int64), 0.6, 1.9),
+            [[[3, 3], [3, 3]]],
+        ),
         ("max.dim", (np.float32(3), 0), [3, 0]),
         ("min.dim", (np.float32(3), -1, True), [3, 0]),
         ("argmax", (np.float32(3), 0), [0]),

@@ -33,6 +33,9 @@ def _plus(product: Any, bias: Any) -> Any:
 @table("addmm addmv baddbmm")
 def addmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
     product = dnp.matmul(x, y)
+    if product.dtype.kind in "iu":
+        # PyTorch truncates the factors of integer products.
+        beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else dnp.multiply(product, alpha)
     return dnp.add(product, bias if beta == 1 else dnp.multiply(bias, beta)) if beta else product
 
