@@ -11,10 +11,12 @@ TOLERANCES = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
-def check_equal(got: Any, expected: Any, label: str, *, tolerance: float | None = None, max_integer_error: int = 0) -> None:
+def check_equal(
+    got: Any, expected: Any, label: str, *, tolerance: float | None = None, uncertainty: Any = 0, max_integer_error: int = 0
+) -> None:
     """Raise AssertionError unless two arrays have the same dtype, shape and elements; floats may differ by a tolerance.
 
-    `tolerance` replaces the one of the dtype.
+    `tolerance` replaces the one of the dtype; `uncertainty` is the absolute error of the expected results.
     """
     got, expected = np.asarray(got), np.asarray(expected)
     assert got.dtype == expected.dtype, f"{label}: the dtype is {got.dtype}, expected {expected.dtype}"
@@ -31,7 +33,7 @@ def check_equal(got: Any, expected: Any, label: str, *, tolerance: float | None 
         relative = TOLERANCES.get(name, 0.0) if tolerance is None else tolerance
         with np.errstate(all="ignore"):
             magnitudes = np.where(np.isfinite(expected), np.abs(expected), 0)
-            bound = relative * np.maximum(magnitudes, np.minimum(magnitudes.max(initial=0), 1))
+            bound = relative * np.maximum(magnitudes, np.minimum(magnitudes.max(initial=0), 1)) + uncertainty
             is_equal = (np.abs(got - expected) <= bound) | _identical(got, expected)
     if not np.all(is_equal):
         index = tuple(map(int, np.argwhere(~np.atleast_1d(is_equal))[0]))[: got.ndim]

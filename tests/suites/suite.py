@@ -94,11 +94,15 @@ def select_cases(names: Sequence[str], pattern: str = "", limit: int | None = No
     return [matched[k * len(matched) // limit] for k in range(limit)]
 
 
+# What differs between equal problems: names of nodes and tensors, lines, files, and the advice after a line.
+_SPECIFIC = re.compile(
+    r"node '[^']*' |(?<=^input) '[^']*'|(?<=^output) '[^']*'| \(line [\d, ]+\)|^\S+:\d+: |^\w+: (?=dlc has)|: \S+\.py:\d+.*"
+)
+
+
 def general_reason(problem: str) -> str:
-    """Remove locations and the names of nodes and tensors from a problem, so that equal reasons are grouped."""
-    return one_line(
-        re.sub(r"node '[^']*' |(?<=^input) '[^']*'|(?<=^output) '[^']*'| \(line [\d, ]+\)|^[^ ]+:\d+: ", "", problem)
-    )
+    """Remove what is specific to a case from a problem, so that equal reasons are grouped."""
+    return _SPECIFIC.sub("", one_line(problem))
 
 
 def one_line(text: str) -> str:
