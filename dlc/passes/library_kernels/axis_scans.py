@@ -22,7 +22,7 @@ _COLUMN_LANES = 16
 # additions in sequence.
 _SUMMATION_BLOCK_ELEMENTS = 256
 # Minimum row lengths for lanes that fill several registers, and for lanes that fill the widest register.
-_MIN_LONG_ROW_ELEMENTS, _MIN_MEDIUM_ROW_ELEMENTS = 1024, 64
+_MIN_LONG_ROW_ELEMENTS, _MIN_MEDIUM_ROW_ELEMENTS = 192, 64
 # In a row of at least `_MIN_BLOCKS` blocks, the extremum of each block is computed first, in `_BLOCK_LANES` lanes; then the
 # index is searched only in the best block.
 _MIN_BLOCKS, _BLOCK_ELEMENTS, _BLOCK_LANES = 4, 1024, 64
