@@ -218,10 +218,10 @@ class custom_vjp(_CustomRuleFunction):
                 arrays = iter(values)
                 saved = unflatten(tree, iter([next(arrays) if is_array_like(leaf) else leaf for leaf in leaves]))
                 cotangent_values = iter(values[len(residuals) :])
-                ct = results.with_leaves(
+                cotangent = results.with_leaves(
                     [next(cotangent_values) if is_float(element_type_of(v.value)) else None for v in results.values]
                 )
-                return _cotangent_arrays(api_name, backward(*static_args, saved, ct), arguments)
+                return _cotangent_arrays(api_name, backward(*static_args, saved, cotangent), arguments)
 
             backward_arguments = NamedLeaves([*residuals, *cotangents], tree, [])
             backward_block, _ = trace_body(api_name, backward_rule, backward_arguments, orders - 1, binds_arguments=False)
@@ -243,10 +243,10 @@ def _cotangent_arrays(api_name: str, cotangents: Any, arguments: NamedLeaves) ->
             raise with_user_line(
                 ShapeError(f"{api_name}: the backward rule's {name}{path} is {actual}; expected {expected_structure}")
             )
-        for leaf, ct, path in zip(leaves, tree.reordered_leaves(other, cotangent_values), tree.paths(name), strict=True):
+        for leaf, cotangent, path in zip(leaves, tree.reordered_leaves(other, cotangent_values), tree.paths(name), strict=True):
             if not is_float(element_type_of(leaf.value)):
                 continue
-            value = require_trace().value(zeros_like(leaf) if ct is None else ct)
+            value = require_trace().value(zeros_like(leaf) if cotangent is None else cotangent)
             if value.shape != leaf.shape:
                 raise with_user_line(
                     ShapeError(f"{api_name}: the backward rule's {path} has shape {value.shape}; expected {leaf.shape}")

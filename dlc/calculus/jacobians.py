@@ -73,8 +73,8 @@ def jacrev(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         rows: list[Any] = []
         for i, out in enumerate(outs.values):
 
-            def pull(ct: Any, i: int = i) -> Any:
-                return pullback(outs.with_leaves([ct if k == i else zeros_like(v) for k, v in enumerate(outs.values)]))
+            def pull(cotangent: Any, i: int = i) -> Any:
+                return pullback(outs.with_leaves([cotangent if k == i else zeros_like(v) for k, v in enumerate(outs.values)]))
 
             basis = reshape(eye(out.size, dtype=out.dtype), (out.size, *out.shape))
             gradients = NamedLeaves.of(api_name, "gradient", vmap(pull)(basis)).values

@@ -25,7 +25,7 @@ from dlc.dialects.dl.base import (
     tensor_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.dims import Dim, Size, is_known_different, is_known_less, is_nonnegative, is_static, product
@@ -106,7 +106,7 @@ class Emitter:
 
     def __init__(self, block: Block, weights: WeightStore, outer: Emitter | None = None) -> None:
         self.block = block
-        self.build = Build(block, outer.build.location if outer is not None else None)
+        self.build = DlBuilder(block, outer.build.location if outer is not None else None)
         self.weights = weights
         self.outer = outer
         # The string pool of the whole program: each string with its index.

@@ -19,7 +19,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, sizes, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.location_text import location_prefix
@@ -64,7 +64,7 @@ class Trace:
         self.function_name = function_name
         self.size_guards = size_guards or SizeGuards({})
         self.block = Block()
-        self.build = Build(self.block)
+        self.build = DlBuilder(self.block)
         self.weights = WeightStore()
         self.finished = False
         # The number of times that ops traced now may be differentiated; custom rules must support this order.
@@ -179,7 +179,7 @@ class Trace:
         The body may be differentiated `orders` times, or as often as the enclosing code if that is None.
         """
         previous = self.build, self.derivative_orders
-        self.build, self.derivative_orders = Build(body), self.derivative_orders if orders is None else orders
+        self.build, self.derivative_orders = DlBuilder(body), self.derivative_orders if orders is None else orders
         self._active_blocks.append(body)
         try:
             yield
@@ -252,7 +252,7 @@ class Trace:
             name = self.weights.add(snapshot, hint)
             type_ = tensor_type(array.shape, element)
             # In the outermost block, so that every body can read it.
-            value = Build(self.block)(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
+            value = DlBuilder(self.block)(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
             self._constants[id(array)] = cached = array, snapshot, value
         return Tracer(self, cached[2])
 

@@ -14,26 +14,28 @@ from dlc.stablehlo.node import Converter, StableHloNode
 def _unsigned(node: StableHloNode) -> tuple[SSAValue, int]:
     """Return the operand as an unsigned integer, and its width in bits."""
     width = 8 * numpy_dtype(element_type_of(node[0])).itemsize
-    return node.b(dl.CastOp, node[0], to=element_type(np.dtype(f"uint{width}"))), width
+    return node.build(dl.CastOp, node[0], to=element_type(np.dtype(f"uint{width}"))), width
 
 
 def _with_constant(node: StableHloNode, op: type[DlOp], x: SSAValue, number: int) -> SSAValue:
-    return node.b(op, x, node.scalar(number, x))
+    return node.build(op, x, node.scalar(number, x))
 
 
 def _count_set_bits(node: StableHloNode, x: SSAValue, width: int) -> SSAValue:
     """Count the set bits: add up bit pairs, nibbles and bytes; a multiplication adds all bytes into the highest one."""
     all_ones = (1 << width) - 1
     pairs = _with_constant(node, dl.BitwiseAndOp, _with_constant(node, dl.ShiftRightOp, x, 1), all_ones // 3)
-    x = node.b(dl.SubOp, x, pairs)
+    x = node.build(dl.SubOp, x, pairs)
     nibbles = _with_constant(node, dl.BitwiseAndOp, _with_constant(node, dl.ShiftRightOp, x, 2), all_ones // 5)
-    x = node.b(dl.AddOp, _with_constant(node, dl.BitwiseAndOp, x, all_ones // 5), nibbles)
-    x = _with_constant(node, dl.BitwiseAndOp, node.b(dl.AddOp, x, _with_constant(node, dl.ShiftRightOp, x, 4)), all_ones // 17)
+    x = node.build(dl.AddOp, _with_constant(node, dl.BitwiseAndOp, x, all_ones // 5), nibbles)
+    x = _with_constant(
+        node, dl.BitwiseAndOp, node.build(dl.AddOp, x, _with_constant(node, dl.ShiftRightOp, x, 4)), all_ones // 17
+    )
     return _with_constant(node, dl.ShiftRightOp, _with_constant(node, dl.MulOp, x, all_ones // 255), width - 8)
 
 
 def population_count(node: StableHloNode) -> SSAValue:
-    return node.b(dl.CastOp, _count_set_bits(node, *_unsigned(node)), to=node.element)
+    return node.build(dl.CastOp, _count_set_bits(node, *_unsigned(node)), to=node.element)
 
 
 def count_leading_zeros(node: StableHloNode) -> SSAValue:
@@ -41,10 +43,10 @@ def count_leading_zeros(node: StableHloNode) -> SSAValue:
     x, width = _unsigned(node)
     step = 1
     while step < width:
-        x = node.b(dl.BitwiseOrOp, x, _with_constant(node, dl.ShiftRightOp, x, step))
+        x = node.build(dl.BitwiseOrOp, x, _with_constant(node, dl.ShiftRightOp, x, step))
         step *= 2
-    num_ones = node.b(dl.CastOp, _count_set_bits(node, x, width), to=node.element)
-    return node.b(dl.SubOp, node.scalar(width, num_ones), num_ones)
+    num_ones = node.build(dl.CastOp, _count_set_bits(node, x, width), to=node.element)
+    return node.build(dl.SubOp, node.scalar(width, num_ones), num_ones)
 
 
 def next_after(node: StableHloNode) -> SSAValue:
@@ -54,28 +56,28 @@ def next_after(node: StableHloNode) -> SSAValue:
     """
     a, b = node.operands
     bits = element_type(np.dtype(f"int{8 * numpy_dtype(node.element).itemsize}"))
-    pattern, zero = node.b(dl.BitcastOp, a, to=bits), node.scalar(0, a)
-    is_upward = node.b(dl.GreaterOp, b, a)
-    is_away_from_zero = node.b(dl.EqualOp, is_upward, node.b(dl.GreaterOp, a, zero))
-    result = node.b(
-        dl.AddOp, pattern, node.b(dl.SelectOp, is_away_from_zero, node.scalar(1, pattern), node.scalar(-1, pattern))
+    pattern, zero = node.build(dl.BitcastOp, a, to=bits), node.scalar(0, a)
+    is_upward = node.build(dl.GreaterOp, b, a)
+    is_away_from_zero = node.build(dl.EqualOp, is_upward, node.build(dl.GreaterOp, a, zero))
+    result = node.build(
+        dl.AddOp, pattern, node.build(dl.SelectOp, is_away_from_zero, node.scalar(1, pattern), node.scalar(-1, pattern))
     )
-    result = node.b(dl.BitcastOp, result, to=node.element)
-    smallest = node.b(dl.BitcastOp, node.scalar(1, pattern), to=node.element)
-    smallest = node.b(dl.SelectOp, is_upward, smallest, node.b(dl.NegOp, smallest))
-    result = node.b(dl.SelectOp, node.b(dl.EqualOp, a, zero), smallest, result)
-    is_nan = node.b(dl.OrOp, node.b(dl.IsnanOp, a), node.b(dl.IsnanOp, b))
-    result = node.b(dl.SelectOp, is_nan, node.b(dl.AddOp, a, b), result)
-    return node.b(dl.SelectOp, node.b(dl.EqualOp, a, b), b, result)
+    result = node.build(dl.BitcastOp, result, to=node.element)
+    smallest = node.build(dl.BitcastOp, node.scalar(1, pattern), to=node.element)
+    smallest = node.build(dl.SelectOp, is_upward, smallest, node.build(dl.NegOp, smallest))
+    result = node.build(dl.SelectOp, node.build(dl.EqualOp, a, zero), smallest, result)
+    is_nan = node.build(dl.OrOp, node.build(dl.IsnanOp, a), node.build(dl.IsnanOp, b))
+    result = node.build(dl.SelectOp, is_nan, node.build(dl.AddOp, a, b), result)
+    return node.build(dl.SelectOp, node.build(dl.EqualOp, a, b), b, result)
 
 
 def total_order_key(node: StableHloNode, x: SSAValue) -> SSAValue:
     """Return signed integers in the total order of floats: -NaN, -∞, …, -0, +0, …, ∞, NaN. The same float has the same key."""
     bits = element_type(np.dtype(f"int{8 * numpy_dtype(element_type_of(x)).itemsize}"))
-    pattern = node.b(dl.BitcastOp, x, to=bits)
+    pattern = node.build(dl.BitcastOp, x, to=bits)
     largest = int(np.iinfo(numpy_dtype(bits)).max)
-    is_negative = node.b(dl.LessOp, pattern, node.scalar(0, pattern))
-    return node.b(dl.SelectOp, is_negative, _with_constant(node, dl.BitwiseXorOp, pattern, largest), pattern)
+    is_negative = node.build(dl.LessOp, pattern, node.scalar(0, pattern))
+    return node.build(dl.SelectOp, is_negative, _with_constant(node, dl.BitwiseXorOp, pattern, largest), pattern)
 
 
 OPERATORS: dict[str, Converter] = {

@@ -91,8 +91,8 @@ def convolve(node: StableHloNode, padding: Sequence[Sequence[int]]) -> SSAValue:
         x = pad_interior(node, x, zero, k + 1, base_dilations[k] - 1)
     x = pad_sides(node, x, zero, *((0, *(pair[side] for pair in padding), 0) for side in range(2)))
     if any(reversed_axes):
-        w = node.b(dl.ReverseOp, w, axes=tuple(k for k in range(rank) if reversed_axes[k]))
-    y = node.b(dl.ConvOp, x, w, strides=tuple(strides), dilations=tuple(dilations), groups=groups)
+        w = node.build(dl.ReverseOp, w, axes=tuple(k for k in range(rank) if reversed_axes[k]))
+    y = node.build(dl.ConvOp, x, w, strides=tuple(strides), dilations=tuple(dilations), groups=groups)
     return node.transpose(y, [["b", *spatial, "f"].index(a) for a in y_axes])
 
 
@@ -118,7 +118,7 @@ def reduce(node: StableHloNode) -> Sequence[SSAValue]:
     kind = binary_op(region)
     reductions = _REDUCTIONS_OF_BOOLS if is_bool(element_type_of(arrays[0])) else _REDUCTIONS
     if count == 1 and axes and kind in reductions:
-        reduced: Sequence[SSAValue] = [node.b(reductions[kind], arrays[0], axes=axes)]
+        reduced: Sequence[SSAValue] = [node.build(reductions[kind], arrays[0], axes=axes)]
     else:
         reduced = reduce_by_halving(node, arrays, axes)
     return reduced if count == 1 and is_neutral(init_values[0], kind) else combine_with_init(node, init_values, reduced)
@@ -162,8 +162,8 @@ def _arg_extremum(node: StableHloNode, region: Region, axes: Sequence[int]) -> S
             and constant_number(init_index) == 0
             and _is_iota_along(indices, axes[0])
         ):
-            index = node.b(arg_extremum, x, axis=axes[0])
-            return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, index, to=element_type_of(indices))]
+            index = node.build(arg_extremum, x, axis=axes[0])
+            return [node.build(extremum, x, axes=tuple(axes)), node.build(dl.CastOp, index, to=element_type_of(indices))]
     return []
 
 

@@ -41,7 +41,7 @@ def iota(node: StableHloNode) -> SSAValue:
 def iota_along(node: StableHloNode, shape: Sequence[int]) -> SSAValue:
     """Return 0, 1, … along one axis of an array of this shape."""
     axis: int = node.get("dim", "iota_dimension")
-    indices = node.b(dl.IotaOp, size=(shape[axis],), to=node.element, start=0, step=1)
+    indices = node.build(dl.IotaOp, size=(shape[axis],), to=node.element, start=0, step=1)
     aligned = [size if a == axis else 1 for a, size in enumerate(shape)]
     return node.broadcast(node.reshape(indices, aligned), shape)
 
@@ -51,16 +51,16 @@ def slice_(node: StableHloNode) -> SSAValue:
         starts, limits, strides = ([axis_range[k] for axis_range in node.get("ranges")] for k in range(3))
     else:
         starts, limits, strides = (node.integers(name) for name in ("start_indices", "limit_indices", "strides"))
-    return node.b(dl.SliceOp, node[0], starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+    return node.build(dl.SliceOp, node[0], starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
 def concatenate(node: StableHloNode) -> SSAValue:
     operands = [v for v in node.operands if 0 not in sizes_of(v)] or node.operands[:1]
-    return node.b(dl.ConcatOp, *operands, axis=node.get("dim", "dimension")) if len(operands) > 1 else operands[0]
+    return node.build(dl.ConcatOp, *operands, axis=node.get("dim", "dimension")) if len(operands) > 1 else operands[0]
 
 
 def reverse(node: StableHloNode) -> SSAValue:
-    return node.b(dl.ReverseOp, node[0], axes=tuple(node.integers("dims", "dimensions")))
+    return node.build(dl.ReverseOp, node[0], axes=tuple(node.integers("dims", "dimensions")))
 
 
 def pad(node: StableHloNode) -> SSAValue:
@@ -80,14 +80,14 @@ def pad_sides(node: StableHloNode, x: SSAValue, value: SSAValue, low: Sequence[S
     """Pad each axis with a value before and after; symbolic amounts, which must not be negative, by concatenation."""
     static_amounts = [tuple(n if isinstance(n, int) else 0 for n in side) for side in (low, high)]
     if any(map(any, static_amounts)):
-        x = node.b(dl.PadOp, x, value, low=static_amounts[0], high=static_amounts[1], pad_mode="constant")
+        x = node.build(dl.PadOp, x, value, low=static_amounts[0], high=static_amounts[1], pad_mode="constant")
     for axis, amounts in enumerate(zip(low, high, strict=True)):
         sizes = shape_of(x)
         low_padding, high_padding = (
             [] if isinstance(n, int) else [node.broadcast(value, (*sizes[:axis], n, *sizes[axis + 1 :]))] for n in amounts
         )
         if low_padding or high_padding:
-            x = node.b(dl.ConcatOp, *low_padding, x, *high_padding, axis=axis)
+            x = node.build(dl.ConcatOp, *low_padding, x, *high_padding, axis=axis)
     return x
 
 
@@ -98,22 +98,22 @@ def pad_interior(node: StableHloNode, x: SSAValue, value: SSAValue, axis: int, c
         return x
     expanded = node.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
     zeros = (0,) * (len(sizes) + 1)
-    expanded = node.b(
+    expanded = node.build(
         dl.PadOp, expanded, value, low=zeros, high=(*zeros[: axis + 1], count, *zeros[axis + 2 :]), pad_mode="constant"
     )
     merged = node.reshape(expanded, [*sizes[:axis], sizes[axis] * (count + 1), *sizes[axis + 1 :]])
     limits = [n if a != axis else n - count for a, n in enumerate(sizes_of(merged))]
-    return node.b(dl.SliceOp, merged, starts=(0,) * len(sizes), limits=tuple(limits), strides=(1,) * len(sizes))
+    return node.build(dl.SliceOp, merged, starts=(0,) * len(sizes), limits=tuple(limits), strides=(1,) * len(sizes))
 
 
 def _clamped_start(node: StableHloNode, index: SSAValue, max_start: int) -> SSAValue:
     """Return a start index as i64, clamped so that the slice is in bounds."""
-    index_i64 = node.b(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
-    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, index_i64, node.scalar(0, index_i64)), node.number(max_start))
+    index_i64 = node.build(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
+    return node.build(dl.MinimumOp, node.build(dl.MaximumOp, index_i64, node.scalar(0, index_i64)), node.number(max_start))
 
 
 def _iota(node: StableHloNode, count: int) -> SSAValue:
-    return node.b(dl.IotaOp, size=(count,), to=i64, start=0, step=1)
+    return node.build(dl.IotaOp, size=(count,), to=i64, start=0, step=1)
 
 
 def dynamic_slice(node: StableHloNode) -> SSAValue:
@@ -126,8 +126,8 @@ def slice_at(node: StableHloNode, starts: Sequence[SSAValue], sizes: Sequence[in
     for axis, size in enumerate(sizes):
         full_size = sizes_of(x)[axis]
         if size != full_size:
-            indices = node.b(dl.AddOp, _iota(node, size), _clamped_start(node, starts[axis], full_size - size))
-            x = node.b(dl.GatherOp, x, indices, axis=axis)
+            indices = node.build(dl.AddOp, _iota(node, size), _clamped_start(node, starts[axis], full_size - size))
+            x = node.build(dl.GatherOp, x, indices, axis=axis)
     return x
 
 
@@ -140,13 +140,17 @@ def dynamic_update_slice(node: StableHloNode) -> SSAValue:
     for axis, (full_size, size) in enumerate(zip(sizes, sizes_of(update), strict=True)):
         if size == full_size:
             continue
-        update_index = node.b(dl.SubOp, _iota(node, full_size), _clamped_start(node, starts[axis], full_size - size))
+        update_index = node.build(dl.SubOp, _iota(node, full_size), _clamped_start(node, starts[axis], full_size - size))
         zero, last = node.scalar(0, update_index), node.number(size - 1)
-        update = node.b(dl.GatherOp, update, node.b(dl.MinimumOp, node.b(dl.MaximumOp, update_index, zero), last), axis=axis)
-        in_range = node.b(dl.AndOp, node.b(dl.GreaterEqualOp, update_index, zero), node.b(dl.LessEqualOp, update_index, last))
+        update = node.build(
+            dl.GatherOp, update, node.build(dl.MinimumOp, node.build(dl.MaximumOp, update_index, zero), last), axis=axis
+        )
+        in_range = node.build(
+            dl.AndOp, node.build(dl.GreaterEqualOp, update_index, zero), node.build(dl.LessEqualOp, update_index, last)
+        )
         in_range = node.reshape(in_range, [full_size if a == axis else 1 for a in range(len(sizes))])
-        mask = in_range if mask is None else node.b(dl.AndOp, mask, in_range)
-    return update if mask is None else node.b(dl.SelectOp, mask, update, x)
+        mask = in_range if mask is None else node.build(dl.AndOp, mask, in_range)
+    return update if mask is None else node.build(dl.SelectOp, mask, update, x)
 
 
 OPERATORS: dict[str, Converter] = {

@@ -76,8 +76,8 @@ def dimension_size(node: StableHloNode) -> StableHloValue:
     axis: int = node.get("dim", "dimension")
     size = shape_of(node[0])[axis]
     if isinstance(size, int):
-        return node.b.constant(np.asarray(size), node.element)
-    return node.b(dl.CastOp, node.b(dl.SizeOp, size=(size,), to=i64), to=node.element)
+        return node.build.constant(np.asarray(size), node.element)
+    return node.build(dl.CastOp, node.build(dl.SizeOp, size=(size,), to=i64), to=node.element)
 
 
 def dynamic_broadcast_in_dim(node: StableHloNode) -> SSAValue:
@@ -96,13 +96,14 @@ def real_dynamic_slice(node: StableHloNode) -> SSAValue:
     """Slice with bounds that are sizes, or with a data-dependent start and limits of the form `start + size`."""
     begins, ends, strides = node[1], node[2], shape_in(node, 3)
     if all(isinstance(bound, int | Dim) for k in (1, 2) for bound in shape_tensor_elements(node[k]).flat):
-        return node.b(dl.SliceOp, node[0], starts=shape_in(node, 1), limits=shape_in(node, 2), strides=strides)
+        return node.build(dl.SliceOp, node[0], starts=shape_in(node, 1), limits=shape_in(node, 2), strides=strides)
     limit_op = ends.owner
     if not isinstance(limit_op, dl.AddOp) or begins not in limit_op.operands or any(step != 1 for step in strides):
         raise node.unsupported("a slice with a data-dependent size is not supported")
     sizes = limit_op.operands[1 - list(limit_op.operands).index(begins)]
     starts = [
-        node.reshape(node.b(dl.SliceOp, begins, starts=(k,), limits=(k + 1,), strides=(1,)), ()) for k in range(len(strides))
+        node.reshape(node.build(dl.SliceOp, begins, starts=(k,), limits=(k + 1,), strides=(1,)), ())
+        for k in range(len(strides))
     ]
     return slice_at(node, starts, shape_of_elements(node, sizes, "its sizes"))
 

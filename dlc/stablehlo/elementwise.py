@@ -42,11 +42,11 @@ _FLOATS: dict[tuple[int, int], Attribute] = {(5, 10): f16, (8, 7): bf16, (8, 23)
 
 
 def _direct(op: type[DlOp]) -> Converter:
-    return lambda node: node.b(op, *node.operands)
+    return lambda node: node.build(op, *node.operands)
 
 
 def _logic(bool_op: type[DlOp], other_op: type[DlOp]) -> Converter:
-    return lambda node: node.b(bool_op if node.is_bool else other_op, *node.operands)
+    return lambda node: node.build(bool_op if node.is_bool else other_op, *node.operands)
 
 
 def compare(node: StableHloNode) -> SSAValue:
@@ -54,67 +54,69 @@ def compare(node: StableHloNode) -> SSAValue:
     if direction not in _COMPARISONS:
         raise node.unsupported(f"expected one of {', '.join(_COMPARISONS)}")
     is_total = is_total and is_float(element_type_of(node[0]))
-    return node.b(_COMPARISONS[direction], *((total_order_key(node, x) for x in node.operands) if is_total else node.operands))
+    return node.build(
+        _COMPARISONS[direction], *((total_order_key(node, x) for x in node.operands) if is_total else node.operands)
+    )
 
 
 def select(node: StableHloNode) -> SSAValue:
-    return match_floor_division(node) or node.b(dl.SelectOp, *node.operands)
+    return match_floor_division(node) or node.build(dl.SelectOp, *node.operands)
 
 
 def clamp(node: StableHloNode) -> SSAValue:
     low, x, high = node.operands
-    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, x, low), high)
+    return node.build(dl.MinimumOp, node.build(dl.MaximumOp, x, low), high)
 
 
 def convert(node: StableHloNode) -> SSAValue:
-    return node[0] if element_type_of(node[0]) == node.element else node.b(dl.CastOp, node[0], to=node.element)
+    return node[0] if element_type_of(node[0]) == node.element else node.build(dl.CastOp, node[0], to=node.element)
 
 
 def bitcast(node: StableHloNode) -> SSAValue:
     if len(shape_of(node[0])) != len(node.shape):
         raise node.unsupported("a bitcast that changes the element size is not supported")
-    return node.b(dl.BitcastOp, node[0], to=node.element)
+    return node.build(dl.BitcastOp, node[0], to=node.element)
 
 
 def remainder(node: StableHloNode) -> SSAValue:
-    return node.b(dl.ModOp, *node.operands, fmod=True)
+    return node.build(dl.ModOp, *node.operands, fmod=True)
 
 
 def is_finite(node: StableHloNode) -> SSAValue:
     x = node[0]
-    return node.b(dl.NotOp, node.b(dl.OrOp, node.b(dl.IsnanOp, x), node.b(dl.IsinfOp, x)))
+    return node.build(dl.NotOp, node.build(dl.OrOp, node.build(dl.IsnanOp, x), node.build(dl.IsinfOp, x)))
 
 
 def sign(node: StableHloNode) -> SSAValue:
     """Return the sign, which keeps the sign of a floating-point zero."""
-    result = node.b(dl.SignOp, node[0])
+    result = node.build(dl.SignOp, node[0])
     if not is_float(node.element):
         return result
-    return node.b(dl.SelectOp, node.b(dl.EqualOp, node[0], node.scalar(0, node[0])), node[0], result)
+    return node.build(dl.SelectOp, node.build(dl.EqualOp, node[0], node.scalar(0, node[0])), node[0], result)
 
 
 def square(node: StableHloNode) -> SSAValue:
-    return node.b(dl.MulOp, node[0], node[0])
+    return node.build(dl.MulOp, node[0], node[0])
 
 
 def round_away(node: StableHloNode) -> SSAValue:
     """Round to nearest, half away from 0."""
-    magnitude = node.b(dl.AbsOp, node[0])
-    floor = node.b(dl.FloorOp, magnitude)
-    rounds_up = node.b(dl.GreaterEqualOp, node.b(dl.SubOp, magnitude, floor), node.scalar(0.5, magnitude))
-    rounded = node.b(dl.AddOp, floor, node.b(dl.CastOp, rounds_up, to=node.element))
-    return node.b(dl.MulOp, sign(node), rounded)
+    magnitude = node.build(dl.AbsOp, node[0])
+    floor = node.build(dl.FloorOp, magnitude)
+    rounds_up = node.build(dl.GreaterEqualOp, node.build(dl.SubOp, magnitude, floor), node.scalar(0.5, magnitude))
+    rounded = node.build(dl.AddOp, floor, node.build(dl.CastOp, rounds_up, to=node.element))
+    return node.build(dl.MulOp, sign(node), rounded)
 
 
 def shift_right(node: StableHloNode) -> SSAValue:
     """`dl` shifts signed integers arithmetically and unsigned ones logically; cast for the other combinations."""
     signed, logical = str(node.element).startswith("i"), node.op.name.endswith("logical")
     if signed != logical:
-        return node.b(dl.ShiftRightOp, *node.operands)
+        return node.build(dl.ShiftRightOp, *node.operands)
     bits = str(node.element).removeprefix("u").removeprefix("i")
     other_type = element_type(np.dtype(f"uint{bits}" if signed else f"int{bits}"))
-    shifted = node.b(dl.ShiftRightOp, *(node.b(dl.CastOp, x, to=other_type) for x in node.operands))
-    return node.b(dl.CastOp, shifted, to=node.element)
+    shifted = node.build(dl.ShiftRightOp, *(node.build(dl.CastOp, x, to=other_type) for x in node.operands))
+    return node.build(dl.CastOp, shifted, to=node.element)
 
 
 def reduce_precision(node: StableHloNode) -> SSAValue:
@@ -126,7 +128,7 @@ def reduce_precision(node: StableHloNode) -> SSAValue:
     exponent, mantissa = map(int, bit_counts)
     if (exponent, mantissa) not in _FLOATS:
         raise node.unsupported(f"no element type has {exponent} exponent bits and {mantissa} mantissa bits")
-    return node.b(dl.CastOp, node.b(dl.CastOp, node[0], to=_FLOATS[exponent, mantissa]), to=node.element)
+    return node.build(dl.CastOp, node.build(dl.CastOp, node[0], to=_FLOATS[exponent, mantissa]), to=node.element)
 
 
 def constant_like(node: StableHloNode) -> SSAValue:

@@ -26,12 +26,12 @@ def match_floor_division(node: StableHloNode) -> SSAValue | None:
     divisor = _strip_zero_guard(b)
     if isinstance(shape_tensor_elements(divisor).item(), ComputedElement):
         return None
-    quotient = node.b(dl.FloordivOp, a, divisor)
+    quotient = node.build(dl.FloordivOp, a, divisor)
     if isinstance(owner, dl.DivOp):
         return quotient if _is_less_by_one(then, otherwise) and _is_quotient_condition(condition, a, b) else None
     if not _is_op_on(then, dl.AddOp, otherwise, b) or not _is_remainder_condition(condition, otherwise, b):
         return None
-    return node.b(dl.SubOp, a, node.b(dl.MulOp, quotient, divisor))
+    return node.build(dl.SubOp, a, node.build(dl.MulOp, quotient, divisor))
 
 
 def _strip_zero_guard(value: SSAValue) -> SSAValue:

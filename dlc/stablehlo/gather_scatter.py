@@ -70,23 +70,23 @@ class WindowDims:
 
 def _element_indices(node: StableHloNode, indices: SSAValue, windows: WindowDims, *, clamped: bool) -> SSAValue:
     """Return the index of each element, or complete slice, of all windows; out of range for out-of-bounds windows."""
-    b, components = node.b, list[SSAValue]()
+    build, components = node.build, list[SSAValue]()
     if windows.index_vector_dim < len(sizes_of(indices)):
         indices = node.transpose(
             indices, [a for a in range(len(sizes_of(indices))) if a != windows.index_vector_dim] + [windows.index_vector_dim]
         )
     else:
         indices = node.reshape(indices, (*sizes_of(indices), 1))
-    indices = b(dl.CastOp, indices, to=i64) if element_type_of(indices) != i64 else indices
+    indices = build(dl.CastOp, indices, to=i64) if element_type_of(indices) != i64 else indices
     outer = sizes_of(indices)[:-1]
     shape = (*outer, *(windows.sizes[a] for a in windows.indexed_window_dims))
 
     def arange(axis: int) -> SSAValue:
-        positions = b(dl.IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
+        positions = build(dl.IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
         return node.reshape(positions, [n if a == axis else 1 for a, n in enumerate(shape)])
 
     for axis in windows.indexed_dims:
-        index = b.scalar(0, like=indices)
+        index = build.scalar(0, like=indices)
         if axis in windows.batching_dims:
             index_batching_dims = windows.index_batching_dims[windows.batching_dims.index(axis)]
             index = arange(index_batching_dims - (index_batching_dims > windows.index_vector_dim))
@@ -94,23 +94,23 @@ def _element_indices(node: StableHloNode, indices: SSAValue, windows: WindowDims
             index = _window_start(node, indices, windows, axis, clamped=clamped)
             index = node.reshape(index, (*outer, *[1] * len(windows.indexed_window_dims)))
         if axis in windows.indexed_window_dims:
-            index = b(dl.AddOp, index, arange(len(outer) + windows.indexed_window_dims.index(axis)))
+            index = build(dl.AddOp, index, arange(len(outer) + windows.indexed_window_dims.index(axis)))
         components.append(node.reshape(node.broadcast(index, shape), (*shape, 1)))
     if not components:
-        return b.constant(np.zeros((*shape, 0), np.int64), i64)
-    return b(dl.ConcatOp, *components, axis=len(shape)) if len(components) > 1 else components[0]
+        return build.constant(np.zeros((*shape, 0), np.int64), i64)
+    return build(dl.ConcatOp, *components, axis=len(shape)) if len(components) > 1 else components[0]
 
 
 def _window_start(node: StableHloNode, indices: SSAValue, windows: WindowDims, axis: int, *, clamped: bool) -> SSAValue:
     """Return the start of windows along an axis; a start out of bounds is clamped, or replaced by the size of the axis."""
-    b, outer, k = node.b, sizes_of(indices)[:-1], windows.start_index_map.index(axis)
+    build, outer, k = node.build, sizes_of(indices)[:-1], windows.start_index_map.index(axis)
     low, high = (*[0] * len(outer), k), (*outer, k + 1)
-    start = node.reshape(b(dl.SliceOp, indices, starts=low, limits=high, strides=(1,) * len(low)), outer)
+    start = node.reshape(build(dl.SliceOp, indices, starts=low, limits=high, strides=(1,) * len(low)), outer)
     zero, max_start = node.scalar(0, start), node.number(windows.max_start(axis))
     if clamped:
-        return b(dl.MinimumOp, b(dl.MaximumOp, start, zero), max_start)
-    in_bounds = b(dl.AndOp, b(dl.GreaterEqualOp, start, zero), b(dl.LessEqualOp, start, max_start))
-    return b(dl.SelectOp, in_bounds, start, node.number(windows.operand_shape[axis]))
+        return build(dl.MinimumOp, build(dl.MaximumOp, start, zero), max_start)
+    in_bounds = build(dl.AndOp, build(dl.GreaterEqualOp, start, zero), build(dl.LessEqualOp, start, max_start))
+    return build(dl.SelectOp, in_bounds, start, node.number(windows.operand_shape[axis]))
 
 
 def gather(node: StableHloNode) -> SSAValue:
@@ -133,7 +133,7 @@ def gather_windows(node: StableHloNode, sizes: Sequence[int]) -> SSAValue:
         fields.get("index_vector_dim", [0])[0],
     )
     element_indices = _element_indices(node, indices, windows, clamped=True)
-    y = node.b(dl.GatherNdOp, node.transpose(x, [*windows.indexed_dims, *windows.full_dims]), element_indices)
+    y = node.build(dl.GatherNdOp, node.transpose(x, [*windows.indexed_dims, *windows.full_dims]), element_indices)
     order = windows.order(offset_dims, len(node.shape))
     return node.transpose(y, [order.index(a) for a in range(len(order))])
 
@@ -165,10 +165,10 @@ def scatter(node: StableHloNode) -> SSAValue:
     element = element_type_of(x)
     operands = [node.transpose(x, axes), updates]
     if is_bool(element):
-        operands = [node.b(dl.CastOp, v, to=i8) for v in operands]
-    y = node.b(dl.ScatterNdOp, operands[0], element_indices, operands[1], mode=mode)
+        operands = [node.build(dl.CastOp, v, to=i8) for v in operands]
+    y = node.build(dl.ScatterNdOp, operands[0], element_indices, operands[1], mode=mode)
     if is_bool(element):
-        y = node.b(dl.CastOp, y, to=element)
+        y = node.build(dl.CastOp, y, to=element)
     return node.transpose(y, [axes.index(a) for a in range(len(axes))])
 
 

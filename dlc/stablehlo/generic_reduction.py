@@ -23,7 +23,7 @@ def _strided_slice(node: StableHloNode, x: SSAValue, axis: int, start: int, limi
     sizes = sizes_of(x)
     starts, limits, strides = [0] * len(sizes), list(sizes), [1] * len(sizes)
     starts[axis], limits[axis], strides[axis] = start, limit, step
-    return node.b(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+    return node.build(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
 def combine_with_init(node: StableHloNode, init_values: Sequence[SSAValue], reduced: Sequence[SSAValue]) -> Sequence[SSAValue]:
@@ -39,7 +39,7 @@ def reduce_by_halving(node: StableHloNode, arrays: Sequence[SSAValue], axes: Seq
             pairs = _combine(node, even, odd)
             if size % 2:
                 last_elements = (_strided_slice(node, x, axis, size - 1, size) for x in arrays)
-                pairs = [node.b(dl.ConcatOp, x, last, axis=axis) for x, last in zip(pairs, last_elements, strict=True)]
+                pairs = [node.build(dl.ConcatOp, x, last, axis=axis) for x, last in zip(pairs, last_elements, strict=True)]
             arrays = pairs
     shape = [n for a, n in enumerate(sizes_of(arrays[0])) if a not in axes]
     return [node.reshape(x, shape) for x in arrays]
@@ -80,7 +80,7 @@ def cumulative_reduce(
         state, row = block.args[:count], block.args[count:]
         results = _combine(node, row, state) if reverse else _combine(node, state, row)
         block.add_op(dl.YieldOp([*results, *results]))
-    scan = node.b.insert(dl.ScanOp.of([*states, *rows], block, count, sizes_of(rows[0])[0], reverse))
+    scan = node.build.insert(dl.ScanOp.of([*states, *rows], block, count, sizes_of(rows[0])[0], reverse))
     return [node.transpose(y, [axis_first.index(a) for a in range(len(axis_first))]) for y in scan.results[count:]]
 
 

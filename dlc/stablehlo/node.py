@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from dlc.dialects.dl.base import element_type_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dims import Dim, Size
@@ -53,14 +53,14 @@ Converter: TypeAlias = "Callable[[StableHloNode], StableHloValue | Sequence[Stab
 
 
 class StableHloNode:
-    """One op: `node.b` builds, `node[0]` is the first operand; `node.arrays` are operands for functions of `dlc.numpy`."""
+    """One op: `node.build` builds, `node[0]` is the first operand; `node.arrays` are operands for functions of `dlc.numpy`."""
 
     def __init__(self, op: Op, values: Sequence[StableHloValue], trace: Trace, inline: Inline, where: str) -> None:
         self.op, self.values, self.trace, self.inline, self.where = op, values, trace, inline, where
         self.operands = [v for v in values if not isinstance(v, Complex)]
 
     @property
-    def b(self) -> Build:
+    def build(self) -> DlBuilder:
         return self.trace.build
 
     @property
@@ -136,20 +136,20 @@ class StableHloNode:
     # Shorthands
 
     def scalar(self, number: int | float | bool, like: SSAValue) -> SSAValue:
-        return self.b.scalar(number, like=like)
+        return self.build.scalar(number, like=like)
 
     def number(self, size: Size) -> SSAValue:
         """Return a size as a rank-0 i64."""
         return self.trace.value(size if isinstance(size, Dim) else np.int64(size)).value
 
     def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
-        return x if shape_of(x) == tuple(shape) else self.b(ReshapeOp, x, shape=tuple(shape))
+        return x if shape_of(x) == tuple(shape) else self.build(ReshapeOp, x, shape=tuple(shape))
 
     def transpose(self, x: SSAValue, permutation: Sequence[int]) -> SSAValue:
-        return x if list(permutation) == sorted(permutation) else self.b(TransposeOp, x, permutation=tuple(permutation))
+        return x if list(permutation) == sorted(permutation) else self.build(TransposeOp, x, permutation=tuple(permutation))
 
     def broadcast(self, x: SSAValue, shape: Sequence[Size]) -> SSAValue:
-        return x if shape_of(x) == tuple(shape) else self.b(BroadcastToOp, x, shape=tuple(shape))
+        return x if shape_of(x) == tuple(shape) else self.build(BroadcastToOp, x, shape=tuple(shape))
 
 
 def _real_part(op: Op) -> Op:

@@ -258,14 +258,14 @@ class _StableHloReader:
 
     def _real_constant(self, value: Dense, where: str) -> SSAValue:
         """Emit a real constant."""
-        element, b = element_of(value.type, where), self.trace.build
+        element, build = element_of(value.type, where), self.trace.build
         array = dense_elements(value, numpy_dtype(element), where)
         if array.size and (array == array.flat[0]).all():
-            scalar = b.constant(array.reshape(-1)[:1].reshape(()), element)
-            return scalar if not array.ndim else b(dl.BroadcastToOp, scalar, shape=array.shape)
+            scalar = build.constant(array.reshape(-1)[:1].reshape(()), element)
+            return scalar if not array.ndim else build(dl.BroadcastToOp, scalar, shape=array.shape)
         if array.size <= _MAX_LITERAL_ELEMENTS and array.dtype.kind in "iub":
-            return b.constant(array, element)
-        return b(dl.WeightOp, symbol=SymbolRefAttr(self.trace.weights.add(array)), type=tensor_type(array.shape, element))
+            return build.constant(array, element)
+        return build(dl.WeightOp, symbol=SymbolRefAttr(self.trace.weights.add(array)), type=tensor_type(array.shape, element))
 
     def _while(
         self, op: Op, states: Sequence[StableHloValue], values: Mapping[str, StableHloValue]
@@ -297,8 +297,8 @@ class _StableHloReader:
             return body, [tensor_of(v) for v in outputs]
 
         def emit_if(remaining: Sequence[Region], number: int) -> Sequence[SSAValue]:
-            b = self.trace.build
-            condition = b(dl.EqualOp, index, b.scalar(number, like=index)) if op.name == "stablehlo.case" else index
+            build = self.trace.build
+            condition = build(dl.EqualOp, index, build.scalar(number, like=index)) if op.name == "stablehlo.case" else index
             (then, types), (otherwise, else_types) = (
                 branch_block(remaining[:1], number),
                 branch_block(remaining[1:], number + 1),
@@ -308,7 +308,7 @@ class _StableHloReader:
                 raise UnsupportedError(
                     f"{where}: branches return different types, {then_text} and {else_text}; export it for static shapes"
                 )
-            return b.insert(dl.IfOp.of(condition, then, otherwise, types)).results
+            return build.insert(dl.IfOp.of(condition, then, otherwise, types)).results
 
         if len(regions) == 1:
             return self._region(regions[0], (), values)

@@ -130,15 +130,15 @@ def _sort_order(node: StableHloNode, axis: int) -> SSAValue:
     # A stable sort keeps the order by the less significant keys.
     for key, value in reversed([*zip(keys, _key_values(node, keys), strict=True)]):
         if order is not None:
-            value = node.b(dl.GatherElementsOp, value, order, axis=axis)
-        by_key = node.b(dl.ArgsortOp, value, axis=axis, descending=key.is_descending)
-        order = by_key if order is None else node.b(dl.GatherElementsOp, order, by_key, axis=axis)
+            value = node.build(dl.GatherElementsOp, value, order, axis=axis)
+        by_key = node.build(dl.ArgsortOp, value, axis=axis, descending=key.is_descending)
+        order = by_key if order is None else node.build(dl.GatherElementsOp, order, by_key, axis=axis)
     assert order is not None
     return order
 
 
 def _reorder(node: StableHloNode, value: StableHloValue, order: SSAValue, axis: int) -> StableHloValue:
-    leaves = [node.b(dl.GatherElementsOp, leaf, order, axis=axis) for leaf in flatten_complex([value])]
+    leaves = [node.build(dl.GatherElementsOp, leaf, order, axis=axis) for leaf in flatten_complex([value])]
     return leaves[0] if len(leaves) == 1 else Complex(*map(node.array, leaves))
 
 
@@ -147,7 +147,7 @@ def sort(node: StableHloNode) -> Sequence[StableHloValue]:
     region, axis = node.op.regions[0], node.get("dimension", default=-1)
     keys = _Comparator(region).keys
     if len(node.values) == 1 and [(key.name, key.is_total) for key in keys] == [(region.arguments[0].name, False)]:
-        return [node.b(dl.SortOp, node[0], axis=axis, descending=keys[0].is_descending)]
+        return [node.build(dl.SortOp, node[0], axis=axis, descending=keys[0].is_descending)]
     order = _sort_order(node, axis)
     return [_reorder(node, value, order, axis) for value in node.values]
 
@@ -179,7 +179,7 @@ def _first(node: StableHloNode, order: SSAValue, axis: int, count: int) -> SSAVa
     """Return the first `count` indices of a sort order."""
     sizes = sizes_of(order)
     limits = (*sizes[:axis], count, *sizes[axis + 1 :])
-    return node.b(dl.SliceOp, order, starts=(0,) * len(sizes), limits=limits, strides=(1,) * len(sizes))
+    return node.build(dl.SliceOp, order, starts=(0,) * len(sizes), limits=limits, strides=(1,) * len(sizes))
 
 
 OPERATORS: dict[str, Converter] = {

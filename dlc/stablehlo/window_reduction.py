@@ -78,7 +78,7 @@ def _reduce(
     if axis is not None:
         reverse = windows.padding[axis][0] == 0
         if kind in _CUMULATIVE:
-            return with_init([node.b(_CUMULATIVE[kind], x, axis=axis, exclusive=False, reverse=reverse)])
+            return with_init([node.build(_CUMULATIVE[kind], x, axis=axis, exclusive=False, reverse=reverse)])
         if not isinstance(windows.kernel[axis], int):
             return cumulative_reduce(node, arrays, init_values, axis, reverse=reverse)
     kernel = [n for n in windows.kernel if isinstance(n, int)]
@@ -90,7 +90,7 @@ def _reduce(
     else:
         x = pad_sides(node, x, padding_values[0], *([pair[side] for pair in windows.padding] for side in range(2)))
         properties, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
-        y = _negate_for_minimum(node, node.b(_POOLS[kind], _negate_for_minimum(node, x, kind), **properties), kind)
+        y = _negate_for_minimum(node, node.build(_POOLS[kind], _negate_for_minimum(node, x, kind), **properties), kind)
         reduced = [_drop_outer_axes(node, y)]
     return with_init(reduced)
 
@@ -127,7 +127,7 @@ def _negate_for_minimum(node: StableHloNode, x: SSAValue, kind: str) -> SSAValue
     """Negate for a minimum, which is computed as a maximum."""
     if kind != "minimum":
         return x
-    return node.b(dl.NegOp if is_float(element_type_of(x)) else dl.BitwiseNotOp, x)
+    return node.build(dl.NegOp if is_float(element_type_of(x)) else dl.BitwiseNotOp, x)
 
 
 def _scalar(value: SSAValue) -> SSAValue:
@@ -152,8 +152,8 @@ def select_and_scatter(node: StableHloNode) -> SSAValue:
     strides = node.integers("window_strides", default=[1] * rank)
     properties, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
     x = _negate_for_minimum(node, x, kind)
-    y = node.b(dl.MaxPoolOp, x, **properties)
-    return _drop_outer_axes(node, node.b(dl.MaxPoolGradientOp, x, y, g, **properties))
+    y = node.build(dl.MaxPoolOp, x, **properties)
+    return _drop_outer_axes(node, node.build(dl.MaxPoolGradientOp, x, y, g, **properties))
 
 
 def _selected_extremum(region: Region) -> str:

@@ -12,7 +12,7 @@ from dlc.arrays import TensorInfo
 from dlc.compiler import Program
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.entry import entry_of
 from dlc.dims import product
@@ -117,7 +117,7 @@ def _jvp(entry: EntryBuilder, f: _DifferentiatedFunction, primals: Sequence[SSAV
 def _hvp(entry: EntryBuilder, f: _DifferentiatedFunction, primals: Sequence[SSAValue], tangents: Sequence[SSAValue]) -> None:
     """Compute the Hessian-vector product as forward over reverse: the tangents of the gradient."""
     gradient = Block(arg_types=[v.type for v in primals])
-    build = Build(gradient)
+    build = DlBuilder(gradient)
     ones = [build(dl.BroadcastToOp, build.scalar(1, like=t), shape=shape_of(t)) for t in f.types.values()]
     inner = build.insert(dl.VjpOp.of(gradient.args, ones, f.body, f.wrt_indices, range(len(ones))))
     gradient.add_op(dl.YieldOp(inner.results))

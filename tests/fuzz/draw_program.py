@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.ir import Block, Operation
 from dlc.weights import WeightStore
 from tests.fuzz.contractions import conv
@@ -49,10 +49,10 @@ def _recurrence(p: RandomProgram) -> ProgramValue:
     length = p.random.choice([0, 1, 2, 3, 5])
     xs = p.fresh(x.dtype, (length, *x.shape))
     body = Block(arg_types=[x.value.type, x.value.type])
-    b = Build(body)
+    build = DlBuilder(body)
     operands = p.random.sample(list(body.args), 2)
-    combined = b(p.random.choice([dl.AddOp, dl.SubOp, dl.MulOp, dl.MaximumOp, dl.MinimumOp]), *operands)
-    state = b(p.random.choice([dl.TanhOp, dl.AbsOp, dl.NegOp, dl.ReluOp, dl.SigmoidOp]), combined)
+    combined = build(p.random.choice([dl.AddOp, dl.SubOp, dl.MulOp, dl.MaximumOp, dl.MinimumOp]), *operands)
+    state = build(p.random.choice([dl.TanhOp, dl.AbsOp, dl.NegOp, dl.ReluOp, dl.SigmoidOp]), combined)
     body.add_op(dl.YieldOp([state, combined]))
     return p.scan(dl.ScanOp.of([x.value, xs.value], body, 1, length), x, xs)
 

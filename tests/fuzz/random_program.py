@@ -16,7 +16,7 @@ import numpy as np
 from dlc.compiler import Program
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.weights import WeightStore
@@ -63,7 +63,7 @@ class RandomProgram(RandomBuilder[ProgramValue]):
     def __init__(self, seed: int, block: Block | None = None, weights: WeightStore | None = None) -> None:
         super().__init__(seed)
         self.block = Block() if block is None else block
-        self.build = Build(self.block)
+        self.build = DlBuilder(self.block)
         self.weights = WeightStore() if weights is None else weights
         self.inputs: list[Array] = []
         self.ops: set[type[DlOp]] = set()

@@ -1,4 +1,4 @@
-"""Small programs for tests of passes: built with `Build`, verified, and evaluated before and after."""
+"""Small programs for tests of passes: built with `DlBuilder`, verified, and evaluated before and after."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dlc.backends.reference import evaluate
 from dlc.dialects.dl.base import tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type
 from dlc.instrument.verify import verify
@@ -68,7 +68,7 @@ class Program:
         return [n for n in names if n not in ("weight", "constant", "func.return")]
 
 
-class Writer(Build):
+class Writer(DlBuilder):
     """A builder that also makes weights, and gives each op a location of its own: `op0`, `op1`, …"""
 
     def __init__(self, block: Block, weights: WeightStore) -> None:

@@ -18,7 +18,7 @@ from dlc.dims import Size
 from dlc.ir import Attribute, Block, LocationAttr, Operation, SSAValue
 
 
-class Build:
+class DlBuilder:
     """Inserts `dl` ops at an insertion point: at the end of a block, or before an op, with that op's location."""
 
     def __init__(self, insertion_point: Block | Operation, location: LocationAttr | None = None) -> None:

@@ -232,7 +232,7 @@ class Composite(DlOp, ABC):
 
     @abstractmethod
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        """Return the same results computed by simpler ops, created by a `dlc.dialects.dl.build.Build` at this op."""
+        """Return the same results computed by simpler ops, created by a `dlc.dialects.dl.build.DlBuilder` at this op."""
 
 
 class StagedComposite(Composite, ABC):

@@ -33,61 +33,73 @@ _BOOLEAN_OPS = {
 }  # fmt: skip
 
 
-def apply(e: CWriter, op: Operation, primitive: Primitive, hint: str = "") -> None:
+def apply(writer: CWriter, op: Operation, primitive: Primitive, hint: str = "") -> None:
     """Apply a primitive to each register; registers with equal operands share one result."""
     result = op.results[0]
     names_by_operands: dict[object, str] = {}
     names: list[str] = []
-    hints = e.hints(result, hint or op.name.partition(".")[2])
-    register_types = zip(e.layout(result.type), e.layout(op.operands[0].type), hints, strict=True)
-    for (t, s, hint), *operands in zip(register_types, *map(e.regs, op.operands), strict=True):
+    hints = writer.hints(result, hint or op.name.partition(".")[2])
+    register_types = zip(writer.layout(result.type), writer.layout(op.operands[0].type), hints, strict=True)
+    for (t, s, hint), *operands in zip(register_types, *map(writer.regs, op.operands), strict=True):
         key = (t, *operands)
         if (name := names_by_operands.get(key)) is None:
-            name = names_by_operands[key] = e.compute(t, primitive(e, t, s, tuple(operands)), hint)
+            name = names_by_operands[key] = writer.compute(t, primitive(writer, t, s, tuple(operands)), hint)
         names.append(name)
-    e.bind(result, names)
+    writer.bind(result, names)
 
 
 @cache
 def expression(op: str) -> Primitive:
     """Return the primitive that instantiates the dialect's template of `op`; half precision computed in float is rounded."""
 
-    def compute(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
-        name = _BOOLEAN_OPS.get(op, op) if t.kind == "i1" else op
-        text = e.expression(name, e.computed_register(t), *xs, s=e.computed_register(s))
-        return rounded(e, t, text) if is_float(t.kind) and op not in _EXACT else text
+    def compute(writer: CWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
+        name = _BOOLEAN_OPS.get(op, op) if type.kind == "i1" else op
+        text = writer.expression(name, writer.computed_register(type), *xs, source_type=writer.computed_register(source_type))
+        return rounded(writer, type, text) if is_float(type.kind) and op not in _EXACT else text
 
     return compute
 
 
-def rounded(e: CWriter, t: Register, text: str) -> str:
+def rounded(writer: CWriter, type: Register, text: str) -> str:
     """Round a float expression to the half-precision kind that it represents."""
-    return text if e.computed_kind(t.kind) == t.kind else e.expression(f"round.{t.kind}", t.with_kind("f32"), text)
+    return (
+        text
+        if writer.computed_kind(type.kind) == type.kind
+        else writer.expression(f"round.{type.kind}", type.with_kind("f32"), text)
+    )
 
 
 def elementwise(primitive: Primitive) -> Callable[[CWriter, Operation], None]:
     """Return a handler that applies a primitive to each register."""
-    return lambda e, op: apply(e, op, primitive)
+    return lambda writer, op: apply(writer, op, primitive)
 
 
-def fused_multiply_add(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def fused_multiply_add(writer: CWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
     """Emit a multiply-add; it is not fused on targets without the instruction."""
     # Without the instruction, fma would be a library call.
-    text = e.expression("fma", e.computed_register(t), *xs) if e.target.has_fma else concat(xs[0], " * ", xs[1], " + ", xs[2])
-    return rounded(e, t, text)
+    text = (
+        writer.expression("fma", writer.computed_register(type), *xs)
+        if writer.target.has_fma
+        else concat(xs[0], " * ", xs[1], " + ", xs[2])
+    )
+    return rounded(writer, type, text)
 
 
 def shift(name: str) -> Callable[[CWriter, Operation], None]:
     """Return the handler of a shift; a constant amount within the width uses the C operator."""
     variable_shift = expression(name)
 
-    def handle(e: CWriter, op: Operation) -> None:
+    def handle(writer: CWriter, op: Operation) -> None:
         amount = _splat_of(op.operands[1])
-        (t, *_) = e.layout(op.results[0].type)
+        (t, *_) = writer.layout(op.results[0].type)
         if amount is None or not 0 <= amount < bits_of(t):
-            apply(e, op, variable_shift)
+            apply(writer, op, variable_shift)
         else:
-            apply(e, op, lambda e, t, s, xs: e.expression(f"{name}.constant", t, xs[0], str(amount)))
+            apply(
+                writer,
+                op,
+                lambda writer, type, source_type, xs: writer.expression(f"{name}.constant", type, xs[0], str(amount)),
+            )
 
     return handle
 
@@ -106,75 +118,85 @@ def _splat_of(value: SSAValue) -> int | None:
 # Comparison and selection
 
 
-def comparison_to_bool(e: CWriter, s: Register, text: str) -> str:
-    """Convert the result of a comparison of `s` to a boolean register."""
-    bits = bits_of(e.computed_register(s))
-    if s.width == 1 or bits == 32:
+def comparison_to_bool(writer: CWriter, source_type: Register, text: str) -> str:
+    """Convert the result of a comparison of `source_type` to a boolean register."""
+    bits = bits_of(writer.computed_register(source_type))
+    if source_type.width == 1 or bits == 32:
         return text
-    return e.expression("convert", s.with_kind("i32"), text, s=s.with_kind(f"i{bits}"))
+    return writer.expression("convert", source_type.with_kind("i32"), text, source_type=source_type.with_kind(f"i{bits}"))
 
 
 def compare(prefix: str, predicates: tuple[str, ...]) -> Callable[[CWriter, Operation], None]:
     """Return the handler of a comparison op with these predicate names."""
 
-    def handle(e: CWriter, op: Operation) -> None:
+    def handle(writer: CWriter, op: Operation) -> None:
         attribute = op.properties["predicate"]
         assert isinstance(attribute, IntegerAttr)
         predicate = predicates[attribute.value.data]
 
-        def primitive(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+        def primitive(writer: CWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
             if predicate in ("true", "false"):
-                return str((-1 if t.width > 1 else 1) if predicate == "true" else 0)
-            return comparison_to_bool(e, s, e.expression(f"{prefix}.{predicate}", e.computed_register(s), *xs))
+                return str((-1 if type.width > 1 else 1) if predicate == "true" else 0)
+            return comparison_to_bool(
+                writer, source_type, writer.expression(f"{prefix}.{predicate}", writer.computed_register(source_type), *xs)
+            )
 
         if isinstance(op.operands[0].type, IndexType):
             # C compares ints and longs as signed; for non-negative operands, unsigned predicates are equivalent to signed ones.
-            is_nonnegative = all(_is_nonnegative(e, e.linear(v)) for v in op.operands)
+            is_nonnegative = all(_is_nonnegative(writer, writer.linear(v)) for v in op.operands)
             name = f"s{predicate[1:]}" if is_nonnegative and predicate.startswith("u") else predicate
-            texts = map(e.scalar, op.operands) if name.startswith("u") else (e.index(e.linear(v)) for v in op.operands)
-            value = e.expression(f"{prefix}.{name}", Register("i64"), *texts)
+            texts = (
+                map(writer.scalar, op.operands)
+                if name.startswith("u")
+                else (writer.index(writer.linear(v)) for v in op.operands)
+            )
+            value = writer.expression(f"{prefix}.{name}", Register("i64"), *texts)
             hint = op.results[0].name_hint or "test"
-            e.bind(op.results[0], [e.define(e.type(Register("i1")), value, hint, movable=True, needs_parentheses=True)])
+            writer.bind(
+                op.results[0], [writer.define(writer.type(Register("i1")), value, hint, movable=True, needs_parentheses=True)]
+            )
             return
-        apply(e, op, primitive)
+        apply(writer, op, primitive)
 
     return handle
 
 
-def select(e: CWriter, t: Register, mask: str, a: str, b: str, *, by_lane: bool) -> str:
+def select(writer: CWriter, type: Register, mask: str, a: str, b: str, *, by_lane: bool) -> str:
     """Return lanes of `a` where `mask` is true and of `b` elsewhere; a scalar mask selects a whole register."""
-    if t.width == 1 or not by_lane:
+    if type.width == 1 or not by_lane:
         return concat(mask, " ? ", a, " : ", b)
-    bits = bits_of(e.computed_register(t))
+    bits = bits_of(writer.computed_register(type))
     if bits != 32:
-        mask = e.expression("convert", t.with_kind(f"i{bits}"), mask, s=t.with_kind("i32"))
-    return e.expression("select", e.computed_register(t), mask, a, b)
+        mask = writer.expression("convert", type.with_kind(f"i{bits}"), mask, source_type=type.with_kind("i32"))
+    return writer.expression("select", writer.computed_register(type), mask, a, b)
 
 
-def emit_select(e: CWriter, op: Operation) -> None:
+def emit_select(writer: CWriter, op: Operation) -> None:
     """Emit `arith.select`."""
     condition, result = op.operands[0], op.results[0]
     by_lane = isinstance(condition.type, VectorType)
-    conditions = e.regs(condition)
+    conditions = writer.regs(condition)
     if isinstance(result.type, IndexType):
-        a, b = (e.linear(v) for v in op.operands[1:])
-        value = concat(conditions[0], " ? ", e.index(a), " : ", e.index(b))
-        e.linear_expressions[result] = e.define_index(value, result.name_hint or "select", _hull(e.range(a), e.range(b)))
+        a, b = (writer.linear(v) for v in op.operands[1:])
+        value = concat(conditions[0], " ? ", writer.index(a), " : ", writer.index(b))
+        writer.linear_expressions[result] = writer.define_index(
+            value, result.name_hint or "select", _hull(writer.range(a), writer.range(b))
+        )
         return
     names: list[str] = []
-    registers = zip(e.layout(result.type), e.hints(result, "select"), *map(e.regs, op.operands[1:]), strict=True)
+    registers = zip(writer.layout(result.type), writer.hints(result, "select"), *map(writer.regs, op.operands[1:]), strict=True)
     for i, (t, hint, a, b) in enumerate(registers):
-        value = select(e, t, conditions[i if by_lane else 0], a, b, by_lane=by_lane)
-        names.append(a if a == b else e.compute(t, value, hint))
-    e.bind(result, names)
+        value = select(writer, t, conditions[i if by_lane else 0], a, b, by_lane=by_lane)
+        names.append(a if a == b else writer.compute(t, value, hint))
+    writer.bind(result, names)
 
 
 # Indices, see Note [Indices in C]
 
 
-def _is_nonnegative(e: CWriter, expr: LinearExpression) -> bool:
+def _is_nonnegative(writer: CWriter, expr: LinearExpression) -> bool:
     """Return whether an index expression is provably nonnegative."""
-    interval = e.range(expr)
+    interval = writer.range(expr)
     return interval is not None and interval[0] >= 0
 
 
@@ -188,26 +210,26 @@ def linear_or(
 ) -> Callable[[CWriter, Operation], None]:
     """Return a handler that keeps index arithmetic symbolic where `symbolic` can, and otherwise applies `primitive`."""
 
-    def handle(e: CWriter, op: Operation) -> None:
+    def handle(writer: CWriter, op: Operation) -> None:
         if isinstance(op.results[0].type, IndexType):
-            a, b = (e.linear(v) for v in op.operands)
+            a, b = (writer.linear(v) for v in op.operands)
             if (expr := symbolic(a, b)) is not None:
-                e.linear_expressions[op.results[0]] = expr
+                writer.linear_expressions[op.results[0]] = expr
                 return
-        apply(e, op, primitive)
+        apply(writer, op, primitive)
 
     return handle
 
 
-def _divide(e: CWriter, expr: LinearExpression, divisor: int) -> tuple[LinearExpression | None, LinearExpression | None]:
+def _divide(writer: CWriter, expr: LinearExpression, divisor: int) -> tuple[LinearExpression | None, LinearExpression | None]:
     """Return quotient and remainder of a non-negative index where they are linear: (8·x + y) / 8 = x if 0 ≤ y < 8."""
     remainder = LinearExpression(
-        expr.constant % divisor, tuple((d, n, c) for d, n, c in expr.terms if e.constant_divisor(n, c) % divisor)
+        expr.constant % divisor, tuple((d, n, c) for d, n, c in expr.terms if writer.constant_divisor(n, c) % divisor)
     )
-    interval = e.range(remainder)
+    interval = writer.range(remainder)
     if interval is None or interval[0] < 0 or interval[1] >= divisor:
         return None, None
-    divisible_terms = [(d, n, c) for d, n, c in expr.terms if not e.constant_divisor(n, c) % divisor]
+    divisible_terms = [(d, n, c) for d, n, c in expr.terms if not writer.constant_divisor(n, c) % divisor]
     linear = all(c % divisor == 0 for _, _, c in divisible_terms)
     quotient = LinearExpression(expr.constant // divisor, tuple((d, n, c // divisor) for d, n, c in divisible_terms))
     return quotient if linear else None, remainder
@@ -217,14 +239,14 @@ def division(name: str) -> Callable[[CWriter, Operation], None]:
     """Return the handler of a division or remainder."""
     primitive, remainder = expression(name), name == "remui"
 
-    def handle(e: CWriter, op: Operation) -> None:
+    def handle(writer: CWriter, op: Operation) -> None:
         result = op.results[0]
         if isinstance(result.type, IndexType):
-            a, b = (e.linear(v) for v in op.operands)
-            interval = e.range(a)
+            a, b = (writer.linear(v) for v in op.operands)
+            interval = writer.range(a)
             if not b.terms and b.constant > 0 and interval is not None and interval[0] >= 0:
-                if (exact := _divide(e, a, b.constant)[remainder]) is not None:
-                    e.linear_expressions[result] = exact
+                if (exact := _divide(writer, a, b.constant)[remainder]) is not None:
+                    writer.linear_expressions[result] = exact
                     return
                 sign = "%" if remainder else "/"
                 ends = (
@@ -232,10 +254,10 @@ def division(name: str) -> Callable[[CWriter, Operation], None]:
                     if remainder
                     else (interval[0] // b.constant, interval[1] // b.constant)
                 )
-                value = concat(e.index_operand(a), f" {sign} {b.constant}")
-                e.linear_expressions[result] = e.define_index(value, result.name_hint or name, ends)
+                value = concat(writer.index_operand(a), f" {sign} {b.constant}")
+                writer.linear_expressions[result] = writer.define_index(value, result.name_hint or name, ends)
                 return
-        apply(e, op, primitive)
+        apply(writer, op, primitive)
 
     return handle
 
@@ -243,24 +265,24 @@ def division(name: str) -> Callable[[CWriter, Operation], None]:
 def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[CWriter, Operation], None]:
     """Return the handler of an integer minimum or maximum; `choice` is the Python equivalent."""
 
-    def handle(e: CWriter, op: Operation) -> None:
+    def handle(writer: CWriter, op: Operation) -> None:
         result = op.results[0]
         if not isinstance(result.type, IndexType):
-            apply(e, op, expression(name))
+            apply(writer, op, expression(name))
             return
-        exprs = [e.linear(v) for v in op.operands]
-        a, b = (e.range(expr) for expr in exprs)
-        signed = name.endswith("si") or all(_is_nonnegative(e, expr) for expr in exprs)
+        exprs = [writer.linear(v) for v in op.operands]
+        a, b = (writer.range(expr) for expr in exprs)
+        signed = name.endswith("si") or all(_is_nonnegative(writer, expr) for expr in exprs)
         interval = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
         if interval is not None and not signed:
             # The unsigned minimum is at most any operand that is provably non-negative.
             nonnegative_bounds = [high for low, high in filter(None, (a, b)) if low >= 0]
             interval = (0, min(nonnegative_bounds)) if nonnegative_bounds and name == "minui" else None
         fits_in_int = signed and all(interval is not None and fits_int(interval) for interval in (a, b))
-        operands = map(e.index, exprs) if fits_in_int else map(e.scalar, op.operands)
-        value = e.expression(f"{name[:3]}si" if signed else name, Register("i32" if fits_in_int else "i64"), *operands)
-        divisors = [n for expr in exprs for n in (expr.constant, *(e.constant_divisor(t, c) for _, t, c in expr.terms))]
-        e.linear_expressions[result] = e.define_index(value, result.name_hint or name, interval, gcd(*divisors))
+        operands = map(writer.index, exprs) if fits_in_int else map(writer.scalar, op.operands)
+        value = writer.expression(f"{name[:3]}si" if signed else name, Register("i32" if fits_in_int else "i64"), *operands)
+        divisors = [n for expr in exprs for n in (expr.constant, *(writer.constant_divisor(t, c) for _, t, c in expr.terms))]
+        writer.linear_expressions[result] = writer.define_index(value, result.name_hint or name, interval, gcd(*divisors))
 
     return handle
 

@@ -188,17 +188,17 @@ class CControlWriter(CWriter):
         return self.define_index(value, f"{axis.induction.name_hint or 'i'}_count", (0, _MAX_GRID_POINTS))
 
 
-def parallel(e: CControlWriter, op: Operation) -> None:
+def parallel(writer: CControlWriter, op: Operation) -> None:
     """Emit `scf.parallel` inside a grid point: a sequential loop nest, or the work-items of a group."""
     assert isinstance(op, scf.ParallelOp)
     if op.attributes.get("level") == StringAttr("item"):
-        items = int(e.bind_grid_point(op, e.work_id("item")))
-        if e.items not in (1, items):
-            raise CompileError(f"kernel @{e.kernel}: a grid has work-groups of {e.items} and of {items} work-items")
-        e.items = items
-        e.visit_block(op.body.block)
+        items = int(writer.bind_grid_point(op, writer.work_id("item")))
+        if writer.items not in (1, items):
+            raise CompileError(f"kernel @{writer.kernel}: a grid has work-groups of {writer.items} and of {items} work-items")
+        writer.items = items
+        writer.visit_block(op.body.block)
     else:
-        control.emit_sequential_parallel(e, op)
+        control.emit_sequential_parallel(writer, op)
 
 
 HANDLERS: Handlers = {**control.HANDLERS, "scf.parallel": parallel}

@@ -13,28 +13,32 @@ from dlc.ir import IndexType, Operation
 _RANGES = {"i8": (-(1 << 7), (1 << 7) - 1), "i16": (-(1 << 15), (1 << 15) - 1), "i32": (-(1 << 31), (1 << 31) - 1)}
 
 
-def _convert(e: CWriter, t: Register, s: Register, text: str) -> str:
+def _convert(writer: CWriter, type: Register, source_type: Register, text: str) -> str:
     """Convert between two kinds that the dialect computes with."""
-    return text if t == s else e.expression("convert", t, text, s=s)
+    return text if type == source_type else writer.expression("convert", type, text, source_type=source_type)
 
 
-def float_to_float(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def float_to_float(writer: CWriter, type: Register, from_type: Register, xs: tuple[str, ...]) -> str:
     """Emit `arith.extf` or `arith.truncf`."""
-    compute_type, source_type = e.computed_register(t), e.computed_register(s)
-    if compute_type.kind == t.kind:
-        return _convert(e, compute_type, source_type, xs[0])
+    compute_type, source_type = writer.computed_register(type), writer.computed_register(from_type)
+    if compute_type.kind == type.kind:
+        return _convert(writer, compute_type, source_type, xs[0])
     # A double is rounded to odd first, so that the second rounding, to half precision, is correct.
-    text = e.expression("odd", compute_type, xs[0], s=source_type) if s.kind == "f64" else xs[0]
-    return text if e.computed_kind(s.kind) != s.kind and t.kind == s.kind else rounded(e, t, text)
+    text = writer.expression("odd", compute_type, xs[0], source_type=source_type) if from_type.kind == "f64" else xs[0]
+    return (
+        text
+        if writer.computed_kind(from_type.kind) != from_type.kind and type.kind == from_type.kind
+        else rounded(writer, type, text)
+    )
 
 
 def float_to_integer(sign: str) -> Primitive:
     """Return the primitive of a saturating truncation; NaN becomes zero."""
 
-    def convert(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
-        result = t.with_kind(f"{sign}{bits_of(t)}")
-        text = e.expression("saturate", result, xs[0], s=e.computed_register(s))
-        return text if sign == "i" else e.expression("bits", t, text, s=result)
+    def convert(writer: CWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
+        result = type.with_kind(f"{sign}{bits_of(type)}")
+        text = writer.expression("saturate", result, xs[0], source_type=writer.computed_register(source_type))
+        return text if sign == "i" else writer.expression("bits", type, text, source_type=result)
 
     return convert
 
@@ -42,21 +46,21 @@ def float_to_integer(sign: str) -> Primitive:
 def integer_to_float(sign: str) -> Primitive:
     """Return the primitive of a conversion from a signed ("i") or unsigned ("u") integer."""
 
-    def convert(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
-        compute_type, text = e.computed_register(t), xs[0]
-        if s.kind == "i1":
+    def convert(writer: CWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
+        compute_type, text = writer.computed_register(type), xs[0]
+        if source_type.kind == "i1":
             # A signed boolean is -1; in a vector it is represented that way already.
-            if (sign == "i") != (s.width > 1):
+            if (sign == "i") != (source_type.width > 1):
                 text = concat("-(", text, ")")
-            source = s.with_kind("i32")
+            source = source_type.with_kind("i32")
         else:
-            source = s.with_kind(f"{sign}{bits_of(s)}")
-            text = text if sign == "i" else e.expression("bits", source, text, s=s)
-        if compute_type.kind == t.kind or bits_of(s) <= 24 or not e.target.has_f64:
-            return rounded(e, t, _convert(e, compute_type, source, text))
+            source = source_type.with_kind(f"{sign}{bits_of(source_type)}")
+            text = text if sign == "i" else writer.expression("bits", source, text, source_type=source_type)
+        if compute_type.kind == type.kind or bits_of(source_type) <= 24 or not writer.target.has_f64:
+            return rounded(writer, type, _convert(writer, compute_type, source, text))
         # Convert through a type that represents the integer exactly (up to 2⁵³), so that it is rounded once.
-        wide = _convert(e, t.with_kind("f64"), source, text)
-        return rounded(e, t, e.expression("odd", compute_type, wide, s=t.with_kind("f64")))
+        wide = _convert(writer, type.with_kind("f64"), source, text)
+        return rounded(writer, type, writer.expression("odd", compute_type, wide, source_type=type.with_kind("f64")))
 
     return convert
 
@@ -64,51 +68,62 @@ def integer_to_float(sign: str) -> Primitive:
 def integer_to_integer(sign: str) -> Primitive:
     """Return the primitive of a sign- or zero-extension, or a truncation."""
 
-    def convert(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    def convert(writer: CWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
         (text,) = xs
-        if t.kind == s.kind:
+        if type.kind == source_type.kind:
             return text
-        if t.kind == "i1":
-            low = e.expression("andi", s, text, e.splat_literal(s, "1"))
-            return low if s.width == 1 else comparison_to_bool(e, s, concat("(", low, ") != ", e.splat_literal(s, "0")))
-        if s.kind == "i1":
-            if (sign == "i") != (s.width > 1):
+        if type.kind == "i1":
+            low = writer.expression("andi", source_type, text, writer.splat_literal(source_type, "1"))
+            return (
+                low
+                if source_type.width == 1
+                else comparison_to_bool(writer, source_type, concat("(", low, ") != ", writer.splat_literal(source_type, "0")))
+            )
+        if source_type.kind == "i1":
+            if (sign == "i") != (source_type.width > 1):
                 text = concat("-(", text, ")")
-            return _convert(e, t, s.with_kind("i32"), text)
-        if sign == "i" or bits_of(t) < bits_of(s):
-            return _convert(e, t, s, text)
-        return _convert(e, t, s.with_kind(f"u{bits_of(s)}"), e.expression("bits", s.with_kind(f"u{bits_of(s)}"), text, s=s))
+            return _convert(writer, type, source_type.with_kind("i32"), text)
+        if sign == "i" or bits_of(type) < bits_of(source_type):
+            return _convert(writer, type, source_type, text)
+        return _convert(
+            writer,
+            type,
+            source_type.with_kind(f"u{bits_of(source_type)}"),
+            writer.expression("bits", source_type.with_kind(f"u{bits_of(source_type)}"), text, source_type=source_type),
+        )
 
     return convert
 
 
-def index_cast(e: CWriter, op: Operation) -> None:
+def index_cast(writer: CWriter, op: Operation) -> None:
     """Emit `arith.index_cast`."""
     source, result = op.operands[0], op.results[0]
     if isinstance(result.type, IndexType):
-        (s,) = e.layout(source.type)
-        value = e.scalar(source) if s.kind != "i1" else concat("-(", e.scalar(source), ")")
-        e.linear_expressions[result] = e.define_index(value, result.name_hint or "index", _RANGES.get(s.kind))
+        (s,) = writer.layout(source.type)
+        value = writer.scalar(source) if s.kind != "i1" else concat("-(", writer.scalar(source), ")")
+        writer.linear_expressions[result] = writer.define_index(value, result.name_hint or "index", _RANGES.get(s.kind))
     else:
-        apply(e, op, integer_to_integer("i"), "cast")
+        apply(writer, op, integer_to_integer("i"), "cast")
 
 
-def bitcast(e: CWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def bitcast(writer: CWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
     """Emit `arith.bitcast`."""
-    if t.kind == s.kind:
+    if type.kind == source_type.kind:
         return xs[0]
     # Half precision that is computed in float is converted through its 16-bit storage.
-    if e.computed_kind(s.kind) != s.kind:
-        text = e.expression(f"to_memory.{s.kind}", s.with_kind("u16"), xs[0], s=s.with_kind("f32"))
-        return e.expression("bits", t, text, s=s.with_kind("u16"))
-    if e.computed_kind(t.kind) != t.kind:
-        return e.expression(
-            f"from_memory.{t.kind}",
-            t.with_kind("f32"),
-            e.expression("bits", t.with_kind("u16"), xs[0], s=s),
-            s=t.with_kind("u16"),
+    if writer.computed_kind(source_type.kind) != source_type.kind:
+        text = writer.expression(
+            f"to_memory.{source_type.kind}", source_type.with_kind("u16"), xs[0], source_type=source_type.with_kind("f32")
         )
-    return e.expression("bits", t, xs[0], s=s)
+        return writer.expression("bits", type, text, source_type=source_type.with_kind("u16"))
+    if writer.computed_kind(type.kind) != type.kind:
+        return writer.expression(
+            f"from_memory.{type.kind}",
+            type.with_kind("f32"),
+            writer.expression("bits", type.with_kind("u16"), xs[0], source_type=source_type),
+            source_type=type.with_kind("u16"),
+        )
+    return writer.expression("bits", type, xs[0], source_type=source_type)
 
 
 HANDLERS: Handlers = {

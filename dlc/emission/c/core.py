@@ -71,16 +71,16 @@ class CWriter(TemplateEmitter):
         self.scopes[-1].lines.append(Define(name, type, value, movable, needs_parentheses))
         return name
 
-    def compute(self, t: Register, value: str, hint: str, *, movable: bool = False) -> Name:
+    def compute(self, type: Register, value: str, hint: str, *, movable: bool = False) -> Name:
         """Emit the definition of a register."""
-        return self.define(self.type(t), value, hint, movable=movable)
+        return self.define(self.type(type), value, hint, movable=movable)
 
-    def define_once(self, key: Hashable, t: Register, value: str, hint: str) -> str:
+    def define_once(self, key: Hashable, type: Register, value: str, hint: str) -> str:
         """Return the register of `key` in this scope or an enclosing one; define it as `compute` does if there is none."""
         for scope in reversed(self.scopes):
             if (name := scope.cached_names.get(key)) is not None:
                 return name
-        name = self.scopes[-1].cached_names[key] = self.compute(t, value, hint, movable=True)
+        name = self.scopes[-1].cached_names[key] = self.compute(type, value, hint, movable=True)
         return name
 
     def assign(self, name: Name, value: str, type: str = "") -> None:
@@ -162,34 +162,34 @@ class CWriter(TemplateEmitter):
 
     # Registers and lanes
 
-    def computed_register(self, t: Register) -> Register:
-        """Return the register type in which values of type `t` are computed."""
-        kind = self.computed_kind(t.kind)
-        return t if kind == t.kind else t.with_kind(kind)
+    def computed_register(self, type: Register) -> Register:
+        """Return the register type in which values of type `type` are computed."""
+        kind = self.computed_kind(type.kind)
+        return type if kind == type.kind else type.with_kind(kind)
 
-    def lane(self, t: Register, name: str, index: int) -> str:
+    def lane(self, type: Register, name: str, index: int) -> str:
         """Return one lane of a register; a boolean is 1 or 0."""
-        if t.width == 1:
+        if type.width == 1:
             return name
         name = name if name.isidentifier() else concat("(", name, ")")
-        text = self.expression("lane", t, name, fields={"i": str(index), "x": f"{index:x}"})
-        return concat("(", text, " & 1)") if t.kind == "i1" else text
+        text = self.expression("lane", type, name, fields={"i": str(index), "x": f"{index:x}"})
+        return concat("(", text, " & 1)") if type.kind == "i1" else text
 
-    def from_lanes(self, t: Register, lanes: list[str]) -> str:
+    def from_lanes(self, type: Register, lanes: list[str]) -> str:
         """Return an expression of a register with these lanes, each an expression; booleans are 1 or 0."""
-        if t.width == 1:
+        if type.width == 1:
             return lanes[0]
-        if t.kind == "i1":
+        if type.kind == "i1":
             lanes = [_boolean_lane(lane) for lane in lanes]
         if len(set(lanes)) == 1:
-            return self.expression("splat", self.computed_register(t), lanes[0])
-        return self.expression("lanes", self.computed_register(t), fields={"lanes": join(", ", lanes)})
+            return self.expression("splat", self.computed_register(type), lanes[0])
+        return self.expression("lanes", self.computed_register(type), fields={"lanes": join(", ", lanes)})
 
-    def splat_literal(self, t: Register, literal: str) -> str:
+    def splat_literal(self, type: Register, literal: str) -> str:
         """Return an expression of a register with an element (any expression) in all lanes."""
-        if t.width == 1:
+        if type.width == 1:
             return literal
-        return self.expression("splat", self.computed_register(t), _boolean_lane(literal) if t.kind == "i1" else literal)
+        return self.expression("splat", self.computed_register(type), _boolean_lane(literal) if type.kind == "i1" else literal)
 
 
 def _boolean_lane(value: str) -> str:

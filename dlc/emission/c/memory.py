@@ -59,7 +59,7 @@ class CMemoryWriter(CWriter):
         buffer = f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}"
         return f"{buffer}, const {long} {byte} {shape_comment}"
 
-    def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
+    def allocate_local(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         space = "local" if workgroup else "private"
         name = self._buffer(space, "", kind, result.name_hint or "local")
         align_attribute = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
@@ -90,86 +90,93 @@ class CMemoryWriter(CWriter):
 
     # One register
 
-    def _template_fields(self, a: TileAccess, offset: int) -> dict[str, str]:
+    def _template_fields(self, access: TileAccess, offset: int) -> dict[str, str]:
         """Return the template fields of a load or store.
 
         They are pointer {p}, index {i}, address {a}, and the address space of the pointer type {space}.
         """
-        index = a.displacement.plus(LinearExpression(offset))
-        space = self.pointers[a.view.base].removesuffix("*").removesuffix(f"{self.memory_type(a.view.kind)} ")
+        index = access.displacement.plus(LinearExpression(offset))
+        space = self.pointers[access.view.base].removesuffix("*").removesuffix(f"{self.memory_type(access.view.kind)} ")
         return {
-            "p": a.pointer,
+            "p": access.pointer,
             "i": self.index(index),
-            "a": self.offset_pointer(a.pointer, index),
+            "a": self.offset_pointer(access.pointer, index),
             "space": space,
         }
 
-    def _is_aligned(self, a: TileAccess, t: Register, offset: int) -> bool:
+    def _is_aligned(self, access: TileAccess, type: Register, offset: int) -> bool:
         """Return whether a vector access is aligned to its own size and the dialect has aligned accesses."""
-        size = element_bytes(t.kind)
-        is_multiple = gcd(a.align, (a.displacement.constant + offset) * size) % (t.width * size) == 0
-        return is_multiple and t.width > 1 and self.has("load.aligned")
+        size = element_bytes(type.kind)
+        is_multiple = gcd(access.align, (access.displacement.constant + offset) * size) % (type.width * size) == 0
+        return is_multiple and type.width > 1 and self.has("load.aligned")
 
-    def _load(self, a: TileAccess, t: Register, offset: int) -> str:
+    def _load(self, access: TileAccess, type: Register, offset: int) -> str:
         """Return an expression that loads contiguous elements."""
-        stored_type, fields = t.with_kind(self.stored_kind(t.kind)), self._template_fields(a, offset)
+        stored_type, fields = type.with_kind(self.stored_kind(type.kind)), self._template_fields(access, offset)
         text = self.expression(
-            "load.aligned" if self._is_aligned(a, stored_type, offset) else "load", stored_type, fields=fields
+            "load.aligned" if self._is_aligned(access, stored_type, offset) else "load", stored_type, fields=fields
         )
         return (
             text
-            if stored_type.kind == t.kind
-            else self.expression(f"from_memory.{t.kind}", self.computed_register(t), text, s=stored_type)
+            if stored_type.kind == type.kind
+            else self.expression(f"from_memory.{type.kind}", self.computed_register(type), text, source_type=stored_type)
         )
 
-    def _store(self, a: TileAccess, t: Register, value: str, offset: int) -> str:
+    def _store(self, access: TileAccess, type: Register, value: str, offset: int) -> str:
         """Return a statement that stores contiguous elements."""
-        stored_type, fields = t.with_kind(self.stored_kind(t.kind)), self._template_fields(a, offset)
-        if stored_type.kind != t.kind:
-            value = self.expression(f"to_memory.{t.kind}", stored_type, value, s=self.computed_register(t))
-        template_name = "store.aligned" if self._is_aligned(a, stored_type, offset) else "store"
+        stored_type, fields = type.with_kind(self.stored_kind(type.kind)), self._template_fields(access, offset)
+        if stored_type.kind != type.kind:
+            value = self.expression(f"to_memory.{type.kind}", stored_type, value, source_type=self.computed_register(type))
+        template_name = "store.aligned" if self._is_aligned(access, stored_type, offset) else "store"
         return concat(self.expression(template_name, stored_type, value, fields=fields), ";")
 
-    def read_register(self, a: TileAccess, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
-        conditions = [lane_in_bounds(self, a, row, start + i) for i in range(t.width)]
+    def read_register(
+        self, access: TileAccess, type: Register, offset: int, row_in_bounds: str, first_lane: int, padding: str, hint: str
+    ) -> str:
+        conditions = [lane_in_bounds(self, access, row_in_bounds, first_lane + i) for i in range(type.width)]
         is_in_bounds = all(c == "1" for c in conditions)
-        if a.stride == 1 and is_in_bounds:
-            return self.compute(t, self._load(a, t, offset), hint, movable=True)
+        if access.stride == 1 and is_in_bounds:
+            return self.compute(type, self._load(access, type, offset), hint, movable=True)
 
         def element(index: int, condition: str) -> str:
             if condition == "0":
                 return padding
-            text = self._load(a, t.scalar, offset + index * a.stride)
+            text = self._load(access, type.scalar, offset + index * access.stride)
             return text if condition == "1" else concat("(", condition, " ? ", text, " : ", padding, ")")
 
-        if a.stride == 0 and is_in_bounds:
-            first = self.compute(t.scalar, element(0, "1"), hint, movable=True)
-            return self.splat(t, first, hint) if t.width > 1 else first
+        if access.stride == 0 and is_in_bounds:
+            first = self.compute(type.scalar, element(0, "1"), hint, movable=True)
+            return self.splat(type, first, hint) if type.width > 1 else first
         lanes = [element(i, condition) for i, condition in enumerate(conditions)]
-        return self.compute(t, self.from_lanes(t, lanes), hint, movable=True)
+        return self.compute(type, self.from_lanes(type, lanes), hint, movable=True)
 
     def read_lanes(
-        self, a: TileAccess, t: Register, offsets: Sequence[int], contiguous_range: tuple[int, int] | None, hint: str
+        self, access: TileAccess, type: Register, offsets: Sequence[int], contiguous_range: tuple[int, int] | None, hint: str
     ) -> str:
         if contiguous_range is not None and contiguous_range[1] in (2, 4, 8, 16):
-            loaded_type = t.with_width(contiguous_range[1])
-            name = self.compute(loaded_type, self._load(a, loaded_type, contiguous_range[0]), hint, movable=True)
+            loaded_type = type.with_width(contiguous_range[1])
+            name = self.compute(loaded_type, self._load(access, loaded_type, contiguous_range[0]), hint, movable=True)
             texts = [self.lane(loaded_type, name, k - contiguous_range[0]) for k in offsets]
         else:
-            texts = [self._load(a, t.scalar, k) for k in offsets]
-        return self.compute(t, self.from_lanes(t, texts), hint, movable=True)
+            texts = [self._load(access, type.scalar, k) for k in offsets]
+        return self.compute(type, self.from_lanes(type, texts), hint, movable=True)
 
-    def read_transposed(self, a: TileAccess, result: SSAValue) -> list[str] | None:
+    def read_transposed(self, access: TileAccess, result: SSAValue) -> list[str] | None:
         """Read a tile whose rows each broadcast one element, contiguous in memory: load vectors and splat their elements.
 
         Only for targets with work-groups: CPUs load and splat one element in a single instruction.
         """
         shape, types = vector_shape(result.type), self.layout(result.type)
-        if self.target.groups is None or len(shape) < 2 or a.strides[-2:] != (1, 0) or any(b is not None for b in a.bounds):
+        if (
+            self.target.groups is None
+            or len(shape) < 2
+            or access.strides[-2:] != (1, 0)
+            or any(b is not None for b in access.bounds)
+        ):
             return None
-        vector, row_strides = types[0].with_width(gcd(shape[-2], _ELEMENTS_PER_LOAD)), a.strides[:-2]
+        vector, row_strides = types[0].with_width(gcd(shape[-2], _ELEMENTS_PER_LOAD)), access.strides[:-2]
         stored_type = vector.with_kind(self.stored_kind(vector.kind))
-        if not all(isinstance(s, int) and self._is_aligned(a, stored_type, s) for s in (0, *row_strides)):
+        if not all(isinstance(s, int) and self._is_aligned(access, stored_type, s) for s in (0, *row_strides)):
             return None
         row, names = types[: len(types) // prod(shape[:-1])], list[str]()
         hint, *_ = self.hints(result, "read")
@@ -178,19 +185,21 @@ class CMemoryWriter(CWriter):
             lane = index[-1] % vector.width
             if lane == 0:
                 offset = sum(i * s for i, s in zip(index, (*row_strides, 1), strict=True) if isinstance(s, int))
-                loaded = self.compute(vector, self._load(a, vector, offset), hint, movable=True)
+                loaded = self.compute(vector, self._load(access, vector, offset), hint, movable=True)
             element = self.lane(vector, loaded, lane)
             names += [self.compute(t, self.splat_literal(t, element), "row", movable=True) for t in row]
         return names
 
-    def write_register(self, a: TileAccess, t: Register, value: str, offset: int, row: str, start: int) -> None:
-        conditions = [lane_in_bounds(self, a, row, start + i) for i in range(t.width)]
-        if a.stride == 1 and all(c == "1" for c in conditions):
-            self.emit(self._store(a, t, value, offset))
+    def write_register(
+        self, access: TileAccess, type: Register, value: str, offset: int, row_in_bounds: str, first_lane: int
+    ) -> None:
+        conditions = [lane_in_bounds(self, access, row_in_bounds, first_lane + i) for i in range(type.width)]
+        if access.stride == 1 and all(c == "1" for c in conditions):
+            self.emit(self._store(access, type, value, offset))
             return
         for i, condition in enumerate(conditions):
             if condition != "0":
-                text = self._store(a, t.scalar, self.lane(t, value, i), offset + i * a.stride)
+                text = self._store(access, type.scalar, self.lane(type, value, i), offset + i * access.stride)
                 self.emit(text if condition == "1" else concat("if (", condition, ") ", text))
 
     def load_index(self, op: memref.LoadOp) -> None:
@@ -207,9 +216,11 @@ class CMemoryWriter(CWriter):
     def prefetch(self, op: PrefetchOp) -> None:
         """Emit `memref.prefetch` if the dialect has it."""
         if self.has("prefetch"):
-            a = tile_access(self, op.memref, op.indices)
+            access = tile_access(self, op.memref, op.indices)
             self.emit(
-                self.expression("prefetch", self.computed_register(Register(a.view.kind)), fields=self._template_fields(a, 0)),
+                self.expression(
+                    "prefetch", self.computed_register(Register(access.view.kind)), fields=self._template_fields(access, 0)
+                ),
                 ";",
             )
 
@@ -249,21 +260,21 @@ def _root(buffer: SSAValue) -> SSAValue:
     return buffer
 
 
-def load(e: CMemoryWriter, op: Operation) -> None:
+def load(writer: CMemoryWriter, op: Operation) -> None:
     assert isinstance(op, memref.LoadOp)
     if isinstance(op.res.type, IndexType):
-        e.load_index(op)
+        writer.load_index(op)
     else:
-        memory.load(e, op)
+        memory.load(writer, op)
 
 
-def prefetch(e: CMemoryWriter, op: Operation) -> None:
+def prefetch(writer: CMemoryWriter, op: Operation) -> None:
     assert isinstance(op, PrefetchOp)
-    e.prefetch(op)
+    writer.prefetch(op)
 
 
-def barrier(e: CMemoryWriter, op: Operation) -> None:
-    e.synchronize()
+def barrier(writer: CMemoryWriter, op: Operation) -> None:
+    writer.synchronize()
 
 
 HANDLERS: Handlers = {**memory.HANDLERS, "memref.load": load, "memref.prefetch": prefetch, "gpu.barrier": barrier}

@@ -16,9 +16,9 @@ from dlc.ir import Attribute, SSAValue, func
 from dlc.target import Target
 
 
-def bits_of(t: Register) -> int:
+def bits_of(type: Register) -> int:
     """Return the bit width of one element in the type that it is computed in."""
-    return 32 if t.kind == "i1" else int(t.kind.lstrip("bfiu"))
+    return 32 if type.kind == "i1" else int(type.kind.lstrip("bfiu"))
 
 
 class TemplateEmitter(KernelEmitter):
@@ -106,12 +106,17 @@ class TemplateEmitter(KernelEmitter):
         return table.get(f"{op}.{'vector' if vector else 'scalar'}") or table.get(op)
 
     def expression(
-        self, op: str, t: Register, *operands: str, s: Register | None = None, fields: Mapping[str, str] | None = None
+        self,
+        op: str,
+        type: Register,
+        *operands: str,
+        source_type: Register | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> SourceText:
-        """Return `op` applied to the operands; `t` is the result's register, `s` that of the first operand."""
-        s = s or t
-        if (template := self._templates.get((op, t, s))) is None:
-            template = self._templates[op, t, s] = self._instantiate(op, t, s)
+        """Return `op` applied to the operands; `type` is the result's register, `source_type` that of the first operand."""
+        source_type = source_type or type
+        if (template := self._templates.get((op, type, source_type))) is None:
+            template = self._templates[op, type, source_type] = self._instantiate(op, type, source_type)
         parts: list[str] = []
         for text, field in template:
             parts.append(text)
@@ -121,20 +126,20 @@ class TemplateEmitter(KernelEmitter):
                 parts.append(fields[field])
         return concat(*parts)
 
-    def _instantiate(self, op: str, t: Register, s: Register) -> list[tuple[str, int | str | None]]:
+    def _instantiate(self, op: str, type: Register, source_type: Register) -> list[tuple[str, int | str | None]]:
         """Return the template of `op` for these registers as pairs of text and field; add the definition that it needs."""
-        template = self._template(op, max(t.width, s.width) > 1)
+        template = self._template(op, max(type.width, source_type.width) > 1)
         if template is None:
             raise UnsupportedError(f"kernel @{self.kernel}: {self.syntax.name} has no expression for {op!r}")
-        bits = bits_of(t)
+        bits = bits_of(type)
         fields = {
-            "T": self.type(t), "t": self.type(t.scalar), "n": t.width,
-            "S": self.type(s), "s": self.type(s.scalar),
-            "U": self.type(t.with_kind(f"u{bits}")), "V": self.type(s.with_kind(f"u{bits_of(s)}")),
-            "M": self.type(t.with_kind(f"i{bits}")),
+            "T": self.type(type), "t": self.type(type.scalar), "n": type.width,
+            "S": self.type(source_type), "s": self.type(source_type.scalar),
+            "U": self.type(type.with_kind(f"u{bits}")), "V": self.type(source_type.with_kind(f"u{bits_of(source_type)}")),
+            "M": self.type(type.with_kind(f"i{bits}")),
             "u": self.syntax.types[f"u{bits}"], "W": self.syntax.types[f"u{max(32, bits)}"],
         }  # fmt: skip
-        suffix = "vector" if max(t.width, s.width) > 1 else "scalar"
+        suffix = "vector" if max(type.width, source_type.width) > 1 else "scalar"
         if definition := self.syntax.definitions.get(f"{op}.{suffix}") or self.syntax.definitions.get(op):
             self.definitions.setdefault(_fill(definition, fields))
         parsed = Formatter().parse(_fill(template, fields))

@@ -17,29 +17,29 @@ class CVectorWriter(CWriter):
     def literal(self, kind: str, value: float) -> str:
         return literal(self, kind, value)
 
-    def table(self, t: Register, literals: list[str], hint: str) -> str:
-        return self.compute(t, self.from_lanes(t, literals), hint, movable=True)
+    def table(self, type: Register, literals: list[str], hint: str) -> str:
+        return self.compute(type, self.from_lanes(type, literals), hint, movable=True)
 
-    def splat(self, t: Register, scalar: str, hint: str) -> str:
-        return self.compute(t, self.splat_literal(t, scalar), hint, movable=True)
+    def splat(self, type: Register, scalar: str, hint: str) -> str:
+        return self.compute(type, self.splat_literal(type, scalar), hint, movable=True)
 
-    def resize(self, t: Register, s: Register, value: str, hint: str, *, inline: bool = False) -> str:
-        text = float_to_float(self, t, s, (value,))
-        return text if inline else self.compute(t, text, hint)
+    def resize(self, type: Register, source_type: Register, value: str, hint: str, *, inline: bool = False) -> str:
+        text = float_to_float(self, type, source_type, (value,))
+        return text if inline else self.compute(type, text, hint)
 
-    def combine(self, kind: str, t: Register, a: str, b: str, hint: str) -> str:
-        name = kind if kind[:3] in ("max", "min") else f"{kind}{'f' if is_float(t.kind) else 'i'}"
-        return self.compute(t, expression(name)(self, t, t, (a, b)), hint)
+    def combine(self, kind: str, type: Register, a: str, b: str, hint: str) -> str:
+        name = kind if kind[:3] in ("max", "min") else f"{kind}{'f' if is_float(type.kind) else 'i'}"
+        return self.compute(type, expression(name)(self, type, type, (a, b)), hint)
 
-    def mask_unused_lanes(self, kind: str, t: Register, value: str) -> str:
-        raise AssertionError(f"{t} has no unused lanes")
+    def mask_unused_lanes(self, kind: str, type: Register, value: str) -> str:
+        raise AssertionError(f"{type} has no unused lanes")
 
-    def halves(self, t: Register, value: str, hint: str) -> Sequence[str]:
-        half = t.with_width(t.width // 2)
+    def halves(self, type: Register, value: str, hint: str) -> Sequence[str]:
+        half = type.with_width(type.width // 2)
         if half.width == 1:
-            return [self.compute(half, self.lane(t, value, i), hint, movable=True) for i in range(2)]
+            return [self.compute(half, self.lane(type, value, i), hint, movable=True) for i in range(2)]
         texts = [
-            self.expression(half_name, self.computed_register(half), value, s=self.computed_register(t))
+            self.expression(half_name, self.computed_register(half), value, source_type=self.computed_register(type))
             for half_name in ("low", "high")
         ]
         return [self.compute(half, text, hint, movable=True) for text in texts]

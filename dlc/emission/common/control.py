@@ -29,111 +29,114 @@ class GridAxis(NamedTuple):
     size: Size
 
 
-def grid_axes(e: KernelEmitter, op: Operation) -> list[GridAxis]:
+def grid_axes(emitter: KernelEmitter, op: Operation) -> list[GridAxis]:
     """Return the axes of a parallel loop over the points of a grid or over the work-items of a work-group."""
     assert isinstance(op, scf.ParallelOp)
     axes: list[GridAxis] = []
     for induction, *bounds in zip(op.body.block.args, op.lowerBound, op.upperBound, op.step, strict=True):
         low, high, step = map(size_of, bounds)
         if not isinstance(low, int) or not isinstance(step, int):
-            raise CompileError(f"kernel @{e.kernel}: a grid needs a constant lower bound and step")
+            raise CompileError(f"kernel @{emitter.kernel}: a grid needs a constant lower bound and step")
         size = -(-(high - low) // step)
         axes.append(GridAxis(induction, low, step, max(0, size) if isinstance(size, int) else size))
     return axes
 
 
-def register_types(e: KernelEmitter, values: Values) -> list[Register]:
+def register_types(emitter: KernelEmitter, values: Values) -> list[Register]:
     """Return the types of all registers of `values`, in order."""
-    return list(chain.from_iterable(e.layout(v.type) for v in values))
+    return list(chain.from_iterable(emitter.layout(v.type) for v in values))
 
 
-def value_registers(e: KernelEmitter, values: Values) -> list[str]:
+def value_registers(emitter: KernelEmitter, values: Values) -> list[str]:
     """Return the names of all registers of `values`, in order."""
-    return list(chain.from_iterable(map(e.regs, values)))
+    return list(chain.from_iterable(map(emitter.regs, values)))
 
 
-def bind_values(e: KernelEmitter, values: Values, names: Sequence[str]) -> None:
+def bind_values(emitter: KernelEmitter, values: Values, names: Sequence[str]) -> None:
     """Bind `values` to register names, which are consumed in order."""
     start = 0
     for value in values:
-        size = len(e.layout(value.type))
-        e.bind(value, names[start : start + size])
+        size = len(emitter.layout(value.type))
+        emitter.bind(value, names[start : start + size])
         start += size
 
 
-def _alias(e: KernelEmitter, values: Values, sources: Values) -> None:
+def _alias(emitter: KernelEmitter, values: Values, sources: Values) -> None:
     """Bind each value to the registers or linear expression of its source, because the control flow is straight-line."""
     for value, source in zip(values, sources, strict=True):
         if isinstance(value.type, IndexType):
-            e.linear_expressions[value] = e.linear(source)
+            emitter.linear_expressions[value] = emitter.linear(source)
         else:
-            e.registers[value] = e.regs(source)
+            emitter.registers[value] = emitter.regs(source)
 
 
-def emit_region(e: KernelEmitter, visit: Callable[[], list[str]], label: str = "") -> tuple[EmissionScope, list[str]]:
+def emit_region(emitter: KernelEmitter, visit: Callable[[], list[str]], label: str = "") -> tuple[EmissionScope, list[str]]:
     """Run `visit` and collect its text in a new scope; return the scope and the results of `visit`.
 
     The scope begins with the basic block `label`. The caller inserts it into the surrounding scope when it is complete, so that
     addresses can still be hoisted above a loop while its body is being emitted.
     """
     scope = EmissionScope(label)
-    e.scopes.append(scope)
+    emitter.scopes.append(scope)
     results = visit()
-    e.scopes.pop()
+    emitter.scopes.pop()
     return scope, results
 
 
-def _write(e: KernelEmitter, loop: LoopRecord) -> None:
+def _write(emitter: KernelEmitter, loop: LoopRecord) -> None:
     """Emit a loop, or only its body if the bounds imply at most one iteration."""
     if loop.has_static_bounds and loop.low.constant >= loop.high.constant:
-        _alias(e, loop.results, loop.initial_values)
+        _alias(emitter, loop.results, loop.initial_values)
     elif loop.has_static_bounds and not loop.step.terms and loop.low.constant + loop.step.constant >= loop.high.constant:
-        e.linear_expressions[loop.induction] = loop.low
-        _alias(e, loop.body_arguments, loop.initial_values)
-        _alias(e, loop.results, loop.visit())
+        emitter.linear_expressions[loop.induction] = loop.low
+        _alias(emitter, loop.body_arguments, loop.initial_values)
+        _alias(emitter, loop.results, loop.visit())
     else:
-        e.write_loop(loop)
+        emitter.write_loop(loop)
 
 
-def emit_for(e: KernelEmitter, op: Operation) -> None:
+def emit_for(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `scf.for`."""
     assert isinstance(op, scf.ForOp)
     block = op.body.block
     induction, *iter_args = block.args
     if not isinstance(induction.type, IndexType):
-        raise UnsupportedError(f"kernel @{e.kernel}: scf.for over {induction.type} cannot be emitted; use index")
-    low, high, step = map(e.linear, (op.lb, op.ub, op.step))
+        raise UnsupportedError(f"kernel @{emitter.kernel}: scf.for over {induction.type} cannot be emitted; use index")
+    low, high, step = map(emitter.linear, (op.lb, op.ub, op.step))
     hints = UNROLLED in op.attributes, ROLLED in op.attributes
-    _write(e, LoopRecord(low, high, step, induction, lambda: e.visit_block(block), op.iter_args, iter_args, op.res, *hints))
+    _write(
+        emitter,
+        LoopRecord(low, high, step, induction, lambda: emitter.visit_block(block), op.iter_args, iter_args, op.res, *hints),
+    )
 
 
-def emit_sequential_parallel(e: KernelEmitter, op: Operation) -> None:
+def emit_sequential_parallel(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `scf.parallel` inside a grid point as a nest of sequential loops."""
     assert isinstance(op, scf.ParallelOp)
-    block, ranges = op.body.block, [[e.linear(v) for v in vs] for vs in (op.lowerBound, op.upperBound, op.step)]
+    block, ranges = op.body.block, [[emitter.linear(v) for v in vs] for vs in (op.lowerBound, op.upperBound, op.step)]
     if op.initVals:
-        raise UnsupportedError(f"kernel @{e.kernel}: scf.parallel with reductions cannot be emitted; use scf.for")
+        raise UnsupportedError(f"kernel @{emitter.kernel}: scf.parallel with reductions cannot be emitted; use scf.for")
 
     def emit_loops(depth: int) -> Values:
         if depth == len(block.args):
-            e.visit_block(block)
+            emitter.visit_block(block)
         else:
             low, high, step = (r[depth] for r in ranges)
-            _write(e, LoopRecord(low, high, step, block.args[depth], lambda: emit_loops(depth + 1)))
+            _write(emitter, LoopRecord(low, high, step, block.args[depth], lambda: emit_loops(depth + 1)))
         return ()
 
     emit_loops(0)
 
 
-def emit_if(e: KernelEmitter, op: Operation) -> None:
+def emit_if(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `scf.if`; a constant condition selects one branch at compile time."""
     assert isinstance(op, scf.IfOp)
-    condition = e.scalar(op.cond)
+    condition = emitter.scalar(op.cond)
     if condition in ("0", "1"):
         taken_region = op.true_region if condition == "1" else op.false_region
-        _alias(e, op.output, e.visit_block(taken_region.block) if taken_region.blocks else ())
+        _alias(emitter, op.output, emitter.visit_block(taken_region.block) if taken_region.blocks else ())
     else:
-        e.write_if(op, condition)
+        emitter.write_if(op, condition)
 
 
 HANDLERS: Handlers = {"scf.for": emit_for, "scf.parallel": emit_sequential_parallel, "scf.if": emit_if}

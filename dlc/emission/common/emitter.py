@@ -230,31 +230,31 @@ class KernelEmitter(ABC):
         """Return the text of a scalar literal."""
 
     @abstractmethod
-    def splat_literal(self, t: Register, literal: str) -> str:
+    def splat_literal(self, type: Register, literal: str) -> str:
         """Return a register with a literal in all lanes."""
 
     @abstractmethod
-    def table(self, t: Register, literals: list[str], hint: str) -> str:
+    def table(self, type: Register, literals: list[str], hint: str) -> str:
         """Return a register of literals, one for each used lane."""
 
     @abstractmethod
-    def splat(self, t: Register, scalar: str, hint: str) -> str:
+    def splat(self, type: Register, scalar: str, hint: str) -> str:
         """Return a register with `scalar` in all lanes."""
 
     @abstractmethod
-    def resize(self, t: Register, s: Register, value: str, hint: str, *, inline: bool = False) -> str:
-        """Emit the conversion of a float register `s` to the width of `t`; `inline` if it has a single use."""
+    def resize(self, type: Register, source_type: Register, value: str, hint: str, *, inline: bool = False) -> str:
+        """Emit the conversion of a float register `source_type` to the width of `type`; `inline` if it has a single use."""
 
     @abstractmethod
-    def combine(self, kind: str, t: Register, a: str, b: str, hint: str) -> str:
+    def combine(self, kind: str, type: Register, a: str, b: str, hint: str) -> str:
         """Emit the reduction of two registers with the combiner `vector.kind<kind>`."""
 
     @abstractmethod
-    def mask_unused_lanes(self, kind: str, t: Register, value: str) -> str:
+    def mask_unused_lanes(self, kind: str, type: Register, value: str) -> str:
         """Return a register whose unused lanes contain the neutral element of the combiner."""
 
     @abstractmethod
-    def halves(self, t: Register, value: str, hint: str) -> Sequence[str]:
+    def halves(self, type: Register, value: str, hint: str) -> Sequence[str]:
         """Return the two halves of a register."""
 
     # Abstract methods for memory.
@@ -264,7 +264,7 @@ class KernelEmitter(ABC):
         """Emit a pointer that is `expr` elements after `pointer`."""
 
     @abstractmethod
-    def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
+    def allocate_local(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         """Declare a local array of `count` elements and return its name.
 
         `workgroup` places the array in the local memory of the work-group.
@@ -279,27 +279,31 @@ class KernelEmitter(ABC):
         """Return the conjunction of two conditions that are not constant."""
 
     @abstractmethod
-    def read_register(self, a: TileAccess, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
-        """Emit the read of a register whose first element is `offset` elements into a tile, at lane `start` of its row.
+    def read_register(
+        self, access: TileAccess, type: Register, offset: int, row_in_bounds: str, first_lane: int, padding: str, hint: str
+    ) -> str:
+        """Emit the read of a register whose first element is `offset` elements into a tile, at lane `first_lane` of its row.
 
-        `row` is the condition for reading any element of the row; elements outside the buffer are `padding`.
+        `row_in_bounds` is the condition for reading any element of the row; elements outside the buffer are `padding`.
         """
 
     @abstractmethod
     def read_lanes(
-        self, a: TileAccess, t: Register, offsets: Sequence[int], contiguous_range: tuple[int, int] | None, hint: str
+        self, access: TileAccess, type: Register, offsets: Sequence[int], contiguous_range: tuple[int, int] | None, hint: str
     ) -> str:
         """Emit the read of a register with one buffer offset per lane.
 
         If `contiguous_range` (first element, element count) is given, it contains all lanes.
         """
 
-    def read_transposed(self, a: TileAccess, result: SSAValue) -> list[str] | None:
+    def read_transposed(self, access: TileAccess, result: SSAValue) -> list[str] | None:
         """Return the registers of a tile with strided rows, if the language can load contiguously and transpose."""
         return None
 
     @abstractmethod
-    def write_register(self, a: TileAccess, t: Register, value: str, offset: int, row: str, start: int) -> None:
+    def write_register(
+        self, access: TileAccess, type: Register, value: str, offset: int, row_in_bounds: str, first_lane: int
+    ) -> None:
         """Emit the write of a register; the parameters are those of `read_register`."""
 
     # Abstract methods for control flow.

@@ -28,57 +28,61 @@ ARRAY_ALIGN = 64
 
 
 def memref_address(
-    e: KernelEmitter, base: str, align: int, value: SSAValue, offset: LinearExpression | None = None
+    emitter: KernelEmitter, base: str, align: int, value: SSAValue, offset: LinearExpression | None = None
 ) -> MemrefAddress:
     """Return the address of a memref value: its elements begin at `base`, or `offset` elements after it."""
     type = memref_type(value)
-    strides = tuple(s if isinstance(s, int) else e.size(s) for s in strides_of(value))
-    return MemrefAddress(base, align, e.kind(type.element_type), type.get_shape(), strides, offset or LinearExpression(0))
+    strides = tuple(s if isinstance(s, int) else emitter.size(s) for s in strides_of(value))
+    return MemrefAddress(base, align, emitter.kind(type.element_type), type.get_shape(), strides, offset or LinearExpression(0))
 
 
-def _offsets(e: KernelEmitter, op: Operation, operands: Sequence[SSAValue]) -> list[LinearExpression]:
+def _offsets(emitter: KernelEmitter, op: Operation, operands: Sequence[SSAValue]) -> list[LinearExpression]:
     """Return the static and dynamic offsets of a view as linear expressions."""
     static = op.properties["static_offsets"]
     assert isinstance(static, DenseArrayBase)
     dynamic = iter(operands)
-    return [e.linear(next(dynamic)) if v == _DYNAMIC else LinearExpression(int(v)) for v in static.get_values()]
+    return [emitter.linear(next(dynamic)) if v == _DYNAMIC else LinearExpression(int(v)) for v in static.get_values()]
 
 
-def subview(e: KernelEmitter, op: Operation) -> None:
+def subview(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `memref.subview`: only address arithmetic, no code."""
     assert isinstance(op, memref.SubviewOp)
-    source, offset = e.view(op.source), e.view(op.source).offset
-    for index, stride in zip(_offsets(e, op, op.offsets), source.strides, strict=True):
-        offset = offset.plus(e.scale_expression(index, stride))
-    e.views[op.result] = memref_address(e, source.base, source.align, op.result, offset)
+    source, offset = emitter.view(op.source), emitter.view(op.source).offset
+    for index, stride in zip(_offsets(emitter, op, op.offsets), source.strides, strict=True):
+        offset = offset.plus(emitter.scale_expression(index, stride))
+    emitter.views[op.result] = memref_address(emitter, source.base, source.align, op.result, offset)
 
 
-def reinterpret_cast(e: KernelEmitter, op: Operation) -> None:
+def reinterpret_cast(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `memref.reinterpret_cast`: only address arithmetic, no code."""
     assert isinstance(op, memref.ReinterpretCastOp)
     # As in MLIR, the offset is relative to the start of the buffer even if the source is a view.
-    (offset,) = _offsets(e, op, op.offsets)
-    source = e.view(op.source)
-    e.views[op.result] = memref_address(e, source.base, source.align, op.result, offset)
+    (offset,) = _offsets(emitter, op, op.offsets)
+    source = emitter.view(op.source)
+    emitter.views[op.result] = memref_address(emitter, source.base, source.align, op.result, offset)
 
 
-def alloca(e: KernelEmitter, op: Operation) -> None:
+def alloca(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `memref.alloca`: an array that is private, or in the local memory of the work-group."""
     (result,) = op.results
     type = memref_type(result)
-    kind, count, workgroup = e.kind(type.element_type), prod(type.get_shape()), is_workgroup(result)
+    kind, count, workgroup = emitter.kind(type.element_type), prod(type.get_shape()), is_workgroup(result)
     if not workgroup:
-        e.local_bytes += count * element_bytes(kind)
-        if e.local_bytes > e.target.costs.stack_bytes:
-            raise CompileError(f"kernel @{e.kernel} needs {e.local_bytes} bytes of local buffers; its tile plan is too large")
-    e.views[result] = memref_address(e, e.array(result, kind, count, workgroup=workgroup), ARRAY_ALIGN, result)
+        emitter.local_bytes += count * element_bytes(kind)
+        if emitter.local_bytes > emitter.target.costs.stack_bytes:
+            raise CompileError(
+                f"kernel @{emitter.kernel} needs {emitter.local_bytes} bytes of local buffers; its tile plan is too large"
+            )
+    emitter.views[result] = memref_address(
+        emitter, emitter.allocate_local(result, kind, count, workgroup=workgroup), ARRAY_ALIGN, result
+    )
 
 
 # Loads and stores
 
 
 def tile_access(
-    e: KernelEmitter,
+    emitter: KernelEmitter,
     buffer: SSAValue,
     indices: Sequence[SSAValue],
     dims: Sequence[int | None] = (),
@@ -88,99 +92,103 @@ def tile_access(
 
     Vector dimension k runs along dimension `dims[k]` of the buffer; None means that it does not advance (broadcast).
     """
-    view, index_expressions = e.view(buffer), [e.linear(i) for i in indices]
+    view, index_expressions = emitter.view(buffer), [emitter.linear(i) for i in indices]
     total = view.offset
     for index, stride in zip(index_expressions, view.strides, strict=True):
-        total = total.plus(e.scale_expression(index, stride))
-    align = gcd(view.align, *(e.constant_divisor(name, c) * element_bytes(view.kind) for _, name, c in total.terms))
+        total = total.plus(emitter.scale_expression(index, stride))
+    align = gcd(view.align, *(emitter.constant_divisor(name, c) * element_bytes(view.kind) for _, name, c in total.terms))
     strides = tuple(0 if d is None else view.strides[d] for d in dims)
     bounds = tuple(
         None if is_in_bounds or d is None else (index_expressions[d], view.shape[d])
         for d, is_in_bounds in zip(dims, in_bounds, strict=True)
     )
-    return TileAccess(view, *e.address(view, total), align, strides, total, bounds)
+    return TileAccess(view, *emitter.address(view, total), align, strides, total, bounds)
 
 
-def _both(e: KernelEmitter, a: str, b: str) -> str:
+def _conjunction(emitter: KernelEmitter, a: str, b: str) -> str:
     """Return the conjunction of two conditions, folding the constants "0" and "1"."""
     if "0" in (a, b):
         return "0"
-    return b if a == "1" else a if b == "1" else e.conjunction(a, b)
+    return b if a == "1" else a if b == "1" else emitter.conjunction(a, b)
 
 
-def _row_in_bounds(e: KernelEmitter, a: TileAccess, index: tuple[int, ...]) -> str:
+def _row_in_bounds(emitter: KernelEmitter, access: TileAccess, index: tuple[int, ...]) -> str:
     """Return the condition that the row at these leading indices is inside the buffer."""
     condition = "1"
-    for bound, i in zip(a.bounds[:-1], index, strict=True):
+    for bound, i in zip(access.bounds[:-1], index, strict=True):
         if bound is not None:
-            condition = _both(e, condition, e.in_bounds(bound[0].plus(LinearExpression(i)), bound[1]))
+            condition = _conjunction(emitter, condition, emitter.in_bounds(bound[0].plus(LinearExpression(i)), bound[1]))
     return condition
 
 
-def lane_in_bounds(e: KernelEmitter, a: TileAccess, row: str, lane: int) -> str:
-    """Return the condition that one element of a row is inside the buffer; `row` is the condition of the row."""
-    if not a.bounds or (bound := a.bounds[-1]) is None:
-        return row
-    return _both(e, row, e.in_bounds(bound[0].plus(LinearExpression(lane)), bound[1]))
+def lane_in_bounds(emitter: KernelEmitter, access: TileAccess, row_in_bounds: str, lane: int) -> str:
+    """Return the condition that one element of a row is inside the buffer; `row_in_bounds` is the condition of the row."""
+    if not access.bounds or (bound := access.bounds[-1]) is None:
+        return row_in_bounds
+    return _conjunction(emitter, row_in_bounds, emitter.in_bounds(bound[0].plus(LinearExpression(lane)), bound[1]))
 
 
-def _tile_registers(e: KernelEmitter, a: TileAccess, value: SSAValue) -> Iterator[tuple[TileAccess, Register, int, str, int]]:
+def _tile_registers(
+    emitter: KernelEmitter, access: TileAccess, value: SSAValue
+) -> Iterator[tuple[TileAccess, Register, int, str, int]]:
     """Yield the registers of a tile.
 
     Each is (access of its row, type, offset of its first element, condition of the row, first lane).
     """
-    types, shape = e.layout(value.type), vector_shape(value.type)
-    row_types = types[: len(e.row_registers(shape[-1] if shape else 1))]
-    stride = a.stride if a.strides else 0
-    for index in e.rows(value.type):
-        row = _row_in_bounds(e, a, index) if a.bounds else "1"
-        steps = list(zip(index, a.strides, strict=False))
-        row_access = _advance_access(e, a, [(i, s) for i, s in steps if isinstance(s, LinearExpression)])
+    types, shape = emitter.layout(value.type), vector_shape(value.type)
+    row_types = types[: len(emitter.row_registers(shape[-1] if shape else 1))]
+    stride = access.stride if access.strides else 0
+    for index in emitter.rows(value.type):
+        row_in_bounds = _row_in_bounds(emitter, access, index) if access.bounds else "1"
+        steps = list(zip(index, access.strides, strict=False))
+        row_access = _advance_access(emitter, access, [(i, s) for i, s in steps if isinstance(s, LinearExpression)])
         offset, start = sum(i * s for i, s in steps if isinstance(s, int)), 0
         for t in row_types:
-            yield row_access, t, offset + start * stride, row, start
+            yield row_access, t, offset + start * stride, row_in_bounds, start
             start += t.width
 
 
-def _advance_access(e: KernelEmitter, a: TileAccess, steps: Sequence[tuple[int, LinearExpression]]) -> TileAccess:
+def _advance_access(emitter: KernelEmitter, access: TileAccess, steps: Sequence[tuple[int, LinearExpression]]) -> TileAccess:
     """Return the access after `steps` along dimensions with dynamic strides."""
-    offset = a.offset
+    offset = access.offset
     for count, stride in steps:
         offset = offset.plus(stride, count)
-    if offset == a.offset:
-        return a
-    pointer, displacement = e.address(a.view, offset)
-    return a._replace(pointer=pointer, displacement=displacement, offset=offset)
+    if offset == access.offset:
+        return access
+    pointer, displacement = emitter.address(access.view, offset)
+    return access._replace(pointer=pointer, displacement=displacement, offset=offset)
 
 
-def _read(e: KernelEmitter, a: TileAccess, result: SSAValue, padding: str, default_hint: str) -> None:
+def _read(emitter: KernelEmitter, access: TileAccess, result: SSAValue, padding: str, default_hint: str) -> None:
     """Emit the reads of all registers of a tile and bind `result` to them."""
-    transposed = e.read_transposed(a, result)
+    transposed = emitter.read_transposed(access, result)
     if transposed is not None:
-        e.bind(result, transposed)
+        emitter.bind(result, transposed)
         return
     read_rows: dict[object, str] = {}  # Rows along broadcast dimensions are equal and are read once.
     names: list[str] = []
     for (row_access, t, offset, row, start), hint in zip(
-        _tile_registers(e, a, result), e.hints(result, default_hint), strict=False
+        _tile_registers(emitter, access, result), emitter.hints(result, default_hint), strict=False
     ):
         key = (t.width, row_access.pointer, row_access.displacement, offset, row)
         if key not in read_rows:
-            read_rows[key] = e.read_register(row_access, t, offset, row, start, padding, hint)
+            read_rows[key] = emitter.read_register(row_access, t, offset, row, start, padding, hint)
         names.append(read_rows[key])
-    e.bind(result, names)
+    emitter.bind(result, names)
 
 
-def _write(e: KernelEmitter, a: TileAccess, value: SSAValue) -> None:
+def _write(emitter: KernelEmitter, access: TileAccess, value: SSAValue) -> None:
     """Emit the writes of all registers of a tile."""
-    for name, (row_access, t, offset, row, start) in zip(e.regs(value), _tile_registers(e, a, value), strict=True):
-        e.write_register(row_access, t, name, offset, row, start)
+    for name, (row_access, t, offset, row, start) in zip(
+        emitter.regs(value), _tile_registers(emitter, access, value), strict=True
+    ):
+        emitter.write_register(row_access, t, name, offset, row, start)
 
 
-def _transfer(e: KernelEmitter, op: vector.TransferReadOp | vector.TransferWriteOp) -> TileAccess:
+def _transfer(emitter: KernelEmitter, op: vector.TransferReadOp | vector.TransferWriteOp) -> TileAccess:
     """Return the access of a `vector.transfer_read` or `vector.transfer_write`."""
     if op.mask is not None:
-        raise UnsupportedError(f"kernel @{e.kernel}: {op.name} with a mask cannot be emitted; use in_bounds instead")
+        raise UnsupportedError(f"kernel @{emitter.kernel}: {op.name} with a mask cannot be emitted; use in_bounds instead")
     dims: list[int | None] = []
     for expression in op.permutation_map.data.results:
         if isinstance(expression, AffineDimExpr):
@@ -188,50 +196,52 @@ def _transfer(e: KernelEmitter, op: vector.TransferReadOp | vector.TransferWrite
         elif isinstance(expression, AffineConstantExpr) and expression.value == 0:
             dims.append(None)
         else:
-            raise CompileError(f"kernel @{e.kernel}: {op.name} with {op.permutation_map.data}, not a projected permutation")
-    return tile_access(e, op.source, op.indices, dims, [bool(b.value.data) for b in op.in_bounds])
+            raise CompileError(
+                f"kernel @{emitter.kernel}: {op.name} with {op.permutation_map.data}, not a projected permutation"
+            )
+    return tile_access(emitter, op.source, op.indices, dims, [bool(b.value.data) for b in op.in_bounds])
 
 
-def transfer_read(e: KernelEmitter, op: Operation) -> None:
+def transfer_read(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `vector.transfer_read`, unless a `vector.shape_cast` of its result emits it in another shape."""
     assert isinstance(op, vector.TransferReadOp)
     if not any(isinstance(use.operation, ShapeCastOp) and not _preserves_rows(use.operation) for use in op.result.uses):
-        _read(e, _transfer(e, op), op.result, e.scalar(op.padding), "read")
+        _read(emitter, _transfer(emitter, op), op.result, emitter.scalar(op.padding), "read")
 
 
-def shape_cast(e: KernelEmitter, op: Operation) -> None:
+def shape_cast(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `vector.shape_cast`: regrouped rows, or a read that repeats each element of a row."""
     assert isinstance(op, ShapeCastOp)
     if _preserves_rows(op):
-        e.bind(op.result, e.regs(op.source))
+        emitter.bind(op.result, emitter.regs(op.source))
         return
     read_op, shape = op.source.owner, vector_shape(op.source.type)
     if not isinstance(read_op, vector.TransferReadOp) or vector_shape(op.result.type) != (*shape[:-2], shape[-2] * shape[-1]):
         raise UnsupportedError(
-            f"kernel @{e.kernel}: vector.shape_cast from {op.source.type} to {op.result.type}; expected a vector.transfer_read "
-            "whose last two axes are collapsed"
+            f"kernel @{emitter.kernel}: vector.shape_cast from {op.source.type} to {op.result.type}; "
+            "expected a vector.transfer_read whose last two axes are collapsed"
         )
-    a = _transfer(e, read_op)
-    stride, inner_stride = a.strides[-2:]
-    if not isinstance(stride, int) or inner_stride != 0 or any(bound is not None for bound in a.bounds):
+    access = _transfer(emitter, read_op)
+    stride, inner_stride = access.strides[-2:]
+    if not isinstance(stride, int) or inner_stride != 0 or any(bound is not None for bound in access.bounds):
         raise UnsupportedError(
-            f"kernel @{e.kernel}: vector.shape_cast of a read that does not broadcast along its last axis, or that may exceed "
-            "the buffer"
+            f"kernel @{emitter.kernel}: vector.shape_cast of a read that does not broadcast along its last axis, "
+            "or that may exceed the buffer"
         )
-    run_offset, rows = _elements_before(e, read_op, stride), a._replace(strides=(*a.strides[:-2], 0), bounds=())
+    run_offset, rows = _elements_before(emitter, read_op, stride), access._replace(strides=(*access.strides[:-2], 0), bounds=())
     names: list[str] = []
     for (row_access, t, offset, _, start), hint in zip(
-        _tile_registers(e, rows, op.result), e.hints(op.result, "read"), strict=False
+        _tile_registers(emitter, rows, op.result), emitter.hints(op.result, "read"), strict=False
     ):
         elements = [offset + (start + lane) // shape[-1] * stride for lane in range(t.used)]
         first, last = elements[0], elements[-1]
         if first == last:
-            names.append(e.read_register(row_access, t, first, "1", start, "", hint))
+            names.append(emitter.read_register(row_access, t, first, "1", start, "", hint))
             continue
         contiguous_range = None if run_offset is None else (first - run_offset, last - first + stride)
         unused_lanes = [last] * (t.width - t.used)
-        names.append(e.read_lanes(row_access, t, [*elements, *unused_lanes], contiguous_range, hint))
-    e.bind(op.result, names)
+        names.append(emitter.read_lanes(row_access, t, [*elements, *unused_lanes], contiguous_range, hint))
+    emitter.bind(op.result, names)
 
 
 def _preserves_rows(cast: ShapeCastOp) -> bool:
@@ -239,12 +249,12 @@ def _preserves_rows(cast: ShapeCastOp) -> bool:
     return vector_shape(cast.source.type)[-1:] == vector_shape(cast.result.type)[-1:]
 
 
-def _elements_before(e: KernelEmitter, read: vector.TransferReadOp, run_length: int) -> int | None:
+def _elements_before(emitter: KernelEmitter, read: vector.TransferReadOp, run_length: int) -> int | None:
     """Return the offset of the read elements within runs of `run_length` consecutive buffer elements.
 
     None if a run exceeds the buffer or the offset is not constant.
     """
-    view, indices = e.view(read.source), [e.linear(i) for i in read.indices]
+    view, indices = emitter.view(read.source), [emitter.linear(i) for i in read.indices]
     run_axes = (k for k, (n, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if (n, stride) == (run_length, 1))
     axis = next(run_axes, None)
     if run_length == 1:
@@ -252,22 +262,22 @@ def _elements_before(e: KernelEmitter, read: vector.TransferReadOp, run_length: 
     return None if axis is None or indices[axis].terms else indices[axis].constant
 
 
-def transfer_write(e: KernelEmitter, op: Operation) -> None:
+def transfer_write(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `vector.transfer_write`."""
     assert isinstance(op, vector.TransferWriteOp)
-    _write(e, _transfer(e, op), op.vector)
+    _write(emitter, _transfer(emitter, op), op.vector)
 
 
-def load(e: KernelEmitter, op: Operation) -> None:
+def load(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `memref.load`."""
     assert isinstance(op, memref.LoadOp)
-    _read(e, tile_access(e, op.memref, op.indices), op.res, "", "element")
+    _read(emitter, tile_access(emitter, op.memref, op.indices), op.res, "", "element")
 
 
-def store(e: KernelEmitter, op: Operation) -> None:
+def store(emitter: KernelEmitter, op: Operation) -> None:
     """Emit `memref.store`."""
     assert isinstance(op, memref.StoreOp)
-    _write(e, tile_access(e, op.memref, op.indices), op.value)
+    _write(emitter, tile_access(emitter, op.memref, op.indices), op.value)
 
 
 HANDLERS: Handlers = {

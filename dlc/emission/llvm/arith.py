@@ -25,49 +25,51 @@ _CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
 
 
-def apply(e: LlvmWriter, op: Operation, primitive: Primitive, order: Sequence[int] | None = None) -> None:
+def apply(writer: LlvmWriter, op: Operation, primitive: Primitive, order: Sequence[int] | None = None) -> None:
     """Apply a primitive to each register, in `order` if given; registers with equal operands share one result."""
     result = op.results[0]
-    types, sources = e.layout(result.type), e.layout(op.operands[0].type)
-    registers = list(zip(types, sources, *map(e.regs, op.operands), strict=True))
+    types, sources = writer.layout(result.type), writer.layout(op.operands[0].type)
+    registers = list(zip(types, sources, *map(writer.regs, op.operands), strict=True))
     names_by_operands: dict[object, str] = {}
     names = [""] * len(registers)
     for k in order or range(len(registers)):
         t, s, *operands = registers[k]
         key = (t.width, *operands)
         if (name := names_by_operands.get(key)) is None:
-            name = names_by_operands[key] = primitive(e, t, s, tuple(operands))
+            name = names_by_operands[key] = primitive(writer, t, s, tuple(operands))
         names[k] = name
-    e.bind(result, names)
+    writer.bind(result, names)
 
 
 def elementwise(primitive: Primitive) -> Handler:
     """Return a handler that applies a primitive to each register."""
-    return lambda e, op: apply(e, op, primitive)
+    return lambda writer, op: apply(writer, op, primitive)
 
 
 @cache
 def instruction(opcode: str) -> Primitive:
     """Return the primitive `opcode type a, b, …`."""
-    return lambda e, t, s, xs: e.compute(opcode, t, *xs)
+    return lambda writer, type, source_type, xs: writer.compute(opcode, type, *xs)
 
 
 @cache
 def intrinsic(name: str, flags: str = "") -> Primitive:
     """Return a call of an LLVM intrinsic that is overloaded on its result type."""
-    return lambda e, t, s, xs: e.call(name, t, *xs, flags=flags)
+    return lambda writer, type, source_type, xs: writer.call(name, type, *xs, flags=flags)
 
 
 @cache
 def in_float(primitive: Primitive) -> Primitive:
     """Return a primitive that computes half precision in f32 and rounds once; other floats are computed in their own type."""
 
-    def compute(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
-        if not is_half(s.kind):
-            return primitive(e, t, s, xs)
-        wide = s.with_kind("f32")
-        result = primitive(e, wide if is_half(t.kind) else t, wide, tuple(extend_half(e, s, x) for x in xs))
-        return truncate_half(e, t, result) if is_half(t.kind) else result
+    def compute(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
+        if not is_half(source_type.kind):
+            return primitive(writer, type, source_type, xs)
+        wide = source_type.with_kind("f32")
+        result = primitive(
+            writer, wide if is_half(type.kind) else type, wide, tuple(extend_half(writer, source_type, x) for x in xs)
+        )
+        return truncate_half(writer, type, result) if is_half(type.kind) else result
 
     return compute
 
@@ -83,7 +85,7 @@ def flags_of(op: Operation) -> str:
 
 def float_op(opcode: str) -> Handler:
     """Return the handler of a float instruction, with the op's fast-math flags."""
-    return lambda e, op: apply(e, op, in_float(instruction(opcode + flags_of(op))))
+    return lambda writer, op: apply(writer, op, in_float(instruction(opcode + flags_of(op))))
 
 
 def extremum(name: str) -> Primitive:
@@ -101,20 +103,20 @@ def nan_ignoring_extremum(predicate: str) -> Primitive:
     llvm.maxnum is not used: for 16-bit floats, to which LLVM narrows it, it is a library call.
     """
 
-    def compute(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    def compute(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
         a, b = xs
-        without_nan_check = e.select_by_comparison(t, predicate, a, b)
-        return e.select(t, e.compute("fcmp uno", t, b, b), a, without_nan_check)
+        without_nan_check = writer.select_by_comparison(type, predicate, a, b)
+        return writer.select(type, writer.compute("fcmp uno", type, b, b), a, without_nan_check)
 
     return compute
 
 
-def fused_multiply_add(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def fused_multiply_add(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
     """Emit a multiply-add; it is not fused on targets without the instruction."""
-    if e.target.has_fma:
-        return e.call("fma", t, *xs)
+    if writer.target.has_fma:
+        return writer.call("fma", type, *xs)
     # Without the instruction llvm.fma is a library call.
-    return e.compute("fadd", t, e.compute("fmul", t, xs[0], xs[1]), xs[2])
+    return writer.compute("fadd", type, writer.compute("fmul", type, xs[0], xs[1]), xs[2])
 
 
 # Integers
@@ -123,63 +125,65 @@ def fused_multiply_add(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, .
 def shift(opcode: str) -> Primitive:
     """Return a shift by any amount: an amount of the width or more gives zero (or the sign)."""
 
-    def compute(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    def compute(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
         a, amount = xs
-        if amount in _in_range_amounts(t):
-            return e.compute(opcode, t, a, amount)
-        last = splat_literal(t, str(bits_of(t) - 1))
-        fits = e.compute("icmp ule", t, amount, last)
-        shifted = e.compute(opcode, t, a, e.select(t, fits, amount, last))
-        return shifted if opcode == "ashr" else e.select(t, fits, shifted, splat_literal(t, "0"))
+        if amount in _in_range_amounts(type):
+            return writer.compute(opcode, type, a, amount)
+        last = splat_literal(type, str(bits_of(type) - 1))
+        fits = writer.compute("icmp ule", type, amount, last)
+        shifted = writer.compute(opcode, type, a, writer.select(type, fits, amount, last))
+        return shifted if opcode == "ashr" else writer.select(type, fits, shifted, splat_literal(type, "0"))
 
     return compute
 
 
 @cache
-def _in_range_amounts(t: Register) -> frozenset[str]:
+def _in_range_amounts(type: Register) -> frozenset[str]:
     """Return the literals that are smaller than the element's bit width."""
-    return frozenset(splat_literal(t, str(amount)) for amount in range(bits_of(t)))
+    return frozenset(splat_literal(type, str(amount)) for amount in range(bits_of(type)))
 
 
 # Conversions
 
 
-def to_signed(e: LlvmWriter, op: Operation) -> None:
+def to_signed(writer: LlvmWriter, op: Operation) -> None:
     """Emit `arith.fptosi`, which saturates; no clamps are emitted for values that are provably in range."""
     if not is_clamped_conversion(op):
-        apply(e, op, CONVERSIONS[op.name])
+        apply(writer, op, CONVERSIONS[op.name])
         return
     rounding = deferrable_rounding(op.operands[0])
     apply(
-        e,
+        writer,
         op,
-        _convert_to_nearest if rounding is not None and _converts_to_nearest(e, rounding) else in_float(_convert_truncating),
+        _convert_to_nearest
+        if rounding is not None and _converts_to_nearest(writer, rounding)
+        else in_float(_convert_truncating),
     )
 
 
-def round_even(e: LlvmWriter, op: Operation) -> None:
+def round_even(writer: LlvmWriter, op: Operation) -> None:
     """Emit `math.roundeven`; nothing if the conversion that follows rounds as well."""
     assert isinstance(op, math.RoundEvenOp)
-    if _converts_to_nearest(e, op) and is_rounded_by_conversion(op):
-        e.bind(op.result, e.regs(op.operand))
+    if _converts_to_nearest(writer, op) and is_rounded_by_conversion(op):
+        writer.bind(op.result, writer.regs(op.operand))
         return
-    apply(e, op, in_float(intrinsic("roundeven")))
+    apply(writer, op, in_float(intrinsic("roundeven")))
 
 
-def _converts_to_nearest(e: LlvmWriter, op: math.RoundEvenOp) -> bool:
+def _converts_to_nearest(writer: LlvmWriter, op: math.RoundEvenOp) -> bool:
     """Return whether the target has an instruction that converts these floats to integers with rounding to nearest."""
-    return e.target.architecture == "x86_64" and all(t.kind == "f32" for t in e.layout(op.result.type))
+    return writer.target.architecture == "x86_64" and all(t.kind == "f32" for t in writer.layout(op.result.type))
 
 
-def _convert_truncating(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def _convert_truncating(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
     """Convert with truncation, without saturation."""
-    return e.cast("fptosi", s, xs[0], t)
+    return writer.cast("fptosi", source_type, xs[0], type)
 
 
-def _convert_to_nearest(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+def _convert_to_nearest(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
     """Convert with rounding to nearest, in one x86 instruction."""
-    function = f"llvm.lrint.{intrinsic_suffix(t)}.{intrinsic_suffix(s)}"
-    return e.define(f"call {llvm_type(t)} @{function}({llvm_type(s)} {xs[0]})", xs[0])
+    function = f"llvm.lrint.{intrinsic_suffix(type)}.{intrinsic_suffix(source_type)}"
+    return writer.define(f"call {llvm_type(type)} @{function}({llvm_type(source_type)} {xs[0]})", xs[0])
 
 
 # Comparison and selection
@@ -188,36 +192,38 @@ def _convert_to_nearest(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, 
 def compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
     """Return the handler of a comparison op with these predicate names."""
 
-    def handle(e: LlvmWriter, op: Operation) -> None:
+    def handle(writer: LlvmWriter, op: Operation) -> None:
         predicate = _predicate(op, predicates)
 
-        def primitive(e: LlvmWriter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
-            if is_half(s.kind):
-                s, xs = s.with_kind("f32"), tuple(extend_half(e, s, x) for x in xs)
-            return e.compute(f"{opcode} {predicate}", s, *xs)
+        def primitive(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
+            if is_half(source_type.kind):
+                source_type, xs = source_type.with_kind("f32"), tuple(extend_half(writer, source_type, x) for x in xs)
+            return writer.compute(f"{opcode} {predicate}", source_type, *xs)
 
-        apply(e, op, primitive)
+        apply(writer, op, primitive)
 
     return handle
 
 
-def emit_select(e: LlvmWriter, op: Operation) -> None:
+def emit_select(writer: LlvmWriter, op: Operation) -> None:
     """Emit `arith.select`; a scalar condition selects a whole value."""
     condition, result = op.operands[0], op.results[0]
     by_lane = isinstance(condition.type, VectorType)
-    types, conditions, test = e.layout(result.type), e.regs(condition), _match_comparison(op)
+    types, conditions, test = writer.layout(result.type), writer.regs(condition), _match_comparison(op)
     names: list[str] = []
     for t, mask, a, b in zip(
-        types, conditions if by_lane else conditions * len(types), *map(e.regs, op.operands[1:]), strict=True
+        types, conditions if by_lane else conditions * len(types), *map(writer.regs, op.operands[1:]), strict=True
     ):
         if a == b:
             names.append(a)
-        elif test is not None and e.splits_zero_comparison(t, a, b):
+        elif test is not None and writer.splits_zero_comparison(t, a, b):
             first = test.lhs is op.operands[1]
-            names.append(e.select_by_comparison(t, _predicate(test, _CMPF), *((a, b) if first else (b, a)), swapped=not first))
+            names.append(
+                writer.select_by_comparison(t, _predicate(test, _CMPF), *((a, b) if first else (b, a)), swapped=not first)
+            )
         else:
-            names.append(e.select(t, mask, a, b, by_lane=by_lane))
-    e.bind(result, names)
+            names.append(writer.select(t, mask, a, b, by_lane=by_lane))
+    writer.bind(result, names)
 
 
 def _match_comparison(select: Operation) -> arith.CmpfOp | None:
@@ -240,23 +246,23 @@ def _predicate(op: Operation, predicates: Sequence[str]) -> str:
 def linear_or(opcode: str, symbolic: Callable[[LinearExpression, LinearExpression], LinearExpression | None]) -> Handler:
     """Return a handler that keeps index arithmetic symbolic where `symbolic` can, and otherwise emits `opcode`."""
 
-    def handle(e: LlvmWriter, op: Operation) -> None:
+    def handle(writer: LlvmWriter, op: Operation) -> None:
         if isinstance(op.results[0].type, IndexType):
-            expr = symbolic(e.linear(op.operands[0]), e.linear(op.operands[1]))
+            expr = symbolic(writer.linear(op.operands[0]), writer.linear(op.operands[1]))
             if expr is not None:
-                e.linear_expressions[op.results[0]] = expr
+                writer.linear_expressions[op.results[0]] = expr
                 return
-        apply(e, op, instruction(opcode))
+        apply(writer, op, instruction(opcode))
 
     return handle
 
 
-def add_products(e: LlvmWriter, op: Operation) -> None:
+def add_products(writer: LlvmWriter, op: Operation) -> None:
     """Emit `vector.fma`; the shorter side of a register tile varies fastest, so that its operands stay in registers."""
-    factor_registers = [e.regs(operand) for operand in op.operands[:2]]
+    factor_registers = [writer.regs(operand) for operand in op.operands[:2]]
     longer = max(factor_registers, key=lambda names: len(set(names)))
     order = sorted(range(len(longer)), key=lambda k: longer.index(longer[k]))
-    apply(e, op, in_float(fused_multiply_add), order)
+    apply(writer, op, in_float(fused_multiply_add), order)
 
 
 def _unary(primitive: Primitive) -> Handler:

@@ -35,26 +35,26 @@ def memory_kind(kind: str) -> str:
 
 
 @cache
-def llvm_type(t: Register) -> str:
+def llvm_type(type: Register) -> str:
     """Return the LLVM type of a register."""
-    scalar = scalar_type(t.kind)
-    return scalar if t.width == 1 else f"<{t.width} x {scalar}>"
+    scalar = scalar_type(type.kind)
+    return scalar if type.width == 1 else f"<{type.width} x {scalar}>"
 
 
-def intrinsic_suffix(t: Register) -> str:
+def intrinsic_suffix(type: Register) -> str:
     """Return the suffix of overloaded intrinsics for a register."""
-    scalar = "i16" if is_half(t.kind) else t.kind
-    return scalar if t.width == 1 else f"v{t.width}{scalar}"
+    scalar = "i16" if is_half(type.kind) else type.kind
+    return scalar if type.width == 1 else f"v{type.width}{scalar}"
 
 
-def bits_of(t: Register) -> int:
+def bits_of(type: Register) -> int:
     """Return the bit width of one element of an integer register."""
-    return int(t.kind[1:])
+    return int(type.kind[1:])
 
 
-def splat_literal(t: Register, literal: str) -> str:
+def splat_literal(type: Register, literal: str) -> str:
     """Return a literal in all lanes of a register."""
-    return literal if t.width == 1 else f"splat ({scalar_type(t.kind)} {literal})"
+    return literal if type.width == 1 else f"splat ({scalar_type(type.kind)} {literal})"
 
 
 def literal(kind: str, value: float) -> str:
@@ -72,24 +72,24 @@ def literal(kind: str, value: float) -> str:
     return str(int(value) & 1 if kind == "i1" else int(value))
 
 
-def splat(t: Register, value: float) -> str:
+def splat(type: Register, value: float) -> str:
     """Return a constant in all lanes of a register."""
-    return splat_literal(t, literal(t.kind, value))
+    return splat_literal(type, literal(type.kind, value))
 
 
-def lane_literals(t: Register, texts: list[str]) -> str:
+def lane_literals(type: Register, texts: list[str]) -> str:
     """Return a register of literals; unused lanes are zero."""
-    if t.width == 1:
+    if type.width == 1:
         return texts[0]
-    scalar = scalar_type(t.kind)
+    scalar = scalar_type(type.kind)
     zero = "0x0000000000000000" if scalar in ("float", "double") else "0"
-    texts = texts + [zero] * (t.width - len(texts))
+    texts = texts + [zero] * (type.width - len(texts))
     return f"<{', '.join(f'{scalar} {text}' for text in texts)}>"
 
 
-def mask_literal(t: Register) -> str:
+def mask_literal(type: Register) -> str:
     """Return the mask of the used lanes of a register."""
-    return lane_literals(t.with_kind("i1"), ["1"] * t.used)
+    return lane_literals(type.with_kind("i1"), ["1"] * type.used)
 
 
 class LlvmWriter(KernelEmitter):
@@ -133,73 +133,76 @@ class LlvmWriter(KernelEmitter):
         self.scopes[-1].lines.append(Line(f"{label}:"))
         self.scopes[-1].label = label
 
-    def compute(self, opcode: str, t: Register, *operands: str) -> str:
+    def compute(self, opcode: str, type: Register, *operands: str) -> str:
         """Emit `opcode type a, b, …`."""
-        return self.define(f"{opcode} {llvm_type(t)} {', '.join(operands)}", *operands)
+        return self.define(f"{opcode} {llvm_type(type)} {', '.join(operands)}", *operands)
 
-    def cast(self, opcode: str, s: Register, x: str, t: Register) -> str:
+    def cast(self, opcode: str, source_type: Register, x: str, type: Register) -> str:
         """Emit `opcode type x to type`."""
-        return self.define(f"{opcode} {llvm_type(s)} {x} to {llvm_type(t)}", x)
+        return self.define(f"{opcode} {llvm_type(source_type)} {x} to {llvm_type(type)}", x)
 
-    def call(self, name: str, t: Register, *operands: str, flags: str = "") -> str:
+    def call(self, name: str, type: Register, *operands: str, flags: str = "") -> str:
         """Emit a call of an intrinsic that is overloaded on its result type."""
-        arguments = ", ".join(f"{llvm_type(t)} {x}" for x in operands)
-        return self.define(f"call{flags} {llvm_type(t)} @llvm.{name}.{intrinsic_suffix(t)}({arguments})", *operands)
+        arguments = ", ".join(f"{llvm_type(type)} {x}" for x in operands)
+        return self.define(f"call{flags} {llvm_type(type)} @llvm.{name}.{intrinsic_suffix(type)}({arguments})", *operands)
 
-    def select(self, t: Register, condition: str, a: str, b: str, *, by_lane: bool = True) -> str:
-        """Emit a select; `condition` has the lanes of `t`, or is one scalar for all lanes."""
-        mask = llvm_type(t.with_kind("i1")) if by_lane else "i1"
-        return self.define(f"select {mask} {condition}, {llvm_type(t)} {a}, {llvm_type(t)} {b}", condition, a, b)
+    def select(self, type: Register, condition: str, a: str, b: str, *, by_lane: bool = True) -> str:
+        """Emit a select; `condition` has the lanes of `type`, or is one scalar for all lanes."""
+        mask = llvm_type(type.with_kind("i1")) if by_lane else "i1"
+        return self.define(f"select {mask} {condition}, {llvm_type(type)} {a}, {llvm_type(type)} {b}", condition, a, b)
 
-    def select_by_comparison(self, t: Register, predicate: str, a: str, b: str, *, swapped: bool = False) -> str:
+    def select_by_comparison(self, type: Register, predicate: str, a: str, b: str, *, swapped: bool = False) -> str:
         """Emit `a <predicate> b ? a : b`, or `a <predicate> b ? b : a` if `swapped`; usually one instruction."""
 
-        def compare_and_select(t: Register, a: str, b: str) -> str:
-            condition = self.compute(f"fcmp {predicate}", t, a, b)
-            return self.select(t, condition, b, a) if swapped else self.select(t, condition, a, b)
+        def compare_and_select(type: Register, a: str, b: str) -> str:
+            condition = self.compute(f"fcmp {predicate}", type, a, b)
+            return self.select(type, condition, b, a) if swapped else self.select(type, condition, a, b)
 
-        if not self.splits_zero_comparison(t, a, b):
-            return compare_and_select(t, a, b)
-        register = t.with_width(self._lanes_per_register(t))
-        pairs = zip(self.split_vector(t, a, register.width), self.split_vector(t, b, register.width), strict=True)
-        return self.concat_vectors(register, [compare_and_select(register, *operands) for operands in pairs], t.width)[0]
+        if not self.splits_zero_comparison(type, a, b):
+            return compare_and_select(type, a, b)
+        register = type.with_width(self._lanes_per_register(type))
+        pairs = zip(self.split_vector(type, a, register.width), self.split_vector(type, b, register.width), strict=True)
+        return self.concat_vectors(register, [compare_and_select(register, *operands) for operands in pairs], type.width)[0]
 
-    def splits_zero_comparison(self, t: Register, a: str, b: str) -> bool:
+    def splits_zero_comparison(self, type: Register, a: str, b: str) -> bool:
         """Return whether `select_by_comparison` works register by register.
 
         If one operand is zero, LLVM does not match its minimum or maximum instruction on values of several registers.
         """
-        return t.width > self._lanes_per_register(t) and not is_half(t.kind) and splat(t, 0.0) in (a, b)
+        return type.width > self._lanes_per_register(type) and not is_half(type.kind) and splat(type, 0.0) in (a, b)
 
-    def _lanes_per_register(self, t: Register) -> int:
+    def _lanes_per_register(self, type: Register) -> int:
         """Return the number of elements of a value in one machine register."""
-        return min(t.width, self.target.lanes(element_bytes(t.kind)))
+        return min(type.width, self.target.lanes(element_bytes(type.kind)))
 
-    def split_vector(self, t: Register, x: str, width: int) -> Sequence[str]:
+    def split_vector(self, type: Register, x: str, width: int) -> Sequence[str]:
         """Split a value into values of `width` elements."""
-        starts = range(0, t.width, width)
-        return [x if x.startswith("splat") else self.shuffle_vector(t, x, "poison", range(k, k + width)) for k in starts]
+        starts = range(0, type.width, width)
+        return [x if x.startswith("splat") else self.shuffle_vector(type, x, "poison", range(k, k + width)) for k in starts]
 
-    def concat_vectors(self, t: Register, vectors: Sequence[str], width: int) -> list[str]:
+    def concat_vectors(self, type: Register, vectors: Sequence[str], width: int) -> list[str]:
         """Concatenate consecutive vectors into values of `width` elements."""
-        while t.width < width:
+        while type.width < width:
             pairs = zip(vectors[::2], vectors[1::2], strict=True)
-            vectors, t = [self.shuffle_vector(t, x, y, range(2 * t.width)) for x, y in pairs], t.with_width(2 * t.width)
+            vectors, type = (
+                [self.shuffle_vector(type, x, y, range(2 * type.width)) for x, y in pairs],
+                type.with_width(2 * type.width),
+            )
         return list(vectors)
 
-    def shuffle_vector(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
+    def shuffle_vector(self, type: Register, x: str, y: str, lanes: Sequence[int]) -> str:
         """Emit a shufflevector of two values."""
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
-        text = f"shufflevector {llvm_type(t)} {x}, {llvm_type(t)} {y}, <{len(lanes)} x i32> <{mask}>"
+        text = f"shufflevector {llvm_type(type)} {x}, {llvm_type(type)} {y}, <{len(lanes)} x i32> <{mask}>"
         return self.define(text, *(name for name in (x, y) if name != "poison"), insertion_point=InsertionPoint.MOVABLE)
 
-    def extract(self, t: Register, x: str, lane: int) -> str:
+    def extract(self, type: Register, x: str, lane: int) -> str:
         """Emit an extractelement."""
-        return self.define(f"extractelement {llvm_type(t)} {x}, i64 {lane}", x)
+        return self.define(f"extractelement {llvm_type(type)} {x}, i64 {lane}", x)
 
-    def insert(self, t: Register, x: str, element: str, lane: int) -> str:
+    def insert(self, type: Register, x: str, element: str, lane: int) -> str:
         """Emit an insertelement."""
-        text = f"insertelement {llvm_type(t)} {x}, {scalar_type(t.kind)} {element}, i64 {lane}"
+        text = f"insertelement {llvm_type(type)} {x}, {scalar_type(type.kind)} {element}, i64 {lane}"
         return self.define(text, x, element, insertion_point=InsertionPoint.MOVABLE)
 
     # Values
@@ -221,20 +224,20 @@ class LlvmWriter(KernelEmitter):
     def literal(self, kind: str, value: float) -> str:
         return literal(kind, value)
 
-    def splat_literal(self, t: Register, literal: str) -> str:
-        return splat_literal(t, literal)
+    def splat_literal(self, type: Register, literal: str) -> str:
+        return splat_literal(type, literal)
 
-    def table(self, t: Register, literals: list[str], hint: str) -> str:
-        return lane_literals(t, literals)
+    def table(self, type: Register, literals: list[str], hint: str) -> str:
+        return lane_literals(type, literals)
 
-    def splat(self, t: Register, scalar: str, hint: str = "") -> str:
-        if t.width == 1:
+    def splat(self, type: Register, scalar: str, hint: str = "") -> str:
+        if type.width == 1:
             return scalar
         if not scalar.startswith("%"):
-            return splat_literal(t, scalar)
-        text = f"insertelement {llvm_type(t)} poison, {scalar_type(t.kind)} {scalar}, i64 0"
+            return splat_literal(type, scalar)
+        text = f"insertelement {llvm_type(type)} poison, {scalar_type(type.kind)} {scalar}, i64 0"
         first = self.define_once(text, scalar, insertion_point=InsertionPoint.MOVABLE)
-        text = f"shufflevector {llvm_type(t)} {first}, {llvm_type(t)} poison, <{t.width} x i32> zeroinitializer"
+        text = f"shufflevector {llvm_type(type)} {first}, {llvm_type(type)} poison, <{type.width} x i32> zeroinitializer"
         return self.define_once(text, first, insertion_point=InsertionPoint.MOVABLE)
 
     # Indices, see Note [Linear indices]

@@ -183,20 +183,22 @@ class LlvmDotProductWriter(LlvmWriter):
         registers = zip(self.layout(op.results[0].type), *words, strict=True)
         self.bind(op.results[0], [self.dot(product.dot, *register) for register in registers])
 
-    def dot(self, name: str, t: Register, a: str, b: str, c: str) -> str:
+    def dot(self, name: str, type: Register, a: str, b: str, c: str) -> str:
         """Emit `dot(a, b) + c`."""
-        packed_type, count = llvm_type(t.with_kind("i32")), PACKED_DOTS[name].count * t.width
-        vector_type, element_vector_type = llvm_type(t), f"<{count} x {_ELEMENT_TYPES[name]}>"
+        packed_type, count = llvm_type(type.with_kind("i32")), PACKED_DOTS[name].count * type.width
+        vector_type, element_vector_type = llvm_type(type), f"<{count} x {_ELEMENT_TYPES[name]}>"
         a, b = (
             self.define_once(f"bitcast {packed_type} {x} to {element_vector_type}", x, insertion_point=InsertionPoint.MOVABLE)
             for x in (a, b)
         )
-        function = f"call {vector_type} @llvm.{self.names[name][t.width]}"
+        function = f"call {vector_type} @llvm.{self.names[name][type.width]}"
         if name != "i16":
             return self.define(f"{function}({vector_type} {c}, {element_vector_type} {a}, {element_vector_type} {b})", c, a, b)
         if self.target.architecture == "aarch64":
-            return self.compute("add", t, self._added_pairs(function, Register("i16", count), a, b), c)
-        return self.compute("add", t, self.define(f"{function}({element_vector_type} {a}, {element_vector_type} {b})", a, b), c)
+            return self.compute("add", type, self._added_pairs(function, Register("i16", count), a, b), c)
+        return self.compute(
+            "add", type, self.define(f"{function}({element_vector_type} {a}, {element_vector_type} {b})", a, b), c
+        )
 
     def _added_pairs(self, multiply: str, register: Register, a: str, b: str) -> str:
         """Multiply each half of the integers and add neighbouring products."""

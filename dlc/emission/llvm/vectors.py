@@ -14,9 +14,9 @@ from dlc.emission.llvm.instruction_order import InsertionPoint
 
 
 @cache
-def _combiner(kind: str, t: Register) -> tuple[Primitive, float]:
+def _combiner(kind: str, type: Register) -> tuple[Primitive, float]:
     """Return the combining primitive of a `vector.kind` and its neutral element."""
-    if is_float(t.kind):
+    if is_float(type.kind):
         primitive, neutral = {
             "add": (instruction("fadd"), -0.0),
             "mul": (instruction("fmul"), 1.0),
@@ -26,7 +26,7 @@ def _combiner(kind: str, t: Register) -> tuple[Primitive, float]:
             "minnumf": (nan_ignoring_extremum("olt"), nan),
         }[kind]
         return in_float(primitive), neutral
-    bits = bits_of(t)
+    bits = bits_of(type)
     return {
         "add": (instruction("add"), 0),
         "mul": (instruction("mul"), 1),
@@ -43,22 +43,23 @@ def _combiner(kind: str, t: Register) -> tuple[Primitive, float]:
 class LlvmVectorWriter(LlvmWriter):
     """Emit vector operations that are not elementwise."""
 
-    def resize(self, t: Register, s: Register, value: str, hint: str, *, inline: bool = False) -> str:
-        return float_to_float(self, t, s, (value,))
+    def resize(self, type: Register, source_type: Register, value: str, hint: str, *, inline: bool = False) -> str:
+        return float_to_float(self, type, source_type, (value,))
 
-    def combine(self, kind: str, t: Register, a: str, b: str, hint: str) -> str:
-        return _combiner(kind, t)[0](self, t, t, (a, b))
+    def combine(self, kind: str, type: Register, a: str, b: str, hint: str) -> str:
+        return _combiner(kind, type)[0](self, type, type, (a, b))
 
-    def mask_unused_lanes(self, kind: str, t: Register, value: str) -> str:
-        return self.select(t, mask_literal(t), value, splat(t, _combiner(kind, t)[1]))
+    def mask_unused_lanes(self, kind: str, type: Register, value: str) -> str:
+        return self.select(type, mask_literal(type), value, splat(type, _combiner(kind, type)[1]))
 
-    def halves(self, t: Register, value: str, hint: str) -> Sequence[str]:
-        half = t.width // 2
+    def halves(self, type: Register, value: str, hint: str) -> Sequence[str]:
+        half = type.width // 2
         return [
-            self.extract(t, value, start) if half == 1 else self._extract_lanes(t, value, start, half) for start in (0, half)
+            self.extract(type, value, start) if half == 1 else self._extract_lanes(type, value, start, half)
+            for start in (0, half)
         ]
 
-    def _extract_lanes(self, t: Register, value: str, start: int, count: int) -> str:
+    def _extract_lanes(self, type: Register, value: str, start: int, count: int) -> str:
         lanes = ", ".join(f"i32 {i}" for i in range(start, start + count))
-        text = f"shufflevector {llvm_type(t)} {value}, {llvm_type(t)} poison, <{count} x i32> <{lanes}>"
+        text = f"shufflevector {llvm_type(type)} {value}, {llvm_type(type)} poison, <{count} x i32> <{lanes}>"
         return self.define(text, value, insertion_point=InsertionPoint.MOVABLE)

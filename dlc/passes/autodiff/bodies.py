@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dlc.dialects import dl
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.term import Term
 
@@ -23,7 +23,7 @@ class ForwardModeContext(Protocol):
         """Insert the tangent of each result after its op."""
         ...
 
-    def tangent(self, value: SSAValue, b: Build) -> SSAValue:
+    def tangent(self, value: SSAValue, build: DlBuilder) -> SSAValue:
         """Return the tangent of a value, zeros if it has none."""
         ...
 
@@ -31,7 +31,7 @@ class ForwardModeContext(Protocol):
 class ReverseModeContext(Protocol):
     """The interface of reverse mode that the rules use."""
 
-    b: Build
+    build: DlBuilder
     active: set[SSAValue]
 
     def add(self, value: SSAValue, cotangent: Term | None) -> None:
@@ -92,10 +92,10 @@ def replace_yield(block: Block, values: Sequence[SSAValue]) -> None:
     block.add_op(dl.YieldOp(values))
 
 
-def builder_at_end(block: Block) -> Build:
+def builder_at_end(block: Block) -> DlBuilder:
     """Return a builder before the terminator of a body."""
     assert block.last_op is not None
-    return Build(block.last_op)
+    return DlBuilder(block.last_op)
 
 
 def insert_before(op: Operation, new: Operation) -> None:

@@ -28,8 +28,8 @@ def if_forward(op: dl.IfOp, context: ForwardModeContext) -> None:
     for body in bodies:
         if not isinstance(body.last_op, dl.FailOp):
             context.walk(body)
-            results, b = yielded_values(body), builder_at_end(body)
-            replace_yield(body, [*results, *(context.tangent(results[i], b) for i in differentiated)])
+            results, build = yielded_values(body), builder_at_end(body)
+            replace_yield(body, [*results, *(context.tangent(results[i], build) for i in differentiated)])
     new_op = dl.IfOp.of(op.condition, bodies[0], bodies[1], [*types, *(types[i] for i in differentiated)])
     insert_before(op, new_op)
     replace_and_erase(op, new_op.results[:count])
@@ -38,15 +38,21 @@ def if_forward(op: dl.IfOp, context: ForwardModeContext) -> None:
 
 def if_reverse(op: dl.IfOp, context: ReverseModeContext) -> None:
     """Append an if op that computes the cotangents of the captured values; its bodies recompute the residuals."""
-    seeds = {i: ct.value for i, r in enumerate(op.results) if (ct := context.take(r)) is not None}
+    seeds = {i: cotangent.value for i, r in enumerate(op.results) if (cotangent := context.take(r)) is not None}
     captures = list(dict.fromkeys(v for v in values_read(op) if v in context.active))
     bodies: list[Block] = []
     for body in op.blocks:
         copy = clone_body_without_prints(body)
         if not isinstance(copy.last_op, dl.FailOp):
-            cotangents, b = context.pull_back_block(copy, captures, seeds), builder_at_end(copy)
-            replace_yield(copy, [zeros(b, v).value if ct is None else ct for v, ct in zip(captures, cotangents, strict=True)])
+            cotangents, build = context.pull_back_block(copy, captures, seeds), builder_at_end(copy)
+            replace_yield(
+                copy,
+                [
+                    zeros(build, v).value if cotangent is None else cotangent
+                    for v, cotangent in zip(captures, cotangents, strict=True)
+                ],
+            )
         bodies.append(copy)
-    new_op = context.b.insert(dl.IfOp.of(op.condition, bodies[0], bodies[1], [v.type for v in captures]))
+    new_op = context.build.insert(dl.IfOp.of(op.condition, bodies[0], bodies[1], [v.type for v in captures]))
     for value, result in zip(captures, new_op.results, strict=True):
-        context.add(value, Term(context.b, result))
+        context.add(value, Term(context.build, result))

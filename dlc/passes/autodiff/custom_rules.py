@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import captured_values
 from dlc.dialects.dl.programs.transformations import CustomDerivativeRule
 from dlc.dialects.location_text import location_prefix
@@ -39,7 +39,7 @@ def _require_closed(op: CustomDerivativeRule, captures_differentiated: bool) -> 
         )
 
 
-def _inline_body(b: Build, block: Block, arguments: Sequence[SSAValue]) -> Sequence[SSAValue]:
+def _inline_body(build: DlBuilder, block: Block, arguments: Sequence[SSAValue]) -> Sequence[SSAValue]:
     """Move the ops of a body to the insertion point, with these arguments; return the values that it yields."""
     for parameter, argument in zip(block.args, arguments, strict=True):
         parameter.replace_all_uses_with(argument)
@@ -48,7 +48,7 @@ def _inline_body(b: Build, block: Block, arguments: Sequence[SSAValue]) -> Seque
         if inner is not last:
             location = inner.location
             inner.detach()
-            b.insert(inner).location = location
+            build.insert(inner).location = location
     values = list(yielded_values(block))
     block.erase(safe_erase=False)
     return values
@@ -57,9 +57,9 @@ def _inline_body(b: Build, block: Block, arguments: Sequence[SSAValue]) -> Seque
 def custom_jvp_forward(op: dl.CustomJvpOp, context: ForwardModeContext) -> None:
     """Inline the jvp rule, for the arguments and their tangents."""
     _require_closed(op, any(v in context.tangents for body in op.blocks for v in captured_values(body)))
-    b, count = Build(op), len(op.results)
-    tangents = [context.tangent(v, b) for v in _floats(op.arguments)]
-    results = _inline_body(b, clone_body(op.blocks[1]), [*op.arguments, *tangents])
+    build, count = DlBuilder(op), len(op.results)
+    tangents = [context.tangent(v, build) for v in _floats(op.arguments)]
+    results = _inline_body(build, clone_body(op.blocks[1]), [*op.arguments, *tangents])
     replace_and_erase(op, results[:count])
     context.tangents |= zip(_floats(results[:count]), results[count:], strict=True)
 
@@ -76,14 +76,16 @@ def custom_jvp_reverse(op: dl.CustomJvpOp, context: ReverseModeContext) -> None:
         if argument in context.active:
             differentiated.append(argument)
         else:
-            parameter.replace_all_uses_with(zeros(context.b, argument).value)
+            parameter.replace_all_uses_with(zeros(context.build, argument).value)
             rule.erase_arg(parameter)
     tangents = list(yielded_values(rule))[len(op.results) :]
     last = rule.last_op
     assert last is not None
     last.detach()
     last.erase()
-    cotangents = {t: ct for t, r in zip(tangents, _floats(op.results), strict=True) if (ct := context.take(r)) is not None}
+    cotangents = {
+        t: cotangent for t, r in zip(tangents, _floats(op.results), strict=True) if (cotangent := context.take(r)) is not None
+    }
     context.transpose(rule, differentiated, cotangents)
 
 
@@ -96,13 +98,13 @@ def custom_vjp_forward(op: dl.CustomVjpOp, context: ForwardModeContext) -> None:
 def custom_vjp_reverse(op: dl.CustomVjpOp, context: ReverseModeContext) -> None:
     """Inline the forward rule in place of the function, and the backward rule for its residuals."""
     _require_closed(op, any(v in context.active for body in op.blocks for v in captured_values(body)))
-    cotangents = [(context.take(r) or zeros(context.b, r)).value for r in _floats(op.results)]
+    cotangents = [(context.take(r) or zeros(context.build, r)).value for r in _floats(op.results)]
     arguments, count = list(op.arguments), len(op.results)
-    results = _inline_body(Build(op), clone_body(op.blocks[1]), arguments)
-    argument_cotangents = _inline_body(context.b, clone_body(op.blocks[2]), [*results[count:], *cotangents])
+    results = _inline_body(DlBuilder(op), clone_body(op.blocks[1]), arguments)
+    argument_cotangents = _inline_body(context.build, clone_body(op.blocks[2]), [*results[count:], *cotangents])
     replace_and_erase(op, results[:count])
-    for argument, ct in zip(_floats(arguments), argument_cotangents, strict=True):
-        context.add(argument, Term(context.b, ct))
+    for argument, cotangent in zip(_floats(arguments), argument_cotangents, strict=True):
+        context.add(argument, Term(context.build, cotangent))
 
 
 def checkpoint_forward(op: dl.CheckpointOp, context: ForwardModeContext) -> None:
@@ -110,7 +112,7 @@ def checkpoint_forward(op: dl.CheckpointOp, context: ForwardModeContext) -> None
     (body,) = [clone_body(block) for block in op.blocks]
     context.tangents |= {p: context.tangents[a] for p, a in zip(body.args, op.arguments, strict=True) if a in context.tangents}
     context.walk(body)
-    replace_and_erase(op, _inline_body(Build(op), body, list(op.arguments)))
+    replace_and_erase(op, _inline_body(DlBuilder(op), body, list(op.arguments)))
 
 
 def checkpoint_reverse(op: dl.CheckpointOp, context: ReverseModeContext) -> None:
@@ -118,15 +120,22 @@ def checkpoint_reverse(op: dl.CheckpointOp, context: ReverseModeContext) -> None
     body, arguments = clone_body_without_prints(op.block), list(op.arguments)
     differentiated = [i for i, v in enumerate(arguments) if v in context.active]
     captures = [v for v in captured_values(op.block) if v in context.active]
-    cotangents = {i: ct for i, r in enumerate(op.results) if (ct := context.take(r)) is not None}
+    cotangents = {i: cotangent for i, r in enumerate(op.results) if (cotangent := context.take(r)) is not None}
     count = len(body.args)
-    seeds: dict[int, SSAValue] = {i: body.insert_arg(ct.value.type, len(body.args)) for i, ct in cotangents.items()}
+    seeds: dict[int, SSAValue] = {
+        i: body.insert_arg(cotangent.value.type, len(body.args)) for i, cotangent in cotangents.items()
+    }
     wrt = [*(body.args[i] for i in differentiated), *captures]
     wrt_cotangents = context.pull_back_block(body, wrt, seeds)
-    b = builder_at_end(body)
-    replace_yield(body, [zeros(b, v).value if ct is None else ct for v, ct in zip(wrt, wrt_cotangents, strict=True)])
+    build = builder_at_end(body)
+    replace_yield(
+        body,
+        [zeros(build, v).value if cotangent is None else cotangent for v, cotangent in zip(wrt, wrt_cotangents, strict=True)],
+    )
     first_cotangent = next(iter(cotangents.values())).value
-    ordered_arguments = [context.b(dl.AddDependencyOp, v, first_cotangent) for v in arguments]
-    results = _inline_body(context.b, body, [*ordered_arguments[:count], *(ct.value for ct in cotangents.values())])
-    for value, ct in zip([*(arguments[i] for i in differentiated), *captures], results, strict=True):
-        context.add(value, Term(context.b, ct))
+    ordered_arguments = [context.build(dl.AddDependencyOp, v, first_cotangent) for v in arguments]
+    results = _inline_body(
+        context.build, body, [*ordered_arguments[:count], *(cotangent.value for cotangent in cotangents.values())]
+    )
+    for value, cotangent in zip([*(arguments[i] for i in differentiated), *captures], results, strict=True):
+        context.add(value, Term(context.build, cotangent))

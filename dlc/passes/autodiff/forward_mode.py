@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import Control
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_values
@@ -30,23 +30,23 @@ class ForwardMode:
         for op in list(block.ops):
             if not active.isdisjoint(op.results):
                 assert op.next_op is not None
-                b = Build(op.next_op, derivative_location(op.location))
+                build = DlBuilder(op.next_op, derivative_location(op.location))
                 if isinstance(op, Control):
                     FORWARD[type(op)](op, self)
                 elif isinstance(op, DlOp):
-                    tangent = self._tangent(op, b)
+                    tangent = self._tangent(op, build)
                     if tangent is not None:
                         self.tangents[op.results[0]] = tangent.broadcast(*shape_of(op.results[0])).value
 
-    def tangent(self, value: SSAValue, b: Build) -> SSAValue:
+    def tangent(self, value: SSAValue, build: DlBuilder) -> SSAValue:
         """Return the tangent of a value, zeros if it has none."""
-        return self.tangents[value] if value in self.tangents else zeros(b, value).value
+        return self.tangents[value] if value in self.tangents else zeros(build, value).value
 
-    def _tangent(self, op: DlOp, b: Build) -> Term | None:
-        tangents = [Term(b, self.tangents[v]) if v in self.tangents else None for v in op.operands]
+    def _tangent(self, op: DlOp, build: DlBuilder) -> Term | None:
+        tangents = [Term(build, self.tangents[v]) if v in self.tangents else None for v in op.operands]
         if not any(tangents):
             return None
-        result, operands = Term(b, op.results[0]), [Term(b, v) for v in op.operands]
+        result, operands = Term(build, op.results[0]), [Term(build, v) for v in op.operands]
         if type(op) in ELEMENTWISE:
             return self._tangent_by_partials(op, [result, *operands], tangents)
         if transpose_of(op, self.tangents) is None:
@@ -54,13 +54,13 @@ class ForwardMode:
         if isinstance(op, JOINTLY_LINEAR):
             # Operands that are not differentiable, such as indices, stay as they are.
             tangent_operands = [
-                (t or zeros(b, v)).value if is_differentiable(v) else v for t, v in zip(tangents, op.operands, strict=True)
+                (t or zeros(build, v)).value if is_differentiable(v) else v for t, v in zip(tangents, op.operands, strict=True)
             ]
-            return _clone_with(op, b, tangent_operands)
+            return _clone_with(op, build, tangent_operands)
         total: Term | None = None
         for i, tangent in enumerate(tangents):
             if tangent is not None and i not in NONDIFFERENTIABLE_OPERANDS.get(type(op), ()):
-                summand = _clone_with(op, b, [*op.operands[:i], tangent.value, *op.operands[i + 1 :]])
+                summand = _clone_with(op, build, [*op.operands[:i], tangent.value, *op.operands[i + 1 :]])
                 total = summand if total is None else total + summand
         return total
 
@@ -81,10 +81,10 @@ class ForwardMode:
         return total
 
 
-def _clone_with(op: Operation, b: Build, operands: Sequence[SSAValue]) -> Term:
+def _clone_with(op: Operation, build: DlBuilder, operands: Sequence[SSAValue]) -> Term:
     """Insert the same op on other operands of the same types."""
     copy = type(op).create(operands=operands, result_types=[r.type for r in op.results], properties=dict(op.properties))
-    return Term(b, b.insert(copy).results[0])
+    return Term(build, build.insert(copy).results[0])
 
 
 def add_tangents(block: Block, wrt: Sequence[int]) -> None:
@@ -94,5 +94,5 @@ def add_tangents(block: Block, wrt: Sequence[int]) -> None:
         argument = block.args[i]
         forward.tangents[argument] = block.insert_arg(argument.type, len(block.args))
     forward.walk(block)
-    results, b = yielded_values(block), builder_at_end(block)
-    replace_yield(block, [*results, *(forward.tangent(v, b) for v in results if is_differentiable(v))])
+    results, build = yielded_values(block), builder_at_end(block)
+    replace_yield(block, [*results, *(forward.tangent(v, build) for v in results if is_differentiable(v))])

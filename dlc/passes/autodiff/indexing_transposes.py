@@ -7,7 +7,7 @@ from math import prod
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import flag, ints, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dims import Size, product
 from dlc.ir import i64
 from dlc.passes.autodiff.shapes import require_static_shape
@@ -34,70 +34,74 @@ def first_in_windows(op: dl.MaxPoolOp | dl.MaxPoolGradientOp, x: Term, y: Term, 
             windows = windows.op(dl.SliceOp, starts=(0,) * len(steps), limits=windows.shape, strides=steps)
         return windows.reshape(taps, *y.shape)
 
-    linear_indices = Term(x.b, x.b(dl.IotaOp, size=(taps,), to=i64, start=0, step=1)).reshape(taps, *(1 for _ in y.shape))
+    linear_indices = Term(x.build, x.build(dl.IotaOp, size=(taps,), to=i64, start=0, step=1)).reshape(
+        taps, *(1 for _ in y.shape)
+    )
     other_index = where(y.equals(y), taps, linear_indices.like(0))
     first = where(windows_of(x).equals(y), linear_indices, other_index).op(dl.ReduceMinOp, axes=(0,), keepdims=True)
     return where(linear_indices.equals(first), windows_of(values), 0).op(dl.ReduceSumOp, axes=(0,))
 
 
-def max_pool_gradient(op: dl.MaxPoolGradientOp, ct: Term, index: int) -> Term:
-    return first_in_windows(op, Term(ct.b, op.x), Term(ct.b, op.y), ct)
+def max_pool_gradient(op: dl.MaxPoolGradientOp, cotangent: Term, index: int) -> Term:
+    return first_in_windows(op, Term(cotangent.build, op.x), Term(cotangent.build, op.y), cotangent)
 
 
-def gather(op: dl.GatherOp, ct: Term, index: int) -> Term:
+def gather(op: dl.GatherOp, cotangent: Term, index: int) -> Term:
     axis, shape, depth = op.indexed_axis, shape_of(op.x), rank_of(op.indices)
-    permutation = [*range(axis, axis + depth), *range(axis), *range(axis + depth, len(ct.shape))]
-    rows = ct.transpose(*permutation)
+    permutation = [*range(axis, axis + depth), *range(axis), *range(axis + depth, len(cotangent.shape))]
+    rows = cotangent.transpose(*permutation)
     axes_to_front = [axis, *(a for a in range(len(shape)) if a != axis)]
-    initial = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(*(shape[a] for a in axes_to_front))
-    return _scatter_add(initial, Term(ct.b, op.indices), rows).transpose(*inverse(axes_to_front))
+    initial = Term(cotangent.build, cotangent.build.scalar(0, like=op.x)).broadcast(*(shape[a] for a in axes_to_front))
+    return _scatter_add(initial, Term(cotangent.build, op.indices), rows).transpose(*inverse(axes_to_front))
 
 
-def gather_nd(op: dl.GatherNdOp, ct: Term, index: int) -> Term:
+def gather_nd(op: dl.GatherNdOp, cotangent: Term, index: int) -> Term:
     """Flatten batch and indexed axes to one axis with linear indices, and scatter-add rows."""
     shape, indices_shape, batch, depth = shape_of(op.x), shape_of(op.indices), op.batch, op.num_indexed_axes
-    indices = Term(ct.b, op.indices).op(dl.CastOp, to=i64)
-    flat = _linear_indices(ct.b, indices_shape[:batch], len(indices_shape) - 1) if batch else indices.like(0)
+    indices = Term(cotangent.build, op.indices).op(dl.CastOp, to=i64)
+    flat = _linear_indices(cotangent.build, indices_shape[:batch], len(indices_shape) - 1) if batch else indices.like(0)
     for k in range(depth):
         starts, limits = [0] * len(indices_shape), list(indices_shape)
         starts[-1], limits[-1] = k, k + 1
         column = indices.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(indices_shape)).reshape(
             *indices_shape[:-1]
         )
-        flat = flat * _size_term(ct.b, shape[batch + k]) + _normalize_indices(column, shape[batch + k])
+        flat = flat * _size_term(cotangent.build, shape[batch + k]) + _normalize_indices(column, shape[batch + k])
     flat = flat.broadcast(*indices_shape[:-1])
     rows, row_shape = product(shape[: batch + depth]), shape[batch + depth :]
-    initial = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(rows, *row_shape)
-    return _scatter_add(initial, flat, ct).reshape(*shape)
+    initial = Term(cotangent.build, cotangent.build.scalar(0, like=op.x)).broadcast(rows, *row_shape)
+    return _scatter_add(initial, flat, cotangent).reshape(*shape)
 
 
-def gather_elements(op: dl.GatherElementsOp, ct: Term, index: int) -> Term:
+def gather_elements(op: dl.GatherElementsOp, cotangent: Term, index: int) -> Term:
     """Flatten to one axis with linear indices, and scatter-add single elements."""
     shape, indices_shape, axis = shape_of(op.x), shape_of(op.indices), op.indexed_axis
-    gathered = _normalize_indices(Term(ct.b, op.indices).op(dl.CastOp, to=i64), shape[axis])
+    gathered = _normalize_indices(Term(cotangent.build, op.indices).op(dl.CastOp, to=i64), shape[axis])
     flat = gathered.like(0)
     for a, size in enumerate(shape):
-        axis_index = gathered if a == axis else _linear_indices(ct.b, indices_shape[a : a + 1], len(indices_shape) - a)
-        flat = flat * _size_term(ct.b, size) + axis_index
-    initial = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(product(shape))
-    return _scatter_add(initial, flat.broadcast(*indices_shape), ct).reshape(*shape)
+        axis_index = (
+            gathered if a == axis else _linear_indices(cotangent.build, indices_shape[a : a + 1], len(indices_shape) - a)
+        )
+        flat = flat * _size_term(cotangent.build, size) + axis_index
+    initial = Term(cotangent.build, cotangent.build.scalar(0, like=op.x)).broadcast(product(shape))
+    return _scatter_add(initial, flat.broadcast(*indices_shape), cotangent).reshape(*shape)
 
 
-def _size_term(b: Build, size: Size) -> Term | int:
+def _size_term(build: DlBuilder, size: Size) -> Term | int:
     """Return a size as an int, or a symbolic size as an i64 term."""
-    return size if isinstance(size, int) else Term(b, b(dl.SizeOp, size=(size,), to=i64))
+    return size if isinstance(size, int) else Term(build, build(dl.SizeOp, size=(size,), to=i64))
 
 
 def _normalize_indices(indices: Term, size: Size) -> Term:
     """Normalize indices like a gather: negative ones count from the end, the rest is clamped."""
-    wrapped = where(indices < 0, indices + _size_term(indices.b, size), indices)
-    return wrapped.op(dl.MinimumOp, _size_term(indices.b, size - 1)).op(dl.MaximumOp, 0)
+    wrapped = where(indices < 0, indices + _size_term(indices.build, size), indices)
+    return wrapped.op(dl.MinimumOp, _size_term(indices.build, size - 1)).op(dl.MaximumOp, 0)
 
 
-def _linear_indices(b: Build, shape: Sequence[Size], rank: int) -> Term:
+def _linear_indices(build: DlBuilder, shape: Sequence[Size], rank: int) -> Term:
     """Return the linear index of each element of an array of this shape, with trailing unit axes up to `rank`."""
     count = product(shape)
-    linear_indices = Term(b, b(dl.IotaOp, size=(count,), to=i64, start=0, step=1))
+    linear_indices = Term(build, build(dl.IotaOp, size=(count,), to=i64, start=0, step=1))
     return linear_indices.reshape(*shape, *(1 for _ in range(rank - len(shape))))
 
 
@@ -106,29 +110,29 @@ def _scatter_add(x: Term, indices: Term, rows: Term) -> Term:
     return x if x.shape[0] == 0 else x.op(dl.ScatterRowsOp, indices, rows, mode="add", clamped=True)
 
 
-def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
+def scatter_rows(op: dl.ScatterRowsOp, cotangent: Term, index: int) -> Term:
     """Return the cotangent of an operand of a scatter of rows.
 
     For `x`: the rows that no update replaces. For the updates: those in bounds that no later one replaces.
     """
-    b, replaces, indices = ct.b, op.mode.data == "none", Term(ct.b, op.indices)
-    zeros = Term(b, b.scalar(0, like=ct.value)).broadcast(*shape_of(op.updates))
+    build, replaces, indices = cotangent.build, op.mode.data == "none", Term(cotangent.build, op.indices)
+    zeros = Term(build, build.scalar(0, like=cotangent.value)).broadcast(*shape_of(op.updates))
     if shape_of(op.x)[0] == 0:
-        return ct if index == 0 else zeros
+        return cotangent if index == 0 else zeros
     if index == 0:
-        return ct.op(dl.ScatterRowsOp, indices, zeros, mode="none", clamped=op.clamped) if replaces else ct
+        return cotangent.op(dl.ScatterRowsOp, indices, zeros, mode="none", clamped=op.clamped) if replaces else cotangent
     if replaces or not flag(op.clamped):
-        return where(_is_update_visible(op, indices), ct.op(dl.GatherOp, indices, axis=0), 0)
-    return ct.op(dl.GatherOp, indices, axis=0)
+        return where(_is_update_visible(op, indices), cotangent.op(dl.GatherOp, indices, axis=0), 0)
+    return cotangent.op(dl.GatherOp, indices, axis=0)
 
 
 def _is_update_visible(op: dl.ScatterRowsOp, indices: Term) -> Term:
     """Return a mask of the updates that are in the result, with the axes of the updates."""
-    rows, linear_indices = shape_of(op.x)[0], _linear_indices(indices.b, indices.shape, len(indices.shape))
+    rows, linear_indices = shape_of(op.x)[0], _linear_indices(indices.build, indices.shape, len(indices.shape))
     # With mode add every update in bounds counts; with mode none, each row records the linear index of its last update.
     if op.mode.data == "add":
         indices_i64 = indices.op(dl.CastOp, to=i64)
-        is_visible = ~(indices_i64 > _size_term(indices.b, rows - 1)) & ~(indices_i64 < _size_term(indices.b, -rows))
+        is_visible = ~(indices_i64 > _size_term(indices.build, rows - 1)) & ~(indices_i64 < _size_term(indices.build, -rows))
     else:
         last = (
             linear_indices.like(-1)
@@ -139,7 +143,7 @@ def _is_update_visible(op: dl.ScatterRowsOp, indices: Term) -> Term:
     return is_visible.reshape(*indices.shape, *(1 for _ in shape_of(op.x)[1:]))
 
 
-def nonconstant_pad(op: dl.PadOp, ct: Term) -> Term:
+def nonconstant_pad(op: dl.PadOp, cotangent: Term) -> Term:
     """Scatter-add cotangents of padding elements to the elements that these copy, one axis after another."""
     shape = require_static_shape(op, op.x)
     for axis, size in reversed(list(enumerate(shape))):
@@ -147,9 +151,9 @@ def nonconstant_pad(op: dl.PadOp, ct: Term) -> Term:
         if low == 0 == high:
             continue
         linear_indices = dl.padding_source_indices(op.mode, size, size + low + high, low)
-        indices = ct.b.constant(linear_indices, i64)
+        indices = cotangent.build.constant(linear_indices, i64)
         permutation = [axis, *(a for a in range(len(shape)) if a != axis)]
-        rows = ct.transpose(*permutation)
-        initial = Term(ct.b, ct.b.scalar(0, like=ct.value)).broadcast(size, *rows.shape[1:])
-        ct = _scatter_add(initial, Term(ct.b, indices), rows).transpose(*inverse(permutation))
-    return ct
+        rows = cotangent.transpose(*permutation)
+        initial = Term(cotangent.build, cotangent.build.scalar(0, like=cotangent.value)).broadcast(size, *rows.shape[1:])
+        cotangent = _scatter_add(initial, Term(cotangent.build, indices), rows).transpose(*inverse(permutation))
+    return cotangent

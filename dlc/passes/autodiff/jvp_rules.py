@@ -31,10 +31,10 @@ def _single_tangent(tangents: Sequence[Term | None]) -> Term:
     return tangent
 
 
-def _select(op: dl.SelectOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _select(op: dl.SelectOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """The tangent of the selected operand."""
-    selected = where(x[0], 0 if t[1] is None else t[1], 0 if t[2] is None else t[2])
-    return selected.broadcast(*r.shape)
+    selected = where(operands[0], 0 if tangents[1] is None else tangents[1], 0 if tangents[2] is None else tangents[2])
+    return selected.broadcast(*result.shape)
 
 
 def _with_reduced_axes(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
@@ -47,41 +47,44 @@ def _reduce_like(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> T
 
 
 def _extremum(
-    op: dl.ReduceMaxOp | dl.ReduceMinOp | dl.NanIgnoringReduction, r: Term, x: Sequence[Term], t: Sequence[Term | None]
+    op: dl.ReduceMaxOp | dl.ReduceMinOp | dl.NanIgnoringReduction,
+    result: Term,
+    operands: Sequence[Term],
+    tangents: Sequence[Term | None],
 ) -> Term:
     """The mean of the tangents of all extreme elements; 0 of an empty reduction."""
     if 0 in shape_of(op.x):
-        return r.like(0).broadcast(*r.shape)
-    is_extreme = x[0].equals(_with_reduced_axes(r, op))
-    tangent = _single_tangent(t).widened()
+        return result.like(0).broadcast(*result.shape)
+    is_extreme = operands[0].equals(_with_reduced_axes(result, op))
+    tangent = _single_tangent(tangents).widened()
     count = _reduce_like(is_extreme.cast(element_type_of(tangent.value)), op)
     return (_reduce_like(where(is_extreme, tangent, 0), op) / count).cast(element_type_of(op.x))
 
 
-def _nan_extremum(op: dl.NanIgnoringReduction, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _nan_extremum(op: dl.NanIgnoringReduction, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """The mean of the tangents of all extreme elements; 0 if all are NaN."""
-    return where(r.equals(r), _extremum(op, r, x, t), 0)
+    return where(result.equals(result), _extremum(op, result, operands, tangents), 0)
 
 
-def _product(op: dl.ReduceProdOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _product(op: dl.ReduceProdOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """Σ of each tangent times all other factors, as the product of those before and after it, so that a factor may be 0."""
     axes, shape = op.reduction_axes, shape_of(op.x)
     order = [*(a for a in range(len(shape)) if a not in axes), *axes]
     count: Size = 1
     for a in axes:
         count = shape[a] * count
-    factors = x[0].transpose(*order).reshape(*(shape[a] for a in order[: len(order) - len(axes)]), count)
+    factors = operands[0].transpose(*order).reshape(*(shape[a] for a in order[: len(order) - len(axes)]), count)
     last = rank_of(factors.value) - 1
     other_factors = factors.op(dl.CumprodOp, axis=last, exclusive=True) * factors.op(
         dl.CumprodOp, axis=last, exclusive=True, reverse=True
     )
     other_factors = other_factors.reshape(*(shape[a] for a in order)).transpose(*inverse(order))
-    return _reduce_like(_single_tangent(t) * other_factors, op)
+    return _reduce_like(_single_tangent(tangents) * other_factors, op)
 
 
-def _cumprod(op: dl.CumprodOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _cumprod(op: dl.CumprodOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """Compute the tangent by doubling: dy·y' + y·dy', with y the product of the nearest n elements, y' of the n before."""
-    axis, (y,), dy = op.cumulative_axis, x, _single_tangent(t)
+    axis, (y,), dy = op.cumulative_axis, operands, _single_tangent(tangents)
     size = y.shape[axis]
     if not isinstance(size, int):
         problem = f"has no derivative along a symbolic dimension, axis {axis} of size {size}; make it static"
@@ -108,46 +111,46 @@ def _shifted(op: dl.CumprodOp, x: Term, distance: int, identity: int) -> Term:
     return x.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(limits)).op(dl.PadOp, identity, low=low, high=high)
 
 
-def _softmax(op: dl.SoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _softmax(op: dl.SoftmaxOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """y·(dx - Σ y·dx)"""
-    dx = _single_tangent(t)
-    return r * (dx - (r * dx).sum(*op.row_axes))
+    dx = _single_tangent(tangents)
+    return result * (dx - (result * dx).sum(*op.row_axes))
 
 
-def _log_softmax(op: dl.LogSoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _log_softmax(op: dl.LogSoftmaxOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """dx - Σ exp(y)·dx"""
-    dx = _single_tangent(t).widened()
-    return (dx - (exp(r.widened()) * dx).sum(*op.row_axes)).cast(element_type_of(op.x))
+    dx = _single_tangent(tangents).widened()
+    return (dx - (exp(result.widened()) * dx).sum(*op.row_axes)).cast(element_type_of(op.x))
 
 
-def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _log_sum_exp(op: dl.ReduceLogSumExpOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """Σ exp(x - y)·dx. If all x are -inf, y is -inf and the tangent is 0."""
     lowest = -float(np.finfo(numpy_dtype(element_type_of(op.x))).max)
-    softmax_weights = exp(x[0] - _with_reduced_axes(r, op).op(dl.MaximumOp, lowest))
-    return _reduce_like(softmax_weights * _single_tangent(t), op)
+    softmax_weights = exp(operands[0] - _with_reduced_axes(result, op).op(dl.MaximumOp, lowest))
+    return _reduce_like(softmax_weights * _single_tangent(tangents), op)
 
 
-def _norm(op: dl.ReduceL2Op, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _norm(op: dl.ReduceL2Op, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """Σ x·dx / y, 0 where y is 0."""
-    length = _with_reduced_axes(r, op)
+    length = _with_reduced_axes(result, op)
     is_zero = length.equals(0)
-    return _reduce_like(where(is_zero, 0, x[0]) / where(is_zero, 1, length) * _single_tangent(t), op)
+    return _reduce_like(where(is_zero, 0, operands[0]) / where(is_zero, 1, length) * _single_tangent(tangents), op)
 
 
-def _max_pool(op: dl.MaxPoolOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _max_pool(op: dl.MaxPoolOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """The tangent of the first maximum of each window."""
-    return first_in_windows(op, x[0], r, _single_tangent(t))
+    return first_in_windows(op, operands[0], result, _single_tangent(tangents))
 
 
-def _sort(op: dl.SortOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _sort(op: dl.SortOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """The tangents, permuted like the elements."""
-    order = x[0].op(dl.ArgsortOp, axis=op.sorted_axis, descending=op.is_descending)
-    return _single_tangent(t).op(dl.GatherElementsOp, order, axis=op.sorted_axis)
+    order = operands[0].op(dl.ArgsortOp, axis=op.sorted_axis, descending=op.is_descending)
+    return _single_tangent(tangents).op(dl.GatherElementsOp, order, axis=op.sorted_axis)
 
 
-def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _scatter_rows(op: dl.ScatterRowsOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """For max and min: the mean of the tangents of all elements equal to the result."""
-    rows, indices, updates = x
+    rows, indices, updates = operands
     if op.mode.data == "mul":
         problem = "with mode 'mul' has no derivative; multiply by a product of the updates instead"
         raise UnsupportedError(f"{location_prefix(op.location)}{op.name} {problem}")
@@ -157,10 +160,10 @@ def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[
 
     if rows.shape[0] == 0:
         return rows.like(0).broadcast(*rows.shape)
-    is_from_x, is_from_updates = rows.equals(r), updates.equals(r.op(dl.GatherOp, indices, axis=0))
+    is_from_x, is_from_updates = rows.equals(result), updates.equals(result.op(dl.GatherOp, indices, axis=0))
     dx, dy = (
         (v if v is not None else operand.like(0).broadcast(*operand.shape)).widened()
-        for v, operand in ((t[0], rows), (t[2], updates))
+        for v, operand in ((tangents[0], rows), (tangents[2], updates))
     )
     ones = [is_extreme.cast(element_type_of(dx.value)) for is_extreme in (is_from_x, is_from_updates)]
     mean = scatter_add(where(is_from_x, dx, 0), where(is_from_updates, dy, 0)) / scatter_add(*ones)
@@ -170,42 +173,46 @@ def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[
 def _triangle(x: Term, *, upper: bool, diagonal: bool = True) -> Term:
     """Return the upper or lower triangle of square matrices, with or without the diagonal; 0 elsewhere."""
     n = x.shape[-1]
-    columns = Term(x.b, x.b(dl.IotaOp, size=(n,), to=i64, start=0, step=1))
+    columns = Term(x.build, x.build(dl.IotaOp, size=(n,), to=i64, start=0, step=1))
     rows = columns.reshape(n, 1)
     first, last = (rows, columns) if upper else (columns, rows)
     return where(~(first > last) if diagonal else first < last, x, 0)
 
 
-def _triangular_solve(op: dl.TriangularSolveOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _triangular_solve(
+    op: dl.TriangularSolveOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]
+) -> Term:
     """T⁻¹·(db - dT·x)"""
-    da, db = t
+    da, db = tangents
     assert da is not None
-    product = _triangle(da, upper=not flag(op.lower), diagonal=not flag(op.unit)).op(dl.MatmulOp, r)
+    product = _triangle(da, upper=not flag(op.lower), diagonal=not flag(op.unit)).op(dl.MatmulOp, result)
     rhs = -product if db is None else db - product
-    return x[0].op(dl.TriangularSolveOp, rhs, lower=op.lower, unit=op.unit)
+    return operands[0].op(dl.TriangularSolveOp, rhs, lower=op.lower, unit=op.unit)
 
 
-def _cholesky(op: dl.CholeskyOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _cholesky(op: dl.CholeskyOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """Φ(U⁻ᵀ·dx·U⁻¹)·U, where Φ is the upper triangle with half the diagonal; dx is symmetrized from its upper triangle.
 
     Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv:1602.07527).
     """
-    dx, lower = _single_tangent(t), r.matrix_transpose()
+    dx, lower = _single_tangent(tangents), result.matrix_transpose()
     dx = _triangle(dx, upper=True) + _triangle(dx, upper=True, diagonal=False).matrix_transpose()
     left_solved = lower.op(dl.TriangularSolveOp, dx, lower=True).matrix_transpose()
     inner = lower.op(dl.TriangularSolveOp, left_solved, lower=True)
-    return ((_triangle(inner, upper=True) + _triangle(inner, upper=True, diagonal=False)) * 0.5).op(dl.MatmulOp, r)
+    return ((_triangle(inner, upper=True) + _triangle(inner, upper=True, diagonal=False)) * 0.5).op(dl.MatmulOp, result)
 
 
-def _lu(op: dl.LuOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _lu(op: dl.LuOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """L·tril(F, -1) + triu(F)·U, with F = L⁻¹·(rows `order` of dx)·U⁻¹."""
-    dx, order = _single_tangent(t), Term(r.b, op.order)
-    rows = order.reshape(*order.shape, 1).broadcast(*r.shape)
-    left_solved = r.op(dl.TriangularSolveOp, dx.op(dl.GatherElementsOp, rows, axis=len(r.shape) - 2), lower=True, unit=True)
-    f = r.matrix_transpose().op(dl.TriangularSolveOp, left_solved.matrix_transpose(), lower=True).matrix_transpose()
+    dx, order = _single_tangent(tangents), Term(result.build, op.order)
+    rows = order.reshape(*order.shape, 1).broadcast(*result.shape)
+    left_solved = result.op(
+        dl.TriangularSolveOp, dx.op(dl.GatherElementsOp, rows, axis=len(result.shape) - 2), lower=True, unit=True
+    )
+    f = result.matrix_transpose().op(dl.TriangularSolveOp, left_solved.matrix_transpose(), lower=True).matrix_transpose()
     strict_lower = _triangle(f, upper=False, diagonal=False)
-    inner_product = _triangle(r, upper=False, diagonal=False).op(dl.MatmulOp, strict_lower)
-    return strict_lower + inner_product + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(r, upper=True))
+    inner_product = _triangle(result, upper=False, diagonal=False).op(dl.MatmulOp, strict_lower)
+    return strict_lower + inner_product + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(result, upper=True))
 
 
 JVP_RULES: dict[type[DlOp], Rule] = {

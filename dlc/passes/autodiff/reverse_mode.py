@@ -9,7 +9,7 @@ from typing import cast
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of, sizes
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import RowComposite
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.location_text import location_prefix
@@ -34,7 +34,7 @@ class ReverseMode:
         self.block = block
         self.active = active
         assert block.last_op is not None
-        self.b = Build(block.last_op)
+        self.build = DlBuilder(block.last_op)
         self._summands: dict[SSAValue, list[Cotangent | SliceCotangent]] = {}
 
     def add(self, value: SSAValue, cotangent: Cotangent | SliceCotangent | Term | None) -> None:
@@ -64,48 +64,50 @@ class ReverseMode:
         """Pull cotangents back through ops, the last one first."""
         for op in reversed(ops):
             if not self.active.isdisjoint(op.results) and any(r in self._summands for r in op.results):
-                with self.b.at_location(derivative_location(op.location)):
+                with self.build.at_location(derivative_location(op.location)):
                     if isinstance(op, Control):
                         REVERSE[type(op)](op, self)
                     elif isinstance(op, DlOp):
                         self._pull(op, self._pop_cotangent(op.results[0]))
 
-    def _pull(self, op: DlOp, ct: Cotangent) -> None:
+    def _pull(self, op: DlOp, cotangent: Cotangent) -> None:
         if type(op) in ELEMENTWISE:
-            self._pull_through_partials(op, ct)
+            self._pull_through_partials(op, cotangent)
         elif isinstance(op, dl.SelectOp):
-            condition = Term(self.b, op.condition)
-            self._add_broadcast(op.x, ct.masked(condition), op)
-            self._add_broadcast(op.y, ct.masked(~condition), op)
+            condition = Term(self.build, op.condition)
+            self._add_broadcast(op.x, cotangent.masked(condition), op)
+            self._add_broadcast(op.y, cotangent.masked(~condition), op)
         elif isinstance(op, dl.SliceOp) and all(step == 1 for step in ints(op.strides)) and is_static(shape_of(op.x)):
-            self.add(op.x, SliceCotangent(ct.term(), cast("tuple[int, ...]", sizes(op.starts))))
+            self.add(op.x, SliceCotangent(cotangent.term(), cast("tuple[int, ...]", sizes(op.starts))))
         elif isinstance(op, dl.CastOp):
-            self.add(op.x, Cotangent(ct.value.op(dl.CastOp, to=element_type_of(op.x)), ct.mask))
+            self.add(op.x, Cotangent(cotangent.value.op(dl.CastOp, to=element_type_of(op.x)), cotangent.mask))
         elif isinstance(op, dl.MaxPoolOp):
             window = {"kernel": op.kernel, "strides": op.strides, "dilations": op.dilations}
-            self.add(op.x, Term(self.b, op.x).op(dl.MaxPoolGradientOp, Term(self.b, op.result), ct.term(), **window))
+            self.add(
+                op.x, Term(self.build, op.x).op(dl.MaxPoolGradientOp, Term(self.build, op.result), cotangent.term(), **window)
+            )
         elif (transpose := transpose_of(op, self.active)) is not None:
-            term = ct.term()
+            term = cotangent.term()
             for i, operand in enumerate(op.operands):
                 if operand in self.active and i not in NONDIFFERENTIABLE_OPERANDS.get(type(op), ()):
                     self.add(operand, transpose(op, term, i))
         else:
-            self._pull_through_jvp(op, ct)
+            self._pull_through_jvp(op, cotangent)
 
-    def _pull_through_partials(self, op: DlOp, ct: Cotangent) -> None:
+    def _pull_through_partials(self, op: DlOp, cotangent: Cotangent) -> None:
         """Add x̄ᵢ = r̄·∂r/∂xᵢ, summed over broadcast axes."""
-        terms = [Term(self.b, v) for v in (op.results[0], *op.operands)]
+        terms = [Term(self.build, v) for v in (op.results[0], *op.operands)]
         for i, operand in enumerate(op.operands):
             if operand not in self.active:
                 continue
             slope = partial(op, i, terms)
             if isinstance(slope, Term):
-                pulled = ct.masked(slope) if slope.is_bool else Cotangent(ct.value * slope, ct.mask)
+                pulled = cotangent.masked(slope) if slope.is_bool else Cotangent(cotangent.value * slope, cotangent.mask)
             elif slope == 0:
                 continue
             else:
-                scaled = ct.value if slope == 1 else -ct.value if slope == -1 else ct.value * slope
-                pulled = Cotangent(scaled, ct.mask)
+                scaled = cotangent.value if slope == 1 else -cotangent.value if slope == -1 else cotangent.value * slope
+                pulled = Cotangent(scaled, cotangent.mask)
             self._add_broadcast(operand, pulled, op)
 
     def _add_broadcast(self, operand: SSAValue, pulled: Cotangent, op: DlOp) -> None:
@@ -113,16 +115,16 @@ class ReverseMode:
             has_same_shape = shape_of(operand) == shape_of(op.results[0])
             self.add(operand, pulled if has_same_shape else unbroadcast(pulled.term(), shape_of(operand)))
 
-    def _pull_through_jvp(self, op: DlOp, ct: Cotangent) -> None:
+    def _pull_through_jvp(self, op: DlOp, cotangent: Cotangent) -> None:
         """Emit the jvp rule into a scratch block, and transpose that. Rows that are masked completely stay masked."""
         differentiated = [v for v in op.operands if v in self.active]
         scratch = Block(arg_types=[v.type for v in differentiated])
-        b = Build(scratch)
+        build = DlBuilder(scratch)
         arguments = iter(scratch.args)
-        tangents = [Term(b, next(arguments)) if v in self.active else None for v in op.operands]
-        tangent = JVP_RULES[type(op)](op, Term(b, op.results[0]), [Term(b, v) for v in op.operands], tangents)
-        masks = {op.operands[0]: ct.row_mask(op.row_axes)} if isinstance(op, RowComposite) else {}
-        self.transpose(scratch, differentiated, {tangent.value: ct.term()}, masks)
+        tangents = [Term(build, next(arguments)) if v in self.active else None for v in op.operands]
+        tangent = JVP_RULES[type(op)](op, Term(build, op.results[0]), [Term(build, v) for v in op.operands], tangents)
+        masks = {op.operands[0]: cotangent.row_mask(op.row_axes)} if isinstance(op, RowComposite) else {}
+        self.transpose(scratch, differentiated, {tangent.value: cotangent.term()}, masks)
 
     def transpose(
         self,
@@ -149,11 +151,11 @@ class ReverseMode:
                 stand_ins[op] = self._replace_tangents(op, differentiated)
             if op in stand_ins or not differentiated:
                 op.detach()
-                self.b.insert(op)
+                self.build.insert(op)
         # The coefficients of the tangents are constants here.
         outer_active, self.active = self.active, active.union(*stand_ins.values())
-        for value, ct in cotangents.items():
-            self.add(value, ct)
+        for value, cotangent in cotangents.items():
+            self.add(value, cotangent)
         for op in reversed(linear):
             self.walk([op])
             for stand_in, tangent in stand_ins.get(op, {}).items():
@@ -173,7 +175,7 @@ class ReverseMode:
 
     def _replace_tangents(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
         """Replace the tangents that an op with bodies uses by stand-ins; return a map from stand-ins to tangents."""
-        stand_ins = {v: (zeros(self.b, v) + math.nan).value for v in tangents}
+        stand_ins = {v: (zeros(self.build, v) + math.nan).value for v in tangents}
         for inner in op.walk():
             inner.operands = [stand_ins.get(v, v) for v in inner.operands]
         return {stand_in: v for v, stand_in in stand_ins.items()}
@@ -195,10 +197,10 @@ def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValu
     assert isinstance(last, dl.YieldOp)
     reverse = ReverseMode(block, mark_active(block, wrt))
     for i, seed in seeds.items():
-        reverse.add(last.values[i], Term(reverse.b, seed))
+        reverse.add(last.values[i], Term(reverse.build, seed))
     reverse.walk([op for op in block.ops if op is not last])
     cotangents = [reverse.take(v) for v in wrt]
-    return [None if ct is None else ct.value for ct in cotangents]
+    return [None if cotangent is None else cotangent.value for cotangent in cotangents]
 
 
 def add_cotangents(block: Block, wrt: Sequence[int], of: Sequence[int]) -> None:
@@ -207,6 +209,8 @@ def add_cotangents(block: Block, wrt: Sequence[int], of: Sequence[int]) -> None:
     assert isinstance(last, dl.YieldOp)
     arguments = [block.args[i] for i in wrt]
     seeds = {i: block.insert_arg(last.values[i].type, len(block.args)) for i in of}
-    pulled, b = pull_back(block, arguments, seeds), builder_at_end(block)
-    cotangents = [zeros(b, v).value if ct is None else ct for v, ct in zip(arguments, pulled, strict=True)]
+    pulled, build = pull_back(block, arguments, seeds), builder_at_end(block)
+    cotangents = [
+        zeros(build, v).value if cotangent is None else cotangent for v, cotangent in zip(arguments, pulled, strict=True)
+    ]
     replace_yield(block, [*yielded_values(block), *cotangents])

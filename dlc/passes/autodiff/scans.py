@@ -8,7 +8,7 @@ from typing import cast
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, ints
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import captured_values, has_effect
 from dlc.ir import Block, BlockArgument, Operation, SSAValue
 from dlc.passes.autodiff.bodies import (
@@ -29,11 +29,11 @@ from dlc.passes.autodiff.term import Term
 
 def scan_forward(op: dl.ScanOp, context: ForwardModeContext) -> None:
     """Build the forward-mode scan: its additional states and sequences are the tangents of states and sequences."""
-    b, count, arguments = Build(op), op.state_count, list(op.arguments)
+    build, count, arguments = DlBuilder(op), op.state_count, list(op.arguments)
     states = [i for i in range(count) if is_differentiable(arguments[i])]
     sequences = [i for i in range(count, len(arguments)) if arguments[i] in context.tangents]
     outputs = [i for i in range(count, len(op.results)) if is_differentiable(op.results[i])]
-    initial_tangents = [context.tangent(arguments[i], b) for i in states]
+    initial_tangents = [context.tangent(arguments[i], build) for i in states]
     sequence_tangents = [context.tangents[arguments[i]] for i in sequences]
     (body,) = detach_bodies(op)
     parameters = list(body.args)
@@ -42,8 +42,8 @@ def scan_forward(op: dl.ScanOp, context: ForwardModeContext) -> None:
     for i in sequences:
         context.tangents[parameters[i]] = body.insert_arg(parameters[i].type, len(body.args))
     context.walk(body)
-    last, b = yielded_values(body), builder_at_end(body)
-    state_tangents, output_tangents = ([context.tangent(last[i], b) for i in indices] for indices in (states, outputs))
+    last, build = yielded_values(body), builder_at_end(body)
+    state_tangents, output_tangents = ([context.tangent(last[i], build) for i in indices] for indices in (states, outputs))
     replace_yield(body, [*last[:count], *state_tangents, *last[count:], *output_tangents])
     total = count + len(states)
     new_arguments = [*arguments[:count], *initial_tangents, *arguments[count:], *sequence_tangents]
@@ -121,9 +121,11 @@ class _DifferentiatedStep:
         seeds: list[SSAValue] = [body.insert_arg(yielded_values(body)[i].type, len(body.args)) for i in seeded_indices]
         wrt = [*(body.args[i] for i in (*states, *sequences)), *active_captures]
         gradients = context.pull_back_block(body, wrt, dict(zip(seeded_indices, seeds, strict=True)))
-        b = builder_at_end(body)
+        build = builder_at_end(body)
         total = len(states) + len(sequences)
-        argument_cotangents = [g if g is not None else zeros(b, v).value for v, g in zip(wrt[:total], gradients, strict=False)]
+        argument_cotangents = [
+            g if g is not None else zeros(build, v).value for v, g in zip(wrt[:total], gradients, strict=False)
+        ]
         _hoist(body, op)
         backward = _backward_ops(body, seeds)
         captured_cotangents = {
@@ -187,10 +189,10 @@ class _DifferentiatedStep:
         for o in reversed(backward):
             if o.parent is None:
                 o.erase(safe_erase=False)
-        b, sums = Build(block), list[SSAValue]()
+        build, sums = DlBuilder(block), list[SSAValue]()
         for total, summands in zip(partial_sums, self.summand_lists, strict=True):
             for summand in summands:
-                total = b(dl.AddOp, total, value_map.get(summand, summand))
+                total = build(dl.AddOp, total, value_map.get(summand, summand))
             sums.append(total)
         state_cotangents, values = ([value_map.get(v, v) for v in vs] for vs in (self.state_cotangents, outputs))
         block.add_op(dl.YieldOp([*state_cotangents, *sums, *values]))
@@ -229,8 +231,8 @@ def _hoist(body: Block, anchor: Operation) -> None:
 
 def scan_reverse(op: dl.ScanOp, context: ReverseModeContext) -> None:
     """Build the forward and the backward loop of a scan; see Note [Reverse of a scan]."""
-    step, b, arguments, count = _DifferentiatedStep.of(op, context), context.b, list(op.arguments), len(op.results)
-    cotangents = [(context.take(op.results[i]) or zeros(b, op.results[i])).value for i in (*step.states, *step.outputs)]
+    step, build, arguments, count = _DifferentiatedStep.of(op, context), context.build, list(op.arguments), len(op.results)
+    cotangents = [(context.take(op.results[i]) or zeros(build, op.results[i])).value for i in (*step.states, *step.outputs)]
     products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.captured_cotangents.items()}
     backward, residuals, outputs = step.split()
     for seed in reversed(step.seeds):
@@ -243,24 +245,24 @@ def scan_reverse(op: dl.ScanOp, context: ReverseModeContext) -> None:
     insert_before(op, forward)
 
     stacked |= zip(new_residuals, forward.results[count:], strict=True)
-    states = [*cotangents[: len(step.states)], *(zeros(b, summands[0]).value for summands in step.summand_lists)]
+    states = [*cotangents[: len(step.states)], *(zeros(build, summands[0]).value for summands in step.summand_lists)]
     sequences = [*(stacked[v] for v in residuals), *cotangents[len(step.states) :]]
     backward_results = list(
-        b.insert(dl.ScanOp.of([*states, *sequences], backward, len(states), op.steps, not op.is_reverse)).results
+        build.insert(dl.ScanOp.of([*states, *sequences], backward, len(states), op.steps, not op.is_reverse)).results
     )
     replace_and_erase(op, forward.results[:count])
 
     state_cotangents, sums = backward_results[: len(step.states)], iter(backward_results[len(step.states) : len(states)])
     stacked_values = dict(zip(outputs, backward_results[len(states) :], strict=True)) | stacked
-    for i, ct in zip(step.states, state_cotangents, strict=True):
-        context.add(arguments[i], Term(b, ct))
+    for i, cotangent in zip(step.states, state_cotangents, strict=True):
+        context.add(arguments[i], Term(build, cotangent))
     for i, value in zip(step.sequences, step.element_cotangents, strict=True):
-        context.add(arguments[i], Term(b, stacked_values[value]))
+        context.add(arguments[i], Term(build, stacked_values[value]))
     for value, s in step.captured_cotangents.items():
         if s.summands:
-            context.add(value, Term(b, next(sums)))
+            context.add(value, Term(build, next(sums)))
         for axes, lhs, rhs in products[value]:
-            context.add(value, _contract_over_steps(b, axes, stacked_values[lhs], stacked_values[rhs]))
+            context.add(value, _contract_over_steps(build, axes, stacked_values[lhs], stacked_values[rhs]))
 
 
 def _axes(product: dl.DotGeneralOp) -> tuple[tuple[int, ...], ...]:
@@ -268,10 +270,10 @@ def _axes(product: dl.DotGeneralOp) -> tuple[tuple[int, ...], ...]:
     return tuple(map(ints, (product.lhs_batch, product.rhs_batch, product.lhs_contract, product.rhs_contract)))
 
 
-def _contract_over_steps(b: Build, factor_axes: tuple[tuple[int, ...], ...], lhs: SSAValue, rhs: SSAValue) -> Term:
+def _contract_over_steps(build: DlBuilder, factor_axes: tuple[tuple[int, ...], ...], lhs: SSAValue, rhs: SSAValue) -> Term:
     """Sum a product over all steps, by one contraction of the stacked factors."""
     lhs_batch, rhs_batch, lhs_contract, rhs_contract = (tuple(a + 1 for a in axes) for axes in factor_axes)
-    product = b(
+    product = build(
         dl.DotGeneralOp,
         lhs,
         rhs,
@@ -280,4 +282,4 @@ def _contract_over_steps(b: Build, factor_axes: tuple[tuple[int, ...], ...], lhs
         lhs_contract=(0, *lhs_contract),
         rhs_contract=(0, *rhs_contract),
     )
-    return Term(b, product)
+    return Term(build, product)

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.location_text import location_prefix
 from dlc.dims import Size, UndecidableError, is_static
 from dlc.ir import SSAValue
 from dlc.passes.autodiff.term import Term
 
 
-def unbroadcast(ct: Term, shape: Sequence[Size]) -> Term:
+def unbroadcast(cotangent: Term, shape: Sequence[Size]) -> Term:
     """Sum a cotangent over the axes that broadcasting from `shape` repeated."""
-    leading = len(ct.shape) - len(shape)
-    broadcast_axes = [a for a, s in enumerate(ct.shape) if a < leading or (shape[a - leading] == 1 != s)]
-    return ct.sum(*broadcast_axes).reshape(*shape)
+    leading = len(cotangent.shape) - len(shape)
+    broadcast_axes = [a for a, s in enumerate(cotangent.shape) if a < leading or (shape[a - leading] == 1 != s)]
+    return cotangent.sum(*broadcast_axes).reshape(*shape)
 
 
-def zeros(b: Build, like: SSAValue) -> Term:
+def zeros(build: DlBuilder, like: SSAValue) -> Term:
     """Return zeros of a value's type."""
-    return Term(b, b.scalar(0, like=like)).broadcast(*shape_of(like))
+    return Term(build, build.scalar(0, like=like)).broadcast(*shape_of(like))
 
 
 def require_static_shape(op: DlOp, value: SSAValue) -> tuple[int, ...]:

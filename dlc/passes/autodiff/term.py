@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import wide_float
 from dlc.dims import Size
@@ -19,9 +19,9 @@ Number: TypeAlias = "int | float"
 
 @dataclass(frozen=True)
 class Term:
-    """A value in a formula; an operator inserts the `dl` op of the same name with builder `b`."""
+    """A value in a formula; an operator inserts the `dl` op of the same name with builder `build`."""
 
-    b: Build
+    build: DlBuilder
     value: SSAValue
 
     @property
@@ -34,8 +34,8 @@ class Term:
 
     def op(self, op_class: type[DlOp], *operands: Term | Number, **properties: PropertyValue | None) -> Term:
         """Return the result of an op on this value and others; a Python number becomes a constant of this value's type."""
-        values = [o.value if isinstance(o, Term) else self.b.scalar(o, like=self.value) for o in operands]
-        return Term(self.b, self.b(op_class, self.value, *values, **properties))
+        values = [o.value if isinstance(o, Term) else self.build.scalar(o, like=self.value) for o in operands]
+        return Term(self.build, self.build(op_class, self.value, *values, **properties))
 
     def __add__(self, other: Term | Number) -> Term:
         return self.op(dl.AddOp, other)
@@ -96,7 +96,7 @@ class Term:
 
     def like(self, value: Number) -> Term:
         """Return a constant of this value's type."""
-        return Term(self.b, self.b.scalar(value, like=self.value))
+        return Term(self.build, self.build.scalar(value, like=self.value))
 
     def sum(self, *axes: int) -> Term:
         """Sum along axes, which stay with size 1 (keepdims)."""

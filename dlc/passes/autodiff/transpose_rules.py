@@ -35,47 +35,47 @@ Transpose: TypeAlias = Callable[[Any, Term, int], Term]
 # ── data movement ──
 
 
-def _cast(op: dl.CastOp, ct: Term, index: int) -> Term:
-    return ct.op(dl.CastOp, to=element_type_of(op.x))
+def _cast(op: dl.CastOp, cotangent: Term, index: int) -> Term:
+    return cotangent.op(dl.CastOp, to=element_type_of(op.x))
 
 
-def _reshape(op: dl.ReshapeOp, ct: Term, index: int) -> Term:
-    return ct.reshape(*shape_of(op.x))
+def _reshape(op: dl.ReshapeOp, cotangent: Term, index: int) -> Term:
+    return cotangent.reshape(*shape_of(op.x))
 
 
-def _transpose(op: dl.TransposeOp, ct: Term, index: int) -> Term:
-    return ct.transpose(*inverse(op.axes))
+def _transpose(op: dl.TransposeOp, cotangent: Term, index: int) -> Term:
+    return cotangent.transpose(*inverse(op.axes))
 
 
-def _broadcast_to(op: dl.BroadcastToOp, ct: Term, index: int) -> Term:
-    return unbroadcast(ct, shape_of(op.x))
+def _broadcast_to(op: dl.BroadcastToOp, cotangent: Term, index: int) -> Term:
+    return unbroadcast(cotangent, shape_of(op.x))
 
 
-def _reverse(op: dl.ReverseOp, ct: Term, index: int) -> Term:
-    return ct.op(dl.ReverseOp, axes=op.reversed_axes)
+def _reverse(op: dl.ReverseOp, cotangent: Term, index: int) -> Term:
+    return cotangent.op(dl.ReverseOp, axes=op.reversed_axes)
 
 
-def _slice(op: dl.SliceOp, ct: Term, index: int) -> Term:
+def _slice(op: dl.SliceOp, cotangent: Term, index: int) -> Term:
     starts, strides, result_sizes = sizes(op.starts), ints(op.strides), shape_of(op.result)
     if 0 in result_sizes:
-        return zeros(ct.b, op.x)
+        return zeros(cotangent.build, op.x)
     limits = [s + (n - 1) * k + 1 for s, n, k in zip(starts, result_sizes, strides, strict=True)]
     high = [n - e for n, e in zip(shape_of(op.x), limits, strict=True)]
-    return padded(ct, require_static_sizes(op, starts), require_static_sizes(op, high), [k - 1 for k in strides])
+    return padded(cotangent, require_static_sizes(op, starts), require_static_sizes(op, high), [k - 1 for k in strides])
 
 
-def _windows(op: dl.SlidingWindowsOp, ct: Term, index: int) -> Term:
+def _windows(op: dl.SlidingWindowsOp, cotangent: Term, index: int) -> Term:
     """Sum the windows at the positions they were taken from."""
     shape, windows_by_axis, count = shape_of(op.x), op.windows_by_axis, len(ints(op.axes))
     window_positions = shape_of(op.result)[count:]
     total: Term | None = None
     for tap in cartesian_product(*(range(window) for window, _ in windows_by_axis.values())):
         starts = dict(zip(windows_by_axis, tap, strict=True))
-        window_cotangent = ct.op(
+        window_cotangent = cotangent.op(
             dl.SliceOp,
             starts=(*tap, *(0 for _ in shape)),
             limits=(*(t + 1 for t in tap), *window_positions),
-            strides=(1,) * len(ct.shape),
+            strides=(1,) * len(cotangent.shape),
         )
         strides = [windows_by_axis[a][1] if a in windows_by_axis else 1 for a in range(len(shape))]
         low = [starts.get(a, 0) for a in range(len(shape))]
@@ -84,28 +84,30 @@ def _windows(op: dl.SlidingWindowsOp, ct: Term, index: int) -> Term:
             window_cotangent.reshape(*window_positions), low, require_static_sizes(op, high), [s - 1 for s in strides]
         )
         total = contribution if total is None else total + contribution
-    return total if total is not None else zeros(ct.b, op.x)
+    return total if total is not None else zeros(cotangent.build, op.x)
 
 
-def _concat(op: dl.ConcatOp, ct: Term, index: int) -> Term:
+def _concat(op: dl.ConcatOp, cotangent: Term, index: int) -> Term:
     axis = op.concat_axis
     start: Size = sum((shape_of(v)[axis] for v in op.operands[:index]), 0)
-    starts: list[Size] = [0] * len(ct.shape)
-    limits = list(ct.shape)
+    starts: list[Size] = [0] * len(cotangent.shape)
+    limits = list(cotangent.shape)
     starts[axis], limits[axis] = start, start + shape_of(op.operands[index])[axis]
-    return ct.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(starts))
+    return cotangent.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(starts))
 
 
-def _transposed_pad(op: dl.PadOp, ct: Term, index: int) -> Term:
+def _transposed_pad(op: dl.PadOp, cotangent: Term, index: int) -> Term:
     if op.mode != "constant":
-        return nonconstant_pad(op, ct) if index == 0 else ct.like(0)
-    interior = padded(ct, [-n for n in ints(op.low)], [-n for n in ints(op.high)], [0] * rank_of(op.x))
-    return interior if index == 0 else _total(ct) - _total(interior)
+        return nonconstant_pad(op, cotangent) if index == 0 else cotangent.like(0)
+    interior = padded(cotangent, [-n for n in ints(op.low)], [-n for n in ints(op.high)], [0] * rank_of(op.x))
+    return interior if index == 0 else _total(cotangent) - _total(interior)
 
 
-def _dilate(op: dl.DilateOp, ct: Term, index: int) -> Term:
-    interior = ct.op(dl.SliceOp, starts=(0,) * len(ct.shape), limits=ct.shape, strides=[k + 1 for k in ints(op.interior)])
-    return interior if index == 0 else _total(ct) - _total(interior)
+def _dilate(op: dl.DilateOp, cotangent: Term, index: int) -> Term:
+    interior = cotangent.op(
+        dl.SliceOp, starts=(0,) * len(cotangent.shape), limits=cotangent.shape, strides=[k + 1 for k in ints(op.interior)]
+    )
+    return interior if index == 0 else _total(cotangent) - _total(interior)
 
 
 def _total(x: Term) -> Term:
@@ -116,33 +118,33 @@ def _total(x: Term) -> Term:
 # ── sums ──
 
 
-def _reduce_sum(op: dl.ReduceSumOp, ct: Term, index: int) -> Term:
+def _reduce_sum(op: dl.ReduceSumOp, cotangent: Term, index: int) -> Term:
     unit_shape = [1 if a in op.reduction_axes else s for a, s in enumerate(shape_of(op.x))]
-    return ct.reshape(*unit_shape).broadcast(*shape_of(op.x))
+    return cotangent.reshape(*unit_shape).broadcast(*shape_of(op.x))
 
 
-def _cumsum(op: dl.CumsumOp, ct: Term, index: int) -> Term:
-    return ct.op(dl.CumsumOp, axis=op.cumulative_axis, exclusive=flag(op.exclusive), reverse=not flag(op.reverse))
+def _cumsum(op: dl.CumsumOp, cotangent: Term, index: int) -> Term:
+    return cotangent.op(dl.CumsumOp, axis=op.cumulative_axis, exclusive=flag(op.exclusive), reverse=not flag(op.reverse))
 
 
-def _sum_pool(op: dl.SumPoolOp, ct: Term, index: int) -> Term:
+def _sum_pool(op: dl.SumPoolOp, cotangent: Term, index: int) -> Term:
     """A sum pool with stride 1 of the dilated, padded cotangent: each element sums the windows that cover it."""
     kernel, strides, dilations = ints(op.kernel), ints(op.strides), ints(op.dilations)
     window_reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
     begins = [(m - 1) * s + 1 for m, s in zip(shape_of(op.result)[1:-1], strides, strict=True)]
     high = require_static_sizes(op, [p - q for p, q in zip(shape_of(op.x)[1:-1], begins, strict=True)])
-    dilated = padded(ct, (0, *window_reach, 0), (0, *high, 0), (0, *(s - 1 for s in strides), 0))
+    dilated = padded(cotangent, (0, *window_reach, 0), (0, *high, 0), (0, *(s - 1 for s in strides), 0))
     return dilated.op(dl.SumPoolOp, kernel=kernel, strides=(1,) * len(kernel), dilations=dilations)
 
 
-def _triangular_solve(op: dl.TriangularSolveOp, ct: Term, index: int) -> Term:
-    """T⁻ᵀ·ct; T must be constant."""
+def _triangular_solve(op: dl.TriangularSolveOp, cotangent: Term, index: int) -> Term:
+    """T⁻ᵀ·cotangent; T must be constant."""
     other_triangle = {"lower": not flag(op.lower), "unit": op.unit}
-    return Term(ct.b, op.a).matrix_transpose().op(dl.TriangularSolveOp, ct, **other_triangle)
+    return Term(cotangent.build, op.a).matrix_transpose().op(dl.TriangularSolveOp, cotangent, **other_triangle)
 
 
 TRANSPOSE_RULES: dict[type[DlOp], Transpose] = {
-    dl.AddDependencyOp: lambda op, ct, index: ct,
+    dl.AddDependencyOp: lambda op, cotangent, index: cotangent,
     dl.CastOp: _cast,
     dl.ReshapeOp: _reshape,
     dl.TransposeOp: _transpose,

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import captured_values
 from dlc.ir import Attribute, Block, Region, SSAValue, i64
 from dlc.passes.autodiff.bodies import (
@@ -33,17 +33,17 @@ _STATES_PER_RUN = 64
 
 def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
     """Build the forward-mode loop: its additional states are the tangents of the states."""
-    b, states, count = Build(op), list(op.arguments), len(op.results)
+    build, states, count = DlBuilder(op), list(op.arguments), len(op.results)
     differentiated = [i for i in range(count) if is_differentiable(states[i])]
-    initial_tangents = [context.tangent(states[i], b) for i in differentiated]
+    initial_tangents = [context.tangent(states[i], build) for i in differentiated]
     condition = op.condition
     (body,) = detach_bodies(op)
     parameters = list(body.args)
     for i in differentiated:
         context.tangents[parameters[i]] = body.insert_arg(parameters[i].type, len(body.args))
     context.walk(body)
-    results, b = yielded_values(body), builder_at_end(body)
-    replace_yield(body, [*results, *(context.tangent(results[1 + i], b) for i in differentiated)])
+    results, build = yielded_values(body), builder_at_end(body)
+    replace_yield(body, [*results, *(context.tangent(results[1 + i], build) for i in differentiated)])
     new_op = dl.WhileOp.of(condition, [*states, *initial_tangents], body)
     insert_before(op, new_op)
     replace_and_erase(op, new_op.results[:count])
@@ -60,127 +60,137 @@ def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
 
 def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     """Build the loops that compute the cotangents of a while loop; see Note [Reverse of a while loop]."""
-    b, step, initial_states = context.b, op.block, list(op.arguments)
+    build_op, step, initial_states = context.build, op.block, list(op.arguments)
     differentiated = [i for i, v in enumerate(initial_states) if is_differentiable(v)]
     captures = [v for v in captured_values(step) if v in context.active]
-    cotangents = [(context.take(op.results[i]) or zeros(b, op.results[i])).value for i in differentiated]
-    sums = [zeros(b, v).value for v in captures]
+    cotangents = [(context.take(op.results[i]) or zeros(build_op, op.results[i])).value for i in differentiated]
+    sums = [zeros(build_op, v).value for v in captures]
 
-    loop_builder = Build(op, op.location)
+    loop_builder = DlBuilder(op, op.location)
     counting_loop = loop_builder.insert(
-        _counting_loop(loop_builder, op.condition, initial_states, lambda b, states, k: _inline_copy(b, step, states))
+        _counting_loop(loop_builder, op.condition, initial_states, lambda build, states, k: _inline_copy(build, step, states))
     )
-    zero, last = _i64_constant(b, 0), counting_loop.results[-1]
+    zero, last = _i64_constant(build_op, 0), counting_loop.results[-1]
     replay_region = Region(clone_body_without_prints(step))
     silent_step = replay_region.block
 
-    def pull_back_run(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+    def pull_back_run(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
         """Pull the cotangents back through one run of iterations, which ends before iteration `run_end`."""
         run_end, *incoming_cotangents = args
-        start = b(dl.MaximumOp, b(dl.SubOp, run_end, _i64_constant(b, _STATES_PER_RUN)), zero)
+        start = build(dl.MaximumOp, build(dl.SubOp, run_end, _i64_constant(build, _STATES_PER_RUN)), zero)
 
-        def replay_step(b: Build, states: Sequence[SSAValue], k: SSAValue) -> Sequence[SSAValue]:
-            next_k = b(dl.AddOp, k, _i64_constant(b, 1))
-            return [b(dl.LessOp, next_k, start), *_inline_copy(b, silent_step, states)[1:]]
+        def replay_step(build: DlBuilder, states: Sequence[SSAValue], k: SSAValue) -> Sequence[SSAValue]:
+            next_k = build(dl.AddOp, k, _i64_constant(build, 1))
+            return [build(dl.LessOp, next_k, start), *_inline_copy(build, silent_step, states)[1:]]
 
-        has_more = b(dl.GreaterOp, start, zero)
-        replay = b.insert(_counting_loop(b, has_more, initial_states, replay_step)).results
+        has_more = build(dl.GreaterOp, start, zero)
+        replay = build.insert(_counting_loop(build, has_more, initial_states, replay_step)).results
 
-        def save_step(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        def save_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             *states, k = args
-            is_in_run = b(dl.LessOp, k, run_end)
-            next_k = _branch(b, is_in_run, states, lambda b: _inline_copy(b, silent_step, states)[1:])
-            return [*next_k, b(dl.AddOp, k, _i64_constant(b, 1)), *states]
+            is_in_run = build(dl.LessOp, k, run_end)
+            next_k = _branch(build, is_in_run, states, lambda build: _inline_copy(build, silent_step, states)[1:])
+            return [*next_k, build(dl.AddOp, k, _i64_constant(build, 1)), *states]
 
-        saved_states = _scan(b, replay, [], save_step)[len(replay) :]
+        saved_states = _scan(build, replay, [], save_step)[len(replay) :]
 
-        def pull_back_step(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        def pull_back_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             incoming_cotangents, k, states = (
                 args[: len(differentiated) + len(captures)],
                 args[len(differentiated) + len(captures)],
                 args[-len(initial_states) :],
             )
-            is_in_run = b(dl.LessOp, k, run_end)
+            is_in_run = build(dl.LessOp, k, run_end)
             previous_cotangents = _branch(
-                b,
+                build,
                 is_in_run,
                 incoming_cotangents,
-                lambda b: _pull_back_iteration(b, silent_step, states, incoming_cotangents, differentiated, captures, context),
+                lambda build: _pull_back_iteration(
+                    build, silent_step, states, incoming_cotangents, differentiated, captures, context
+                ),
             )
-            return [*previous_cotangents, b(dl.SubOp, k, _i64_constant(b, 1))]
+            return [*previous_cotangents, build(dl.SubOp, k, _i64_constant(build, 1))]
 
-        last_iteration = b(dl.AddOp, start, _i64_constant(b, _STATES_PER_RUN - 1))
+        last_iteration = build(dl.AddOp, start, _i64_constant(build, _STATES_PER_RUN - 1))
         return [
             has_more,
             start,
-            *_scan(b, [*incoming_cotangents, last_iteration], saved_states, pull_back_step, reverse=True)[:-1],
+            *_scan(build, [*incoming_cotangents, last_iteration], saved_states, pull_back_step, reverse=True)[:-1],
         ]
 
     states = [last, *cotangents, *sums]
-    loop = b.insert(dl.WhileOp.of(b(dl.GreaterOp, last, zero), states, _body([v.type for v in states], pull_back_run)))
+    loop = build_op.insert(
+        dl.WhileOp.of(build_op(dl.GreaterOp, last, zero), states, _body([v.type for v in states], pull_back_run))
+    )
     replay_region.detach_block(silent_step).erase(safe_erase=False)
     replace_and_erase(op, counting_loop.results[:-1])
-    for value, ct in zip([*(initial_states[i] for i in differentiated), *captures], loop.results[1:], strict=True):
-        context.add(value, Term(b, ct))
+    for value, cotangent in zip([*(initial_states[i] for i in differentiated), *captures], loop.results[1:], strict=True):
+        context.add(value, Term(build_op, cotangent))
 
 
 # (builder, arguments of a body) -> values to yield. Emits the ops of the body.
-_BodyBuilder = Callable[[Build, Sequence[SSAValue]], Sequence[SSAValue]]
+_BodyBuilder = Callable[[DlBuilder, Sequence[SSAValue]], Sequence[SSAValue]]
 
 
 def _body(types: Sequence[Attribute], build_body: _BodyBuilder) -> Block:
     block = Block(arg_types=types)
-    block.add_op(dl.YieldOp(build_body(Build(block), block.args)))
+    block.add_op(dl.YieldOp(build_body(DlBuilder(block), block.args)))
     return block
 
 
-def _i64_constant(b: Build, value: int) -> SSAValue:
-    return b.constant(np.asarray(value), i64)
+def _i64_constant(build: DlBuilder, value: int) -> SSAValue:
+    return build.constant(np.asarray(value), i64)
 
 
-def _inline_copy(b: Build, block: Block, arguments: Sequence[SSAValue]) -> Sequence[SSAValue]:
+def _inline_copy(build: DlBuilder, block: Block, arguments: Sequence[SSAValue]) -> Sequence[SSAValue]:
     """Insert a copy of a body for these arguments; return the values that it yields."""
     mapper: dict[SSAValue, SSAValue] = dict(zip(block.args, arguments, strict=True))
     for inner in block.ops:
         if not isinstance(inner, dl.YieldOp):
-            b.insert(inner.clone(mapper))
+            build.insert(inner.clone(mapper))
     return [mapper.get(v, v) for v in yielded_values(block)]
 
 
 def _counting_loop(
-    b: Build,
+    build: DlBuilder,
     condition: SSAValue,
     initial_states: Sequence[SSAValue],
-    step: Callable[[Build, Sequence[SSAValue], SSAValue], Sequence[SSAValue]],
+    step: Callable[[DlBuilder, Sequence[SSAValue], SSAValue], Sequence[SSAValue]],
 ) -> dl.WhileOp:
     """Build a while loop whose last state counts its iterations; `step` returns whether to continue, and the next states."""
 
-    def counting_step(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+    def counting_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
         *states, k = args
-        return [*step(b, states, k), b(dl.AddOp, k, _i64_constant(b, 1))]
+        return [*step(build, states, k), build(dl.AddOp, k, _i64_constant(build, 1))]
 
-    states = [*initial_states, _i64_constant(b, 0)]
+    states = [*initial_states, _i64_constant(build, 0)]
     return dl.WhileOp.of(condition, states, _body([v.type for v in states], counting_step))
 
 
 def _scan(
-    b: Build, initial_states: Sequence[SSAValue], sequences: Sequence[SSAValue], step: _BodyBuilder, reverse: bool = False
+    build: DlBuilder,
+    initial_states: Sequence[SSAValue],
+    sequences: Sequence[SSAValue],
+    step: _BodyBuilder,
+    reverse: bool = False,
 ) -> Sequence[SSAValue]:
     """Build a scan of `_STATES_PER_RUN` steps; return its last states and its stacked outputs."""
     elements = [tensor_type(shape_of(v)[1:], element_type_of(v)) for v in sequences]
     body = _body([*(v.type for v in initial_states), *elements], step)
-    return b.insert(dl.ScanOp.of([*initial_states, *sequences], body, len(initial_states), _STATES_PER_RUN, reverse)).results
+    return build.insert(
+        dl.ScanOp.of([*initial_states, *sequences], body, len(initial_states), _STATES_PER_RUN, reverse)
+    ).results
 
 
 def _branch(
-    b: Build, condition: SSAValue, otherwise: Sequence[SSAValue], then: Callable[[Build], Sequence[SSAValue]]
+    build: DlBuilder, condition: SSAValue, otherwise: Sequence[SSAValue], then: Callable[[DlBuilder], Sequence[SSAValue]]
 ) -> Sequence[SSAValue]:
-    bodies = _body([], lambda b, _: then(b)), _body([], lambda b, _: otherwise)
-    return b.insert(dl.IfOp.of(condition, *bodies, [v.type for v in otherwise])).results
+    bodies = _body([], lambda build, _: then(build)), _body([], lambda build, _: otherwise)
+    return build.insert(dl.IfOp.of(condition, *bodies, [v.type for v in otherwise])).results
 
 
 def _pull_back_iteration(
-    b: Build,
+    build: DlBuilder,
     step: Block,
     states: Sequence[SSAValue],
     incoming_cotangents: Sequence[SSAValue],
@@ -193,13 +203,15 @@ def _pull_back_iteration(
     seeds: dict[int, SSAValue] = {1 + i: body.insert_arg(states[i].type, len(body.args)) for i in differentiated}
     wrt = [*(body.args[i] for i in differentiated), *captures]
     cotangents, inner = context.pull_back_block(body, wrt, seeds), builder_at_end(body)
-    replace_yield(body, [zeros(inner, v).value if ct is None else ct for v, ct in zip(wrt, cotangents, strict=True)])
-    results = _inline_copy(b, body, [*states, *incoming_cotangents[: len(differentiated)]])
+    replace_yield(
+        body, [zeros(inner, v).value if cotangent is None else cotangent for v, cotangent in zip(wrt, cotangents, strict=True)]
+    )
+    results = _inline_copy(build, body, [*states, *incoming_cotangents[: len(differentiated)]])
     body.erase(safe_erase=False)
     return [
         *results[: len(differentiated)],
         *(
-            b(dl.AddOp, x, y)
+            build(dl.AddOp, x, y)
             for x, y in zip(incoming_cotangents[len(differentiated) :], results[len(differentiated) :], strict=True)
         ),
     ]

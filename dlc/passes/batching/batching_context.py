@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp
 from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.transformations import NOT_BATCHED, add_batch_axis
 from dlc.dims import Size
@@ -24,9 +24,9 @@ from dlc.passes.dl.rewriting import is_identity
 class BatchingContext:
     """The state of batching one function: the batch size, the counterparts of its values, and the builder for new ops."""
 
-    def __init__(self, size: int, build: Build) -> None:
+    def __init__(self, size: int, build_op: DlBuilder) -> None:
         self.size = size
-        self.build = build
+        self.build = build_op
         # The values that are batched.
         self.batched: set[SSAValue] = set()
         self._counterparts: dict[SSAValue, SSAValue] = {}
@@ -133,7 +133,7 @@ class BatchingContext:
     @contextmanager
     def inserting_into(self, body: Block) -> Generator[None]:
         """Insert new ops at the end of a body within a `with` block."""
-        previous, self.build = self.build, Build(body, self.build.location)
+        previous, self.build = self.build, DlBuilder(body, self.build.location)
         try:
             yield
         finally:

@@ -158,12 +158,12 @@ def _branch(context: BatchingContext, op: IfOp, condition: SSAValue, element_con
 
 def _batched_fail(context: BatchingContext, op: FailOp) -> FailOp:
     """Build the same failure, with the values of the first active element."""
-    b, values = context.build, [context.lookup(v) for v in op.message_values]
+    build, values = context.build, [context.lookup(v) for v in op.message_values]
     if any(map(context.is_batched, op.message_values)):
-        any_element = b.scalar(0, like=tensor_type((), i64))
-        first = b(ArgmaxOp, context.active_mask(), axis=0) if context.may_have_inactive else any_element
+        any_element = build.scalar(0, like=tensor_type((), i64))
+        first = build(ArgmaxOp, context.active_mask(), axis=0) if context.may_have_inactive else any_element
         values = [
-            b(GatherOp, n, first, axis=0) if context.is_batched(v) else n
+            build(GatherOp, n, first, axis=0) if context.is_batched(v) else n
             for n, v in zip(values, op.message_values, strict=True)
         ]
     return FailOp(op.message.data, values)

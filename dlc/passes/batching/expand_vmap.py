@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlc.dialects.dl.base import DlOp, ints
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.movement.index_checks import IndexedOp
 from dlc.dialects.dl.programs.transformations import NOT_BATCHED, VmapOp, add_batch_axis
@@ -28,7 +28,7 @@ def expand_vmap(op: VmapOp) -> None:
     Each op becomes one that computes the whole batch; unbatched values are computed once. Raises ShapeError for a batched
     result without an out axis, UnsupportedError for an op whose result sizes are data-dependent.
     """
-    context = BatchingContext(op.batch_size, Build(op))
+    context = BatchingContext(op.batch_size, DlBuilder(op))
     for value, argument, axis in zip(op.arguments, op.block.args, ints(op.in_axes), strict=True):
         is_batched = axis != NOT_BATCHED
         context.map_value(argument, context.move_axis(value, axis, 0) if is_batched else value, is_batched)

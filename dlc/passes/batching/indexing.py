@@ -101,16 +101,16 @@ def scatter_rows(context: BatchingContext, op: ScatterRowsOp) -> Sequence[SSAVal
 
 def scatter_nd(context: BatchingContext, op: ScatterNdOp) -> Sequence[SSAValue]:
     """Prepend the batch index to each index tuple."""
-    b, indices = context.build, context.with_batch_axis(op.indices)
+    build, indices = context.build, context.with_batch_axis(op.indices)
     element = element_type_of(indices)
     if bits(element) < 64:
-        indices = cast_to(b, indices, i64)
+        indices = cast_to(build, indices, i64)
     *rows, _ = shape_of(op.indices)
-    batch_index = b(IotaOp, size=(context.size,), to=element_type_of(indices), start=0, step=1)
-    batch_index = b(
+    batch_index = build(IotaOp, size=(context.size,), to=element_type_of(indices), start=0, step=1)
+    batch_index = build(
         BroadcastToOp, context.reshape(batch_index, context.size, *(1 for _ in rows), 1), shape=(context.size, *rows, 1)
     )
-    batched_indices = b(ConcatOp, batch_index, indices, axis=len(rows) + 1)
+    batched_indices = build(ConcatOp, batch_index, indices, axis=len(rows) + 1)
     # The batch index is always in bounds.
     axes_in_errors = reported_axes(op)
     return context.clone_op(
@@ -124,22 +124,22 @@ def scatter_nd(context: BatchingContext, op: ScatterNdOp) -> Sequence[SSAValue]:
 
 def _flat_rows(context: BatchingContext, op: ScatterRowsOp, count: int) -> SSAValue:
     """Return row indices into the flattened array, `count` rows per batch element. Out-of-bounds indices stay out of bounds."""
-    b, indices = context.build, context.lookup(op.indices)
+    build, indices = context.build, context.lookup(op.indices)
     element = element_type_of(indices)
     if is_unsigned(element):
         # Clamp, so that the value fits the cast to i64.
-        indices = b(MinimumOp, indices, b.scalar(min(count, int(limits(element)[1])), like=indices))
-    row = cast_to(b, indices, i64)
-    zero, end = (b.scalar(n, like=row) for n in (0, count))
-    row = b(SelectOp, b(LessOp, row, zero), b(AddOp, row, end), row)
+        indices = build(MinimumOp, indices, build.scalar(min(count, int(limits(element)[1])), like=indices))
+    row = cast_to(build, indices, i64)
+    zero, end = (build.scalar(n, like=row) for n in (0, count))
+    row = build(SelectOp, build(LessOp, row, zero), build(AddOp, row, end), row)
     if flag(op.clamped):
-        row = b(MinimumOp, b(MaximumOp, row, zero), b.scalar(count - 1, like=row))
-    row_offsets = b(IotaOp, size=(context.size,), to=i64, start=0, step=count)
-    flat_index = b(AddOp, row, context.reshape(row_offsets, context.size, *(1 for _ in shape_of(op.indices))))
+        row = build(MinimumOp, build(MaximumOp, row, zero), build.scalar(count - 1, like=row))
+    row_offsets = build(IotaOp, size=(context.size,), to=i64, start=0, step=count)
+    flat_index = build(AddOp, row, context.reshape(row_offsets, context.size, *(1 for _ in shape_of(op.indices))))
     if flag(op.clamped):
         return flat_index
-    in_bounds = b(AndOp, b(GreaterEqualOp, row, zero), b(LessOp, row, end))
-    return b(SelectOp, in_bounds, flat_index, b.scalar(context.size * count, like=flat_index))
+    in_bounds = build(AndOp, build(GreaterEqualOp, row, zero), build(LessOp, row, end))
+    return build(SelectOp, in_bounds, flat_index, build.scalar(context.size * count, like=flat_index))
 
 
 def mask_inactive_indices(context: BatchingContext, indices: SSAValue, is_batched: bool) -> SSAValue:

@@ -83,32 +83,36 @@ def rows(context: BatchingContext, op: DlOp) -> Sequence[SSAValue]:
 
 def merge_rows(context: BatchingContext, op: RowwiseKernel) -> Sequence[SSAValue]:
     """Merge the batch into the first axis of an op on any number of rows."""
-    b, (rows, *others) = context.build, shape_of(op.operands[0])
-    results = context.clone_op(op, b(ReshapeOp, context.with_batch_axis(op.operands[0]), shape=(context.size * rows, *others)))
-    return [b(ReshapeOp, y, shape=(context.size, *shape_of(r))) for y, r in zip(results, op.results, strict=True)]
+    build, (rows, *others) = context.build, shape_of(op.operands[0])
+    results = context.clone_op(
+        op, build(ReshapeOp, context.with_batch_axis(op.operands[0]), shape=(context.size * rows, *others))
+    )
+    return [build(ReshapeOp, y, shape=(context.size, *shape_of(r))) for y, r in zip(results, op.results, strict=True)]
 
 
 def tree_ensemble(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAValue]:
     """Merge the batch into the rows if the trees are not batched; else compute one batch element at a time."""
-    b, tables = context.build, op.operands[1:]
+    build, tables = context.build, op.operands[1:]
     if not any(map(context.is_batched, tables)):
         rows, columns = shape_of(op.x)
         (y,) = context.clone_op(
-            op, b(ReshapeOp, context.with_batch_axis(op.x), shape=(context.size * rows, columns)), *map(context.lookup, tables)
+            op,
+            build(ReshapeOp, context.with_batch_axis(op.x), shape=(context.size * rows, columns)),
+            *map(context.lookup, tables),
         )
-        return [b(ReshapeOp, y, shape=(context.size, *shape_of(op.result)))]
+        return [build(ReshapeOp, y, shape=(context.size, *shape_of(op.result)))]
 
     def batch_element(value: SSAValue, k: int) -> SSAValue:
         shape = shape_of(value)
         starts, limits = (k, *(0 for _ in shape)), (k + 1, *shape)
-        return b(
+        return build(
             ReshapeOp,
-            b(SliceOp, context.with_batch_axis(value), starts=starts, limits=limits, strides=(1,) * len(limits)),
+            build(SliceOp, context.with_batch_axis(value), starts=starts, limits=limits, strides=(1,) * len(limits)),
             shape=shape,
         )
 
     results = [context.clone_op(op, *(batch_element(v, k) for v in op.operands))[0] for k in range(context.size)]
-    return [b(ConcatOp, *(b(ReshapeOp, y, shape=(1, *shape_of(y))) for y in results), axis=0)]
+    return [build(ConcatOp, *(build(ReshapeOp, y, shape=(1, *shape_of(y))) for y in results), axis=0)]
 
 
 def transpose(context: BatchingContext, op: TransposeOp) -> Sequence[SSAValue]:
@@ -144,13 +148,13 @@ def pad(context: BatchingContext, op: PadOp) -> Sequence[SSAValue]:
     padding = {"low": (0, *ints(op.low)), "high": (0, *ints(op.high))}
     if not context.is_batched(op.value):
         return context.clone_op(op, context.with_batch_axis(op.x), context.lookup(op.value), **padding)
-    b = context.build
-    (y,) = context.clone_op(op, context.with_batch_axis(op.x), b.scalar(0, like=op.value), **padding)
+    build = context.build
+    (y,) = context.clone_op(op, context.with_batch_axis(op.x), build.scalar(0, like=op.value), **padding)
     if op.mode != "constant":
         return [y]
-    true, false = (b.scalar(k, like=tensor_type((), i1)) for k in (1, 0))
-    is_interior = b(PadOp, b(BroadcastToOp, true, shape=shape_of(op.x)), false, low=op.low, high=op.high)
-    return [b(SelectOp, is_interior, y, context.align_rank(op.value, rank_of(op.x)))]
+    true, false = (build.scalar(k, like=tensor_type((), i1)) for k in (1, 0))
+    is_interior = build(PadOp, build(BroadcastToOp, true, shape=shape_of(op.x)), false, low=op.low, high=op.high)
+    return [build(SelectOp, is_interior, y, context.align_rank(op.value, rank_of(op.x)))]
 
 
 def add_dependency(context: BatchingContext, op: AddDependencyOp) -> Sequence[SSAValue]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
@@ -36,7 +36,7 @@ Op = TypeVar("Op", bound=Operation)
 _ERASABLE = SubclassTest((DlOp, Control))
 # Maximum rewrites per op of a program; only rules that undo each other exceed it.
 _MAX_REWRITES_PER_OP = 100
-# A rule returns the values that replace an op's results, or None to keep the op. It inserts new ops before it (`Build(op)`).
+# A rule returns the values that replace an op's results, or None to keep the op. It inserts ops with `DlBuilder(op)`.
 Rule = Callable[[Any], "Sequence[SSAValue] | None"]
 
 
@@ -163,20 +163,20 @@ def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
     return tuple([axes.index(k) for k in range(len(axes))])
 
 
-def reshaped(b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
+def reshaped(build: DlBuilder, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
     """Return `value` reshaped; folds with a reshape that produced it, and is `value` itself if the shape is the same."""
     inner = defining_op(value, ReshapeOp)
     if inner is not None:
         value = inner.x
-    return value if shape_of(value) == tuple(shape) else b(ReshapeOp, value, shape=tuple(shape))
+    return value if shape_of(value) == tuple(shape) else build(ReshapeOp, value, shape=tuple(shape))
 
 
-def transposed(b: Build, value: SSAValue, permutation: Sequence[int]) -> SSAValue:
+def transposed(build: DlBuilder, value: SSAValue, permutation: Sequence[int]) -> SSAValue:
     """Return `value` with its axes permuted; folds with a transpose that produced it, and is `value` for the identity."""
     inner = defining_op(value, TransposeOp)
     if inner is not None:
         value, permutation = inner.x, tuple(inner.axes[a] for a in permutation)
-    return value if is_identity(permutation) else b(TransposeOp, value, permutation=tuple(permutation))
+    return value if is_identity(permutation) else build(TransposeOp, value, permutation=tuple(permutation))
 
 
 def permutes_only_unit_axes(shape: Sequence[Size], permutation: Sequence[int]) -> bool:

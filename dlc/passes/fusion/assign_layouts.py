@@ -8,7 +8,7 @@ from math import prod
 from typing import NamedTuple, cast
 
 from dlc.dialects.dl.base import element_type_of, memoize_by_signature, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement.packing import PackOp, UnpackOp
@@ -63,7 +63,7 @@ class AssignLayoutsPass(TargetPass):
                     continue
                 for argument, axis, tile in packed_arguments[dispatch.symbol]:
                     pack = PackOp.make(dispatch.arguments[argument], axis=axis, tile=tile)
-                    dispatch.operands[argument] = Build(dispatch).insert(pack).results[0]
+                    dispatch.operands[argument] = DlBuilder(dispatch).insert(pack).results[0]
 
     def _pack_weights(
         self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, weight_expressions: WeightExpressions
@@ -83,7 +83,7 @@ class AssignLayoutsPass(TargetPass):
             tile = self._panel_width(contraction, kernel.representative)
             if loop is None:
                 pack = PackOp.make(weight, axis=axis, tile=tile)
-                packed = Build(dispatch).insert(pack).results[0]
+                packed = DlBuilder(dispatch).insert(pack).results[0]
             else:
                 pack = PackOp.make(BlockArgument(weight.type, Block(), 0), axis=axis, tile=tile)
                 packed = _pack_before_loop(loop, pack, weight, dispatch, module)
@@ -156,7 +156,7 @@ def _unpack_argument(kernel: KernelOp, argument: BlockArgument, contraction: Con
     packed = block.insert_arg(pack.result.type, argument.index)
     packed.name_hint = argument.name_hint
     size = shape_of(argument)[pack.packed_axis]
-    unpacked = Build(contraction)(UnpackOp, packed, axis=pack.axis, tile=pack.tile, size=cast(int, size))
+    unpacked = DlBuilder(contraction)(UnpackOp, packed, axis=pack.axis, tile=pack.tile, size=cast(int, size))
     argument.replace_all_uses_with(unpacked)
     block.erase_arg(argument)
     kernel.function_type = FunctionType.from_lists(block.arg_types, kernel.function_type.outputs.data)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dlc.dialects.dl.arithmetic.elementwise import MulOp
 from dlc.dialects.dl.base import rank_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.movement.shaping import TransposeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
@@ -79,24 +79,24 @@ class DispatchArguments:
         self.kernel.function_type = FunctionType.from_lists(block.arg_types, self.kernel.function_type.outputs.data)
         return result
 
-    def insert_kernel(self, stem: str, source: SSAValue, body: Callable[[Build, SSAValue], SSAValue]) -> SSAValue:
+    def insert_kernel(self, stem: str, source: SSAValue, body: Callable[[DlBuilder, SSAValue], SSAValue]) -> SSAValue:
         """Insert a kernel with this body, and its dispatch on `source` before this dispatch; return the result."""
         symbols = {k.symbol for k in self.module.ops if isinstance(k, KernelOp)}
         name = next(n for n in (f"{stem}_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
         kernel = empty_kernel(name, [source.type], [])
-        result = body(Build(kernel.body.block, NameLoc(StringAttr("#0"), NoneAttr())), kernel.body.block.args[0])
+        result = body(DlBuilder(kernel.body.block, NameLoc(StringAttr("#0"), NoneAttr())), kernel.body.block.args[0])
         kernel.body.block.add_op(YieldOp([result]))
         kernel.function_type = FunctionType.from_lists([source.type], [result.type])
         self.module.body.block.add_op(kernel)
         self.kernels[name] = kernel
         dispatch = DispatchOp(name, [source], [result.type])
-        Build(self.dispatch).insert(dispatch)
+        DlBuilder(self.dispatch).insert(dispatch)
         return dispatch.outputs[0]
 
 
-def transposed(b: Build, value: SSAValue, order: Sequence[int]) -> SSAValue:
+def transposed(build: DlBuilder, value: SSAValue, order: Sequence[int]) -> SSAValue:
     """Return a value with its axes permuted."""
-    return value if tuple(order) == tuple(range(len(order))) else b(TransposeOp, value, permutation=tuple(order))
+    return value if tuple(order) == tuple(range(len(order))) else build(TransposeOp, value, permutation=tuple(order))
 
 
 def _erase(op: Operation) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.base import element_type_of, number, shape_of, sizes, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement
@@ -59,7 +59,7 @@ def _rematerialize_masks(dispatch: DispatchOp, kernel: KernelOp) -> None:
         ):
             continue
         argument = block.args[k]
-        rebuilt = _rebuild(value, Build(first), {})
+        rebuilt = _rebuild(value, DlBuilder(first), {})
         rebuilt.name_hint = argument.name_hint
         argument.replace_all_uses_with(rebuilt)
         block.erase_arg(argument)
@@ -89,25 +89,25 @@ def _is_computed_from_indices(value: SSAValue) -> bool:
     return isinstance(op, Operation) and is_supported and all(map(_is_computed_from_indices, op.operands))
 
 
-def _rebuild(value: SSAValue, b: Build, rebuilt: dict[SSAValue, SSAValue]) -> SSAValue:
-    """Recompute a value, with 32-bit integers, at the insertion point of `b`."""
+def _rebuild(value: SSAValue, build: DlBuilder, rebuilt: dict[SSAValue, SSAValue]) -> SSAValue:
+    """Recompute a value, with 32-bit integers, at the insertion point of `build`."""
     if value in rebuilt:
         return rebuilt[value]
     op, element = value.owner, element_type_of(value)
     if (constant := splat(value)) is not None:
-        result = b.constant(np.asarray(constant), element if is_bool(element) else i32)
-        result = result if not shape_of(value) else b(BroadcastToOp, result, shape=shape_of(value))
+        result = build.constant(np.asarray(constant), element if is_bool(element) else i32)
+        result = result if not shape_of(value) else build(BroadcastToOp, result, shape=shape_of(value))
     elif isinstance(op, IotaOp):
-        result = b(IotaOp, size=sizes(op.size), to=i32, start=number(op.start), step=number(op.step))
+        result = build(IotaOp, size=sizes(op.size), to=i32, start=number(op.start), step=number(op.step))
     elif isinstance(op, CastOp) and not is_bool(element):
-        result = _rebuild(op.x, b, rebuilt)
+        result = _rebuild(op.x, build, rebuilt)
     else:
         assert isinstance(op, Operation)
         copy = type(op).create(
-            operands=[_rebuild(v, b, rebuilt) for v in op.operands],
+            operands=[_rebuild(v, build, rebuilt) for v in op.operands],
             result_types=[tensor_type(shape_of(value), element if is_bool(element) else i32)],
             properties=op.properties,
         )
-        result = b.insert(copy).results[0]
+        result = build.insert(copy).results[0]
     rebuilt[value] = result
     return result

@@ -7,7 +7,7 @@ from math import gcd
 
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects.dl.base import DlOp, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.movement.packing import UnpackOp
 from dlc.dialects.dl.movement.padding import PadOp
@@ -38,13 +38,13 @@ def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: i
     num_batch_axes = rank_of(argument) - 2
 
     def unpack(packed_argument: SSAValue) -> SSAValue:
-        b = Build(user)
-        tiles = b(
+        build = DlBuilder(user)
+        tiles = build(
             TransposeOp,
             packed_argument,
             permutation=(num_batch_axes, *range(num_batch_axes), num_batch_axes + 1, num_batch_axes + 2),
         )
-        return b(UnpackOp, tiles, axis=axis, tile=tile, size=length)
+        return build(UnpackOp, tiles, axis=axis, tile=tile, size=length)
 
     arguments.replace(argument, packed, unpack)
 
@@ -60,15 +60,15 @@ def _packed(arguments: DispatchArguments, source: SSAValue, order: Sequence[int]
     if padding := -shape[axis] % tile:
         high = [padding if a == axis else 0 for a in range(len(shape))]
 
-        def pad(b: Build, x: SSAValue) -> SSAValue:
-            return b(PadOp, x, b.scalar(0, like=x), low=[0] * len(shape), high=high, pad_mode="constant")
+        def pad(build: DlBuilder, x: SSAValue) -> SSAValue:
+            return build(PadOp, x, build.scalar(0, like=x), low=[0] * len(shape), high=high, pad_mode="constant")
 
         source = arguments.insert_kernel("pad", source, pad)
         shape[axis] += padding
-    split_source = Build(arguments.dispatch)(
+    split_source = DlBuilder(arguments.dispatch)(
         ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :])
     )
     *num_batch_axes, row = (a + (a > axis) for a in order[:-1])
     return arguments.insert_kernel(
-        "pack", split_source, lambda b, x: b(TransposeOp, x, permutation=(*num_batch_axes, axis, row, axis + 1))
+        "pack", split_source, lambda build, x: build(TransposeOp, x, permutation=(*num_batch_axes, axis, row, axis + 1))
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.functions import ExpOp
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite, Contraction
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
@@ -99,14 +99,14 @@ def _scale_after_sum(second: Contraction) -> None:
         op, k, weights = match_
         next_op = second.next_op
         assert next_op is not None
-        b = Build(next_op, op.location)
+        build = DlBuilder(next_op, op.location)
         total = second.results[0]
         copy = type(op).create(
             operands=[total if j == k else v for j, v in enumerate(op.operands)],
             result_types=[total.type],
             properties=op.properties,
         )
-        b.insert(copy)
+        build.insert(copy)
         total.replace_uses_with_if(copy.results[0], lambda use, copy=copy: use.operation is not copy)
         second.operands[0] = weights
         erase_unused([op])

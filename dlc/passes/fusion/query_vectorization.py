@@ -15,7 +15,7 @@ from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import MulOp
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, Elementwise
@@ -93,18 +93,18 @@ class QueryVectorization:
             unscaled, factor = self.arguments.strip_scale(queries)
             queries = self.arguments.replace(queries, unscaled, lambda x: x) if factor != 1 else queries
         if copy_keys:
-            source = self.arguments.insert_kernel("move", source, lambda b, x: transposed(b, x, source_axes))
+            source = self.arguments.insert_kernel("move", source, lambda build, x: transposed(build, x, source_axes))
             source_axes, permutation = tuple(range(len(source_axes))), tuple(key_axes.index(a) for a in range(len(source_axes)))
-        b, new_argument = Build(scores_op), list[SSAValue]()
+        build_op, new_argument = DlBuilder(scores_op), list[SSAValue]()
 
         def use_keys(argument: SSAValue) -> SSAValue:
             new_argument.append(argument)
-            return transposed(b, argument, permutation)
+            return transposed(build_op, argument, permutation)
 
         self.arguments.replace(keys, source, use_keys)
         self._prepare_values(copy_keys)
-        queries = transposed(b, queries, (*query_batch, inner_axis, query))
-        _transpose_scores(self.arguments.kernel, scores_op, queries, transposed(b, new_argument[0], source_axes), factor)
+        queries = transposed(build_op, queries, (*query_batch, inner_axis, query))
+        _transpose_scores(self.arguments.kernel, scores_op, queries, transposed(build_op, new_argument[0], source_axes), factor)
         return True
 
     def _queries_fill_lanes(self) -> bool:
@@ -153,11 +153,11 @@ class QueryVectorization:
             max_elements = self.vectors * self.target.lanes(numpy_dtype(self.element).itemsize)
             pack_argument(self.arguments, values, value_axes[-1], max_elements, output_op)
         elif copy_keys and pitch > width:
-            source = self.arguments.insert_kernel("move", source, lambda b, x: transposed(b, x, source_axes))
+            source = self.arguments.insert_kernel("move", source, lambda build, x: transposed(build, x, source_axes))
             inverse = tuple(value_axes.index(a) for a in range(len(value_axes)))
-            self.arguments.replace(values, source, lambda x: transposed(Build(output_op), x, inverse))
+            self.arguments.replace(values, source, lambda x: transposed(DlBuilder(output_op), x, inverse))
         else:
-            self.arguments.replace(values, source, lambda x: transposed(Build(output_op), x, permutation))
+            self.arguments.replace(values, source, lambda x: transposed(DlBuilder(output_op), x, permutation))
 
 
 def _can_transpose_scores(scores_op: Contraction) -> bool:
@@ -196,13 +196,13 @@ def _transpose_scores(kernel: KernelOp, scores_op: Contraction, queries: SSAValu
 
     Queries, […, inner, query], are copied so that lanes are contiguous; keys are […, key, inner].
     """
-    b = Build(scores_op)
+    build = DlBuilder(scores_op)
     scores, inner_factor = _scaled_scores(scores_op)
     if (factor := factor * inner_factor) == 1:
-        scaled_queries = b(CastOp, queries, to=element_type_of(queries))
+        scaled_queries = build(CastOp, queries, to=element_type_of(queries))
     else:
-        scaled_queries = b(MulOp, queries, b.scalar(factor, like=queries))
-    transposed_values: dict[SSAValue, SSAValue] = {scores: b(MatmulOp, keys, scaled_queries)}
+        scaled_queries = build(MulOp, queries, build.scalar(factor, like=queries))
+    transposed_values: dict[SSAValue, SSAValue] = {scores: build(MatmulOp, keys, scaled_queries)}
     restored: dict[SSAValue, SSAValue] = {}
     attention_outputs = set[SSAValue]()
     for op in list(kernel.body.block.ops):
@@ -210,16 +210,16 @@ def _transpose_scores(kernel: KernelOp, scores_op: Contraction, queries: SSAValu
         if not score_operands or not isinstance(op, DlOp):
             attention_outputs.update(op.results if any(v in attention_outputs for v in op.operands) else ())
             continue
-        b = Build(op)
+        build = DlBuilder(op)
         if isinstance(op, Contraction) or any(v in attention_outputs for v in op.operands):
             for k in score_operands:
                 value = op.operands[k]
                 if value not in restored:
-                    restored[value] = _transpose(b, transposed_values[value])
+                    restored[value] = _transpose(build, transposed_values[value])
                 op.operands[k] = restored[value]
             attention_outputs.update(op.results)
         else:
-            transposed_values[op.results[0]] = b.insert(_transposed_op(b, op, transposed_values)).results[0]
+            transposed_values[op.results[0]] = build.insert(_transposed_op(build, op, transposed_values)).results[0]
     erase_unused([v.owner for v in reversed(transposed_values) if isinstance(v.owner, DlOp)])
 
 
@@ -232,22 +232,22 @@ def _scaled_scores(scores_op: Contraction) -> tuple[SSAValue, float]:
     return (products, 1.0) if factor is None else (op.results[0], float(factor))
 
 
-def _transposed_op(b: Build, op: DlOp, transposed_values: Mapping[SSAValue, SSAValue]) -> DlOp:
+def _transposed_op(build: DlBuilder, op: DlOp, transposed_values: Mapping[SSAValue, SSAValue]) -> DlOp:
     """Return an op on transposed scores, or on values derived from them."""
     (result,) = op.results
     if isinstance(op, ReduceMaxOp | ReduceSumOp):
         return type(op).make(transposed_values[op.operands[0]], axes=(rank_of(result) - 2,), keepdims=True)
-    operands = [transposed_values[v] if v in transposed_values else _transpose(b, v) for v in op.operands]
+    operands = [transposed_values[v] if v in transposed_values else _transpose(build, v) for v in op.operands]
     *outer, queries, keys = shape_of(result)
     result_type = tensor_type((*outer, keys, queries), element_type_of(result))
     return type(op).create(operands=operands, result_types=[result_type], properties=op.properties)
 
 
-def _transpose(b: Build, value: SSAValue) -> SSAValue:
+def _transpose(build: DlBuilder, value: SSAValue) -> SSAValue:
     """Swap the last two axes of a value; scalars are unchanged."""
     rank = rank_of(value)
     if all(size == 1 for size in shape_of(value)[-2:]):
         return value
     if rank == 1:
-        return b(ReshapeOp, value, shape=(*shape_of(value), 1))
-    return b(TransposeOp, value, permutation=(*range(rank - 2), rank - 1, rank - 2))
+        return build(ReshapeOp, value, shape=(*shape_of(value), 1))
+    return build(TransposeOp, value, permutation=(*range(rank - 2), rank - 1, rank - 2))

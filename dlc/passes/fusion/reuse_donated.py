@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DONOR, DispatchOp, KernelOp, YieldOp, empty_kernel
@@ -137,7 +137,7 @@ class _DonationRewriter:
         self.kernels[name] = kernel
         self.module.body.block.add_op(kernel)
         dispatch = DispatchOp(name, [value], [value.type])
-        Build(self.returned).insert(dispatch)
+        DlBuilder(self.returned).insert(dispatch)
         self.position.clear()
         return dispatch.outputs[0]
 

@@ -9,7 +9,7 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.registry import make_context
 from dlc.errors import DlcError, ShapeError
 from dlc.instrument.verify import verify
@@ -23,7 +23,7 @@ Function = Callable[..., "SSAValue | Sequence[SSAValue]"]
 def block_of(function: Function, types: Sequence[object]) -> Block:
     """Return the body that a function of a builder and arguments emits."""
     block = Block(arg_types=types)  # type: ignore[arg-type]
-    results = function(Build(block), *block.args)
+    results = function(DlBuilder(block), *block.args)
     block.add_op(dl.YieldOp([results] if isinstance(results, SSAValue) else list(results)))
     return block
 
@@ -53,8 +53,8 @@ def floats(*shape: int) -> Array:
 
 
 def test_unbatched_values_are_computed_once() -> None:
-    def function(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
-        return b(dl.MatmulOp, x, b(dl.ExpOp, w))
+    def function(build: DlBuilder, x: SSAValue, w: SSAValue) -> SSAValue:
+        return build(dl.MatmulOp, x, build(dl.ExpOp, w))
 
     x, w = floats(5, 2, 3), floats(3, 4)
     p = expanded(vmapped(function, x, w, in_axes=[0, -1], out_axes=[0]))
@@ -84,8 +84,8 @@ def test_products(shapes: Sequence[tuple[int, ...]], in_axes: list[int], ops: li
 
 
 def test_batched_result_needs_an_out_axis() -> None:
-    def function(b: Build, x: SSAValue) -> list[SSAValue]:
-        return [b.scalar(1.0, like=x), b(dl.NegOp, x)]
+    def function(build: DlBuilder, x: SSAValue) -> list[SSAValue]:
+        return [build.scalar(1.0, like=x), build(dl.NegOp, x)]
 
     p = expanded(vmapped(function, floats(3, 2), in_axes=[0], out_axes=[-1, 1]))
     assert [r.shape for r in p.run()] == [(), (2, 3)]
@@ -99,9 +99,9 @@ def test_batched_result_needs_an_out_axis() -> None:
 def test_nested_vmap() -> None:
     """Σ of products of all pairs: one element of the outer batch has the whole inner batch."""
 
-    def outer(b: Build, x: SSAValue, ys: SSAValue) -> SSAValue:
+    def outer(build: DlBuilder, x: SSAValue, ys: SSAValue) -> SSAValue:
         inner = block_of(lambda c, y: c(dl.MulOp, x, y), [tensor_type((), f32)])
-        return b.insert(dl.VmapOp.of([ys], inner, 4, [0], [0])).results[0]
+        return build.insert(dl.VmapOp.of([ys], inner, 4, [0], [0])).results[0]
 
     x, y = floats(3), floats(4)
     p = vmapped(outer, x, y, in_axes=[0, -1], out_axes=[0])
@@ -305,23 +305,23 @@ def test_custom_rules_are_batched() -> None:
     """The cotangent of an unbatched value is the sum over the batch; the op verifies the types of all bodies."""
     vector, number = tensor_type((3,), f32), tensor_type((), f32)
 
-    def product(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
-        return b(dl.MulOp, x, w)
+    def product(build: DlBuilder, x: SSAValue, w: SSAValue) -> SSAValue:
+        return build(dl.MulOp, x, w)
 
-    def jvp(b: Build, x: SSAValue, w: SSAValue, dx: SSAValue, dw: SSAValue) -> list[SSAValue]:
-        return [product(b, x, w), b(dl.AddOp, b(dl.MulOp, dx, w), b(dl.MulOp, x, dw))]
+    def jvp(build: DlBuilder, x: SSAValue, w: SSAValue, dx: SSAValue, dw: SSAValue) -> list[SSAValue]:
+        return [product(build, x, w), build(dl.AddOp, build(dl.MulOp, dx, w), build(dl.MulOp, x, dw))]
 
-    def forward(b: Build, x: SSAValue, w: SSAValue) -> list[SSAValue]:
-        return [product(b, x, w), x, w]
+    def forward(build: DlBuilder, x: SSAValue, w: SSAValue) -> list[SSAValue]:
+        return [product(build, x, w), x, w]
 
-    def backward(b: Build, x: SSAValue, w: SSAValue, c: SSAValue) -> list[SSAValue]:
-        return [b(dl.MulOp, c, w), b(dl.ReduceSumOp, b(dl.MulOp, c, x), axes=(0,))]
+    def backward(build: DlBuilder, x: SSAValue, w: SSAValue, c: SSAValue) -> list[SSAValue]:
+        return [build(dl.MulOp, c, w), build(dl.ReduceSumOp, build(dl.MulOp, c, x), axes=(0,))]
 
-    def function(b: Build, x: SSAValue, w: SSAValue) -> list[SSAValue]:
+    def function(build: DlBuilder, x: SSAValue, w: SSAValue) -> list[SSAValue]:
         one = dl.CustomJvpOp.of([x, w], block_of(product, [vector, number]), block_of(jvp, [vector, number] * 2))
         bodies = [block_of(product, [vector, number]), block_of(forward, [vector, number])]
         other = dl.CustomVjpOp.of([x, w], *bodies, block_of(backward, [vector, number, vector]))
-        return [b.insert(one).results[0], b.insert(other).results[0]]
+        return [build.insert(one).results[0], build.insert(other).results[0]]
 
     p = expanded(vmapped(function, floats(5, 3), np.float32(2), in_axes=[0, -1], out_axes=[0, 0]))
     one, other = [op for op in p.main.walk() if isinstance(op, dl.CustomJvpOp | dl.CustomVjpOp)]
@@ -333,8 +333,8 @@ def test_custom_rules_are_batched() -> None:
 
 
 def test_decomposition_without_operands() -> None:
-    def function(b: Build, x: SSAValue) -> SSAValue:
-        return b(dl.DilateOp, x, b.scalar(2.0, like=x), interior=(0, 2))
+    def function(build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(dl.DilateOp, x, build.scalar(2.0, like=x), interior=(0, 2))
 
     p = expanded(vmapped(function, floats(3, 0, 4), in_axes=[0], out_axes=[0]))
     assert p.run()[0].shape == (3, 0, 10)

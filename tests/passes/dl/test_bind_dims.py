@@ -6,7 +6,7 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dims import Dim
 from dlc.errors import ShapeError
 from dlc.ir import Block, Context, FunctionType, ModuleOp, Region, f32, func
@@ -18,10 +18,10 @@ N = Dim.symbol("n")
 def module() -> ModuleOp:
     types = [tensor_type((N, 4), f32), tensor_type((3, 4), f32)]
     block = Block(arg_types=types)
-    b = Build(block)
-    twice = b(dl.ConcatOp, block.args[0], block.args[0], axis=0)
-    flat = b(dl.ReshapeOp, twice, shape=(N * 8,))
-    total = b(dl.AddOp, block.args[0], block.args[1])
+    build = DlBuilder(block)
+    twice = build(dl.ConcatOp, block.args[0], block.args[0], axis=0)
+    flat = build(dl.ReshapeOp, twice, shape=(N * 8,))
+    total = build(dl.AddOp, block.args[0], block.args[1])
     block.add_op(func.ReturnOp(flat, total))
     return ModuleOp([func.FuncOp("main", FunctionType.from_lists(types, [flat.type, total.type]), Region(block))])
 

@@ -15,7 +15,7 @@ import dlc.numpy as dnp
 from dlc.compiler import Program as Compiled
 from dlc.compiler import compile
 from dlc.dialects import dl
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DlcError, ModelError
 from dlc.frontend.onnx import import_model
@@ -36,12 +36,12 @@ def count_checks(p: Program) -> int:
     return sum(isinstance(op, dl.IfOp) for op in p.main.walk())
 
 
-def gather_rows(indices: Callable[[Build, SSAValue], SSAValue], given: Any) -> Program:
+def gather_rows(indices: Callable[[DlBuilder, SSAValue], SSAValue], given: Any) -> Program:
     """Gather rows at indices that are computed from an input."""
     return program(lambda b, x, i: [b(dl.GatherOp, x, indices(b, i), axis=0, checked=True)], X, np.asarray(given))
 
 
-KNOWN: dict[str, Callable[[Build, SSAValue], SSAValue]] = {
+KNOWN: dict[str, Callable[[DlBuilder, SSAValue], SSAValue]] = {
     "argmax": lambda b, i: b(dl.ArgmaxOp, b(dl.BroadcastToOp, i, shape=(5, 4)), axis=0),
     "argsort": lambda b, i: b(dl.ArgsortOp, b(dl.SliceOp, i, starts=(0, 0), limits=(1, 4), strides=(1, 1)), axis=1),
     "clipped": lambda b, i: b(dl.MinimumOp, b(dl.MaximumOp, i, b.scalar(-5, like=i)), b.scalar(4, like=i)),
@@ -74,8 +74,8 @@ def test_int8_indices_of_a_long_axis_are_not_checked() -> None:
 
 
 def test_checked_indices_are_in_bounds_later() -> None:
-    def adding(b: Build, x: SSAValue, i: SSAValue) -> list[SSAValue]:
-        return [b(dl.ScatterRowsOp, x, i, x, mode="add", checked=True)]
+    def adding(build: DlBuilder, x: SSAValue, i: SSAValue) -> list[SSAValue]:
+        return [build(dl.ScatterRowsOp, x, i, x, mode="add", checked=True)]
 
     written = program(adding, X, np.arange(5))
     written.apply(CheckIndicesPass())

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.backends.reference import evaluate
 from dlc.dialects.dl.base import tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.program import KernelOp, YieldOp
 from dlc.ir import Attribute, Block, Context, FunctionType, ModuleOp, Region, SSAValue, func, linalg
@@ -20,7 +20,7 @@ from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
 def kernel_of(types: Sequence[Attribute], body: Callable[..., SSAValue | Sequence[SSAValue]]) -> ModuleOp:
     """Return a module with the kernel @k whose block `body(build, *arguments)` emits; it returns what the kernel yields."""
     block = Block(arg_types=types)
-    results = body(Build(block), *block.args)
+    results = body(DlBuilder(block), *block.args)
     results = [results] if isinstance(results, SSAValue) else list(results)
     block.add_op(YieldOp(results))
     return ModuleOp([KernelOp("k", FunctionType.from_lists(types, [r.type for r in results]), Region(block))])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlc.dialects import dl
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.errors import UnsupportedError
 from dlc.ir import ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, linalg
 from tests.mlir import accepted_by_mlir, needs_mlir
@@ -22,28 +22,28 @@ def random_array(*shape: int, dtype: str = "float32") -> np.ndarray:
     return random.standard_normal(shape).astype(dtype)
 
 
-def convolve(b: Build, x: SSAValue, w: SSAValue, groups: int = 1) -> SSAValue:
-    return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=groups)
+def convolve(build: DlBuilder, x: SSAValue, w: SSAValue, groups: int = 1) -> SSAValue:
+    return build(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=groups)
 
 
-def halo(b: Build, x: SSAValue, value: float = 0.0) -> SSAValue:
-    return b(dl.PadOp, x, b.scalar(value, like=x), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
+def halo(build: DlBuilder, x: SSAValue, value: float = 0.0) -> SSAValue:
+    return build(dl.PadOp, x, build.scalar(value, like=x), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
 
 
-def without_halo(b: Build, x: SSAValue) -> SSAValue:
+def without_halo(build: DlBuilder, x: SSAValue) -> SSAValue:
     n, h, w, c = x.type.get_shape()
-    return b(dl.SliceOp, x, starts=(0, 1, 1, 0), limits=(n, h - 1, w - 1, c), strides=(1, 1, 1, 1))
+    return build(dl.SliceOp, x, starts=(0, 1, 1, 0), limits=(n, h - 1, w - 1, c), strides=(1, 1, 1, 1))
 
 
-def residual_block(b: Build, x: SSAValue, w: SSAValue, bias: SSAValue, skip: SSAValue) -> SSAValue:
-    c = convolve(b, x, b(dl.UnpackOp, w, axis=3, tile=4, size=8))
-    e = b(dl.AddOp, b(dl.AddOp, c, bias), without_halo(b, skip))
-    return halo(b, b(dl.ReluOp, e))
+def residual_block(build: DlBuilder, x: SSAValue, w: SSAValue, bias: SSAValue, skip: SSAValue) -> SSAValue:
+    c = convolve(build, x, build(dl.UnpackOp, w, axis=3, tile=4, size=8))
+    e = build(dl.AddOp, build(dl.AddOp, c, bias), without_halo(build, skip))
+    return halo(build, build(dl.ReluOp, e))
 
 
-def squares_and_sums(b: Build, x: SSAValue) -> list[SSAValue]:
-    square = b(dl.MulOp, x, x)
-    return [square, b(dl.ReduceSumOp, square, axes=(1,), keepdims=False)]
+def squares_and_sums(build: DlBuilder, x: SSAValue) -> list[SSAValue]:
+    square = build(dl.MulOp, x, x)
+    return [square, build(dl.ReduceSumOp, square, axes=(1,), keepdims=False)]
 
 
 CASES: dict[str, Case] = {
@@ -186,9 +186,9 @@ def test_elementwise_producers_are_not_repeated() -> None:
 
 
 def test_a_producer_with_all_uses_in_one_reader_is_inlined() -> None:
-    def silu_of_sum(b: Build, x: SSAValue, y: SSAValue) -> SSAValue:
-        s = b(dl.AddOp, x, y)
-        return b(dl.MulOp, s, b(dl.SigmoidOp, s))
+    def silu_of_sum(build: DlBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
+        s = build(dl.AddOp, x, y)
+        return build(dl.MulOp, s, build(dl.SigmoidOp, s))
 
     m = lowered(kernel_of(types_of(random_array(4, 5), random_array(4, 5)), silu_of_sum))
     (only,) = generics(m)
@@ -197,11 +197,11 @@ def test_a_producer_with_all_uses_in_one_reader_is_inlined() -> None:
 
 
 def test_locations_are_kept() -> None:
-    def named(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
-        with b.at_location(NameLoc(StringAttr("#0"), NoneAttr())):
-            c = b(dl.MatmulOp, x, w)
-        with b.at_location(NameLoc(StringAttr("#1"), NoneAttr())):
-            return b(dl.ReluOp, c)
+    def named(build: DlBuilder, x: SSAValue, w: SSAValue) -> SSAValue:
+        with build.at_location(NameLoc(StringAttr("#0"), NoneAttr())):
+            c = build(dl.MatmulOp, x, w)
+        with build.at_location(NameLoc(StringAttr("#1"), NoneAttr())):
+            return build(dl.ReluOp, c)
 
     m = lowered(kernel_of(types_of(random_array(4, 5), random_array(5, 6)), named))
     places = [(op.name, str(op.location)) for op in kernel(m).body.block.ops if isinstance(op, linalg.GenericOp)]

@@ -16,7 +16,7 @@ from dlc.dialects.dl.arithmetic.elementwise import AbsOp, AddOp, DivOp, MaximumO
 from dlc.dialects.dl.arithmetic.functions import ErfOp, Expm1Op, ExpOp, Log1pOp, SigmoidOp, TanhOp
 from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessOp
 from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, compatible, element_type_of, number, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.scalar import wide_float
@@ -29,14 +29,14 @@ def _erf(x: Array) -> Array:
     return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype)
 
 
-def widen_floats(b: Build, value: SSAValue) -> SSAValue:
+def widen_floats(build: DlBuilder, value: SSAValue) -> SSAValue:
     """Return `value` with 16-bit floats converted to f32."""
-    return cast_to(b, value, wide_float(element_type_of(value)))
+    return cast_to(build, value, wide_float(element_type_of(value)))
 
 
-def cast_to(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
+def cast_to(build: DlBuilder, value: SSAValue, to: Attribute) -> SSAValue:
     """Return `value` with another element type; itself if it has that type."""
-    return value if element_type_of(value) == to else b(CastOp, value, to=to)
+    return value if element_type_of(value) == to else build(CastOp, value, to=to)
 
 
 class Activation(Composite):
@@ -50,7 +50,7 @@ class Activation(Composite):
         """Compute f with NumPy, on f32 or f64."""
 
     @abstractmethod
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         """Return f computed by simpler ops, on f32 or f64."""
 
     def infer(self) -> Sequence[Tensor]:
@@ -65,8 +65,8 @@ class Activation(Composite):
             return self.formula(x.astype(numpy_dtype(wide_float(element_type_of(self.x))))).astype(x.dtype)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        return [cast_to(b, self.expand(b, widen_floats(b, operands[0])), element_type_of(self.x))]
+        build = DlBuilder(self)
+        return [cast_to(build, self.expand(build, widen_floats(build, operands[0])), element_type_of(self.x))]
 
 
 @irdl_op_definition
@@ -89,16 +89,16 @@ class GeluOp(Activation):
             return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x**3)))
         return 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        half, one = b.scalar(0.5, like=x), b.scalar(1.0, like=x)
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        half, one = build.scalar(0.5, like=x), build.scalar(1.0, like=x)
         if self.approximate.data == "tanh":
             # √(2/π)·(x + 0.044715·x³) = x·(√(2/π) + √(2/π)·0.044715·x²)
             root = (2 / np.pi) ** 0.5
-            cubic = b(MulOp, b(MulOp, x, x), b.scalar(root * 0.044715, like=x))
-            inner = b(TanhOp, b(MulOp, x, b(AddOp, cubic, b.scalar(root, like=x))))
+            cubic = build(MulOp, build(MulOp, x, x), build.scalar(root * 0.044715, like=x))
+            inner = build(TanhOp, build(MulOp, x, build(AddOp, cubic, build.scalar(root, like=x))))
         else:
-            inner = b(ErfOp, b(MulOp, x, b.scalar(0.5**0.5, like=x)))
-        return b(MulOp, b(MulOp, x, half), b(AddOp, inner, one))
+            inner = build(ErfOp, build(MulOp, x, build.scalar(0.5**0.5, like=x)))
+        return build(MulOp, build(MulOp, x, half), build(AddOp, inner, one))
 
 
 @irdl_op_definition
@@ -111,8 +111,8 @@ class SiluOp(Activation):
         e = np.exp(-np.abs(x))
         return x * (np.where(x < 0, e, np.ones_like(e)) / (1 + e))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return b(MulOp, x, b(SigmoidOp, x))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(MulOp, x, build(SigmoidOp, x))
 
 
 @irdl_op_definition
@@ -126,13 +126,13 @@ class HardsigmoidOp(Activation):
     def formula(self, x: Array) -> Array:
         return np.clip(number(self.alpha) * x + number(self.beta), 0, 1)
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return _clipped_line(b, x, number(self.alpha), number(self.beta))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return _clipped_line(build, x, number(self.alpha), number(self.beta))
 
 
-def _clipped_line(b: Build, x: SSAValue, slope: float, offset: float) -> SSAValue:
-    line = b(AddOp, b(MulOp, x, b.scalar(slope, like=x)), b.scalar(offset, like=x))
-    return b(MinimumOp, b(MaximumOp, line, b.scalar(0.0, like=x)), b.scalar(1.0, like=x))
+def _clipped_line(build: DlBuilder, x: SSAValue, slope: float, offset: float) -> SSAValue:
+    line = build(AddOp, build(MulOp, x, build.scalar(slope, like=x)), build.scalar(offset, like=x))
+    return build(MinimumOp, build(MaximumOp, line, build.scalar(0.0, like=x)), build.scalar(1.0, like=x))
 
 
 @irdl_op_definition
@@ -145,8 +145,8 @@ class HardswishOp(Activation):
         # x is multiplied by the clipped factor, which is at most 1, so that the product does not overflow.
         return x * np.clip(x / 6 + 0.5, 0, 1)
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return b(MulOp, x, _clipped_line(b, x, 1 / 6, 0.5))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(MulOp, x, _clipped_line(build, x, 1 / 6, 0.5))
 
 
 @irdl_op_definition
@@ -159,9 +159,9 @@ class LeakyReluOp(Activation):
     def formula(self, x: Array) -> Array:
         return np.where(x >= 0, x, number(self.alpha) * x)
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        is_negative = b(LessOp, x, b.scalar(0.0, like=x))
-        return b(SelectOp, is_negative, b(MulOp, x, b.scalar(number(self.alpha), like=x)), x)
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        is_negative = build(LessOp, x, build.scalar(0.0, like=x))
+        return build(SelectOp, is_negative, build(MulOp, x, build.scalar(number(self.alpha), like=x)), x)
 
 
 @irdl_op_definition
@@ -174,14 +174,14 @@ class EluOp(Activation):
     def formula(self, x: Array) -> Array:
         return np.where(x > 0, x, number(self.alpha) * np.expm1(x))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return _exponential_unit(b, x, number(self.alpha))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return _exponential_unit(build, x, number(self.alpha))
 
 
-def _exponential_unit(b: Build, x: SSAValue, alpha: float) -> SSAValue:
+def _exponential_unit(build: DlBuilder, x: SSAValue, alpha: float) -> SSAValue:
     """Return `x` where it is above 0, else `alpha·(exp(x) - 1)`."""
-    negative_branch = b(MulOp, b(Expm1Op, x), b.scalar(alpha, like=x))
-    return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, negative_branch)
+    negative_branch = build(MulOp, build(Expm1Op, x), build.scalar(alpha, like=x))
+    return build(SelectOp, build(GreaterOp, x, build.scalar(0.0, like=x)), x, negative_branch)
 
 
 @irdl_op_definition
@@ -195,8 +195,8 @@ class SeluOp(Activation):
     def formula(self, x: Array) -> Array:
         return number(self.gamma) * np.where(x > 0, x, number(self.alpha) * np.expm1(x))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return b(MulOp, _exponential_unit(b, x, number(self.alpha)), b.scalar(number(self.gamma), like=x))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(MulOp, _exponential_unit(build, x, number(self.alpha)), build.scalar(number(self.gamma), like=x))
 
 
 @irdl_op_definition
@@ -218,10 +218,12 @@ class CeluOp(Activation):
     def formula(self, x: Array) -> Array:
         return np.maximum(x, 0) + np.minimum(number(self.alpha) * np.expm1(x / number(self.alpha)), 0)
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         alpha = number(self.alpha)
-        negative_branch = b(MulOp, b(Expm1Op, b(MulOp, x, b.scalar(1 / alpha, like=x))), b.scalar(alpha, like=x))
-        return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, negative_branch)
+        negative_branch = build(
+            MulOp, build(Expm1Op, build(MulOp, x, build.scalar(1 / alpha, like=x))), build.scalar(alpha, like=x)
+        )
+        return build(SelectOp, build(GreaterOp, x, build.scalar(0.0, like=x)), x, negative_branch)
 
 
 @irdl_op_definition
@@ -233,13 +235,13 @@ class SoftplusOp(Activation):
     def formula(self, x: Array) -> Array:
         return np.logaddexp(x, np.zeros((), x.dtype))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         # log(1 + eˣ) = max(x, 0) + log1p(e^-|x|): the exponent is never positive.
-        return b(AddOp, b(MaximumOp, x, b.scalar(0.0, like=x)), b(Log1pOp, _exp_of_negated_magnitude(b, x)))
+        return build(AddOp, build(MaximumOp, x, build.scalar(0.0, like=x)), build(Log1pOp, _exp_of_negated_magnitude(build, x)))
 
 
-def _exp_of_negated_magnitude(b: Build, x: SSAValue) -> SSAValue:
-    return b(ExpOp, b(MulOp, b(AbsOp, x), b.scalar(-1.0, like=x)), at_most_zero=True)
+def _exp_of_negated_magnitude(build: DlBuilder, x: SSAValue) -> SSAValue:
+    return build(ExpOp, build(MulOp, build(AbsOp, x), build.scalar(-1.0, like=x)), at_most_zero=True)
 
 
 @irdl_op_definition
@@ -251,8 +253,8 @@ class SoftsignOp(Activation):
     def formula(self, x: Array) -> Array:
         return x / (1 + np.abs(x))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return b(DivOp, x, b(AddOp, b(AbsOp, x), b.scalar(1.0, like=x)))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(DivOp, x, build(AddOp, build(AbsOp, x), build.scalar(1.0, like=x)))
 
 
 @irdl_op_definition
@@ -264,16 +266,16 @@ class MishOp(Activation):
     def formula(self, x: Array) -> Array:
         return x * np.tanh(np.logaddexp(x, np.zeros((), x.dtype)))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         # tanh(log(1 + eˣ)) = ((1 + eˣ)² - 1) / ((1 + eˣ)² + 1); with e = e^-|x| both sides of 0 stay finite:
         # x ≥ 0: (1 + 2e) / (1 + 2e + 2e²);  x < 0: (2e + e²) / (2e + e² + 2).
-        e = _exp_of_negated_magnitude(b, x)
-        one, two = b.scalar(1.0, like=x), b.scalar(2.0, like=x)
-        twice, square = b(MulOp, e, two), b(MulOp, e, e)
-        is_negative = b(LessOp, x, b.scalar(0.0, like=x))
-        numerator = b(SelectOp, is_negative, b(AddOp, twice, square), b(AddOp, twice, one))
-        denominator_offset = b(SelectOp, is_negative, two, b(MulOp, square, two))
-        return b(MulOp, x, b(DivOp, numerator, b(AddOp, numerator, denominator_offset)))
+        e = _exp_of_negated_magnitude(build, x)
+        one, two = build.scalar(1.0, like=x), build.scalar(2.0, like=x)
+        twice, square = build(MulOp, e, two), build(MulOp, e, e)
+        is_negative = build(LessOp, x, build.scalar(0.0, like=x))
+        numerator = build(SelectOp, is_negative, build(AddOp, twice, square), build(AddOp, twice, one))
+        denominator_offset = build(SelectOp, is_negative, two, build(MulOp, square, two))
+        return build(MulOp, x, build(DivOp, numerator, build(AddOp, numerator, denominator_offset)))
 
 
 @irdl_op_definition
@@ -286,8 +288,8 @@ class ThresholdedReluOp(Activation):
     def formula(self, x: Array) -> Array:
         return np.where(x > number(self.alpha), x, 0)
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return b(SelectOp, b(GreaterOp, x, b.scalar(number(self.alpha), like=x)), x, b.scalar(0.0, like=x))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(SelectOp, build(GreaterOp, x, build.scalar(number(self.alpha), like=x)), x, build.scalar(0.0, like=x))
 
 
 @irdl_op_definition
@@ -316,5 +318,5 @@ class PreluOp(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         x, slope = operands
-        b = Build(self)
-        return [b(SelectOp, b(LessOp, x, b.scalar(0, like=x)), b(MulOp, x, slope), x)]
+        build = DlBuilder(self)
+        return [build(SelectOp, build(LessOp, x, build.scalar(0, like=x)), build(MulOp, x, slope), x)]

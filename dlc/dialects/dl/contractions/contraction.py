@@ -169,8 +169,8 @@ class MatmulOp(ProductSum):
     `allows_lhs_quantization` permits weight-only products to quantize the rows of `a` to integers of 8 bits or more; the
     reference does not.
 
-        >>> b(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
-        >>> b(MatmulOp, x, w, result=i32)      # ui8[8, 4] · i8[4, 2] → i32[8, 2]
+        >>> build(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
+        >>> build(MatmulOp, x, w, result=i32)      # ui8[8, 4] · i8[4, 2] → i32[8, 2]
     """
 
     name = "dl.matmul"

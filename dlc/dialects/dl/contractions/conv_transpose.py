@@ -10,7 +10,7 @@ from math import gcd, prod
 import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, number, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import contract
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import numpy_dtype
@@ -42,7 +42,7 @@ class ConvTransposeOp(Composite):
     element types are equal; (C4) w has static sizes. Positions between kernels that do not overlap are zero, and no element of
     x is multiplied by a padding zero: an infinity or NaN affects only results whose formula has it.
 
-        >>> b(ConvTransposeOp, x, w, strides=(2,), dilations=(1,), groups=1)   # [1, 5, 3], [4, 3, 8] → [1, 12, 8]
+        >>> build(ConvTransposeOp, x, w, strides=(2,), dilations=(1,), groups=1)   # [1, 5, 3], [4, 3, 8] → [1, 12, 8]
     """
 
     name = "dl.conv_transpose"
@@ -88,50 +88,52 @@ class ConvTransposeOp(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         """Decompose to one convolution per class of taps: see Note [Sub-pixel convolution]."""
-        (x, w), b, groups = operands, Build(self), number(self.groups)
+        (x, w), build, groups = operands, DlBuilder(self), number(self.groups)
         pairs = list(zip(ints(self.strides), ints(self.dilations), strict=True))
         common_factors = [gcd(s, d) for s, d in pairs]
         if max(common_factors) > 1:
             strides, dilations = ([n // g for n, g in zip(ns, common_factors, strict=True)] for ns in zip(*pairs, strict=True))
-            y = b(ConvTransposeOp, x, w, strides=strides, dilations=dilations, groups=groups)
-            return [_truncate(b, _dilate(b, y, common_factors), shape_of(self.result))]
+            y = build(ConvTransposeOp, x, w, strides=strides, dilations=dilations, groups=groups)
+            return [_truncate(build, _dilate(build, y, common_factors), shape_of(self.result))]
         *kernel, _, _ = (int(k) for k in shape_of(w))
         classes = [_tap_classes(k, s, d) for k, (s, d) in zip(kernel, pairs, strict=True)]
         positions = [
             size + max(c.shift + (c.taps - 1) * d for c in axis)
             for size, axis, (_, d) in zip(shape_of(x)[1:-1], classes, pairs, strict=True)
         ]
-        results = [self._convolve_classes(b, x, w, combination, positions) for combination in product(*classes)]
+        results = [self._convolve_classes(build, x, w, combination, positions) for combination in product(*classes)]
         # `product` varies the last axis fastest: results are concatenated along it first.
         for axis, axis_classes in reversed(list(enumerate(classes))):
             count = len(axis_classes)
             runs = [results[k : k + count] for k in range(0, len(results), count)]
-            results = [run[0] if count == 1 else b(ConcatOp, *run, axis=2 + 2 * axis) for run in runs]
+            results = [run[0] if count == 1 else build(ConcatOp, *run, axis=2 + 2 * axis) for run in runs]
         shape = (shape_of(x)[0], *(q * s for q, (s, _) in zip(positions, pairs, strict=True)), shape_of(self.result)[-1])
-        return [_truncate(b, b(ReshapeOp, results[0], shape=shape), shape_of(self.result))]
+        return [_truncate(build, build(ReshapeOp, results[0], shape=shape), shape_of(self.result))]
 
     def _convolve_classes(
-        self, b: Build, x: SSAValue, w: SSAValue, axis_classes: Sequence[_TapClass], positions: Sequence[Size]
+        self, build: DlBuilder, x: SSAValue, w: SSAValue, axis_classes: Sequence[_TapClass], positions: Sequence[Size]
     ) -> SSAValue:
         """Return the results of one tap class per axis, each group of phases followed by its gap: [N, Q, phases, …, G, O/G]."""
         groups, strides, dilations, spatial = number(self.groups), ints(self.strides), ints(self.dilations), len(axis_classes)
         outputs = int(shape_of(w)[-1])
         taps, phases = [c.taps for c in axis_classes], [c.phases for c in axis_classes]
-        w = _weights(b, w, axis_classes, strides, groups)
+        w = _weights(build, w, axis_classes, strides, groups)
         dilations = [d if c.taps > 1 else 1 for c, d in zip(axis_classes, dilations, strict=True)]
         halo = [(j - 1) * d for j, d in zip(taps, dilations, strict=True)]
-        y = b(ConvOp, _pad_with_zeros(b, x, (0, *halo), halo), w, strides=(1,) * spatial, dilations=dilations, groups=groups)
+        y = build(
+            ConvOp, _pad_with_zeros(build, x, (0, *halo), halo), w, strides=(1,) * spatial, dilations=dilations, groups=groups
+        )
         n, *sizes, _ = shape_of(y)
         if groups == prod(phases) == 1:
-            y = b(ReshapeOp, y, shape=(n, *(entry for size in sizes for entry in (size, 1)), 1, outputs))
+            y = build(ReshapeOp, y, shape=(n, *(entry for size in sizes for entry in (size, 1)), 1, outputs))
         else:
-            y = b(ReshapeOp, y, shape=(n, *sizes, groups, *phases, outputs))
+            y = build(ReshapeOp, y, shape=(n, *sizes, groups, *phases, outputs))
             order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
-            y = b(TransposeOp, y, permutation=order)
+            y = build(TransposeOp, y, permutation=order)
         low = [shift for c in axis_classes for shift in (c.shift, 0)]
         paddings = (int(q - size - c.shift) for q, size, c in zip(positions, sizes, axis_classes, strict=True))
         high = [end for padding, c in zip(paddings, axis_classes, strict=True) for end in (padding, c.gap)]
-        return _pad_with_zeros(b, y, (0, *low), (0, *high))
+        return _pad_with_zeros(build, y, (0, *low), (0, *high))
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def _tap_classes(kernel: int, stride: int, dilation: int) -> list[_TapClass]:
 # All ops on w are weight expressions, which are evaluated once.
 
 
-def _weights(b: Build, w: SSAValue, axis_classes: Sequence[_TapClass], strides: Sequence[int], groups: int) -> SSAValue:
+def _weights(build: DlBuilder, w: SSAValue, axis_classes: Sequence[_TapClass], strides: Sequence[int], groups: int) -> SSAValue:
     """Return the weights of one tap class per axis: [J, …, C/G, G · phases · O/G], taps reversed for `dl.conv`."""
     *_, channels, outputs = (int(s) for s in shape_of(w))
     taps, phases, spatial = [c.taps for c in axis_classes], [c.phases for c in axis_classes], len(axis_classes)
@@ -187,63 +189,63 @@ def _weights(b: Build, w: SSAValue, axis_classes: Sequence[_TapClass], strides: 
     if groups == prod(phases) == 1:
         starts = (*(c.first for c in axis_classes), 0, 0)
         limits = (*(c.first + (c.taps - 1) * s + 1 for c, s in zip(axis_classes, strides, strict=True)), channels, outputs)
-        w = b(SliceOp, w, starts=starts, limits=limits, strides=(*strides, 1, 1))
-        return b(ReverseOp, w, axes=reversed_axes) if reversed_axes else w
+        w = build(SliceOp, w, starts=starts, limits=limits, strides=(*strides, 1, 1))
+        return build(ReverseOp, w, axes=reversed_axes) if reversed_axes else w
     for axis, (c, stride) in enumerate(zip(axis_classes, strides, strict=True)):
-        w = _taps(b, w, axis, c, stride)
+        w = _taps(build, w, axis, c, stride)
     # [J, phases, …, C, O/G] → [J, …, C/G, G, phases, …, O/G]
-    w = b(ReshapeOp, w, shape=(*_interleave(taps, phases), groups, channels // groups, outputs))
+    w = build(ReshapeOp, w, shape=(*_interleave(taps, phases), groups, channels // groups, outputs))
     order = (*range(0, 2 * spatial, 2), 2 * spatial + 1, 2 * spatial, *range(1, 2 * spatial, 2), 2 * spatial + 2)
-    w = b(TransposeOp, w, permutation=order)
-    w = b(ReverseOp, w, axes=reversed_axes) if reversed_axes else w
-    return b(ReshapeOp, w, shape=(*taps, channels // groups, groups * prod(phases) * outputs))
+    w = build(TransposeOp, w, permutation=order)
+    w = build(ReverseOp, w, axes=reversed_axes) if reversed_axes else w
+    return build(ReshapeOp, w, shape=(*taps, channels // groups, groups * prod(phases) * outputs))
 
 
-def _taps(b: Build, w: SSAValue, axis: int, c: _TapClass, stride: int) -> SSAValue:
+def _taps(build: DlBuilder, w: SSAValue, axis: int, c: _TapClass, stride: int) -> SSAValue:
     """Return the taps of a class along an axis of w, as [taps, phases] flattened to one axis."""
     shape = [int(s) for s in shape_of(w)]
     # The padding after the last phase is never read.
     num_missing = max(c.first + c.taps * stride - shape[axis], 0)
-    w = _pad_with_zeros(b, w, (0,) * (axis + 1), (*(0,) * axis, num_missing))
-    w = _slice_axis(b, w, axis, c.first, c.first + c.taps * stride)
-    w = b(ReshapeOp, w, shape=(*shape[:axis], c.taps, stride, *shape[axis + 1 :]))
-    w = _slice_axis(b, w, axis + 1, 0, c.phases)
-    return b(ReshapeOp, w, shape=(*shape[:axis], c.taps * c.phases, *shape[axis + 1 :]))
+    w = _pad_with_zeros(build, w, (0,) * (axis + 1), (*(0,) * axis, num_missing))
+    w = _slice_axis(build, w, axis, c.first, c.first + c.taps * stride)
+    w = build(ReshapeOp, w, shape=(*shape[:axis], c.taps, stride, *shape[axis + 1 :]))
+    w = _slice_axis(build, w, axis + 1, 0, c.phases)
+    return build(ReshapeOp, w, shape=(*shape[:axis], c.taps * c.phases, *shape[axis + 1 :]))
 
 
-def _slice_axis(b: Build, value: SSAValue, axis: int, start: int, end: int) -> SSAValue:
+def _slice_axis(build: DlBuilder, value: SSAValue, axis: int, start: int, end: int) -> SSAValue:
     limits = list(shape_of(value))
     if (start, end) == (0, limits[axis]):
         return value
     limits[axis] = end
     starts = [start if a == axis else 0 for a in range(len(limits))]
-    return b(SliceOp, value, starts=starts, limits=limits, strides=(1,) * len(limits))
+    return build(SliceOp, value, starts=starts, limits=limits, strides=(1,) * len(limits))
 
 
-def _truncate(b: Build, value: SSAValue, limits: Sequence[Size]) -> SSAValue:
+def _truncate(build: DlBuilder, value: SSAValue, limits: Sequence[Size]) -> SSAValue:
     """Return the first elements along each axis, up to `limits`."""
     if shape_of(value) == limits:
         return value
-    return b(SliceOp, value, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))
+    return build(SliceOp, value, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))
 
 
-def _dilate(b: Build, value: SSAValue, distances: Sequence[int]) -> SSAValue:
+def _dilate(build: DlBuilder, value: SSAValue, distances: Sequence[int]) -> SSAValue:
     """Return `value` [N, *S, C] with zeros after each element of the spatial axes, so that elements have these distances."""
     n, *sizes, channels = shape_of(value)
-    value = b(ReshapeOp, value, shape=(n, *_interleave(sizes, [1] * len(sizes)), channels))
-    value = _pad_with_zeros(b, value, (0,), (0, *(high for g in distances for high in (0, g - 1))))
-    return b(ReshapeOp, value, shape=(n, *(s * g for s, g in zip(sizes, distances, strict=True)), channels))
+    value = build(ReshapeOp, value, shape=(n, *_interleave(sizes, [1] * len(sizes)), channels))
+    value = _pad_with_zeros(build, value, (0,), (0, *(high for g in distances for high in (0, g - 1))))
+    return build(ReshapeOp, value, shape=(n, *(s * g for s, g in zip(sizes, distances, strict=True)), channels))
 
 
 def _interleave(a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(s for pair in zip(a, b, strict=True) for s in pair)
 
 
-def _pad_with_zeros(b: Build, value: SSAValue, low: Sequence[int], high: Sequence[int]) -> SSAValue:
+def _pad_with_zeros(build: DlBuilder, value: SSAValue, low: Sequence[int], high: Sequence[int]) -> SSAValue:
     """Return `value` with zeros around its leading axes."""
     if not any((*low, *high)):
         return value
     rank = len(shape_of(value))
     low, high = (*low, *(0,) * (rank - len(low))), (*(0,) * (len(low) - len(high)), *high)
     high = (*high, *(0,) * (rank - len(high)))
-    return b(PadOp, value, b.scalar(0, like=value), low=low, high=high)
+    return build(PadOp, value, build.scalar(0, like=value), low=low, high=high)

@@ -72,7 +72,7 @@ class ConvOp(ProductSum):
     (C1) `strides` and `dilations` have a positive entry per spatial axis; (C2) `groups` divides C and O, and w has C/groups
     channels; (C3) the dilated window fits; (C4) element types as in `dl.matmul`. Padding is a `dl.pad` before it.
 
-        >>> b(ConvOp, x, w, strides=(2, 2), dilations=(1, 1), groups=1)   # [1, 9, 9, 3], [3, 3, 3, 8] → [1, 4, 4, 8]
+        >>> build(ConvOp, x, w, strides=(2, 2), dilations=(1, 1), groups=1)   # [1, 9, 9, 3], [3, 3, 3, 8] → [1, 4, 4, 8]
     """
 
     name = "dl.conv"

@@ -32,7 +32,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import contract, iteration_space
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import dense_attribute, is_float, is_integer, numpy_dtype
@@ -158,11 +158,11 @@ class WinogradInputOp(StagedComposite):
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, (x, matrix), step = Build(self), operands, number(self.step)
+        build, (x, matrix), step = DlBuilder(self), operands, number(self.step)
         t = shape_of(matrix)[1]
-        tiles = b(SlidingWindowsOp, x, axes=(1, 2), sizes=(t, t), strides=(step, step))
-        rows = b(ModeProductOp, tiles, matrix, axis=0, to=0, matrix_values=self.matrix_values)
-        return [b(ModeProductOp, rows, matrix, axis=1, to=1, matrix_values=self.matrix_values)]
+        tiles = build(SlidingWindowsOp, x, axes=(1, 2), sizes=(t, t), strides=(step, step))
+        rows = build(ModeProductOp, tiles, matrix, axis=0, to=0, matrix_values=self.matrix_values)
+        return [build(ModeProductOp, rows, matrix, axis=1, to=1, matrix_values=self.matrix_values)]
 
 
 @irdl_op_definition
@@ -197,20 +197,20 @@ class WinogradOutputOp(StagedComposite):
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, (v, matrix) = Build(self), operands
-        rows = b(ModeProductOp, v, matrix, axis=0, to=3, matrix_values=self.matrix_values)  # j, n, p, a, q, c
-        tiles = b(ModeProductOp, rows, matrix, axis=0, to=4, matrix_values=self.matrix_values)  # n, p, a, q, b, c
-        return [b(ReshapeOp, tiles, shape=shape_of(self.result))]
+        build, (v, matrix) = DlBuilder(self), operands
+        rows = build(ModeProductOp, v, matrix, axis=0, to=3, matrix_values=self.matrix_values)  # j, n, p, a, q, c
+        tiles = build(ModeProductOp, rows, matrix, axis=0, to=4, matrix_values=self.matrix_values)  # n, p, a, q, b, c
+        return [build(ReshapeOp, tiles, shape=shape_of(self.result))]
 
 
 def with_constant_matrix(
-    b: Build, kind: type[WinogradInputOp | WinogradOutputOp], x: SSAValue, matrix: Array, **properties: PropertyValue
+    build: DlBuilder, kind: type[WinogradInputOp | WinogradOutputOp], x: SSAValue, matrix: Array, **properties: PropertyValue
 ) -> SSAValue:
     """Insert an op that transforms by a constant matrix, whose values are also stored in the op."""
     matrix_values = dense_attribute(
         np.asarray(matrix, numpy_dtype(element_type_of(x))), tensor_type(matrix.shape, element_type_of(x))
     )
-    return b(kind, x, b(ConstantOp, value=matrix_values), matrix_values=matrix_values, **properties)
+    return build(kind, x, build(ConstantOp, value=matrix_values), matrix_values=matrix_values, **properties)
 
 
 def _require_transform_operands(op: WinogradInputOp | WinogradOutputOp) -> None:

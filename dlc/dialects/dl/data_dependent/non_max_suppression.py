@@ -10,7 +10,7 @@ from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessOp
 from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, flag, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.data_dependent.selection import SelectionOp, true_indices
 from dlc.dialects.dl.dtypes import is_integer
@@ -124,43 +124,43 @@ class NonMaxSuppressionOp(SelectionOp):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         """Sort the boxes of each batch and class by score, suppress overlaps, and collect the remaining boxes."""
-        b, (boxes, scores, max_boxes, iou, threshold), size = Build(self), operands, self.count
+        build, (boxes, scores, max_boxes, iou, threshold), size = DlBuilder(self), operands, self.count
         batches, classes, n = shape_of(self.scores)
         rows = batches * classes
-        order = b(ArgsortOp, scores, axis=2, descending=True)
-        is_candidate = b(GreaterOp, b(GatherElementsOp, scores, order, axis=2), threshold)
-        corners = b(BroadcastToOp, self._corners(b, boxes), shape=(batches, classes, n, 4))
-        corners = b(ReshapeOp, corners, shape=(rows * n, 4))
-        row = b(ReshapeOp, b(IotaOp, size=(rows,), to=i64, start=0, step=1), shape=(rows, 1))
-        order = b(ReshapeOp, order, shape=(rows, n))
-        sorted_corners = b(GatherOp, corners, b(AddOp, b(MulOp, row, b.size(n, like=row)), order), axis=0)
-        selected = b(
+        order = build(ArgsortOp, scores, axis=2, descending=True)
+        is_candidate = build(GreaterOp, build(GatherElementsOp, scores, order, axis=2), threshold)
+        corners = build(BroadcastToOp, self._corners(build, boxes), shape=(batches, classes, n, 4))
+        corners = build(ReshapeOp, corners, shape=(rows * n, 4))
+        row = build(ReshapeOp, build(IotaOp, size=(rows,), to=i64, start=0, step=1), shape=(rows, 1))
+        order = build(ReshapeOp, order, shape=(rows, n))
+        sorted_corners = build(GatherOp, corners, build(AddOp, build(MulOp, row, build.size(n, like=row)), order), axis=0)
+        selected = build(
             SuppressOverlapsOp,
             sorted_corners,
-            b(ReshapeOp, is_candidate, shape=(rows, n)),
-            b(BroadcastToOp, cast_to(b, max_boxes, i64), shape=(rows,)),
-            b(BroadcastToOp, iou, shape=(rows,)),
+            build(ReshapeOp, is_candidate, shape=(rows, n)),
+            build(BroadcastToOp, cast_to(build, max_boxes, i64), shape=(rows,)),
+            build(BroadcastToOp, iou, shape=(rows,)),
         )
-        selected = b(ReshapeOp, selected, shape=(rows * n,))
-        positions = true_indices(b, b(LessOp, selected, b.size(n, like=selected)), size)
-        positions = b(SliceOp, positions, starts=(0,), limits=(size,), strides=(1,))
-        row = b(DivOp, positions, b.size(n, like=positions))
-        position = b(AddOp, b(MulOp, row, b.size(n, like=row)), b(GatherOp, selected, positions, axis=0))
-        batch = b(DivOp, row, b.size(classes, like=row))
-        box_class = b(SubOp, row, b(MulOp, batch, b.size(classes, like=row)))
-        box = b(GatherOp, b(ReshapeOp, order, shape=(rows * n,)), position, axis=0)
-        return [b(ConcatOp, *(b(ReshapeOp, column, shape=(size, 1)) for column in (batch, box_class, box)), axis=1)]
+        selected = build(ReshapeOp, selected, shape=(rows * n,))
+        positions = true_indices(build, build(LessOp, selected, build.size(n, like=selected)), size)
+        positions = build(SliceOp, positions, starts=(0,), limits=(size,), strides=(1,))
+        row = build(DivOp, positions, build.size(n, like=positions))
+        position = build(AddOp, build(MulOp, row, build.size(n, like=row)), build(GatherOp, selected, positions, axis=0))
+        batch = build(DivOp, row, build.size(classes, like=row))
+        box_class = build(SubOp, row, build(MulOp, batch, build.size(classes, like=row)))
+        box = build(GatherOp, build(ReshapeOp, order, shape=(rows * n,)), position, axis=0)
+        return [build(ConcatOp, *(build(ReshapeOp, column, shape=(size, 1)) for column in (batch, box_class, box)), axis=1)]
 
-    def _corners(self, b: Build, boxes: SSAValue) -> SSAValue:
+    def _corners(self, build: DlBuilder, boxes: SSAValue) -> SSAValue:
         """Return the lower and the upper corner of each box: [batch, 1, n, 4]."""
         batches, n, _ = shape_of(boxes)
 
         def half(start: int) -> SSAValue:
-            return b(SliceOp, boxes, starts=(0, 0, start), limits=(batches, n, start + 2), strides=(1, 1, 1))
+            return build(SliceOp, boxes, starts=(0, 0, start), limits=(batches, n, start + 2), strides=(1, 1, 1))
 
         p, q = half(0), half(2)
         if flag(self.center_point):
-            half_size = b(DivOp, q, b.scalar(2, like=q))
-            p, q = b(SubOp, p, half_size), b(AddOp, p, half_size)
-        corners = b(ConcatOp, b(MinimumOp, p, q), b(MaximumOp, p, q), axis=2)
-        return b(ReshapeOp, corners, shape=(batches, 1, n, 4))
+            half_size = build(DivOp, q, build.scalar(2, like=q))
+            p, q = build(SubOp, p, half_size), build(AddOp, p, half_size)
+        corners = build(ConcatOp, build(MinimumOp, p, q), build(MaximumOp, p, q), axis=2)
+        return build(ReshapeOp, corners, shape=(batches, 1, n, 4))

@@ -25,7 +25,7 @@ from dlc.dialects.dl.base import (
     sizes,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, RowwiseKernel
@@ -126,12 +126,12 @@ class TrueIndicesOp(RowwiseKernel):
         return result
 
 
-def true_indices(build: Build, flags: SSAValue, size: Size) -> SSAValue:
+def true_indices(build_op: DlBuilder, flags: SSAValue, size: Size) -> SSAValue:
     """Return the indices of the true elements of a vector, followed by its length; bind `size` to their count."""
-    count = build(ReduceSumOp, cast_to(build, flags, i64), axes=(0,))
-    build.insert(BindSizeOp(count, size))
-    indices = build(TrueIndicesOp, build(ReshapeOp, flags, shape=(1, *shape_of(flags))), size=(size,))
-    return build(ReshapeOp, indices, shape=(size + 1,))
+    count = build_op(ReduceSumOp, cast_to(build_op, flags, i64), axes=(0,))
+    build_op.insert(BindSizeOp(count, size))
+    indices = build_op(TrueIndicesOp, build_op(ReshapeOp, flags, shape=(1, *shape_of(flags))), size=(size,))
+    return build_op(ReshapeOp, indices, shape=(size + 1,))
 
 
 @irdl_op_definition
@@ -156,7 +156,7 @@ class NonzeroOp(SelectionOp):
         return product(shape_of(self.x))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        build, (x,) = Build(self), operands
+        build, (x,) = DlBuilder(self), operands
         shape, size = shape_of(x), self.count
         indices = true_indices(build, build(ReshapeOp, x, shape=(product(shape),)), size)
         remainder = build(SliceOp, indices, starts=(0,), limits=(size,), strides=(1,))
@@ -194,7 +194,7 @@ class DynamicIotaOp(SelectionOp):
         return None if self.max_number is None else sizes(self.max_number)[0]
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        build, (size_value,) = Build(self), operands
+        build, (size_value,) = DlBuilder(self), operands
         build.insert(BindSizeOp(build(MaximumOp, size_value, build.scalar(0, like=size_value)), self.count))
         return [build(IotaOp, size=(self.count,), to=i64, start=0, step=1)]
 

@@ -9,7 +9,7 @@ from dlc.dialects.dl.arithmetic.elementwise import MaximumOp, SubOp
 from dlc.dialects.dl.arithmetic.functions import IsnanOp
 from dlc.dialects.dl.arithmetic.logic import AndOp, EqualOp, NotEqualOp, NotOp, OrOp
 from dlc.dialects.dl.base import Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.data_dependent.selection import SelectionOp, true_indices
 from dlc.dialects.dl.dtypes import is_float
@@ -84,56 +84,56 @@ class UniqueOp(SelectionOp):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         """Sort the slices; each one that differs from its predecessor is the first of a group."""
-        b, (x,), size, axis = Build(self), operands, self.count, self.unique_axis
+        build, (x,), size, axis = DlBuilder(self), operands, self.count, self.unique_axis
         shape = shape_of(x)
         n, other_sizes = (product(shape), ()) if axis is None else (shape[axis], (*shape[:axis], *shape[axis + 1 :]))
         permutation = (axis or 0, *(a for a in range(len(shape)) if a != axis))
-        slices = x if axis is None else b(TransposeOp, x, permutation=permutation)
-        rows = b(ReshapeOp, slices, shape=(n, product(other_sizes)))
-        order = _lexicographic_order(b, rows)
-        iota = b(IotaOp, size=(n,), to=i64, start=0, step=1)
-        previous_index = b(MaximumOp, b(SubOp, iota, b.scalar(1, like=iota)), b.scalar(0, like=iota))
-        sorted_rows = b(GatherOp, rows, order, axis=0)
-        neighbours = sorted_rows, b(GatherOp, sorted_rows, previous_index, axis=0)
-        differs = b(NotEqualOp, *neighbours) if flag(self.nan_differs) else _elements_differ(b, *neighbours)
-        differs = b(ReduceAnyOp, differs, axes=(1,))
-        is_first = b(OrOp, differs, b(EqualOp, iota, b.scalar(0, like=iota)))
-        group_starts = true_indices(b, is_first, size)
-        start, end = (b(SliceOp, group_starts, starts=(k,), limits=(size + k,), strides=(1,)) for k in (0, 1))
-        first, counts = b(GatherOp, order, start, axis=0), b(SubOp, end, start)
-        group = b(CumsumOp, cast_to(b, is_first, i64), axis=0, exclusive=False, reverse=False)
-        group = b(SubOp, group, b.scalar(1, like=group))
-        inverse = b(ScatterRowsOp, iota, order, group, mode="none")
+        slices = x if axis is None else build(TransposeOp, x, permutation=permutation)
+        rows = build(ReshapeOp, slices, shape=(n, product(other_sizes)))
+        order = _lexicographic_order(build, rows)
+        iota = build(IotaOp, size=(n,), to=i64, start=0, step=1)
+        previous_index = build(MaximumOp, build(SubOp, iota, build.scalar(1, like=iota)), build.scalar(0, like=iota))
+        sorted_rows = build(GatherOp, rows, order, axis=0)
+        neighbours = sorted_rows, build(GatherOp, sorted_rows, previous_index, axis=0)
+        differs = build(NotEqualOp, *neighbours) if flag(self.nan_differs) else _elements_differ(build, *neighbours)
+        differs = build(ReduceAnyOp, differs, axes=(1,))
+        is_first = build(OrOp, differs, build(EqualOp, iota, build.scalar(0, like=iota)))
+        group_starts = true_indices(build, is_first, size)
+        start, end = (build(SliceOp, group_starts, starts=(k,), limits=(size + k,), strides=(1,)) for k in (0, 1))
+        first, counts = build(GatherOp, order, start, axis=0), build(SubOp, end, start)
+        group = build(CumsumOp, cast_to(build, is_first, i64), axis=0, exclusive=False, reverse=False)
+        group = build(SubOp, group, build.scalar(1, like=group))
+        inverse = build(ScatterRowsOp, iota, order, group, mode="none")
         if flag(self.keep_order):
             # Reorder the groups by first occurrence; `rank` is the inverse permutation.
-            by_first = b(ArgsortOp, first, axis=0)
-            rank = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-            rank = b(ScatterRowsOp, rank, by_first, rank, mode="none")
-            first, counts = (b(GatherOp, v, by_first, axis=0) for v in (first, counts))
-            inverse = b(GatherOp, rank, inverse, axis=0)
-        y = b(ReshapeOp, b(GatherOp, rows, first, axis=0), shape=(size, *other_sizes))
+            by_first = build(ArgsortOp, first, axis=0)
+            rank = build(IotaOp, size=(size,), to=i64, start=0, step=1)
+            rank = build(ScatterRowsOp, rank, by_first, rank, mode="none")
+            first, counts = (build(GatherOp, v, by_first, axis=0) for v in (first, counts))
+            inverse = build(GatherOp, rank, inverse, axis=0)
+        y = build(ReshapeOp, build(GatherOp, rows, first, axis=0), shape=(size, *other_sizes))
         if axis is not None:
-            y = b(TransposeOp, y, permutation=tuple(permutation.index(a) for a in range(len(shape))))
+            y = build(TransposeOp, y, permutation=tuple(permutation.index(a) for a in range(len(shape))))
         return [y, first, inverse, counts]
 
 
-def _lexicographic_order(b: Build, rows: SSAValue) -> SSAValue:
+def _lexicographic_order(build: DlBuilder, rows: SSAValue) -> SSAValue:
     """Return the stable lexicographic order of rows: an argsort by each column, from the last to the first."""
     n, columns = shape_of(rows)
     if columns == 1:
-        return b(ArgsortOp, b(ReshapeOp, rows, shape=(n,)), axis=0)
-    iota = b(IotaOp, size=(n,), to=i64, start=0, step=1)
+        return build(ArgsortOp, build(ReshapeOp, rows, shape=(n,)), axis=0)
+    iota = build(IotaOp, size=(n,), to=i64, start=0, step=1)
     body = Block(arg_types=[iota.type, tensor_type((n,), element_type_of(rows))])
-    inner, (order, column) = Build(body, b.location), body.args
+    inner, (order, column) = DlBuilder(body, build.location), body.args
     by_column = inner(ArgsortOp, inner(GatherOp, column, order, axis=0), axis=0)
     body.add_op(YieldOp([inner(GatherOp, order, by_column, axis=0)]))
-    column_rows = b(TransposeOp, rows, permutation=(1, 0))
-    return b.insert(ScanOp.of([iota, column_rows], body, 1, columns, reverse=True)).results[0]
+    column_rows = build(TransposeOp, rows, permutation=(1, 0))
+    return build.insert(ScanOp.of([iota, column_rows], body, 1, columns, reverse=True)).results[0]
 
 
-def _elements_differ(b: Build, x: SSAValue, y: SSAValue) -> SSAValue:
+def _elements_differ(build: DlBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """Emit an elementwise comparison for inequality in which NaNs are equal."""
-    differ = b(NotEqualOp, x, y)
+    differ = build(NotEqualOp, x, y)
     if not is_float(element_type_of(x)):
         return differ
-    return b(AndOp, differ, b(NotOp, b(AndOp, b(IsnanOp, x), b(IsnanOp, y))))
+    return build(AndOp, differ, build(NotOp, build(AndOp, build(IsnanOp, x), build(IsnanOp, y))))

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.library_kernels.axis_scans import AccumulateOp
@@ -72,14 +72,14 @@ class CumulativeOp(Composite):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = Build(self), self.cumulative_axis
-        x = widen_floats(b, operands[0])
+        build, axis = DlBuilder(self), self.cumulative_axis
+        x = widen_floats(build, operands[0])
         size = shape_of(x)[axis]
         outer_size, inner_size = (product(sizes) for sizes in (shape_of(x)[:axis], shape_of(x)[axis + 1 :]))
-        rows = b(ReshapeOp, x, shape=(outer_size, size, inner_size))
+        rows = build(ReshapeOp, x, shape=(outer_size, size, inner_size))
         settings = {"exclusive": flag(self.exclusive), "reverse": flag(self.reverse)}
-        total = b(ReshapeOp, b(AccumulateOp, rows, kind=self.KIND, **settings), shape=shape_of(x))
-        return [cast_to(b, total, element_type_of(operands[0]))]
+        total = build(ReshapeOp, build(AccumulateOp, rows, kind=self.KIND, **settings), shape=shape_of(x))
+        return [cast_to(build, total, element_type_of(operands[0]))]
 
 
 @irdl_op_definition

@@ -11,7 +11,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.logic import LessEqualOp, LessOp
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import Body, Composite, GatherLike
 from dlc.dialects.dl.library_kernels.sort_keys import to_comparison_keys
@@ -102,15 +102,15 @@ class SearchsortedOp(SortedSearch, Composite):
     name = "dl.searchsorted"
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, (x, values) = Build(self), operands
+        build, (x, values) = DlBuilder(self), operands
         *rows, size = shape_of(x)
         if not isinstance(size, int) or size * scalar.bits(element_type_of(x)) > 8 * _MAX_COMPARED_ROW_BYTES:
-            return [b(BinarySearchOp, x, values, right=flag(self.right))]
-        row_keys = to_comparison_keys(b, b(ReshapeOp, x, shape=(*rows, 1, size)))
-        value_keys = to_comparison_keys(b, b(ReshapeOp, values, shape=(*shape_of(values), 1)))
-        is_before = b(LessEqualOp if flag(self.right) else LessOp, row_keys, value_keys)
-        counts = b(ReduceSumOp, cast_to(b, is_before, i32), axes=(len(rows) + 1,), keepdims=False)
-        return [cast_to(b, counts, i64)]
+            return [build(BinarySearchOp, x, values, right=flag(self.right))]
+        row_keys = to_comparison_keys(build, build(ReshapeOp, x, shape=(*rows, 1, size)))
+        value_keys = to_comparison_keys(build, build(ReshapeOp, values, shape=(*shape_of(values), 1)))
+        is_before = build(LessEqualOp if flag(self.right) else LessOp, row_keys, value_keys)
+        counts = build(ReduceSumOp, cast_to(build, is_before, i32), axes=(len(rows) + 1,), keepdims=False)
+        return [cast_to(build, counts, i64)]
 
 
 @irdl_op_definition

@@ -28,7 +28,7 @@ from dlc.dialects.dl.base import (
     sizes,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import Composite
@@ -106,18 +106,18 @@ class SortOp(_SortingOp):
         return np.take_along_axis(x, stable_order(x, axis, self.is_descending), axis)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        build, axis, (x,) = DlBuilder(self), self.sorted_axis, operands
         shape = shape_of(x)
         if 0 in shape or shape[axis] == 1:
-            return [b(ReshapeOp, x, shape=shape)]
+            return [build(ReshapeOp, x, shape=shape)]
         n, element = shape[axis], element_type_of(x)
         outer_size, inner_size, bits = product(shape[:axis]), product(shape[axis + 1 :]), scalar.bits(element)
         has_network = isinstance(n, int) and NetworkSortOp.supports(element)
         if has_network and is_network_sort_faster(outer_size, int(n), inner_size, element, bits):
-            columns = b(ReshapeOp, x, shape=(outer_size, n, inner_size))
-            return [b(ReshapeOp, b(NetworkSortOp, columns, descending=self.is_descending), shape=shape)]
-        keys = _sort_ascending(b, to_sort_keys(b, x, self.is_descending), axis)
-        return [from_sort_keys(b, keys, element, self.is_descending)]
+            columns = build(ReshapeOp, x, shape=(outer_size, n, inner_size))
+            return [build(ReshapeOp, build(NetworkSortOp, columns, descending=self.is_descending), shape=shape)]
+        keys = _sort_ascending(build, to_sort_keys(build, x, self.is_descending), axis)
+        return [from_sort_keys(build, keys, element, self.is_descending)]
 
 
 @irdl_op_definition
@@ -148,78 +148,82 @@ class ArgsortOp(_SortingOp):
         return stable_order(x, axis, self.is_descending).take(range(int(self.result_size)), axis).astype(np.int64)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        build, axis, (x,) = DlBuilder(self), self.sorted_axis, operands
         shape, count = shape_of(x), self.result_size
         result_shape = (*shape[:axis], count, *shape[axis + 1 :])
         if 0 in result_shape or shape[axis] == 1:
-            return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=result_shape)]
-        keys = to_comparison_keys(b, x, self.is_descending)
+            return [build(BroadcastToOp, build.scalar(0, like=tensor_type((), i64)), shape=result_shape)]
+        keys = to_comparison_keys(build, x, self.is_descending)
         if scalar.bits(element_type_of(keys)) == 64:
-            half_bits = b.scalar(32, like=keys)
+            half_bits = build.scalar(32, like=keys)
             # The lower half is unsigned: with its highest bit flipped, it is ordered as a signed integer.
-            sign = b.scalar(1 << 31, like=keys)
-            low = b(BitwiseXorOp, b(BitwiseAndOp, keys, b.scalar((1 << 32) - 1, like=keys)), sign)
-            by_low = _argsort(b, b(ShiftRightOp, b(ShiftLeftOp, low, half_bits), half_bits), 32, axis)
-            high = b(ShiftRightOp, b(GatherElementsOp, keys, by_low, axis=axis), half_bits)
-            order = b(GatherElementsOp, by_low, _argsort(b, high, 32, axis), axis=axis)
+            sign = build.scalar(1 << 31, like=keys)
+            low = build(BitwiseXorOp, build(BitwiseAndOp, keys, build.scalar((1 << 32) - 1, like=keys)), sign)
+            by_low = _argsort(build, build(ShiftRightOp, build(ShiftLeftOp, low, half_bits), half_bits), 32, axis)
+            high = build(ShiftRightOp, build(GatherElementsOp, keys, by_low, axis=axis), half_bits)
+            order = build(GatherElementsOp, by_low, _argsort(build, high, 32, axis), axis=axis)
         else:
-            order = _argsort(b, cast_to(b, keys, i64), scalar.bits(element_type_of(keys)), axis, count)
+            order = _argsort(build, cast_to(build, keys, i64), scalar.bits(element_type_of(keys)), axis, count)
         bounds = dict(starts=(0,) * len(shape), limits=result_shape, strides=(1,) * len(shape))
-        return [order if count == shape_of(order)[axis] else b(SliceOp, order, **bounds)]
+        return [order if count == shape_of(order)[axis] else build(SliceOp, order, **bounds)]
 
 
 def select_order_statistics(sort: SortOp, ranks: Sequence[int]) -> SSAValue | None:
     """Return the elements at these positions of the sorted axis without sorting it; None if sorting is faster."""
-    b, axis, shape, element = Build(sort), sort.sorted_axis, shape_of(sort.x), element_type_of(sort.x)
+    build, axis, shape, element = DlBuilder(sort), sort.sorted_axis, shape_of(sort.x), element_type_of(sort.x)
     outer_size, inner_size = product(shape[:axis]), product(shape[axis + 1 :])
     bits = IntegerType(8 if is_bool(element) else scalar.bits(element))
     if 0 in shape or not is_rank_selection_faster(outer_size, shape[axis], inner_size, bits, len(ranks)):
         return None
     order = [*(a for a in range(len(shape)) if a != axis), axis]
-    keys = b(TransposeOp, to_sort_keys(b, sort.x, sort.is_descending), permutation=order)
-    rows = b(OrderStatisticsOp, b(ReshapeOp, keys, shape=(product((outer_size, inner_size)), shape[axis])), ranks=ranks)
-    selected = b(ReshapeOp, rows, shape=(*(shape[a] for a in order[:-1]), len(ranks)))
-    selected = b(TransposeOp, selected, permutation=[order.index(a) for a in range(len(shape))])
-    return from_sort_keys(b, selected, element, sort.is_descending)
+    keys = build(TransposeOp, to_sort_keys(build, sort.x, sort.is_descending), permutation=order)
+    rows = build(OrderStatisticsOp, build(ReshapeOp, keys, shape=(product((outer_size, inner_size)), shape[axis])), ranks=ranks)
+    selected = build(ReshapeOp, rows, shape=(*(shape[a] for a in order[:-1]), len(ranks)))
+    selected = build(TransposeOp, selected, permutation=[order.index(a) for a in range(len(shape))])
+    return from_sort_keys(build, selected, element, sort.is_descending)
 
 
-def _argsort(b: Build, keys: SSAValue, bits: int, axis: int, count: Size | None = None) -> SSAValue:
+def _argsort(build: DlBuilder, keys: SSAValue, bits: int, axis: int, count: Size | None = None) -> SSAValue:
     """Return the first `count` indices, by default all, of the stable argsort of i64 keys with values of `bits` ≤ 32 bits."""
     shape = shape_of(keys)
-    positions = b(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
-    positions = b(ReshapeOp, positions, shape=tuple(s if a == axis else 1 for a, s in enumerate(shape)))
-    keys_with_positions = b(BitwiseOrOp, b(ShiftLeftOp, keys, b.scalar(32, like=keys)), positions)
+    positions = build(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
+    positions = build(ReshapeOp, positions, shape=tuple(s if a == axis else 1 for a, s in enumerate(shape)))
+    keys_with_positions = build(BitwiseOrOp, build(ShiftLeftOp, keys, build.scalar(32, like=keys)), positions)
     if count is not None and count != shape[axis] and is_partial_sort_faster(shape[axis], count):
-        smallest = _select_smallest(b, keys_with_positions, axis, count)
+        smallest = _select_smallest(build, keys_with_positions, axis, count)
     else:
-        smallest = _sort_ascending(b, keys_with_positions, axis, (32, 32 + bits))
-    return b(BitwiseAndOp, smallest, b.scalar((1 << 32) - 1, like=keys))
+        smallest = _sort_ascending(build, keys_with_positions, axis, (32, 32 + bits))
+    return build(BitwiseAndOp, smallest, build.scalar((1 << 32) - 1, like=keys))
 
 
-def _select_smallest(b: Build, x: SSAValue, axis: int, count: Size) -> SSAValue:
+def _select_smallest(build: DlBuilder, x: SSAValue, axis: int, count: Size) -> SSAValue:
     """Return the `count` smallest signed integers along an axis, ascending."""
     shape = shape_of(x)
     if product(shape[axis + 1 :]) != 1:
         order = list(range(len(shape)))
         order[axis], order[-1] = order[-1], order[axis]
-        transposed = b(TransposeOp, x, permutation=order)
-        return b(TransposeOp, _select_smallest(b, transposed, len(shape) - 1, count), permutation=order)
-    rows = b(SmallestKOp, b(ReshapeOp, x, shape=(product(shape[:axis]), shape[axis])), size=(count,))
-    return b(ReshapeOp, rows, shape=(*shape[:axis], count, *shape[axis + 1 :]))
+        transposed = build(TransposeOp, x, permutation=order)
+        return build(TransposeOp, _select_smallest(build, transposed, len(shape) - 1, count), permutation=order)
+    rows = build(SmallestKOp, build(ReshapeOp, x, shape=(product(shape[:axis]), shape[axis])), size=(count,))
+    return build(ReshapeOp, rows, shape=(*shape[:axis], count, *shape[axis + 1 :]))
 
 
-def _sort_ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
+def _sort_ascending(build: DlBuilder, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
     """Return signed integers sorted along an axis; `bits` is the range of bits of i64 values that is unsorted."""
     shape, element = shape_of(x), element_type_of(x)
     n, outer_size, inner_size = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
     low, high = bits or (0, scalar.bits(element))
     if isinstance(n, int) and is_network_sort_faster(outer_size, n, inner_size, element, high - low):
-        sorted_columns = b(NetworkSortOp, b(ReshapeOp, x, shape=(outer_size, n, inner_size)))
-        return b(ReshapeOp, sorted_columns, shape=shape)
+        sorted_columns = build(NetworkSortOp, build(ReshapeOp, x, shape=(outer_size, n, inner_size)))
+        return build(ReshapeOp, sorted_columns, shape=shape)
     if inner_size != 1:
         order = list(range(len(shape)))
         order[axis], order[-1] = order[-1], order[axis]
-        return b(TransposeOp, _sort_ascending(b, b(TransposeOp, x, permutation=order), len(shape) - 1, bits), permutation=order)
-    rows = b(ReshapeOp, x, shape=(outer_size, n))
-    rows = b(RadixSortOp, rows, ends=digit_ends(low, high, n), signed=True)
-    return b(ReshapeOp, rows, shape=shape)
+        return build(
+            TransposeOp,
+            _sort_ascending(build, build(TransposeOp, x, permutation=order), len(shape) - 1, bits),
+            permutation=order,
+        )
+    rows = build(ReshapeOp, x, shape=(outer_size, n))
+    rows = build(RadixSortOp, rows, ends=digit_ends(low, high, n), signed=True)
+    return build(ReshapeOp, rows, shape=shape)

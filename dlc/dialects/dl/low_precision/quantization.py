@@ -29,7 +29,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
@@ -132,18 +132,18 @@ class QuantizationOp(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         """Compute the op with broadcast parameters; block-wise ones split `axis` into blocks and indices within a block."""
-        b, (x, *parameters), axis = Build(self), operands, self.channel_axis
+        build, (x, *parameters), axis = DlBuilder(self), operands, self.channel_axis
         if self.block_count is None:
-            return [self.compute_result(b, x, *(along_axis(b, v, axis, rank_of(x)) for v in parameters))]
+            return [self.compute_result(build, x, *(along_axis(build, v, axis, rank_of(x)) for v in parameters))]
         shape = shape_of(x)
         split = (*shape[:axis], self.block_count, int(shape[axis]) // self.block_count, *shape[axis + 1 :])
         for k, v in enumerate(parameters):
             if self._is_blockwise(v):
-                parameters[k] = b(ReshapeOp, v, shape=(*shape[:axis], self.block_count, 1, *shape[axis + 1 :]))
-        return [b(ReshapeOp, self.compute_result(b, b(ReshapeOp, x, shape=split), *parameters), shape=shape)]
+                parameters[k] = build(ReshapeOp, v, shape=(*shape[:axis], self.block_count, 1, *shape[axis + 1 :]))
+        return [build(ReshapeOp, self.compute_result(build, build(ReshapeOp, x, shape=split), *parameters), shape=shape)]
 
     @abstractmethod
-    def compute_result(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
+    def compute_result(self, build: DlBuilder, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
         """Return the result for parameters that broadcast with `x`."""
 
 
@@ -196,19 +196,19 @@ class QuantizeOp(QuantizationOp):
             quantized = _saturate(steps + self.expand_parameter(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
             return quantized.astype(numpy_dtype(self.result_element))
 
-    def compute_result(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
-        x, quantized_type = widen_floats(b, x), element_type_of(zero_point)
-        ratio = b(DivOp, x, widen_floats(b, scale))
+    def compute_result(self, build: DlBuilder, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
+        x, quantized_type = widen_floats(build, x), element_type_of(zero_point)
+        ratio = build(DivOp, x, widen_floats(build, scale))
         if quantized_type in FLOAT_FORMATS:
-            return b(CastOp, ratio, to=quantized_type, saturate=True)
-        rounded_steps = b(RoundOp, ratio)
+            return build(CastOp, ratio, to=quantized_type, saturate=True)
+        rounded_steps = build(RoundOp, ratio)
         if not _is_zero(self.zero_point):
-            rounded_steps = b(AddOp, rounded_steps, cast_to(b, zero_point, element_type_of(x)))
+            rounded_steps = build(AddOp, rounded_steps, cast_to(build, zero_point, element_type_of(x)))
         if is_storage_only(quantized_type):
             # Casts to storage-only integers wrap around; other casts saturate.
-            low, high = (b.scalar(limit, like=rounded_steps) for limit in limits(quantized_type))
-            rounded_steps = b(MinimumOp, b(MaximumOp, rounded_steps, low), high)
-        return cast_to(b, cast_to(b, rounded_steps, quantized_type), self.result_element)
+            low, high = (build.scalar(limit, like=rounded_steps) for limit in limits(quantized_type))
+            rounded_steps = build(MinimumOp, build(MaximumOp, rounded_steps, low), high)
+        return cast_to(build, cast_to(build, rounded_steps, quantized_type), self.result_element)
 
 
 @irdl_op_definition
@@ -243,10 +243,10 @@ class DequantizeOp(QuantizationOp):
         wide = numpy_dtype(wide_float(element_type_of(self.scale)))
         return (steps.astype(wide) * self.expand_parameter(scale, x.ndim).astype(wide)).astype(scale.dtype)
 
-    def compute_result(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
-        wide = widen_floats(b, scale)
-        steps = b(SubOp, cast_to(b, x, self._step_type), cast_to(b, zero_point, self._step_type))
-        return cast_to(b, b(MulOp, cast_to(b, steps, element_type_of(wide)), wide), element_type_of(scale))
+    def compute_result(self, build: DlBuilder, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
+        wide = widen_floats(build, scale)
+        steps = build(SubOp, cast_to(build, x, self._step_type), cast_to(build, zero_point, self._step_type))
+        return cast_to(build, build(MulOp, cast_to(build, steps, element_type_of(wide)), wide), element_type_of(scale))
 
 
 @irdl_op_definition
@@ -276,11 +276,11 @@ class DynamicQuantizeLinearOp(Composite):
         return _saturate(np.rint(x / scale) + zero, _UI8), np.asarray(scale), np.asarray(zero)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, (x,) = Build(self), operands
-        zero, one, axes = b.scalar(0.0, like=x), b.scalar(1.0, like=x), tuple(range(rank_of(x)))
-        low = b(MinimumOp, b(ReduceMinOp, x, axes=axes, keepdims=False), zero)
-        high = b(MaximumOp, b(ReduceMaxOp, x, axes=axes, keepdims=False), zero)
-        step_size = b(DivOp, b(SubOp, high, low), b.scalar(255.0, like=x))
-        scale = b(SelectOp, b(EqualOp, step_size, zero), one, step_size)
-        zero_point = cast_to(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8)
-        return [b(QuantizeOp, x, scale, zero_point, axis=0), scale, zero_point]
+        build, (x,) = DlBuilder(self), operands
+        zero, one, axes = build.scalar(0.0, like=x), build.scalar(1.0, like=x), tuple(range(rank_of(x)))
+        low = build(MinimumOp, build(ReduceMinOp, x, axes=axes, keepdims=False), zero)
+        high = build(MaximumOp, build(ReduceMaxOp, x, axes=axes, keepdims=False), zero)
+        step_size = build(DivOp, build(SubOp, high, low), build.scalar(255.0, like=x))
+        scale = build(SelectOp, build(EqualOp, step_size, zero), one, step_size)
+        zero_point = cast_to(build, build(RoundOp, build(DivOp, build(NegOp, low), scale)), _UI8)
+        return [build(QuantizeOp, x, scale, zero_point, axis=0), scale, zero_point]

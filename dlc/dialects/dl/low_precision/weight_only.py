@@ -26,7 +26,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Composite, Contraction, Structure
@@ -82,15 +82,15 @@ class PackNibblesOp(Composite):
         return nibbles[..., 0::2] | (nibbles[..., 1::2] << np.uint8(4))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        nibbles = b(CastOp, operands[0], to=_UI8)
-        nibbles = b(BitwiseAndOp, nibbles, b.scalar(15, like=nibbles))
+        build = DlBuilder(self)
+        nibbles = build(CastOp, operands[0], to=_UI8)
+        nibbles = build(BitwiseAndOp, nibbles, build.scalar(15, like=nibbles))
         *lead, n = shape_of(self.result)
-        pairs = b(ReshapeOp, nibbles, shape=(*lead, n, 2))
+        pairs = build(ReshapeOp, nibbles, shape=(*lead, n, 2))
         zeros, ones = [0] * len(lead), [1] * (len(lead) + 2)
-        low, high = (b(SliceOp, pairs, starts=(*zeros, 0, k), limits=(*lead, n, k + 1), strides=ones) for k in range(2))
-        byte = b(BitwiseOrOp, low, b(ShiftLeftOp, high, b.scalar(4, like=high)))
-        return [b(ReshapeOp, byte, shape=(*lead, n))]
+        low, high = (build(SliceOp, pairs, starts=(*zeros, 0, k), limits=(*lead, n, k + 1), strides=ones) for k in range(2))
+        byte = build(BitwiseOrOp, low, build(ShiftLeftOp, high, build.scalar(4, like=high)))
+        return [build(ReshapeOp, byte, shape=(*lead, n))]
 
 
 @irdl_op_definition

@@ -13,7 +13,7 @@ from dlc.dialects.dl.arithmetic.elementwise import AddOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp
 from dlc.dialects.dl.arithmetic.pointwise import common_element_type
 from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, ints, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.convolution import window_sizes, windows_of
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp
@@ -53,17 +53,17 @@ class DilateOp(Composite):
         return result
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        (x, value), b, interior = operands, Build(self), ints(self.interior)
+        (x, value), build, interior = operands, DlBuilder(self), ints(self.interior)
         shape = shape_of(x)
         if 0 in shape:
-            return [b(ReshapeOp, x, shape=shape_of(self.result))]
+            return [build(ReshapeOp, x, shape=shape_of(self.result))]
         # Pad each element along a separate axis: [n, 1] → [n, 1 + interior] → [n·(1 + interior)].
         split = [size for n in shape for size in (n, 1)]
         high = [pad for k in interior for pad in (0, k)]
-        padded = b(PadOp, b(ReshapeOp, x, shape=split), value, low=(0,) * len(split), high=high)
-        flat = b(ReshapeOp, padded, shape=[n * (k + 1) for n, k in zip(shape, interior, strict=True)])
+        padded = build(PadOp, build(ReshapeOp, x, shape=split), value, low=(0,) * len(split), high=high)
+        flat = build(ReshapeOp, padded, shape=[n * (k + 1) for n, k in zip(shape, interior, strict=True)])
         limits = shape_of(self.result)
-        return [b(SliceOp, flat, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))]
+        return [build(SliceOp, flat, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))]
 
 
 @irdl_op_definition
@@ -115,7 +115,7 @@ class MaxPoolGradientOp(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         """Select the gradients of the covering windows for each element: see Note [First maximum]."""
-        b, dilations, strides = Build(self), ints(self.dilations), ints(self.strides)
+        build, dilations, strides = DlBuilder(self), ints(self.dilations), ints(self.strides)
         x, y, _ = operands
         n, *_, c = shape_of(x)
         sizes, counts = (static_sizes(self, shape_of(v)[1:-1]) for v in (x, y))
@@ -125,23 +125,23 @@ class MaxPoolGradientOp(Composite):
         blocks = [-(-size // s) for size, s in zip(sizes, strides, strict=True)]
         radix = [s * t for s, t in zip(strides, covers, strict=True)]
 
-        first = b.scalar(0, like=tensor_type((), i32))
+        first = build.scalar(0, like=tensor_type((), i32))
         for tap in reversed(list(np.ndindex(*ints(self.kernel)))):
             offset = [k * d for k, d in zip(tap, dilations, strict=True)]
             limits = [o + (count - 1) * s + 1 for o, count, s in zip(offset, counts, strides, strict=True)]
-            element = b(SliceOp, x, starts=(0, *offset, 0), limits=(n, *limits, c), strides=(1, *strides, 1))
-            tap_index = b.scalar(int(np.ravel_multi_index(offset, radix)), like=first)
-            first = b(SelectOp, b(EqualOp, element, y), tap_index, first)
+            element = build(SliceOp, x, starts=(0, *offset, 0), limits=(n, *limits, c), strides=(1, *strides, 1))
+            tap_index = build.scalar(int(np.ravel_multi_index(offset, radix)), like=first)
+            first = build(SelectOp, build(EqualOp, element, y), tap_index, first)
 
         def pad_to_blocks(value: SSAValue, invalid: SSAValue) -> SSAValue:
             """Pad a tensor of windows with invalid ones; add an axis for the elements of a block after each spatial axis."""
             low, high = [t - 1 for t in covers], [m - k for m, k in zip(blocks, counts, strict=True)]
-            padded = b(PadOp, value, invalid, low=(0, *low, 0), high=(0, *high, 0))
-            return b(ReshapeOp, padded, shape=(n, *(size for a in shape_of(padded)[1:-1] for size in (a, 1)), c))
+            padded = build(PadOp, value, invalid, low=(0, *low, 0), high=(0, *high, 0))
+            return build(ReshapeOp, padded, shape=(n, *(size for a in shape_of(padded)[1:-1] for size in (a, 1)), c))
 
-        g = widen_floats(b, operands[2])
-        zero = b.scalar(0, like=g)
-        first, g = pad_to_blocks(first, b.scalar(-1, like=first)), pad_to_blocks(g, zero)
+        g = widen_floats(build, operands[2])
+        zero = build.scalar(0, like=g)
+        first, g = pad_to_blocks(first, build.scalar(-1, like=first)), pad_to_blocks(g, zero)
         total = None
         for cover in np.ndindex(*covers):
             starts = [start for t, count in zip(cover, covers, strict=True) for start in (count - 1 - t, 0)]
@@ -150,14 +150,14 @@ class MaxPoolGradientOp(Composite):
             # The offset in this window of each element of a block.
             offsets_in_window = np.indices(strides).reshape(len(strides), -1) + np.multiply(cover, strides)[:, None]
             offsets = np.ravel_multi_index(list(offsets_in_window), radix).reshape(1, *(k for s in strides for k in (1, s)), 1)
-            is_maximum = b(EqualOp, b(SliceOp, first, **window), b.constant(offsets, i32))
-            term = b(SelectOp, is_maximum, b(SliceOp, g, **window), zero)
-            total = term if total is None else b(AddOp, total, term)
+            is_maximum = build(EqualOp, build(SliceOp, first, **window), build.constant(offsets, i32))
+            term = build(SelectOp, is_maximum, build(SliceOp, g, **window), zero)
+            total = term if total is None else build(AddOp, total, term)
         assert total is not None
-        interleaved = b(ReshapeOp, total, shape=(n, *(m * s for m, s in zip(blocks, strides, strict=True)), c))
+        interleaved = build(ReshapeOp, total, shape=(n, *(m * s for m, s in zip(blocks, strides, strict=True)), c))
         rank = len(sizes) + 2
-        trimmed = b(SliceOp, interleaved, starts=(0,) * rank, limits=(n, *sizes, c), strides=(1,) * rank)
-        return [cast_to(b, trimmed, element_type_of(x))]
+        trimmed = build(SliceOp, interleaved, starts=(0,) * rank, limits=(n, *sizes, c), strides=(1,) * rank)
+        return [cast_to(build, trimmed, element_type_of(x))]
 
 
 # Note [First maximum]

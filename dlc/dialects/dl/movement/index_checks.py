@@ -22,7 +22,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp
@@ -114,39 +114,39 @@ def _out_of_bounds_message(op: IndexedOp, k: int, size: Size) -> str:
     return f"{location_prefix(op.location)}index {{}} is outside axis {op.reported_axis(k)} of size {size_text}"
 
 
-def fail_if_out_of_bounds(b: Build, op: IndexedOp, indices: SSAValue, k: int) -> None:
+def fail_if_out_of_bounds(build: DlBuilder, op: IndexedOp, indices: SSAValue, k: int) -> None:
     """Insert a branch that fails if an index of an op is out of bounds of the k-th indexed axis."""
     size, element = shape_of(op.operands[0])[op.indexed_axes[k]], element_type_of(indices)
     if 0 in shape_of(indices):
         return
     if op.has_index_vectors:
-        indices = _column(b, indices, k)
+        indices = _column(build, indices, k)
     # Signed indices from -size to size - 1 are valid. After adding `size`, one unsigned comparison checks both bounds.
     shift = 0 if is_unsigned(element) else size
     width = 32 if bits(element) <= 32 and isinstance(size, int) and 2 * size < 1 << 31 else 64
-    wide = cast_to(b, indices, i32 if width == 32 else i64)
-    shifted = b(AddOp, wide, b.size(shift, like=wide)) if shift else wide
-    shifted = cast_to(b, shifted, IntegerType(width, Signedness.UNSIGNED))
+    wide = cast_to(build, indices, i32 if width == 32 else i64)
+    shifted = build(AddOp, wide, build.size(shift, like=wide)) if shift else wide
+    shifted = cast_to(build, shifted, IntegerType(width, Signedness.UNSIGNED))
     axes = tuple(range(rank_of(indices)))
-    largest = b(ReduceMaxOp, shifted, axes=axes, keepdims=False) if axes else shifted
-    limit = b.size(shift + size, like=largest)
+    largest = build(ReduceMaxOp, shifted, axes=axes, keepdims=False) if axes else shifted
+    limit = build.size(shift + size, like=largest)
     if not is_static(shape_of(indices)):
         # The maximum of an empty array is 0, which must not count as out of bounds.
-        limit = b(MaximumOp, limit, b.scalar(1, like=limit))
-    in_bounds = b(LessOp, largest, limit)
+        limit = build(MaximumOp, limit, build.scalar(1, like=limit))
+    in_bounds = build(LessOp, largest, limit)
     in_bounds_body, out_of_bounds_body = Block(), Block()
-    Build(in_bounds_body, b.location).insert(YieldOp([]))
-    failure_builder = Build(out_of_bounds_body, b.location)
+    DlBuilder(in_bounds_body, build.location).insert(YieldOp([]))
+    failure_builder = DlBuilder(out_of_bounds_body, build.location)
     if shift:
         largest = cast_to(failure_builder, largest, element_type_of(wide))
         largest = failure_builder(SubOp, largest, failure_builder.size(shift, like=largest))
     sizes = [] if isinstance(size, int) else [failure_builder.size(size, like=tensor_type((), i64))]
     failure_builder.insert(FailOp(_out_of_bounds_message(op, k, size), [cast_to(failure_builder, largest, i64), *sizes]))
-    b.insert(IfOp.of(in_bounds, in_bounds_body, out_of_bounds_body, []))
+    build.insert(IfOp.of(in_bounds, in_bounds_body, out_of_bounds_body, []))
 
 
-def _column(b: Build, indices: SSAValue, k: int) -> SSAValue:
+def _column(build: DlBuilder, indices: SSAValue, k: int) -> SSAValue:
     """Return the k-th entry of each index vector."""
     *rows, _ = shape_of(indices)
     starts, limits = [*(0 for _ in rows), k], [*rows, k + 1]
-    return b(SliceOp, indices, starts=starts, limits=limits, strides=[1] * len(starts))
+    return build(SliceOp, indices, starts=starts, limits=limits, strides=[1] * len(starts))

@@ -15,7 +15,7 @@ from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp, GreaterEqualOp, LessOp, OrOp
 from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
@@ -72,12 +72,12 @@ class ScatterOp(IndexedOp, Composite):
     def target_indices(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
         """Return the NumPy index of each update, without negative entries, and a mask of the updates in bounds."""
 
-    def checked_builder(self) -> Build:
+    def checked_builder(self) -> DlBuilder:
         """Return a builder for the decomposition, after inserting the bounds checks of a checked op."""
-        b = Build(self)
+        build = DlBuilder(self)
         for k in range(len(self.indexed_axes) if self.is_checked else 0):
-            fail_if_out_of_bounds(b, self, self.indices, k)
-        return b
+            fail_if_out_of_bounds(build, self, self.indices, k)
+        return build
 
     def infer(self) -> Sequence[Tensor]:
         element = element_type_of(self.x)
@@ -115,68 +115,72 @@ def _as_i64(indices: Array) -> Array:
     return indices.astype(np.int64)
 
 
-def _wrap_negative_indices(b: Build, indices: SSAValue, size: Size) -> SSAValue:
+def _wrap_negative_indices(build: DlBuilder, indices: SSAValue, size: Size) -> SSAValue:
     """Return indices as i64, negative ones counted from the end."""
-    wide = cast_to(b, indices, i64)
+    wide = cast_to(build, indices, i64)
     if is_unsigned(element_type_of(indices)):
         return wide
-    is_negative = b(LessOp, wide, b.scalar(0, like=wide))
-    return b(SelectOp, is_negative, b(AddOp, wide, b.size(size, like=wide)), wide)
+    is_negative = build(LessOp, wide, build.scalar(0, like=wide))
+    return build(SelectOp, is_negative, build(AddOp, wide, build.size(size, like=wide)), wide)
 
 
-def _scatter_sequentially(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+def _scatter_sequentially(
+    build: DlBuilder, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str
+) -> SSAValue:
     """Write each update to index `indices[…]` along `axis`, if in bounds, by a `dl.scatter_rows` with one element per row."""
     shape, sizes = shape_of(x), shape_of(indices)
-    is_negative = b(LessOp, indices, b.scalar(0, like=indices))
-    is_out_of_bounds = b(OrOp, is_negative, b(GreaterEqualOp, indices, b.size(shape[axis], like=indices)))
-    flat_indices = b(MulOp, indices, b.size(product(shape[axis + 1 :]), like=indices))
+    is_negative = build(LessOp, indices, build.scalar(0, like=indices))
+    is_out_of_bounds = build(OrOp, is_negative, build(GreaterEqualOp, indices, build.size(shape[axis], like=indices)))
+    flat_indices = build(MulOp, indices, build.size(product(shape[axis + 1 :]), like=indices))
     for a, size in enumerate(sizes):
         if a != axis:
-            offsets = _strided_iota(b, size, product(shape[a + 1 :]))
-            flat_indices = b(
-                AddOp, flat_indices, b(ReshapeOp, offsets, shape=tuple(size if d == a else 1 for d in range(len(sizes))))
+            offsets = _strided_iota(build, size, product(shape[a + 1 :]))
+            flat_indices = build(
+                AddOp, flat_indices, build(ReshapeOp, offsets, shape=tuple(size if d == a else 1 for d in range(len(sizes))))
             )
-    flat_indices = b(SelectOp, is_out_of_bounds, b.size(product(shape), like=flat_indices), flat_indices)
-    flat = (b(ReshapeOp, v, shape=(product(shape_of(v)),)) for v in (x, flat_indices, updates))
-    return b(ReshapeOp, b(ScatterRowsOp, *flat, mode=mode), shape=shape)
+    flat_indices = build(SelectOp, is_out_of_bounds, build.size(product(shape), like=flat_indices), flat_indices)
+    flat = (build(ReshapeOp, v, shape=(product(shape_of(v)),)) for v in (x, flat_indices, updates))
+    return build(ReshapeOp, build(ScatterRowsOp, *flat, mode=mode), shape=shape)
 
 
-def _strided_iota(b: Build, size: Size, step: Size) -> SSAValue:
+def _strided_iota(build: DlBuilder, size: Size, step: Size) -> SSAValue:
     """Return 0, step, 2·step, … as i64."""
     if isinstance(step, int):
-        return b(IotaOp, size=(size,), to=i64, start=0, step=step)
-    iota = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-    return b(MulOp, iota, b.size(step, like=iota))
+        return build(IotaOp, size=(size,), to=i64, start=0, step=step)
+    iota = build(IotaOp, size=(size,), to=i64, start=0, step=1)
+    return build(MulOp, iota, build.size(step, like=iota))
 
 
-def _identity(b: Build, x: SSAValue, mode: str) -> SSAValue:
+def _identity(build: DlBuilder, x: SSAValue, mode: str) -> SSAValue:
     """Return the identity element of the combination, as a scalar of the element type of `x`."""
     low, high = scalar.limits(element_type_of(x))
-    return b.scalar({"add": 0, "mul": 1, "max": low, "min": high}[mode], like=x)
+    return build.scalar({"add": 0, "mul": 1, "max": low, "min": high}[mode], like=x)
 
 
-def _scatter_by_comparison(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+def _scatter_by_comparison(
+    build: DlBuilder, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str
+) -> SSAValue:
     """Scatter by comparison (see its Note); the sizes of indices and updates are those of `x` except along `axis`."""
     shape, count = [int(s) for s in shape_of(x)], int(shape_of(updates)[axis])
 
     def iota_along(size: int, position: int) -> SSAValue:
         """Return 0, 1, … along one axis of a tensor that has one axis more than `x`."""
-        positions = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-        return b(ReshapeOp, positions, shape=tuple(size if a == position else 1 for a in range(len(shape) + 1)))
+        positions = build(IotaOp, size=(size,), to=i64, start=0, step=1)
+        return build(ReshapeOp, positions, shape=tuple(size if a == position else 1 for a in range(len(shape) + 1)))
 
     def insert_element_axis(value: SSAValue) -> SSAValue:
         """Insert an axis for the elements of `x` before that of the updates."""
         sizes = shape_of(value)
-        return b(ReshapeOp, value, shape=(*sizes[:axis], 1, *sizes[axis:]))
+        return build(ReshapeOp, value, shape=(*sizes[:axis], 1, *sizes[axis:]))
 
-    is_target = b(EqualOp, iota_along(shape[axis], axis), insert_element_axis(indices))
+    is_target = build(EqualOp, iota_along(shape[axis], axis), insert_element_axis(indices))
     if mode == "none":
         order = iota_along(count, axis + 1)
-        last = b(ReduceMaxOp, b(SelectOp, is_target, order, b.scalar(-1, like=order)), axes=(axis + 1,))
-        last_updates = b(GatherElementsOp, updates, b(BroadcastToOp, last, shape=shape), axis=axis)
-        return b(SelectOp, b(GreaterEqualOp, last, b.scalar(0, like=last)), last_updates, x)
-    selected = b(SelectOp, is_target, insert_element_axis(updates), _identity(b, x, mode))
-    return b(_COMBINE[mode], x, b(_REDUCE[mode], selected, axes=(axis + 1,)))
+        last = build(ReduceMaxOp, build(SelectOp, is_target, order, build.scalar(-1, like=order)), axes=(axis + 1,))
+        last_updates = build(GatherElementsOp, updates, build(BroadcastToOp, last, shape=shape), axis=axis)
+        return build(SelectOp, build(GreaterEqualOp, last, build.scalar(0, like=last)), last_updates, x)
+    selected = build(SelectOp, is_target, insert_element_axis(updates), _identity(build, x, mode))
+    return build(_COMBINE[mode], x, build(_REDUCE[mode], selected, axes=(axis + 1,)))
 
 
 # Note [Scatter by comparison]
@@ -219,21 +223,21 @@ class ScatterElementsOp(SingleAxisIndexedOp, ScatterOp):
         return tuple(coordinates), (index >= 0) & (index < size)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = self.checked_builder(), self.indexed_axis
+        build, axis = self.checked_builder(), self.indexed_axis
         shape, index_shape = shape_of(operands[0]), shape_of(operands[1])
-        x, updates = (widen_floats(b, v) for v in (operands[0], operands[2]))
-        indices = _wrap_negative_indices(b, operands[1], shape[axis])
+        x, updates = (widen_floats(build, v) for v in (operands[0], operands[2]))
+        indices = _wrap_negative_indices(build, operands[1], shape[axis])
         if 0 in (*shape, *index_shape):
             result = x
         elif not is_static((*shape, *index_shape)) or int(index_shape[axis]) > _MAX_COMPARED_UPDATES:
-            result = _scatter_sequentially(b, x, indices, updates, axis, self.combination)
+            result = _scatter_sequentially(build, x, indices, updates, axis, self.combination)
         else:
             # Elements of x beyond the updates get the index -1, which matches none.
             padding = [0 if a == axis else int(n - m) for a, (n, m) in enumerate(zip(shape, index_shape, strict=True))]
-            indices = b(PadOp, indices, b.scalar(-1, like=indices), low=(0,) * len(shape), high=padding)
-            updates = b(PadOp, updates, b.scalar(0, like=updates), low=(0,) * len(shape), high=padding)
-            result = _scatter_by_comparison(b, x, indices, updates, axis, self.combination)
-        return [cast_to(b, result, element_type_of(operands[0]))]
+            indices = build(PadOp, indices, build.scalar(-1, like=indices), low=(0,) * len(shape), high=padding)
+            updates = build(PadOp, updates, build.scalar(0, like=updates), low=(0,) * len(shape), high=padding)
+            result = _scatter_by_comparison(build, x, indices, updates, axis, self.combination)
+        return [cast_to(build, result, element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -284,28 +288,30 @@ class ScatterNdOp(ScatterOp):
         return tuple(index[..., d] for d in range(self.num_indexed_axes)), np.asarray(in_bounds)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, depth = self.checked_builder(), self.num_indexed_axes
+        build, depth = self.checked_builder(), self.num_indexed_axes
         shape, index_shape = shape_of(operands[0]), shape_of(operands[1])
-        x, updates = (widen_floats(b, v) for v in (operands[0], operands[2]))
+        x, updates = (widen_floats(build, v) for v in (operands[0], operands[2]))
         count, num_rows, row_size = product(index_shape[:-1]), product(shape[:depth]), product(shape[depth:])
-        result = b(
+        result = build(
             ScatterRowsOp,
-            b(ReshapeOp, x, shape=(num_rows, row_size)),
-            self.row_indices(b, operands[1], shape, count),
-            b(ReshapeOp, updates, shape=(count, row_size)),
+            build(ReshapeOp, x, shape=(num_rows, row_size)),
+            self.row_indices(build, operands[1], shape, count),
+            build(ReshapeOp, updates, shape=(count, row_size)),
             mode=self.combination,
         )
-        return [cast_to(b, b(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
+        return [cast_to(build, build(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
 
-    def row_indices(self, b: Build, indices: SSAValue, shape: Sequence[Size], count: Size) -> SSAValue:
+    def row_indices(self, build: DlBuilder, indices: SSAValue, shape: Sequence[Size], count: Size) -> SSAValue:
         """Return the index vectors as row-major indices of the indexed axes; the number of rows if out of bounds."""
-        flat = b(ReshapeOp, indices, shape=(count, self.num_indexed_axes))
-        total = b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=(count,))
-        is_out_of_bounds = b.scalar(0, like=tensor_type((), i1))
+        flat = build(ReshapeOp, indices, shape=(count, self.num_indexed_axes))
+        total = build(BroadcastToOp, build.scalar(0, like=tensor_type((), i64)), shape=(count,))
+        is_out_of_bounds = build.scalar(0, like=tensor_type((), i1))
         for d, size in enumerate(shape[: self.num_indexed_axes]):
-            column = b(SliceOp, flat, starts=(0, d), limits=(count, d + 1), strides=(1, 1))
-            index = _wrap_negative_indices(b, b(ReshapeOp, column, shape=(count,)), size)
-            is_too_large = b(GreaterEqualOp, index, b.size(size, like=index))
-            is_out_of_bounds = b(OrOp, is_out_of_bounds, b(OrOp, b(LessOp, index, b.scalar(0, like=index)), is_too_large))
-            total = b(AddOp, b(MulOp, total, b.size(size, like=total)), index)
-        return b(SelectOp, is_out_of_bounds, b.size(product(shape[: self.num_indexed_axes]), like=total), total)
+            column = build(SliceOp, flat, starts=(0, d), limits=(count, d + 1), strides=(1, 1))
+            index = _wrap_negative_indices(build, build(ReshapeOp, column, shape=(count,)), size)
+            is_too_large = build(GreaterEqualOp, index, build.size(size, like=index))
+            is_out_of_bounds = build(
+                OrOp, is_out_of_bounds, build(OrOp, build(LessOp, index, build.scalar(0, like=index)), is_too_large)
+            )
+            total = build(AddOp, build(MulOp, total, build.size(size, like=total)), index)
+        return build(SelectOp, is_out_of_bounds, build.size(product(shape[: self.num_indexed_axes]), like=total), total)

@@ -22,7 +22,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.library_kernels.axis_scans import ArgExtremumOp
@@ -92,22 +92,24 @@ class ArgReduction(Composite, ABC):
         return np.expand_dims(positions, axis) if flag(self.keepdims) else positions
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        (x,), axis, b = operands, self.reduction_axis, Build(self)
+        (x,), axis, build = operands, self.reduction_axis, DlBuilder(self)
         shape, element = shape_of(x), element_type_of(x)
         if is_bool(element) or element != scalar.wide_float(element):
-            x = b(CastOp, x, to=i8 if is_bool(element) else f32)
+            x = build(CastOp, x, to=i8 if is_bool(element) else f32)
         outer_size, inner_size = product(shape[:axis]), product(shape[axis + 1 :])
-        rows = b(ReshapeOp, x, shape=(outer_size, shape[axis], inner_size))
+        rows = build(ReshapeOp, x, shape=(outer_size, shape[axis], inner_size))
         settings = {"smallest": self.SMALLEST, "last": flag(self.select_last)}
         num_segments = _num_segments(outer_size, shape[axis], inner_size)
         if num_segments > 1:
             # The extremum of the extrema of all segments, which are parallel tasks.
-            segment_results = b(ArgExtremumOp, rows, segments=num_segments, **settings)
-            best = b(ArgExtremumOp, b(GatherElementsOp, rows, segment_results, axis=1), **settings)
-            indices = b(GatherElementsOp, segment_results, b(ReshapeOp, best, shape=(outer_size, 1, inner_size)), axis=1)
+            segment_results = build(ArgExtremumOp, rows, segments=num_segments, **settings)
+            best = build(ArgExtremumOp, build(GatherElementsOp, rows, segment_results, axis=1), **settings)
+            indices = build(
+                GatherElementsOp, segment_results, build(ReshapeOp, best, shape=(outer_size, 1, inner_size)), axis=1
+            )
         else:
-            indices = b(ArgExtremumOp, rows, **settings)
-        return [b(ReshapeOp, indices, shape=reduced_shape(shape, (axis,), flag(self.keepdims)))]
+            indices = build(ArgExtremumOp, rows, **settings)
+        return [build(ReshapeOp, indices, shape=reduced_shape(shape, (axis,), flag(self.keepdims)))]
 
 
 @irdl_op_definition

@@ -23,7 +23,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement.shaping import ReshapeOp
@@ -58,18 +58,18 @@ def require_one_float_type(op: DlOp, *operands: SSAValue) -> None:
         raise DTypeError(f"{op.name}: element types {', '.join(map(str, elements))}; expected one float type, cast the others")
 
 
-def element_count(b: Build, x: SSAValue, axes: Sequence[int], like: SSAValue) -> SSAValue:
+def element_count(build: DlBuilder, x: SSAValue, axes: Sequence[int], like: SSAValue) -> SSAValue:
     """Return the number of elements that `axes` of `x` span, with the element type of `like`."""
-    return b.size(product(shape_of(x)[a] for a in axes), like)
+    return build.size(product(shape_of(x)[a] for a in axes), like)
 
 
-def mean(b: Build, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:
+def mean(build: DlBuilder, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:
     """Return the mean of floats over axes; NaN of no elements."""
-    total, count = b(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims), product(shape_of(x)[a] for a in axes)
+    total, count = build(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims), product(shape_of(x)[a] for a in axes)
     if not isinstance(count, int):
-        return b(DivOp, total, element_count(b, x, axes, total))
+        return build(DivOp, total, element_count(build, x, axes, total))
     # The mean of no elements is NaN: zero times infinity.
-    return b(MulOp, total, b.scalar(1 / count if count else inf, like=total))
+    return build(MulOp, total, build.scalar(1 / count if count else inf, like=total))
 
 
 def mean_of(x: Array, axes: Sequence[int], keepdims: bool = True) -> Array:
@@ -90,7 +90,7 @@ class CompositeReduction(Composite):
         """Compute the result with NumPy."""
 
     @abstractmethod
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         """Return the result computed by simpler ops."""
 
     @property
@@ -114,12 +114,12 @@ class CompositeReduction(Composite):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        return [cast_to(b, self.expand(b, widen_floats(b, operands[0])), element_type_of(self.x))]
+        build = DlBuilder(self)
+        return [cast_to(build, self.expand(build, widen_floats(build, operands[0])), element_type_of(self.x))]
 
-    def sum(self, b: Build, x: SSAValue) -> SSAValue:
+    def sum(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         """Return Σ `x` over the op's axes."""
-        return b(ReduceSumOp, x, axes=self.reduction_axes, keepdims=self.keeps_axes)
+        return build(ReduceSumOp, x, axes=self.reduction_axes, keepdims=self.keeps_axes)
 
 
 @irdl_op_definition
@@ -139,13 +139,13 @@ class ReduceMeanOp(CompositeReduction):
         floored = np.floor_divide(total, count)
         return floored + ((total < 0) & (floored * count != total) & (count != 0))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         if is_float(element_type_of(x)):
-            return mean(b, x, self.reduction_axes, self.keeps_axes)
+            return mean(build, x, self.reduction_axes, self.keeps_axes)
         # 64 bits hold every sum and every number of elements.
         wide = ELEMENT_TYPES["uint64"] if is_unsigned(element_type_of(x)) else ELEMENT_TYPES["int64"]
-        total = self.sum(b, cast_to(b, x, wide))
-        return b(DivOp, total, element_count(b, x, self.reduction_axes, total))
+        total = self.sum(build, cast_to(build, x, wide))
+        return build(DivOp, total, element_count(build, x, self.reduction_axes, total))
 
 
 @irdl_op_definition
@@ -157,8 +157,8 @@ class ReduceL1Op(CompositeReduction):
     def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
         return np.abs(x).sum(axes, keepdims=keepdims, dtype=x.dtype)
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return self.sum(b, b(AbsOp, x))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return self.sum(build, build(AbsOp, x))
 
 
 @irdl_op_definition
@@ -170,8 +170,8 @@ class ReduceSumSquareOp(CompositeReduction):
     def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
         return np.square(x).sum(axes, keepdims=keepdims, dtype=x.dtype)
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return self.sum(b, b(MulOp, x, x))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return self.sum(build, build(MulOp, x, x))
 
 
 class FloatReduction(CompositeReduction):
@@ -191,8 +191,8 @@ class ReduceL2Op(FloatReduction):
     def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
         return np.sqrt(np.square(x).sum(axes, keepdims=keepdims))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return b(SqrtOp, self.sum(b, b(MulOp, x, x)))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(SqrtOp, self.sum(build, build(MulOp, x, x)))
 
 
 @irdl_op_definition
@@ -204,8 +204,8 @@ class ReduceLogSumOp(FloatReduction):
     def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
         return np.log(x.sum(axes, keepdims=keepdims))
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return b(LogOp, self.sum(b, x))
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
+        return build(LogOp, self.sum(build, x))
 
 
 @irdl_op_definition
@@ -223,12 +223,12 @@ class ReduceLogSumExpOp(FloatReduction):
             x = np.logaddexp.reduce(x, axis, keepdims=keepdims)
         return x
 
-    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+    def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         largest = float(np.finfo(numpy_dtype(element_type_of(x))).max)
         # The shift is finite, since inf - inf would be NaN.
-        maximum = b(ReduceMaxOp, x, axes=self.reduction_axes, keepdims=True)
-        maximum = b(MinimumOp, b(MaximumOp, maximum, b.scalar(-largest, like=x)), b.scalar(largest, like=x))
-        total = b(LogOp, self.sum(b, b(ExpOp, b(SubOp, x, maximum))))
-        return b(
-            AddOp, total, b(ReshapeOp, maximum, shape=shape_of(total)) if shape_of(total) != shape_of(maximum) else maximum
+        maximum = build(ReduceMaxOp, x, axes=self.reduction_axes, keepdims=True)
+        maximum = build(MinimumOp, build(MaximumOp, maximum, build.scalar(-largest, like=x)), build.scalar(largest, like=x))
+        total = build(LogOp, self.sum(build, build(ExpOp, build(SubOp, x, maximum))))
+        return build(
+            AddOp, total, build(ReshapeOp, maximum, shape=shape_of(total)) if shape_of(total) != shape_of(maximum) else maximum
         )

@@ -20,7 +20,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import Composite, RowComposite
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
@@ -42,11 +42,11 @@ from dlc.ir import (
 )
 
 
-def along_axis(b: Build, vector: SSAValue, axis: int, rank: int) -> SSAValue:
+def along_axis(build: DlBuilder, vector: SSAValue, axis: int, rank: int) -> SSAValue:
     """Return a rank-1 tensor reshaped to broadcast along `axis` of a tensor of `rank`; other ranks unchanged."""
     if rank_of(vector) != 1 or axis == rank - 1:
         return vector
-    return b(ReshapeOp, vector, shape=(*shape_of(vector), *(1,) * (rank - 1 - axis)))
+    return build(ReshapeOp, vector, shape=(*shape_of(vector), *(1,) * (rank - 1 - axis)))
 
 
 class SoftmaxLike(RowComposite):
@@ -65,10 +65,10 @@ class SoftmaxLike(RowComposite):
         assert self.row_axes
         return [tensor_type(shape_of(self.x), element_type_of(self.x))]
 
-    def subtract_maximum(self, b: Build, x: SSAValue) -> SSAValue:
+    def subtract_maximum(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         """Return `x` minus its maximum, in a wide type: exp overflows f32 above 88."""
-        x = widen_floats(b, x)
-        return b(SubOp, x, b(ReduceMaxOp, x, axes=self.row_axes, keepdims=True))
+        x = widen_floats(build, x)
+        return build(SubOp, x, build(ReduceMaxOp, x, axes=self.row_axes, keepdims=True))
 
 
 @irdl_op_definition
@@ -88,11 +88,11 @@ class SoftmaxOp(SoftmaxLike):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        e = b(ExpOp, self.subtract_maximum(b, operands[0]), at_most_zero=True)
+        build = DlBuilder(self)
+        e = build(ExpOp, self.subtract_maximum(build, operands[0]), at_most_zero=True)
         # The sum is at least 1, so that one division per row and a product per element are accurate.
-        total = b(ReduceSumOp, e, axes=self.row_axes, keepdims=True)
-        return [cast_to(b, b(MulOp, e, b(DivOp, b.scalar(1.0, like=e), total)), element_type_of(operands[0]))]
+        total = build(ReduceSumOp, e, axes=self.row_axes, keepdims=True)
+        return [cast_to(build, build(MulOp, e, build(DivOp, build.scalar(1.0, like=e), total)), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -112,10 +112,10 @@ class LogSoftmaxOp(SoftmaxLike):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        x = self.subtract_maximum(b, operands[0])
-        total = b(ReduceSumOp, b(ExpOp, x, at_most_zero=True), axes=self.row_axes, keepdims=True)
-        return [cast_to(b, b(SubOp, x, b(LogOp, total)), element_type_of(operands[0]))]
+        build = DlBuilder(self)
+        x = self.subtract_maximum(build, operands[0])
+        total = build(ReduceSumOp, build(ExpOp, x, at_most_zero=True), axes=self.row_axes, keepdims=True)
+        return [cast_to(build, build(SubOp, x, build(LogOp, total)), element_type_of(operands[0]))]
 
 
 class TrailingNorm(RowComposite):
@@ -127,9 +127,9 @@ class TrailingNorm(RowComposite):
         (first,) = normalized_axes(self.name, (number(self.properties["axis"]),), rank)
         return tuple(range(first, rank))
 
-    def inverse_root(self, b: Build, mean_square: SSAValue) -> SSAValue:
+    def inverse_root(self, build: DlBuilder, mean_square: SSAValue) -> SSAValue:
         """Return `1 / √(mean_square + epsilon)`."""
-        return b(RsqrtOp, b(AddOp, mean_square, b.scalar(self.epsilon_value, like=mean_square)))
+        return build(RsqrtOp, build(AddOp, mean_square, build.scalar(self.epsilon_value, like=mean_square)))
 
     @property
     def epsilon_value(self) -> float:
@@ -175,12 +175,12 @@ class LayerNormOp(TrailingNorm):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        x, scale, *bias = (widen_floats(b, v) for v in operands)
-        centered = b(SubOp, x, mean(b, x, self.row_axes))
-        variance = mean(b, b(MulOp, centered, centered), self.row_axes)
-        y = b(MulOp, b(MulOp, centered, self.inverse_root(b, variance)), scale)
-        return [cast_to(b, b(AddOp, y, bias[0]) if bias else y, element_type_of(operands[0]))]
+        build = DlBuilder(self)
+        x, scale, *bias = (widen_floats(build, v) for v in operands)
+        centered = build(SubOp, x, mean(build, x, self.row_axes))
+        variance = mean(build, build(MulOp, centered, centered), self.row_axes)
+        y = build(MulOp, build(MulOp, centered, self.inverse_root(build, variance)), scale)
+        return [cast_to(build, build(AddOp, y, bias[0]) if bias else y, element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -204,10 +204,12 @@ class RmsNormOp(TrailingNorm):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        x, scale = (widen_floats(b, v) for v in operands)
-        square = mean(b, b(MulOp, x, x), self.row_axes)
-        return [cast_to(b, b(MulOp, b(MulOp, x, self.inverse_root(b, square)), scale), element_type_of(operands[0]))]
+        build = DlBuilder(self)
+        x, scale = (widen_floats(build, v) for v in operands)
+        square = mean(build, build(MulOp, x, x), self.row_axes)
+        return [
+            cast_to(build, build(MulOp, build(MulOp, x, self.inverse_root(build, square)), scale), element_type_of(operands[0]))
+        ]
 
 
 @irdl_op_definition
@@ -252,13 +254,13 @@ class BatchNormOp(Composite):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        x, scale, bias, mean_value, variance = (widen_floats(b, v) for v in operands)
-        deviation = b(SqrtOp, b(AddOp, variance, b.scalar(number(self.epsilon), like=variance)))
-        factor = b(DivOp, scale, deviation)
-        offset = b(SubOp, bias, b(MulOp, mean_value, factor))
-        factor, offset = (along_axis(b, v, self.channel_axis, rank_of(x)) for v in (factor, offset))
-        return [cast_to(b, b(AddOp, b(MulOp, x, factor), offset), element_type_of(operands[0]))]
+        build = DlBuilder(self)
+        x, scale, bias, mean_value, variance = (widen_floats(build, v) for v in operands)
+        deviation = build(SqrtOp, build(AddOp, variance, build.scalar(number(self.epsilon), like=variance)))
+        factor = build(DivOp, scale, deviation)
+        offset = build(SubOp, bias, build(MulOp, mean_value, factor))
+        factor, offset = (along_axis(build, v, self.channel_axis, rank_of(x)) for v in (factor, offset))
+        return [cast_to(build, build(AddOp, build(MulOp, x, factor), offset), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -304,17 +306,19 @@ class LrnOp(Composite):
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis, size = Build(self), self.channel_axis, number(self.size)
-        x = widen_floats(b, operands[0])
+        build, axis, size = DlBuilder(self), self.channel_axis, number(self.size)
+        x = widen_floats(build, operands[0])
         shape = shape_of(x)
         if 0 in shape:
             return [operands[0]]
         # Pooling along one axis of any tensor is pooling of its reshape [before, axis, after].
         row_shape: tuple[Size, ...] = (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
-        square = b(ReshapeOp, b(MulOp, x, x), shape=row_shape)
+        square = build(ReshapeOp, build(MulOp, x, x), shape=row_shape)
         low, high = self.halo
-        square = b(PadOp, square, b.scalar(0.0, like=x), low=(0, low, 0), high=(0, high, 0))
-        sums = b(SumPoolOp, square, kernel=(size,), strides=(1,), dilations=(1,))
-        scaled = b(MulOp, b(ReshapeOp, sums, shape=shape), b.scalar(number(self.alpha) / size, like=x))
-        divisor = b(PowOp, b(AddOp, scaled, b.scalar(number(self.bias), like=x)), b.scalar(number(self.beta), like=x))
-        return [cast_to(b, b(DivOp, x, divisor), element_type_of(operands[0]))]
+        square = build(PadOp, square, build.scalar(0.0, like=x), low=(0, low, 0), high=(0, high, 0))
+        sums = build(SumPoolOp, square, kernel=(size,), strides=(1,), dilations=(1,))
+        scaled = build(MulOp, build(ReshapeOp, sums, shape=shape), build.scalar(number(self.alpha) / size, like=x))
+        divisor = build(
+            PowOp, build(AddOp, scaled, build.scalar(number(self.bias), like=x)), build.scalar(number(self.beta), like=x)
+        )
+        return [cast_to(build, build(DivOp, x, divisor), element_type_of(operands[0]))]

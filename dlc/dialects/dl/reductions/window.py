@@ -77,7 +77,7 @@ class MaxPoolOp(Pool):
     (C1) `x` is [N, *S, C] of integers or floats; (C2) `kernel`, `strides` and `dilations` have a positive entry per spatial
     axis; (C3) the dilated window fits. Padding is a `dl.pad` with the lowest value before it.
 
-        >>> b(MaxPoolOp, x, kernel=(2, 2), strides=(2, 2), dilations=(1, 1))   # [1, 8, 8, 3] → [1, 4, 4, 3]
+        >>> build(MaxPoolOp, x, kernel=(2, 2), strides=(2, 2), dilations=(1, 1))   # [1, 8, 8, 3] → [1, 4, 4, 3]
     """
 
     name = "dl.max_pool"

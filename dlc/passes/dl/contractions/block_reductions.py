@@ -9,7 +9,7 @@ from math import prod
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp
 from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Elementwise, Movement
@@ -85,10 +85,10 @@ def _block_matmul(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Se
     max_terms = _MAX_HALF_PRECISION_MATMUL_TERMS if is_half_precision else _MAX_MATMUL_TERMS
     if terms <= (_MIN_TASKS * _MIN_BLOCK_TERMS if is_skinny else max_terms):
         return None
-    b = Build(op)
+    build = DlBuilder(op)
     if is_half_precision:
-        f32_result = b(type(op), *(b(CastOp, v, to=f32) for v in op.operands), **op.properties)
-        return [b(CastOp, f32_result, to=element)]
+        f32_result = build(type(op), *(build(CastOp, v, to=f32) for v in op.operands), **op.properties)
+        return [build(CastOp, f32_result, to=element)]
     i, j = max(contracted, key=lambda pair: shape[pair[0]])
     size = int(shape[i])
     # Only one contracted axis is split; a block contains the others completely.
@@ -100,23 +100,28 @@ def _block_matmul(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Se
     if block_size is None:
         # No suitable block size divides the axis: the last, shorter block is a separate product.
         blocked_size = size - size % max_block
-        lhs_blocks = _slice_axis(b, op.lhs, i, 0, blocked_size)
-        remainder_operands = _slice_axis(b, op.lhs, i, blocked_size, size), _slice_axis(b, op.rhs, j, blocked_size, size)
-        remainder = build_dot_general(b, *remainder_operands, batch, contracted, element)
+        lhs_blocks = _slice_axis(build, op.lhs, i, 0, blocked_size)
+        remainder_operands = (
+            _slice_axis(build, op.lhs, i, blocked_size, size),
+            _slice_axis(build, op.rhs, j, blocked_size, size),
+        )
+        remainder = build_dot_general(build, *remainder_operands, batch, contracted, element)
         if not is_skinny:
             return [
-                b(
+                build(
                     AddOp,
-                    build_dot_general(b, lhs_blocks, _slice_axis(b, op.rhs, j, 0, blocked_size), batch, contracted, element),
+                    build_dot_general(
+                        build, lhs_blocks, _slice_axis(build, op.rhs, j, 0, blocked_size), batch, contracted, element
+                    ),
                     remainder,
                 )
             ]
         # Windows view the matrix in place, without a copy.
-        blocks = b(SlidingWindowsOp, op.rhs, axes=(0,), sizes=(max_block,), strides=(max_block,))
-        sums = build_dot_general(b, split_axis(b, lhs_blocks, i, max_block), blocks, [(i, 1)], [(i + 1, 0)], element)
-        return [b(AddOp, b(ReduceSumOp, sums, axes=(0,), keepdims=False), remainder)]
-    sums = blocked_product(b, op, batch, contracted, (i, j), block_size, element)
-    return [b(ReduceSumOp, sums, axes=(0,), keepdims=False)]
+        blocks = build(SlidingWindowsOp, op.rhs, axes=(0,), sizes=(max_block,), strides=(max_block,))
+        sums = build_dot_general(build, split_axis(build, lhs_blocks, i, max_block), blocks, [(i, 1)], [(i + 1, 0)], element)
+        return [build(AddOp, build(ReduceSumOp, sums, axes=(0,), keepdims=False), remainder)]
+    sums = blocked_product(build, op, batch, contracted, (i, j), block_size, element)
+    return [build(ReduceSumOp, sums, axes=(0,), keepdims=False)]
 
 
 def _is_skinny_matmul(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contracted: Sequence[Pair]) -> bool:
@@ -142,10 +147,10 @@ def _block_reduction(op: AxisReduction, outer_axis_terms: tuple[int, int] = _OUT
     needs_accuracy = op_class is ReduceSumOp and is_float(op.element) and terms > limit
     if not needs_accuracy and not (is_memory_bound and terms > block):
         return None
-    b, element = Build(op), op.element
+    build, element = DlBuilder(op), op.element
     if element in (f16, bf16) and op_class in (ReduceSumOp, ReduceProdOp):
-        f32_result = b(op_class, b(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
-        return [b(CastOp, f32_result, to=element)]
+        f32_result = build(op_class, build(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
+        return [build(CastOp, f32_result, to=element)]
     # A block contains the last axes completely; the first axis that does not fit is split.
     split, max_block = len(axes) - 1, block
     while int(shape[axes[split]]) <= max_block:
@@ -155,28 +160,28 @@ def _block_reduction(op: AxisReduction, outer_axis_terms: tuple[int, int] = _OUT
     size = int(shape[axis])
     block_size = next(p for p in range(max_block, 0, -1) if size % p == 0)
     if block_size < _MIN_BLOCK_TERMS and inner:
-        sums = b(op_class, x, axes=inner, keepdims=True)
-        total = b(op_class, sums, axes=axes[: split + 1], keepdims=True)
-        return [b(ReshapeOp, total, shape=shape_of(op.result))]
+        sums = build(op_class, x, axes=inner, keepdims=True)
+        total = build(op_class, sums, axes=axes[: split + 1], keepdims=True)
+        return [build(ReshapeOp, total, shape=shape_of(op.result))]
     if block_size >= _MIN_BLOCK_TERMS:
         blocks = _blocked_operand(op, axis, block_size)
-        sums = b(op_class, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
-        sums = b(
+        sums = build(op_class, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
+        sums = build(
             ReshapeOp, sums, shape=[size // block_size if a == axis else 1 if a in inner else n for a, n in enumerate(shape)]
         )
         total = op_class.make(sums, axes=axes[: split + 1], keepdims=True)
-        b.insert(total)
+        build.insert(total)
         nested = _block_reduction(total, _BLOCK_SUM_TERMS) if needs_accuracy and not is_inner else None
-        result = b(ReshapeOp, nested[0] if nested is not None else total.result, shape=shape_of(op.result))
+        result = build(ReshapeOp, nested[0] if nested is not None else total.result, shape=shape_of(op.result))
         erase_unused([total])
         return [result]
     if not needs_accuracy:
         return None
     # No suitable block size divides the axis: the last, shorter block is a separate sum.
     segments = (
-        _slice_axis(b, x, axis, low, high) for low, high in ((0, size - size % max_block), (size - size % max_block, size))
+        _slice_axis(build, x, axis, low, high) for low, high in ((0, size - size % max_block), (size - size % max_block, size))
     )
-    return [b(AddOp, *(b(op_class, v, axes=axes, keepdims=op.keeps_axes) for v in segments))]
+    return [build(AddOp, *(build(op_class, v, axes=axes, keepdims=op.keeps_axes) for v in segments))]
 
 
 def _blocked_operand(op: AxisReduction, axis: int, block_size: int) -> SSAValue:
@@ -185,7 +190,7 @@ def _blocked_operand(op: AxisReduction, axis: int, block_size: int) -> SSAValue:
     Elementwise producers that only the reduction reads are recomputed on reshaped operands; otherwise their result would be
     written to memory first.
     """
-    b, shape, split_values = Build(op), shape_of(op.x), dict[SSAValue, SSAValue]()
+    build, shape, split_values = DlBuilder(op), shape_of(op.x), dict[SSAValue, SSAValue]()
     trailing = len(shape) - axis
 
     def split_blocks(value: SSAValue) -> SSAValue:
@@ -193,12 +198,14 @@ def _blocked_operand(op: AxisReduction, axis: int, block_size: int) -> SSAValue:
         if value not in split_values and len(sizes) >= trailing:
             blocked_axis = len(sizes) - trailing
             block_sizes = (1, 1) if sizes[blocked_axis] == 1 else (int(sizes[blocked_axis]) // block_size, block_size)
-            split_values[value] = b(ReshapeOp, value, shape=(*sizes[:blocked_axis], *block_sizes, *sizes[blocked_axis + 1 :]))
+            split_values[value] = build(
+                ReshapeOp, value, shape=(*sizes[:blocked_axis], *block_sizes, *sizes[blocked_axis + 1 :])
+            )
         return split_values.get(value, value)
 
     for producer in _fusible_producers(op):
         clone = type(producer).make(*map(split_blocks, producer.operands), **producer.properties)
-        split_values[producer.results[0]] = b.insert(clone).results[0]
+        split_values[producer.results[0]] = build.insert(clone).results[0]
     return split_blocks(op.x)
 
 
@@ -223,8 +230,8 @@ def _is_private_producer(producer: Elementwise, op: AxisReduction, others: Mappi
     return shape_of(producer.results[0]) == shape_of(op.x) and users(producer.results[0]) <= {op, *others}
 
 
-def _slice_axis(b: Build, x: SSAValue, axis: int, low: int, high: int) -> SSAValue:
+def _slice_axis(build: DlBuilder, x: SSAValue, axis: int, low: int, high: int) -> SSAValue:
     shape = shape_of(x)
     starts = [low if a == axis else 0 for a in range(len(shape))]
     limits = [high if a == axis else size for a, size in enumerate(shape)]
-    return b(SliceOp, x, starts=starts, limits=limits, strides=[1] * len(shape))
+    return build(SliceOp, x, starts=starts, limits=limits, strides=[1] * len(shape))

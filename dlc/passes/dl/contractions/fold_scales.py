@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, SubOp
 from dlc.dialects.dl.base import element_type_of, memoize_by_signature, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import array_of, is_float
 from dlc.dialects.dl.interfaces import Contraction
@@ -75,7 +75,7 @@ class _ScaleFolder:
         value, factor = split
         if not _keeps_finite(op, factor):
             return None
-        b = Build(op)
+        build = DlBuilder(op)
         offsets: list[AddOp | SubOp] = []
         while (inner := defining_op(value, AddOp) or defining_op(value, SubOp)) is not None and value.has_one_use():
             inner_split = self._split(inner)
@@ -90,16 +90,16 @@ class _ScaleFolder:
             # It would be computed again in each step of a loop.
             return None
         x, w, *extra_operands = contraction.operands
-        aligned = _align_with_weights(b, factor, contraction)
+        aligned = _align_with_weights(build, factor, contraction)
         if extra_operands or aligned is None or element_type_of(w) != element_type_of(factor):
             return None
-        scaled = b(type(op), w, aligned)
-        with b.at_location(fused_location(contraction, op)):
-            result = b(type(contraction), x, scaled, **contraction.properties)
+        scaled = build(type(op), w, aligned)
+        with build.at_location(fused_location(contraction, op)):
+            result = build(type(contraction), x, scaled, **contraction.properties)
         for offset in reversed(offsets):
-            with b.at_location(offset.location):
-                operands = [b(type(op), v, factor) if v in self.constant else result for v in offset.operands]
-                result = b(type(offset), *operands)
+            with build.at_location(offset.location):
+                operands = [build(type(op), v, factor) if v in self.constant else result for v in offset.operands]
+                result = build(type(offset), *operands)
         return [result]
 
     # (contract(x, w) + b) + t = contract(x, w) + (b + t)
@@ -109,12 +109,12 @@ class _ScaleFolder:
         inner_split = self._split(inner) if inner is not None and inner.result.has_one_use() else None
         if split is None or inner_split is None or defining_op(inner_split[0], Contraction) is None:
             return None
-        b = Build(op, fused_location(inner, op) if inner is not None else None)
-        total = b(AddOp, inner_split[1], split[1])
+        build = DlBuilder(op, fused_location(inner, op) if inner is not None else None)
+        total = build(AddOp, inner_split[1], split[1])
         # Adding a row to a column would materialize a matrix.
         if _element_count(total) > max(_element_count(inner_split[1]), _element_count(split[1])):
             return None
-        return [b(AddOp, inner_split[0], total)]
+        return [build(AddOp, inner_split[0], total)]
 
 
 def _keeps_finite(op: MulOp | DivOp, factor: SSAValue) -> bool:
@@ -134,7 +134,7 @@ def _element_count(value: SSAValue) -> int:
     return n
 
 
-def _align_with_weights(b: Build, factor: SSAValue, contraction: Contraction) -> SSAValue | None:
+def _align_with_weights(build: DlBuilder, factor: SSAValue, contraction: Contraction) -> SSAValue | None:
     """Reshape a factor of a contraction's result to broadcast with its weights; None if it varies along other axes."""
     if not is_static((*shape_of(contraction.results[0]), *shape_of(contraction.operands[0]))):
         return None
@@ -149,7 +149,7 @@ def _align_with_weights(b: Build, factor: SSAValue, contraction: Contraction) ->
     aligned_shape: list[Size] = [1] * rank_of(contraction.operands[1])
     for a in sorted_axes:
         aligned_shape[weight_axis[a]] = shape[a]
-    return reshaped(b, transposed(b, reshaped(b, factor, shape), [*other_axes, *sorted_axes]), aligned_shape)
+    return reshaped(build, transposed(build, reshaped(build, factor, shape), [*other_axes, *sorted_axes]), aligned_shape)
 
 
 @memoize_by_signature

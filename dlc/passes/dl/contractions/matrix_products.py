@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from dlc.dialects.dl.base import element_type_of, ints, normalized_axes, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.ir import Attribute, SSAValue
@@ -37,7 +37,7 @@ def _axis_pairs(op: DotGeneralOp, kind: str) -> Sequence[Pair]:
 
 
 def build_dot_general(
-    b: Build, lhs: SSAValue, rhs: SSAValue, batch: Sequence[Pair], contracted: Sequence[Pair], element: Attribute
+    build: DlBuilder, lhs: SSAValue, rhs: SSAValue, batch: Sequence[Pair], contracted: Sequence[Pair], element: Attribute
 ) -> SSAValue:
     """Build a `dl.dot_general` from pairs of batch and contracted axes, with results of type `element`."""
     (lhs_batch, rhs_batch), (lhs_contract, rhs_contract) = (
@@ -45,11 +45,11 @@ def build_dot_general(
     )
     axes = {"lhs_batch": lhs_batch, "rhs_batch": rhs_batch, "lhs_contract": lhs_contract, "rhs_contract": rhs_contract}
     result_property = {} if element_type_of(lhs) == element_type_of(rhs) == element else {"result": element}
-    return b(DotGeneralOp, lhs, rhs, **axes, **result_property)
+    return build(DotGeneralOp, lhs, rhs, **axes, **result_property)
 
 
 def blocked_product(
-    b: Build,
+    build: DlBuilder,
     op: MatmulOp | DotGeneralOp,
     batch: Sequence[Pair],
     contracted: Sequence[Pair],
@@ -59,18 +59,18 @@ def blocked_product(
 ) -> SSAValue:
     """Build a product per block of `block_size` elements of a contracted pair of axes, stacked along a new first axis."""
     i, j = pair
-    lhs, rhs = split_axis(b, op.lhs, i, block_size), split_axis(b, op.rhs, j, block_size)
+    lhs, rhs = split_axis(build, op.lhs, i, block_size), split_axis(build, op.rhs, j, block_size)
     # The blocks are a new batch axis in front of each split axis.
     shifted = [[(x + (x >= i), y + (y >= j)) for x, y in pairs] for pairs in (batch, contracted)]
-    return build_dot_general(b, lhs, rhs, [(i, j), *shifted[0]], shifted[1], element)
+    return build_dot_general(build, lhs, rhs, [(i, j), *shifted[0]], shifted[1], element)
 
 
-def split_axis(b: Build, value: SSAValue, axis: int, block_size: int) -> SSAValue:
+def split_axis(build: DlBuilder, value: SSAValue, axis: int, block_size: int) -> SSAValue:
     """Split an axis of `value` into blocks of `block_size`; if `value` is a transpose, split the axis of its operand."""
     transpose = defining_op(value, TransposeOp)
     if transpose is not None:
         inner, order = transpose.axes[axis], transpose.axes
         permutation = [n for a in order for n in ((inner, inner + 1) if a == inner else (a + (a > inner),))]
-        return b(TransposeOp, split_axis(b, transpose.x, inner, block_size), permutation=permutation)
+        return build(TransposeOp, split_axis(build, transpose.x, inner, block_size), permutation=permutation)
     shape = shape_of(value)
-    return b(ReshapeOp, value, shape=(*shape[:axis], int(shape[axis]) // block_size, block_size, *shape[axis + 1 :]))
+    return build(ReshapeOp, value, shape=(*shape[:axis], int(shape[axis]) // block_size, block_size, *shape[axis + 1 :]))

@@ -8,7 +8,7 @@ from math import prod
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.base import element_type_of, number, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import is_float
@@ -82,10 +82,10 @@ class _ReductionSplitter:
         num_slices = choose_split_count(rows, columns, batch_count, terms, lhs[pair[0]], self.target)
         if num_slices == 1:
             return None
-        b, element = Build(op), element_type_of(op.result)
+        build, element = DlBuilder(op), element_type_of(op.result)
         sum_type = f32 if element in (f16, bf16) else element
-        sums = blocked_product(b, op, batch, contracted, pair, lhs[pair[0]] // num_slices, sum_type)
-        return [_sum_slices(b, sums, 0, op)]
+        sums = blocked_product(build, op, batch, contracted, pair, lhs[pair[0]] // num_slices, sum_type)
+        return [_sum_slices(build, sums, 0, op)]
 
     def is_read_through_data_movement(self, value: SSAValue) -> bool:
         """Return whether a product's kernel reads a value through a data-movement op, which a reshape between would prevent."""
@@ -100,23 +100,23 @@ class _ReductionSplitter:
         num_slices = choose_split_count(prod(y[:-1]), outputs, 1, prod(taps) * channels, channels, self.target)
         if num_slices == 1:
             return None
-        b, element, rank = Build(op), element_type_of(op.result), len(taps)
+        build, element, rank = DlBuilder(op), element_type_of(op.result), len(taps)
         sum_type = f32 if element in (f16, bf16) else element
-        w = b(ReshapeOp, op.w, shape=(*taps, num_slices, channels // num_slices, outputs))
-        w = b(TransposeOp, w, permutation=(*range(rank), rank + 1, rank, rank + 2))
-        w = b(ReshapeOp, w, shape=(*taps, channels // num_slices, num_slices * outputs))
+        w = build(ReshapeOp, op.w, shape=(*taps, num_slices, channels // num_slices, outputs))
+        w = build(TransposeOp, w, permutation=(*range(rank), rank + 1, rank, rank + 2))
+        w = build(ReshapeOp, w, shape=(*taps, channels // num_slices, num_slices * outputs))
         result_property = {} if element_type_of(op.x) == element_type_of(w) == sum_type else {"result": sum_type}
-        partial_sums = b(ConvOp, op.x, w, **{**op.properties, "groups": num_slices, **result_property})
-        return [_sum_slices(b, b(ReshapeOp, partial_sums, shape=(*y[:-1], num_slices, outputs)), len(y) - 1, op)]
+        partial_sums = build(ConvOp, op.x, w, **{**op.properties, "groups": num_slices, **result_property})
+        return [_sum_slices(build, build(ReshapeOp, partial_sums, shape=(*y[:-1], num_slices, outputs)), len(y) - 1, op)]
 
 
-def _sum_slices(b: Build, sums: SSAValue, axis: int, op: MatmulOp | DotGeneralOp | ConvOp) -> SSAValue:
+def _sum_slices(build: DlBuilder, sums: SSAValue, axis: int, op: MatmulOp | DotGeneralOp | ConvOp) -> SSAValue:
     """Sum the slices along an axis, and convert and reshape the total like the result of `op`."""
     element = element_type_of(op.result)
-    total = b(ReduceSumOp, sums, axes=(axis,), keepdims=True)
+    total = build(ReduceSumOp, sums, axes=(axis,), keepdims=True)
     if element_type_of(total) != element:
-        total = b(CastOp, total, to=element)
-    return b(ReshapeOp, total, shape=shape_of(op.result))
+        total = build(CastOp, total, to=element)
+    return build(ReshapeOp, total, shape=shape_of(op.result))
 
 
 def _is_static_float(op: MatmulOp | DotGeneralOp | ConvOp) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.shaping import ConcatOp
@@ -26,9 +26,9 @@ class StripConcatenations:
         # Maps each concatenated result to the convolution it replaces.
         self._origins: dict[SSAValue, ConvOp] = {}
 
-    def join(self, b: Build, strips: Sequence[SSAValue], axis: int, origin: ConvOp) -> SSAValue:
+    def join(self, build: DlBuilder, strips: Sequence[SSAValue], axis: int, origin: ConvOp) -> SSAValue:
         """Concatenate the strips of a convolution."""
-        concat = b(ConcatOp, *strips, axis=axis)
+        concat = build(ConcatOp, *strips, axis=axis)
         self._origins[concat] = origin
         return concat
 
@@ -49,15 +49,15 @@ class StripConcatenations:
         concat = None if concatenation is None else defining_op(concatenation, ConcatOp)
         if concatenation is None or concat is None:
             return None
-        b, axis, start, strips = Build(op), concat.concat_axis, 0, list[SSAValue]()
+        build, axis, start, strips = DlBuilder(op), concat.concat_axis, 0, list[SSAValue]()
         for strip in concat.values:
             size = int(shape_of(strip)[axis])
             operands = [
-                strip if v is concatenation else _matching_strip(b, v, axis - len(shape), start, size) for v in op.operands
+                strip if v is concatenation else _matching_strip(build, v, axis - len(shape), start, size) for v in op.operands
             ]
-            strips.append(b(type(op), *operands, **op.properties))
+            strips.append(build(type(op), *operands, **op.properties))
             start += size
-        return [self.join(b, strips, axis, self._origins[concatenation])]
+        return [self.join(build, strips, axis, self._origins[concatenation])]
 
     def _is_independent(self, op: Elementwise, concatenation: SSAValue) -> bool:
         """Return whether the op's other operands do not depend on all strips of the same convolution."""
@@ -83,7 +83,7 @@ class StripConcatenations:
         return self._dependencies[op]
 
 
-def _matching_strip(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
+def _matching_strip(build: DlBuilder, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
     """Slice an operand like one strip, along an axis counted from the last; return it whole where it broadcasts."""
     axis += rank_of(value)
-    return value if axis < 0 or shape_of(value)[axis] == 1 else slice_strip(b, value, axis, start, size)
+    return value if axis < 0 or shape_of(value)[axis] == 1 else slice_strip(build, value, axis, start, size)

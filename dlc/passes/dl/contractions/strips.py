@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.cost_model import WinogradCosts
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.ir import SSAValue
 
@@ -26,9 +26,9 @@ def split_into_strips(costs: WinogradCosts, count: int, item_bytes: int, shared_
     return [(k, min(step, count - k)) for k in range(0, count, step)]
 
 
-def slice_strip(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
+def slice_strip(build: DlBuilder, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
     """Slice `size` elements of an axis, from `start` on."""
     shape = shape_of(value)
     starts, limits = [0] * len(shape), list(shape)
     starts[axis], limits[axis] = start, start + size
-    return b(SliceOp, value, starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(shape))
+    return build(SliceOp, value, starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(shape))

@@ -9,7 +9,7 @@ from math import prod
 
 from dlc.cost_model import CostModel
 from dlc.dialects.dl.base import DlOp, ints, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.padding import PadOp
@@ -119,12 +119,12 @@ class _PaddingTrimmer:
     ) -> SSAValue:
         """Build the result for the ranges chosen along the first axes, concatenated over all ranges of the remaining axes."""
         if len(chosen_ranges) == len(ranges_of_axes):
-            return _convolve_range(Build(op), op, pad, chosen_ranges)
+            return _convolve_range(DlBuilder(op), op, pad, chosen_ranges)
         results = [
             self.build_result(op, pad, ranges_of_axes, (*chosen_ranges, output_range))
             for output_range in ranges_of_axes[len(chosen_ranges)]
         ]
-        return results[0] if len(results) == 1 else self.strips.join(Build(op), results, 1 + len(chosen_ranges), op)
+        return results[0] if len(results) == 1 else self.strips.join(DlBuilder(op), results, 1 + len(chosen_ranges), op)
 
 
 def _products(axes: Sequence[Sequence[_OutputRange]]) -> int:
@@ -180,7 +180,7 @@ def _merge_ranges(ranges: Sequence[_OutputRange], cost_per_product: int, launch_
     return best[-1][1]
 
 
-def _convolve_range(b: Build, op: ConvOp, pad: PadOp, output_ranges: Sequence[_OutputRange]) -> SSAValue:
+def _convolve_range(build: DlBuilder, op: ConvOp, pad: PadOp, output_ranges: Sequence[_OutputRange]) -> SSAValue:
     """Build the convolution of a range of output positions, from the image and weight slices that it reads."""
     x, w = shape_of(pad.x), shape_of(op.w)
     starts, limits, low, high = list[Size]([0]), [x[0]], [0], [0]
@@ -192,14 +192,14 @@ def _convolve_range(b: Build, op: ConvOp, pad: PadOp, output_ranges: Sequence[_O
         limits.append(min(limit, size))
         low.append(max(-start, 0))
         high.append(max(limit - size, 0))
-    image = _slice(b, pad.x, (*starts, 0), (*limits, x[-1]))
+    image = _slice(build, pad.x, (*starts, 0), (*limits, x[-1]))
     if any(low) or any(high):
-        image = b(PadOp, image, pad.value, low=(*low, 0), high=(*high, 0), pad_mode="constant")
-    taps = _slice(b, op.w, (*(p.first_tap for p in output_ranges), 0, 0), (*(p.last_tap for p in output_ranges), *w[-2:]))
-    return b(ConvOp, image, taps, **op.properties)
+        image = build(PadOp, image, pad.value, low=(*low, 0), high=(*high, 0), pad_mode="constant")
+    taps = _slice(build, op.w, (*(p.first_tap for p in output_ranges), 0, 0), (*(p.last_tap for p in output_ranges), *w[-2:]))
+    return build(ConvOp, image, taps, **op.properties)
 
 
-def _slice(b: Build, value: SSAValue, starts: Sequence[Size], limits: Sequence[Size]) -> SSAValue:
+def _slice(build: DlBuilder, value: SSAValue, starts: Sequence[Size], limits: Sequence[Size]) -> SSAValue:
     if tuple(limits) == shape_of(value) and not any(starts):
         return value
-    return b(SliceOp, value, starts=starts, limits=limits, strides=(1,) * len(limits))
+    return build(SliceOp, value, starts=starts, limits=limits, strides=(1,) * len(limits))

@@ -11,7 +11,7 @@ from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import ShiftRightOp
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp, with_constant_matrix
@@ -165,10 +165,10 @@ class _WinogradRewriter:
                 return ()
 
     def convolve(self, op: ConvOp, algorithm: WinogradAlgorithm) -> SSAValue:
-        b, x, result, m = Build(op), op.x, shape_of(op.result), algorithm.step
+        build, x, result, m = DlBuilder(op), op.x, shape_of(op.result), algorithm.step
         padding = [-int(size) % m for size in result[1:3]]
         if any(padding):
-            x = b(PadOp, x, b.scalar(0, like=x), low=(0, 0, 0, 0), high=(0, *padding, 0), pad_mode="constant")
+            x = build(PadOp, x, build.scalar(0, like=x), low=(0, 0, 0, 0), high=(0, *padding, 0), pad_mode="constant")
         is_integer = element_type_of(x) != f32
         weight_matrix, output_matrix = algorithm.weights, algorithm.output
         if is_integer:
@@ -176,26 +176,28 @@ class _WinogradRewriter:
         else:
             weight_matrix = weight_matrix / algorithm.divisors[:, None]
         t, c, o = algorithm.tile, *map(int, shape_of(op.w)[2:])
-        flat = self.transform_weights(b, op.w, weight_matrix)
+        flat = self.transform_weights(build, op.w, weight_matrix)
 
         def convolve_tiles(x: SSAValue) -> SSAValue:
-            v = with_constant_matrix(b, WinogradInputOp, x, algorithm.input, step=m)
+            v = with_constant_matrix(build, WinogradInputOp, x, algorithm.input, step=m)
             tiles = shape_of(v)[2:5]
-            rows = b(ReshapeOp, v, shape=(t * t, product(tiles), c))
-            products = b(MatmulOp, rows, flat, result=element_type_of(op.result))
-            return with_constant_matrix(b, WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), output_matrix)
+            rows = build(ReshapeOp, v, shape=(t * t, product(tiles), c))
+            products = build(MatmulOp, rows, flat, result=element_type_of(op.result))
+            return with_constant_matrix(
+                build, WinogradOutputOp, build(ReshapeOp, products, shape=(t, t, *tiles, o)), output_matrix
+            )
 
         axis, strips = self.strip_ranges(op, x, algorithm)
         y = (
-            self.strips.join(b, [convolve_tiles(slice_strip(b, x, axis, *strip)) for strip in strips], axis, op)
+            self.strips.join(build, [convolve_tiles(slice_strip(build, x, axis, *strip)) for strip in strips], axis, op)
             if strips
             else convolve_tiles(x)
         )
         if is_integer:
-            y = self.divide_exactly(b, op, algorithm, y)
-        return self.trim(b, y, result) if any(padding) else y
+            y = self.divide_exactly(build, op, algorithm, y)
+        return self.trim(build, y, result) if any(padding) else y
 
-    def transform_weights(self, b: Build, w: SSAValue, matrix: Array) -> SSAValue:
+    def transform_weights(self, build: DlBuilder, w: SSAValue, matrix: Array) -> SSAValue:
         """Return the transformed weights [t², C, O].
 
         Weights computed in each run are written in panels of output channels, as the product reads them.
@@ -203,19 +205,19 @@ class _WinogradRewriter:
         kernel, _, c, o = map(int, shape_of(w))
         tile_elements, panel = len(matrix) ** 2, self.panel
         if w in self.constant or panel is None or o <= panel or o % panel:
-            flat = b(ReshapeOp, w, shape=(1, kernel, kernel, c * o))
-            return b(
-                ReshapeOp, with_constant_matrix(b, WinogradInputOp, flat, matrix, step=kernel), shape=(tile_elements, c, o)
+            flat = build(ReshapeOp, w, shape=(1, kernel, kernel, c * o))
+            return build(
+                ReshapeOp, with_constant_matrix(build, WinogradInputOp, flat, matrix, step=kernel), shape=(tile_elements, c, o)
             )
-        split = b(ReshapeOp, w, shape=(kernel, kernel, c, o // panel, panel))
-        images = b(TransposeOp, split, permutation=(2, 3, 0, 1, 4))
-        flat = b(UnpackOp, images, axis=3, tile=panel, size=c * panel)
-        u = b(
+        split = build(ReshapeOp, w, shape=(kernel, kernel, c, o // panel, panel))
+        images = build(TransposeOp, split, permutation=(2, 3, 0, 1, 4))
+        flat = build(UnpackOp, images, axis=3, tile=panel, size=c * panel)
+        u = build(
             ReshapeOp,
-            with_constant_matrix(b, WinogradInputOp, flat, matrix, step=kernel),
+            with_constant_matrix(build, WinogradInputOp, flat, matrix, step=kernel),
             shape=(tile_elements, o // panel, c, panel),
         )
-        return b(UnpackOp, b(TransposeOp, u, permutation=(1, 0, 2, 3)), axis=2, tile=panel, size=o)
+        return build(UnpackOp, build(TransposeOp, u, permutation=(1, 0, 2, 3)), axis=2, tile=panel, size=o)
 
     def strip_ranges(self, op: ConvOp, x: SSAValue, algorithm: WinogradAlgorithm) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return an axis of images `x`, and strips of it whose tiles and products fit the cache; none if all images fit.
@@ -238,25 +240,25 @@ class _WinogradRewriter:
         )
         return (0, strips) if n > 1 else (1, [(k * m, size * m + 2) for k, size in strips])
 
-    def divide_exactly(self, b: Build, op: ConvOp, algorithm: WinogradAlgorithm, multiple: SSAValue) -> SSAValue:
+    def divide_exactly(self, build: DlBuilder, op: ConvOp, algorithm: WinogradAlgorithm, multiple: SSAValue) -> SSAValue:
         """Divide integers exactly by the squared divisor, modulo 2³²."""
         divisor = algorithm.divisor**2
         power_of_two = largest_power_of_two_divisor(divisor)
         if divisor != power_of_two:
-            multiple = b(MulOp, multiple, b.scalar(_as_int32(pow(divisor // power_of_two, -1, 1 << 32)), like=multiple))
-        shift = b.scalar(power_of_two.bit_length() - 1, like=multiple)
+            multiple = build(MulOp, multiple, build.scalar(_as_int32(pow(divisor // power_of_two, -1, 1 << 32)), like=multiple))
+        shift = build.scalar(power_of_two.bit_length() - 1, like=multiple)
         input_offset = algorithm.input_offset(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
         if not input_offset:
-            return b(ShiftRightOp, multiple, shift)
+            return build(ShiftRightOp, multiple, shift)
         # Σ x·w = Σ (x - c)·w + c·Σ w
-        sums = b(ReduceSumOp, b(CastOp, op.w, to=i32), axes=(0, 1, 2), keepdims=False)
-        result_offset = b(MulOp, sums, b.scalar(input_offset, like=sums))
-        centered_multiple = b(SubOp, multiple, b(MulOp, result_offset, b.scalar(power_of_two, like=result_offset)))
-        return b(AddOp, b(ShiftRightOp, centered_multiple, shift), result_offset)
+        sums = build(ReduceSumOp, build(CastOp, op.w, to=i32), axes=(0, 1, 2), keepdims=False)
+        result_offset = build(MulOp, sums, build.scalar(input_offset, like=sums))
+        centered_multiple = build(SubOp, multiple, build(MulOp, result_offset, build.scalar(power_of_two, like=result_offset)))
+        return build(AddOp, build(ShiftRightOp, centered_multiple, shift), result_offset)
 
-    def trim(self, b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
+    def trim(self, build: DlBuilder, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
         """Slice off the results of padding."""
-        trimmed = b(SliceOp, value, starts=(0,) * len(shape), limits=tuple(shape), strides=(1,) * len(shape))
+        trimmed = build(SliceOp, value, starts=(0,) * len(shape), limits=tuple(shape), strides=(1,) * len(shape))
         self.trims.add(trimmed)
         return trimmed
 
@@ -269,9 +271,9 @@ class _WinogradRewriter:
             return None
         inner = defining_op(trims[0], SliceOp)
         assert inner is not None
-        b = Build(op)
-        untrimmed = b(type(op), *(inner.x if v is trims[0] else v for v in op.operands), **op.properties)
-        return [self.trim(b, untrimmed, shape)]
+        build = DlBuilder(op)
+        untrimmed = build(type(op), *(inner.x if v is trims[0] else v for v in op.operands), **op.properties)
+        return [self.trim(build, untrimmed, shape)]
 
 
 def _as_int32(n: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.cost_model import WinogradCosts
 from dlc.dialects.dl.base import Array, element_type_of, ints, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp
 from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp, with_constant_matrix
 from dlc.dialects.dl.movement.padding import PadOp
@@ -66,9 +66,11 @@ def _image(op: DotGeneralOp) -> SSAValue | None:
     return windows.x if sums_over_positions and is_f32 else None
 
 
-def _algorithm(x: SSAValue, ct: SSAValue, costs: WinogradCosts, ranges: Mapping[str, SizeRange]) -> WinogradAlgorithm | None:
+def _algorithm(
+    x: SSAValue, cotangent: SSAValue, costs: WinogradCosts, ranges: Mapping[str, SizeRange]
+) -> WinogradAlgorithm | None:
     """Return the cheapest Winograd algorithm for a gradient, if it is cheaper than the direct sum; else None."""
-    count, *spatial, o = shape_of(ct)
+    count, *spatial, o = shape_of(cotangent)
     if not is_static((*spatial, o, *shape_of(x)[1:])):
         return None
     # The choice depends little on the batch size, so a representative size suffices.
@@ -85,12 +87,14 @@ def _algorithm(x: SSAValue, ct: SSAValue, costs: WinogradCosts, ranges: Mapping[
 
 
 def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: WinogradAlgorithm, costs: WinogradCosts) -> SSAValue:
-    b, ct, m, t = Build(op), op.rhs, algorithm.step, algorithm.tile
-    c, o = (int(shape_of(v)[3]) for v in (x, ct))
-    padding = [-int(size) % m for size in shape_of(ct)[1:3]]
+    build, cotangent, m, t = DlBuilder(op), op.rhs, algorithm.step, algorithm.tile
+    c, o = (int(shape_of(v)[3]) for v in (x, cotangent))
+    padding = [-int(size) % m for size in shape_of(cotangent)[1:3]]
     if any(padding):
-        zero = b.scalar(0, like=x)
-        x, ct = (b(PadOp, v, zero, low=(0, 0, 0, 0), high=(0, *padding, 0), pad_mode="constant") for v in (x, ct))
+        zero = build.scalar(0, like=x)
+        x, cotangent = (
+            build(PadOp, v, zero, low=(0, 0, 0, 0), high=(0, *padding, 0), pad_mode="constant") for v in (x, cotangent)
+        )
     # The divisors apply to the input here, so that the tiles differ from those of the forward convolution: CSE would otherwise
     # keep the forward tiles alive, in more than twice the memory of the images.
     input_matrix, cotangent_matrix, output_matrix = (
@@ -100,33 +104,35 @@ def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: WinogradAlgorithm, costs
     )
 
     def rows(image: SSAValue, matrix: Array) -> SSAValue:
-        v = with_constant_matrix(b, WinogradInputOp, image, matrix, step=m)
-        return b(ReshapeOp, v, shape=(t * t, product(shape_of(v)[2:5]), shape_of(v)[5]))
+        v = with_constant_matrix(build, WinogradInputOp, image, matrix, step=m)
+        return build(ReshapeOp, v, shape=(t * t, product(shape_of(v)[2:5]), shape_of(v)[5]))
 
-    def sums(x: SSAValue, ct: SSAValue) -> SSAValue:
+    def sums(x: SSAValue, cotangent: SSAValue) -> SSAValue:
         axes = {"lhs_batch": (0,), "rhs_batch": (0,), "lhs_contract": (1,), "rhs_contract": (1,)}
-        return b(DotGeneralOp, rows(x, input_matrix), rows(ct, cotangent_matrix), **axes)
+        return build(DotGeneralOp, rows(x, input_matrix), rows(cotangent, cotangent_matrix), **axes)
 
-    strip_sums = [sums(*strip) for strip in _strips(b, x, ct, algorithm, costs)]
+    strip_sums = [sums(*strip) for strip in _strips(build, x, cotangent, algorithm, costs)]
     u, *other_sums = strip_sums
     if other_sums:
         # Concatenated and reduced afterwards: accumulating into the product of the previous strip would wait for memory.
-        stacked_sums = b(ReshapeOp, b(ConcatOp, *strip_sums, axis=0), shape=(len(strip_sums), t * t, c, o))
-        u = b(ReduceSumOp, stacked_sums, axes=(0,), keepdims=False)
-    tile = b(ReshapeOp, u, shape=(t, t, 1, 1, 1, c * o))
-    return b(ReshapeOp, with_constant_matrix(b, WinogradOutputOp, tile, output_matrix), shape=shape_of(op.result))
+        stacked_sums = build(ReshapeOp, build(ConcatOp, *strip_sums, axis=0), shape=(len(strip_sums), t * t, c, o))
+        u = build(ReduceSumOp, stacked_sums, axes=(0,), keepdims=False)
+    tile = build(ReshapeOp, u, shape=(t, t, 1, 1, 1, c * o))
+    return build(ReshapeOp, with_constant_matrix(build, WinogradOutputOp, tile, output_matrix), shape=shape_of(op.result))
 
 
 def _strips(
-    b: Build, x: SSAValue, ct: SSAValue, algorithm: WinogradAlgorithm, costs: WinogradCosts
+    build: DlBuilder, x: SSAValue, cotangent: SSAValue, algorithm: WinogradAlgorithm, costs: WinogradCosts
 ) -> Sequence[tuple[SSAValue, SSAValue]]:
     """Split images and cotangents into strips of several images, where the tiles of all would exceed the cache."""
-    count, height, width, o = shape_of(ct)
+    count, height, width, o = shape_of(cotangent)
     if not isinstance(count, int):
-        return [(x, ct)]
+        return [(x, cotangent)]
     c, tile_elements = int(shape_of(x)[3]), algorithm.tile**2
     tiles = int(height) // algorithm.step * (int(width) // algorithm.step)
     f32_bytes = 4
     image_bytes, shared_bytes = (f32_bytes * tile_elements * n for n in (tiles * (c + int(o)), c * int(o)))
     strips = split_into_strips(costs, count, image_bytes, shared_bytes)
-    return [(slice_strip(b, x, 0, *strip), slice_strip(b, ct, 0, *strip)) for strip in strips] or [(x, ct)]
+    return [(slice_strip(build, x, 0, *strip), slice_strip(build, cotangent, 0, *strip)) for strip in strips] or [
+        (x, cotangent)
+    ]

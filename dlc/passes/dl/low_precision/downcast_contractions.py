@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import ProductSum
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.movement.indexing import GatherOp
@@ -56,7 +56,7 @@ class _DowncastValues(HoistedConversions):
     def rewrite(self, op: ProductSum) -> Sequence[SSAValue] | None:
         if not self.is_downcast(op):
             return None
-        return [Build(op)(type(op), *map(self.convert, op.operands), **{**op.properties, "result": f32})]
+        return [DlBuilder(op)(type(op), *map(self.convert, op.operands), **{**op.properties, "result": f32})]
 
     def is_downcast(self, op: Operation) -> bool:
         """Return whether an op is an f32 contraction of data with weights."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, ReluOp, SubOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.low_precision.quantization import DequantizeOp, QuantizeOp
@@ -47,18 +47,18 @@ class _QuantizationFolder:
         self.constant = constant
 
     def fold(self, op: QuantizeOp) -> Sequence[SSAValue] | None:
-        if _is_zero_lowest(op) and (x := _strip_relu(Build(op), op.x)) is not None:
-            return [Build(op)(QuantizeOp, x, op.scale, op.zero_point, axis=op.axis, to=op.to)]
+        if _is_zero_lowest(op) and (x := _strip_relu(DlBuilder(op), op.x)) is not None:
+            return [DlBuilder(op)(QuantizeOp, x, op.scale, op.zero_point, axis=op.axis, to=op.to)]
         if element_type_of(op.x) != f32 or rank_of(op.scale):
             return None
         scale = np.float32(splat(op.scale) or 0)
         factor = np.float32(1) / scale if scale > 0 else np.float32(np.inf)
         if scale == 1 or not np.isfinite(factor) or op.x in self.constant:
             return None
-        b = Build(op)
-        factor_value = b.scalar(float(factor), like=op.scale)
-        x = self.multiply_factors(b, op.x, factor_value) if self.has_factors(op.x) else b(MulOp, op.x, factor_value)
-        return [b(QuantizeOp, x, b.scalar(1.0, like=op.scale), op.zero_point, axis=op.axis, to=op.to)]
+        build = DlBuilder(op)
+        factor_value = build.scalar(float(factor), like=op.scale)
+        x = self.multiply_factors(build, op.x, factor_value) if self.has_factors(op.x) else build(MulOp, op.x, factor_value)
+        return [build(QuantizeOp, x, build.scalar(1.0, like=op.scale), op.zero_point, axis=op.axis, to=op.to)]
 
     def has_factors(self, value: SSAValue) -> bool:
         """Return whether all summands or extrema of `value` have a constant factor.
@@ -78,19 +78,19 @@ class _QuantizationFolder:
             case _:
                 return False
 
-    def multiply_factors(self, b: Build, value: SSAValue, factor_value: SSAValue) -> SSAValue:
+    def multiply_factors(self, build: DlBuilder, value: SSAValue, factor_value: SSAValue) -> SSAValue:
         """Return `value · factor_value`, for a positive factor, by multiplying the constant factors of `value`."""
         op = value.owner
         assert isinstance(op, DlOp)
-        with b.at_location(op.location):
+        with build.at_location(op.location):
             if value in self.constant:
-                return b(MulOp, value, factor_value)
+                return build(MulOp, value, factor_value)
             if isinstance(op, DequantizeOp):
-                return b(DequantizeOp, op.x, b(MulOp, op.scale, factor_value), op.zero_point, axis=op.axis)
+                return build(DequantizeOp, op.x, build(MulOp, op.scale, factor_value), op.zero_point, axis=op.axis)
             if isinstance(op, MulOp):
                 constant_factor = next(v for v in op.operands if v in self.constant)
-                return b(MulOp, *(b(MulOp, v, factor_value) if v is constant_factor else v for v in op.operands))
-            return b(type(op), *(self.multiply_factors(b, v, factor_value) for v in op.operands), **op.properties)
+                return build(MulOp, *(build(MulOp, v, factor_value) if v is constant_factor else v for v in op.operands))
+            return build(type(op), *(self.multiply_factors(build, v, factor_value) for v in op.operands), **op.properties)
 
 
 def _is_zero_lowest(op: QuantizeOp) -> bool:
@@ -99,7 +99,7 @@ def _is_zero_lowest(op: QuantizeOp) -> bool:
     return is_integer(quantized_type) and splat(op.zero_point) == limits(quantized_type)[0] and scale is not None and scale > 0
 
 
-def _strip_relu(b: Build, value: SSAValue) -> SSAValue | None:
+def _strip_relu(build: DlBuilder, value: SSAValue) -> SSAValue | None:
     """Return `x` of `relu(x)`, or of a maximum with a bound ≤ 0, also inside minima; None if there is none."""
     op = value.owner
     if isinstance(op, ReluOp):
@@ -108,5 +108,5 @@ def _strip_relu(b: Build, value: SSAValue) -> SSAValue | None:
         return None
     if isinstance(op, MaximumOp):
         return op.operands[0] if limit <= 0 else None
-    x = _strip_relu(b, op.operands[0])
-    return None if x is None else b(MinimumOp, x, op.operands[1])
+    x = _strip_relu(build, op.operands[0])
+    return None if x is None else build(MinimumOp, x, op.operands[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
@@ -37,7 +37,7 @@ class HoistedConversions:
                     pending += missing
                     continue
                 operands = (self.converted_values[v] if v in operands_to_convert else v for v in producer.operands)
-                self.converted_values[value] = Build(producer)(type(producer), *operands, **producer.properties)
+                self.converted_values[value] = DlBuilder(producer)(type(producer), *operands, **producer.properties)
             elif value not in self.converted_values:
                 self.converted_values[value] = self.cast_after(value)
             pending.pop()
@@ -49,18 +49,18 @@ class HoistedConversions:
 
     def cast_after(self, x: SSAValue) -> SSAValue:
         """Return `x` cast right after its producer."""
-        b, splat_value = builder_after(x), splat(x)
+        build, splat_value = builder_after(x), splat(x)
         if splat_value is not None and not rank_of(x):
-            return b.scalar(splat_value, like=tensor_type((), self.to))
-        return b(CastOp, x, to=self.to)
+            return build.scalar(splat_value, like=tensor_type((), self.to))
+        return build(CastOp, x, to=self.to)
 
 
-def builder_after(x: SSAValue) -> Build:
+def builder_after(x: SSAValue) -> DlBuilder:
     """Return a builder right after the producer of a value; for a block argument, at the start of the block."""
     producer = x.owner
     anchor = producer.first_op if isinstance(producer, Block) else producer.next_op
     assert isinstance(anchor, Operation)
-    return Build(anchor)
+    return DlBuilder(anchor)
 
 
 def is_data_movement(op: Operation) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.base import element_type_of, ints, number, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import is_float
@@ -68,12 +68,20 @@ def _pack(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str
     if name is None or element_type_of(op.results[0]) != PACKED_DOTS[name].total:
         return None
     x, w = op.operands
-    b, count = Build(op), PACKED_DOTS[name].count
+    build, count = DlBuilder(op), PACKED_DOTS[name].count
     properties = {key: value for key, value in op.properties.items() if key != "result"}
     if isinstance(op, ConvOp) and _packs_across_pixels(op, count):
-        x, w, strides = _pack_image_rows(b, op, count)
-        return [b(ConvOp, x, w, **{**properties, "strides": strides}, dot=name)]
-    return [b(type(op), b(ViewAsI32Op, _pad_to_multiple(b, x, -1, count)), _pack_weights(b, w, count), **properties, dot=name)]
+        x, w, strides = _pack_image_rows(build, op, count)
+        return [build(ConvOp, x, w, **{**properties, "strides": strides}, dot=name)]
+    return [
+        build(
+            type(op),
+            build(ViewAsI32Op, _pad_to_multiple(build, x, -1, count)),
+            _pack_weights(build, w, count),
+            **properties,
+            dot=name,
+        )
+    ]
 
 
 def _pack_data(op: MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:
@@ -86,33 +94,35 @@ def _pack_data(op: MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -
     m, k, n = (int(s) for s in sizes)
     if k % _TERMS_MULTIPLE or min(m, n) < _MIN_ROWS_AND_COLUMNS:
         return None
-    b = Build(op)
-    product = b(MatmulOp, _pack_rows(b, x), _pack_columns(b, y, PACKED_DOTS[name].count), dot=name)
+    build = DlBuilder(op)
+    product = build(MatmulOp, _pack_rows(build, x), _pack_columns(build, y, PACKED_DOTS[name].count), dot=name)
     element = element_type_of(op.result)
-    return [product if element == PACKED_DOTS[name].total else b(CastOp, product, to=element)]
+    return [product if element == PACKED_DOTS[name].total else build(CastOp, product, to=element)]
 
 
-def _pack_rows(b: Build, x: SSAValue) -> SSAValue:
+def _pack_rows(build: DlBuilder, x: SSAValue) -> SSAValue:
     """Pack words along the last axis; before a transpose that keeps that axis last."""
     transpose = defining_op(x, TransposeOp)
     if transpose is None or transpose.axes[-1] != rank_of(x) - 1:
-        return b(ViewAsI32Op, x)
-    return b(TransposeOp, b(ViewAsI32Op, transpose.x), permutation=transpose.axes)
+        return build(ViewAsI32Op, x)
+    return build(TransposeOp, build(ViewAsI32Op, transpose.x), permutation=transpose.axes)
 
 
-def _pack_columns(b: Build, y: SSAValue, count: int) -> SSAValue:
+def _pack_columns(build: DlBuilder, y: SSAValue, count: int) -> SSAValue:
     """Pack words [.., K / count, N] of consecutive elements along the columns of [.., K, N]."""
     transpose, rank = defining_op(y, TransposeOp), rank_of(y)
     source, axes = (y, tuple(range(rank))) if transpose is None else (transpose.x, transpose.axes)
     *leading, summed, column = axes
     if summed == rank - 1:
-        return b(TransposeOp, b(ViewAsI32Op, source), permutation=axes)
+        return build(TransposeOp, build(ViewAsI32Op, source), permutation=axes)
     # Split off the elements of a word as a separate axis after the contracted one.
     shape = shape_of(source)
-    pairs = b(ReshapeOp, source, shape=(*shape[:summed], int(shape[summed]) // count, count, *shape[summed + 1 :]))
+    pairs = build(ReshapeOp, source, shape=(*shape[:summed], int(shape[summed]) // count, count, *shape[summed + 1 :]))
     order = *(a + (a > summed) for a in (*leading, summed, column)), summed + 1
     *outer, k, n = shape_of(y)
-    return b(ReshapeOp, b(ViewAsI32Op, b(TransposeOp, pairs, permutation=order)), shape=(*outer, int(k) // count, n))
+    return build(
+        ReshapeOp, build(ViewAsI32Op, build(TransposeOp, pairs, permutation=order)), shape=(*outer, int(k) // count, n)
+    )
 
 
 def _packs_across_pixels(op: ConvOp, count: int) -> bool:
@@ -125,7 +135,7 @@ def _packs_across_pixels(op: ConvOp, count: int) -> bool:
     return -(-int(kernel) * c // count) < int(kernel) * -(-c // count)
 
 
-def _pack_image_rows(b: Build, op: ConvOp, count: int) -> tuple[SSAValue, SSAValue, tuple[int, ...]]:
+def _pack_image_rows(build: DlBuilder, op: ConvOp, count: int) -> tuple[SSAValue, SSAValue, tuple[int, ...]]:
     """Pack whole image rows into words [N, *S, W · C / count, 1]; return the convolution's operands and strides."""
     *image_shape, width, c = shape_of(op.x)
     *kernel, taps, _, o = shape_of(op.w)
@@ -133,28 +143,28 @@ def _pack_image_rows(b: Build, op: ConvOp, count: int) -> tuple[SSAValue, SSAVal
     step, num_words = stride * int(c) // count, -(-int(taps) * int(c) // count)
     # The words of an image row that the windows cover.
     length = ((int(shape_of(op.result)[-2]) - 1) * step + num_words) * count
-    x = b(ReshapeOp, op.x, shape=(*image_shape, int(width) * int(c)))
+    x = build(ReshapeOp, op.x, shape=(*image_shape, int(width) * int(c)))
     high_padding = *(0 for _ in image_shape), length - int(width) * int(c)
-    x = b(PadOp, x, b.scalar(0, like=x), low=(0,) * len(high_padding), high=high_padding, pad_mode="constant")
-    w = _pack_weights(b, b(ReshapeOp, op.w, shape=(*kernel, int(taps) * int(c), o)), count)
+    x = build(PadOp, x, build.scalar(0, like=x), low=(0,) * len(high_padding), high=high_padding, pad_mode="constant")
+    w = _pack_weights(build, build(ReshapeOp, op.w, shape=(*kernel, int(taps) * int(c), o)), count)
     return (
-        b(ReshapeOp, b(ViewAsI32Op, x), shape=(*image_shape, length // count, 1)),
-        b(ReshapeOp, w, shape=(*kernel, num_words, 1, o)),
+        build(ReshapeOp, build(ViewAsI32Op, x), shape=(*image_shape, length // count, 1)),
+        build(ReshapeOp, w, shape=(*kernel, num_words, 1, o)),
         (*strides, step),
     )
 
 
-def _pack_weights(b: Build, w: SSAValue, count: int) -> SSAValue:
+def _pack_weights(build: DlBuilder, w: SSAValue, count: int) -> SSAValue:
     """Pack weights [*K, C, O] into words [*K, C / count, O] of `count` consecutive elements along C."""
-    w = _pad_to_multiple(b, w, -2, count)
+    w = _pad_to_multiple(build, w, -2, count)
     *kernel, c, o = (int(s) for s in shape_of(w))
     rank = len(kernel)
-    w = b(ReshapeOp, w, shape=(*kernel, c // count, count, o))
-    w = b(TransposeOp, w, permutation=(*range(rank), rank, rank + 2, rank + 1))
-    return b(ReshapeOp, b(ViewAsI32Op, w), shape=(*kernel, c // count, o))
+    w = build(ReshapeOp, w, shape=(*kernel, c // count, count, o))
+    w = build(TransposeOp, w, permutation=(*range(rank), rank, rank + 2, rank + 1))
+    return build(ReshapeOp, build(ViewAsI32Op, w), shape=(*kernel, c // count, o))
 
 
-def _pad_to_multiple(b: Build, x: SSAValue, axis: int, count: int) -> SSAValue:
+def _pad_to_multiple(build: DlBuilder, x: SSAValue, axis: int, count: int) -> SSAValue:
     """Zero-pad `x` at the end of an axis to a multiple of `count`."""
     missing = -int(shape_of(x)[axis]) % count
     if not missing:
@@ -163,4 +173,4 @@ def _pad_to_multiple(b: Build, x: SSAValue, axis: int, count: int) -> SSAValue:
     high[axis] = missing
     # The padded weights are 0, so data may be padded with any value: that of an existing pad lets the two pads merge.
     pad_value = splat(pad.value) if pad is not None and axis == -1 and not is_float(element_type_of(x)) else None
-    return b(PadOp, x, b.scalar(pad_value or 0, like=x), low=(0,) * rank_of(x), high=high, pad_mode="constant")
+    return build(PadOp, x, build.scalar(pad_value or 0, like=x), low=(0,) * rank_of(x), high=high, pad_mode="constant")

@@ -9,7 +9,7 @@ from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AbsOp, DivOp, MaximumOp, MinimumOp, NegOp, SubOp
 from dlc.dialects.dl.arithmetic.functions import RoundOp
 from dlc.dialects.dl.base import element_type_of, ints, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float
 from dlc.dialects.dl.movement.shaping import ReshapeOp
@@ -68,12 +68,12 @@ class QuantizeWeightsPass(TargetPass):
         element, (k, columns) = element_type_of(op.rhs), map(int, shape_of(op.rhs))
         if not is_float(element) or element == f64 or k * columns < _MIN_WEIGHT_ELEMENTS or k % self.group:
             return None
-        b = Build(op)
-        w = b(ReshapeOp, b(CastOp, op.rhs, to=f32), shape=(k // self.group, self.group, columns))
-        weights = _quantize_int8(b, w) if self.weights == "int8" else _quantize_uint4(b, w)
+        build = DlBuilder(op)
+        w = build(ReshapeOp, build(CastOp, op.rhs, to=f32), shape=(k // self.group, self.group, columns))
+        weights = _quantize_int8(build, w) if self.weights == "int8" else _quantize_uint4(build, w)
         if not self.exact_rows and (dot := choose_row_dot(op.lhs, self.target, ranges, 16)) is not None:
-            return [matmul_quantized_rows(b, op.lhs, weights, dot)]
-        return [matmul_float_rows(b, op.lhs, weights, ranges)]
+            return [matmul_quantized_rows(build, op.lhs, weights, dot)]
+        return [matmul_float_rows(build, op.lhs, weights, ranges)]
 
 
 def _is_matmul(op: MatmulOp | DotGeneralOp) -> bool:
@@ -84,27 +84,27 @@ def _is_matmul(op: MatmulOp | DotGeneralOp) -> bool:
     return not ints(op.lhs_batch) and rank_of(op.lhs) > 1 and rows == (rank_of(op.lhs) - 1,) and columns == (0,)
 
 
-def _quantize_int8(b: Build, w: SSAValue) -> BlockQuantizedWeights:
+def _quantize_int8(build: DlBuilder, w: SSAValue) -> BlockQuantizedWeights:
     """Quantize weights [B, g, N] symmetrically to int8."""
-    scale = nonzero_step(b, b(ReduceMaxOp, b(AbsOp, w), axes=(1,), keepdims=True), 127)
-    steps = b(RoundOp, b(DivOp, w, scale))
-    return BlockQuantizedWeights(b(CastOp, steps, to=ELEMENT_TYPES["int8"]), _drop_unit_axis(b, scale), None)
+    scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, w), axes=(1,), keepdims=True), 127)
+    steps = build(RoundOp, build(DivOp, w, scale))
+    return BlockQuantizedWeights(build(CastOp, steps, to=ELEMENT_TYPES["int8"]), _drop_unit_axis(build, scale), None)
 
 
-def _quantize_uint4(b: Build, w: SSAValue) -> BlockQuantizedWeights:
+def _quantize_uint4(build: DlBuilder, w: SSAValue) -> BlockQuantizedWeights:
     """Quantize weights [B, g, N] to uint4 between their minimum and maximum."""
-    low, high = (b(reduction, w, axes=(1,), keepdims=True) for reduction in (ReduceMinOp, ReduceMaxOp))
-    scale = nonzero_step(b, b(SubOp, high, low), 15)
-    steps = b(RoundOp, b(DivOp, b(SubOp, w, low), scale))
+    low, high = (build(reduction, w, axes=(1,), keepdims=True) for reduction in (ReduceMinOp, ReduceMaxOp))
+    scale = nonzero_step(build, build(SubOp, high, low), 15)
+    steps = build(RoundOp, build(DivOp, build(SubOp, w, low), scale))
     # A scale that was rounded down makes quotients exceed the range.
-    steps = b(MaximumOp, b(MinimumOp, steps, b.scalar(15.0, like=w)), b.scalar(0.0, like=w))
-    zero = b(DivOp, b(NegOp, low), scale)
+    steps = build(MaximumOp, build(MinimumOp, steps, build.scalar(15.0, like=w)), build.scalar(0.0, like=w))
+    zero = build(DivOp, build(NegOp, low), scale)
     return BlockQuantizedWeights(
-        b(CastOp, steps, to=ELEMENT_TYPES["uint4"]), _drop_unit_axis(b, scale), _drop_unit_axis(b, zero)
+        build(CastOp, steps, to=ELEMENT_TYPES["uint4"]), _drop_unit_axis(build, scale), _drop_unit_axis(build, zero)
     )
 
 
-def _drop_unit_axis(b: Build, v: SSAValue) -> SSAValue:
+def _drop_unit_axis(build: DlBuilder, v: SSAValue) -> SSAValue:
     """Reshape [B, 1, N] to [B, N]."""
     blocks, _, columns = shape_of(v)
-    return b(ReshapeOp, v, shape=(blocks, columns))
+    return build(ReshapeOp, v, shape=(blocks, columns))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.base import element_type_of, number, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_integer
@@ -87,26 +87,26 @@ class _QuantizedContractionRewriter:
         x, w = (QuantizedValue.of(v) for v in op.operands)
         if x is None or w is None or x.stored in self.constant or w.stored not in self.constant or not x.is_per_tensor():
             return None
-        b = Build(op)
+        build = DlBuilder(op)
         if element == i32:
-            return [self.integer_contraction(b, op, x, w)] if x.scale is None and w.scale is None else None
-        if x.scale is None or w.scale is None or (scale := w.per_channel(b, w.scale)) is None:
+            return [self.integer_contraction(build, op, x, w)] if x.scale is None and w.scale is None else None
+        if x.scale is None or w.scale is None or (scale := w.per_channel(build, w.scale)) is None:
             return None
-        return [b(MulOp, b(CastOp, self.integer_contraction(b, op, x, w), to=f32), b(MulOp, x.scale, scale))]
+        return [build(MulOp, build(CastOp, self.integer_contraction(build, op, x, w), to=f32), build(MulOp, x.scale, scale))]
 
-    def integer_contraction(self, b: Build, op: ConvOp | MatmulOp, x: QuantizedValue, w: QuantizedValue) -> SSAValue:
+    def integer_contraction(self, build: DlBuilder, op: ConvOp | MatmulOp, x: QuantizedValue, w: QuantizedValue) -> SSAValue:
         """Return the sum of products of centered integers, as i32."""
-        weights = _centered_weights(b, w)
+        weights = _centered_weights(build, w)
         dot = next((PACKED_DOTS[d] for d in self.dots if _weights_fit(w, PACKED_DOTS[d].weights)), None)
         data = self.stored_as(x.stored, element_type_of(x.stored) if dot is None else dot.data)
-        zero = _zero_point(b, x.stored, x.zero, data)
-        values = x.apply_data_movement(b, data, lambda: _cast_scalar(b, zero, data))
-        sums = b(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
+        zero = _zero_point(build, x.stored, x.zero, data)
+        values = x.apply_data_movement(build, data, lambda: _cast_scalar(build, zero, data))
+        sums = build(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
         # Grouped convolutions multiply single elements, not packed dot-product operands.
         is_grouped = isinstance(op, ConvOp) and number(op.groups) != 1
         to = (_I8 if _weights_fit(w, _I8) else _I16) if dot is None or is_grouped else dot.weights
-        total = b(type(op), values, b(CastOp, weights, to=to), **{**op.properties, "result": i32})
-        return total if splat(zero) == 0 else b(SubOp, total, b(MulOp, zero, sums))
+        total = build(type(op), values, build(CastOp, weights, to=to), **{**op.properties, "result": i32})
+        return total if splat(zero) == 0 else build(SubOp, total, build(MulOp, zero, sums))
 
     def stored_as(self, stored: SSAValue, to: Attribute) -> SSAValue:
         """Return stored integers as type `to`, converted at their producer, once per type."""
@@ -127,41 +127,43 @@ def _cancel_requantization(op: QuantizeOp) -> Sequence[SSAValue] | None:
         return None
     if splat(x.scale) != scale or x.constant_zero_point != zero or element_type_of(x.stored) != element_type_of(op.result):
         return None
-    return [x.apply_data_movement(Build(op), x.stored, lambda: op.zero_point)]
+    return [x.apply_data_movement(DlBuilder(op), x.stored, lambda: op.zero_point)]
 
 
 def _convert_stored(stored: SSAValue, to: Attribute) -> SSAValue:
     """Convert stored bytes to type `to`, shifting signed ones to unsigned; a quantize op quantizes to the type directly."""
     if element_type_of(stored) == to:
         return stored
-    b, is_shifted = Build(_first_user(stored)), to == _UI8
+    build, is_shifted = DlBuilder(_first_user(stored)), to == _UI8
     op = defining_op(stored, QuantizeOp)
     if op is not None and not is_shifted:
-        return b(QuantizeOp, op.x, op.scale, op.zero_point, axis=op.axis, to=to)
+        return build(QuantizeOp, op.x, op.scale, op.zero_point, axis=op.axis, to=to)
     if op is not None and (zero := splat(op.zero_point)) is not None:
-        return b(QuantizeOp, op.x, op.scale, b.scalar(zero + _SIGN_OFFSET, like=tensor_type((), to)), axis=op.axis)
+        return build(QuantizeOp, op.x, op.scale, build.scalar(zero + _SIGN_OFFSET, like=tensor_type((), to)), axis=op.axis)
     if not is_shifted:
-        return b(CastOp, stored, to=to)
-    widened = b(CastOp, stored, to=_I16)
-    return b(CastOp, b(AddOp, widened, b.scalar(_SIGN_OFFSET, like=widened)), to=to)
+        return build(CastOp, stored, to=to)
+    widened = build(CastOp, stored, to=_I16)
+    return build(CastOp, build(AddOp, widened, build.scalar(_SIGN_OFFSET, like=widened)), to=to)
 
 
 def _replace_other_uses(data: SSAValue, stored: SSAValue) -> None:
     """Replace all other uses of stored integers by `data`."""
     for op in [use.operation for use in stored.uses]:
         if isinstance(op, DequantizeOp) and not rank_of(op.zero_point):
-            b = Build(op)
-            zero = _cast_scalar(b, _zero_point(b, stored, op.zero_point, data), data)
-            replace(op, [b(DequantizeOp, data, op.scale, zero, axis=op.axis)])
+            build = DlBuilder(op)
+            zero = _cast_scalar(build, _zero_point(build, stored, op.zero_point, data), data)
+            replace(op, [build(DequantizeOp, data, op.scale, zero, axis=op.axis)])
     # Remaining users get the original values, converted back from `data`, unless `data` was computed from them.
     op = defining_op(stored, QuantizeOp)
     if op is None or not stored.first_use or not isinstance(data.owner, QuantizeOp):
         erase_unused([op] if op is not None else [])
         return
-    b = Build(_first_user(data))
+    build = DlBuilder(_first_user(data))
     shift = _SIGN_OFFSET if element_type_of(data) == _UI8 else 0
-    widened = b(CastOp, data, to=_I16)
-    restored = b(CastOp, b(SubOp, widened, b.scalar(shift, like=widened)) if shift else data, to=element_type_of(stored))
+    widened = build(CastOp, data, to=_I16)
+    restored = build(
+        CastOp, build(SubOp, widened, build.scalar(shift, like=widened)) if shift else data, to=element_type_of(stored)
+    )
     replace(op, [restored])
 
 
@@ -172,21 +174,25 @@ def _first_user(value: SSAValue) -> Operation:
     return next_op
 
 
-def _zero_point(b: Build, stored: SSAValue, zero: SSAValue | None, data: SSAValue) -> SSAValue:
+def _zero_point(build: DlBuilder, stored: SSAValue, zero: SSAValue | None, data: SSAValue) -> SSAValue:
     """Return the zero point of stored integers, relative to the type of `data`, as i32."""
     shift = _SIGN_OFFSET if element_type_of(stored) == _I8 and element_type_of(data) == _UI8 else 0
     constant_value = 0 if zero is None else splat(zero)
     if constant_value is not None:
-        return b.scalar(constant_value + shift, like=_I32_SCALAR)
+        return build.scalar(constant_value + shift, like=_I32_SCALAR)
     assert zero is not None
-    widened = zero if element_type_of(zero) == i32 else b(CastOp, zero, to=i32)
-    return b(AddOp, widened, b.scalar(shift, like=widened)) if shift else widened
+    widened = zero if element_type_of(zero) == i32 else build(CastOp, zero, to=i32)
+    return build(AddOp, widened, build.scalar(shift, like=widened)) if shift else widened
 
 
-def _cast_scalar(b: Build, scalar: SSAValue, like: SSAValue) -> SSAValue:
+def _cast_scalar(build: DlBuilder, scalar: SSAValue, like: SSAValue) -> SSAValue:
     """Cast an i32 scalar to the element type of `like`."""
     constant_value = splat(scalar)
-    return b.scalar(constant_value, like=like) if constant_value is not None else b(CastOp, scalar, to=element_type_of(like))
+    return (
+        build.scalar(constant_value, like=like)
+        if constant_value is not None
+        else build(CastOp, scalar, to=element_type_of(like))
+    )
 
 
 def _weights_fit(w: QuantizedValue, to: Attribute) -> bool:
@@ -194,12 +200,12 @@ def _weights_fit(w: QuantizedValue, to: Attribute) -> bool:
     return is_integer(to) and (to != _I8 or w.constant_zero_point == (0 if element_type_of(w.stored) == _I8 else _SIGN_OFFSET))
 
 
-def _centered_weights(b: Build, w: QuantizedValue) -> SSAValue:
+def _centered_weights(build: DlBuilder, w: QuantizedValue) -> SSAValue:
     """Return the weights minus their zero point, as i32."""
-    widened = b(CastOp, w.stored, to=i32)
+    widened = build(CastOp, w.stored, to=i32)
     if w.zero is not None and w.constant_zero_point != 0:
-        zero = w.zero if element_type_of(w.zero) == i32 else b(CastOp, w.zero, to=i32)
+        zero = w.zero if element_type_of(w.zero) == i32 else build(CastOp, w.zero, to=i32)
         if rank_of(zero):
-            zero = b(ReshapeOp, zero, shape=(*shape_of(zero), *(1,) * (rank_of(widened) - 1 - w.axis)))
-        widened = b(SubOp, widened, zero)
-    return w.apply_data_movement(b, widened, lambda: b.scalar(0, like=widened))
+            zero = build(ReshapeOp, zero, shape=(*shape_of(zero), *(1,) * (rank_of(widened) - 1 - w.axis)))
+        widened = build(SubOp, widened, zero)
+    return w.apply_data_movement(build, widened, lambda: build.scalar(0, like=widened))

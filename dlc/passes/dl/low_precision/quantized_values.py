@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import SubOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.low_precision.quantization import DequantizeOp
@@ -63,29 +63,29 @@ class QuantizedValue:
         """Return whether scale and zero point are per tensor."""
         return not any(rank_of(v) for v in (self.zero, self.scale) if v is not None)
 
-    def apply_data_movement(self, b: Build, x: SSAValue, zero: Callable[[], SSAValue]) -> SSAValue:
+    def apply_data_movement(self, build: DlBuilder, x: SSAValue, zero: Callable[[], SSAValue]) -> SSAValue:
         """Apply the data-movement ops to integers `x` instead of the stored ones; `zero` builds the padding value."""
         for op in self.data_movement_ops:
             operands = [x]
             if isinstance(op, PadOp):
                 pads_with_lowest = splat(op.value) == -math.inf
-                operands.append(b.scalar(limits(element_type_of(x))[0], like=x) if pads_with_lowest else zero())
-            x = b(type(op), *operands, **op.properties)
+                operands.append(build.scalar(limits(element_type_of(x))[0], like=x) if pads_with_lowest else zero())
+            x = build(type(op), *operands, **op.properties)
         return x
 
-    def per_channel(self, b: Build, parameter: SSAValue) -> SSAValue | None:
+    def per_channel(self, build: DlBuilder, parameter: SSAValue) -> SSAValue | None:
         """Return a scale that broadcasts with the value: rank 0, or one entry per position of the last axis; else None."""
         if not rank_of(parameter):
             return parameter
         shape: list[Size] = [1] * rank_of(self.stored)
         shape[self.axis] = shape_of(parameter)[0]
-        reshaped = b(ReshapeOp, parameter, shape=shape)
+        reshaped = build(ReshapeOp, parameter, shape=shape)
         if not all(isinstance(op, TransposeOp) for op in self.data_movement_ops):
             return None
         for op in self.data_movement_ops:
-            reshaped = b(TransposeOp, reshaped, **op.properties)
+            reshaped = build(TransposeOp, reshaped, **op.properties)
         *leading, channels = shape_of(reshaped)
-        return b(ReshapeOp, reshaped, shape=(channels,)) if all(s == 1 for s in leading) else None
+        return build(ReshapeOp, reshaped, shape=(channels,)) if all(s == 1 for s in leading) else None
 
 
 def _source(value: SSAValue) -> tuple[SSAValue, SSAValue | None, SSAValue | None, int] | None:
@@ -100,7 +100,7 @@ def _source(value: SSAValue) -> tuple[SSAValue, SSAValue | None, SSAValue | None
             if not shape:
                 return integers, zero, None, 0
             # Importers emit zero points of shape [n, 1, …].
-            return (integers, Build(op)(ReshapeOp, zero, shape=shape[:1]), None, axis) if set(shape[1:]) <= {1} else None
+            return (integers, DlBuilder(op)(ReshapeOp, zero, shape=shape[:1]), None, axis) if set(shape[1:]) <= {1} else None
         case _ if (integers := _int8_source(value)) is not None:
             return integers, None, None, 0
         case _:

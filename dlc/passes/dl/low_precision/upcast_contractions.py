@@ -8,7 +8,7 @@ from math import prod
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.programs.size_ranges import representative, size_ranges
@@ -58,14 +58,18 @@ class _UpcastRewriter:
         (x, w), element = op.operands, element_type_of(op.results[0])
         if x in self.constant or w not in self.constant:
             return None
-        b = Build(op)
+        build = DlBuilder(op)
         if find_weight_dot(op, self.constant, self.target.dot_products) is not None:
-            return None if element == f32 else [b(CastOp, b(type(op), x, w, **{**op.properties, "result": f32}), to=element)]
+            return (
+                None
+                if element == f32
+                else [build(CastOp, build(type(op), x, w, **{**op.properties, "result": f32}), to=element)]
+            )
         # GPUs load operands to local memory, which holds more elements in half precision.
         if self.target.groups is not None or (isinstance(op, MatmulOp) and self.is_memory_bound(op)):
             return None
-        y = b(type(op), self.upcast_values.convert(x), b(CastOp, w, to=f32), **op.properties)
-        return [b(CastOp, y, to=element)]
+        y = build(type(op), self.upcast_values.convert(x), build(CastOp, w, to=f32), **op.properties)
+        return [build(CastOp, y, to=element)]
 
     def is_memory_bound(self, op: MatmulOp) -> bool:
         """Return whether too few rows use each weight to pay for upcasting; batched matrices count as memory-bound."""

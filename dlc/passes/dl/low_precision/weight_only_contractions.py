@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import SubOp
 from dlc.dialects.dl.base import element_type_of, flag, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import is_unsigned
@@ -72,16 +72,16 @@ class WeightOnlyContractionsPass(TargetPass):
         dot = choose_row_dot(op.lhs, self.target, ranges, 8) if flag(op.allows_lhs_quantization) else None
         if representative_rows(op.lhs, ranges) > _MAX_FLOAT_ROWS and dot is None:
             return None
-        b = Build(op)
-        weights = _split_into_blocks(b, dequantize, transpose is not None)
+        build = DlBuilder(op)
+        weights = _split_into_blocks(build, dequantize, transpose is not None)
         if weights is None:
             return None
         if dot is not None:
-            return [matmul_quantized_rows(b, op.lhs, weights, dot)]
-        return [matmul_float_rows(b, op.lhs, weights, ranges)]
+            return [matmul_quantized_rows(build, op.lhs, weights, dot)]
+        return [matmul_float_rows(build, op.lhs, weights, ranges)]
 
 
-def _split_into_blocks(b: Build, dequantize: DequantizeOp, is_transposed: bool) -> BlockQuantizedWeights | None:
+def _split_into_blocks(build: DlBuilder, dequantize: DequantizeOp, is_transposed: bool) -> BlockQuantizedWeights | None:
     """Return weights [K, N], or [N, K] if transposed, split into blocks along K.
 
     None if a block does not consist of whole words, or blocks do not run along K.
@@ -90,7 +90,7 @@ def _split_into_blocks(b: Build, dequantize: DequantizeOp, is_transposed: bool) 
     has_per_channel_parameters = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (dequantize.scale, dequantize.zero_point))
     if along_k if has_per_channel_parameters else dequantize.block_count is not None and not along_k:
         return None
-    integers = b(TransposeOp, dequantize.x, permutation=(1, 0)) if is_transposed else dequantize.x
+    integers = build(TransposeOp, dequantize.x, permutation=(1, 0)) if is_transposed else dequantize.x
     k, columns = (int(s) for s in shape_of(integers))
     blocks, weight_type = dequantize.block_count or 1, element_type_of(dequantize.x)
     if not k or not columns or k % (blocks * (WORD_BITS // bits(weight_type))):
@@ -98,15 +98,15 @@ def _split_into_blocks(b: Build, dequantize: DequantizeOp, is_transposed: bool) 
 
     def parameter(v: SSAValue) -> SSAValue:
         """Return a scale or zero point as [B, N]."""
-        v = b(CastOp, v, to=f32)
+        v = build(CastOp, v, to=f32)
         if rank_of(v) == 2:
-            return b(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
-        return b(BroadcastToOp, v, shape=(blocks, columns))
+            return build(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
+        return build(BroadcastToOp, v, shape=(blocks, columns))
 
     zero, midpoint = splat(dequantize.zero_point), 1 << (bits(weight_type) - 1)
     if is_unsigned(weight_type) and zero == midpoint:
         weight_type, zero = _SIGNED_TYPE[weight_type], 0
-        as_int16 = b(CastOp, integers, to=ELEMENT_TYPES["int16"])
-        integers = b(CastOp, b(SubOp, as_int16, b.scalar(midpoint, like=as_int16)), to=weight_type)
-    integers = b(ReshapeOp, integers, shape=(blocks, k // blocks, columns))
+        as_int16 = build(CastOp, integers, to=ELEMENT_TYPES["int16"])
+        integers = build(CastOp, build(SubOp, as_int16, build.scalar(midpoint, like=as_int16)), to=weight_type)
+    integers = build(ReshapeOp, integers, shape=(blocks, k // blocks, columns))
     return BlockQuantizedWeights(integers, parameter(dequantize.scale), None if zero == 0 else parameter(dequantize.zero_point))

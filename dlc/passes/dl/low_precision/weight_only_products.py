@@ -11,7 +11,7 @@ from dlc.dialects.dl.arithmetic.elementwise import AbsOp, DivOp, MulOp, SelectOp
 from dlc.dialects.dl.arithmetic.functions import RoundOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp
 from dlc.dialects.dl.base import element_type_of, is_storage_only, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, ViewAsI32Op
 from dlc.dialects.dl.low_precision.weight_only import MatmulWeightOnlyOp, PackNibblesOp
 from dlc.dialects.dl.low_precision.weight_only_dot import MatmulWeightOnlyDotOp
@@ -57,23 +57,27 @@ class BlockQuantizedWeights:
         num_words = int(shape_of(self.integers)[1]) // self.count
         return next(step for step in range(min(_WORDS_PER_STEP[dot], num_words), 0, -1) if num_words % step == 0)
 
-    def words(self, b: Build, interleave: int = 1) -> SSAValue:
+    def words(self, build: DlBuilder, interleave: int = 1) -> SSAValue:
         """Pack the weights into words [B, W, N] of consecutive integers, or `interleave`-fold interleaved ones."""
         blocks, size, columns = map(int, shape_of(self.integers))
-        split = b(ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count // interleave, interleave, columns))
-        x = b(TransposeOp, split, permutation=(0, 1, 4, 3, 2))
-        x = b(ReshapeOp, x, shape=(blocks, size // self.count, columns, self.count))
-        words = b(ViewAsI32Op, b(PackNibblesOp, x) if is_storage_only(self.of) else x)
-        return b(ReshapeOp, words, shape=shape_of(words)[:-1])
+        split = build(
+            ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count // interleave, interleave, columns)
+        )
+        x = build(TransposeOp, split, permutation=(0, 1, 4, 3, 2))
+        x = build(ReshapeOp, x, shape=(blocks, size // self.count, columns, self.count))
+        words = build(ViewAsI32Op, build(PackNibblesOp, x) if is_storage_only(self.of) else x)
+        return build(ReshapeOp, words, shape=shape_of(words)[:-1])
 
 
-def matmul_float_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights, ranges: Mapping[str, SizeRange]) -> SSAValue:
+def matmul_float_rows(
+    build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, ranges: Mapping[str, SizeRange]
+) -> SSAValue:
     """Multiply float rows `x` with the weights, scaling sums for few rows and weights for more."""
     scale_weights = None if representative_rows(x, ranges) <= _MAX_ROWS_SCALING_SUMS else True
-    return b(MatmulWeightOnlyOp, x, weights.words(b), *weights.parameters, of=weights.of, scale_weights=scale_weights)
+    return build(MatmulWeightOnlyOp, x, weights.words(build), *weights.parameters, of=weights.of, scale_weights=scale_weights)
 
 
-def matmul_quantized_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights, dot: str) -> SSAValue:
+def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, dot: str) -> SSAValue:
     """Multiply `x` with the weights by packed integer dot products.
 
     Each row segment that is multiplied by a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or
@@ -81,19 +85,19 @@ def matmul_quantized_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights,
     """
     *leading, k = shape_of(x)
     blocks, size, columns = map(int, shape_of(weights.integers))
-    rows = b(ReshapeOp, b(CastOp, x, to=f32), shape=(*leading, blocks, size))
-    scale = nonzero_step(b, b(ReduceMaxOp, b(AbsOp, rows), axes=(-1,), keepdims=True), _MAX_MAGNITUDE[dot])
-    multiples = b(RoundOp, b(DivOp, rows, scale))
-    row_words = b(ViewAsI32Op, b(ReshapeOp, b(CastOp, multiples, to=PACKED_DOTS[dot].weights), shape=(*leading, k)))
+    rows = build(ReshapeOp, build(CastOp, x, to=f32), shape=(*leading, blocks, size))
+    scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, rows), axes=(-1,), keepdims=True), _MAX_MAGNITUDE[dot])
+    multiples = build(RoundOp, build(DivOp, rows, scale))
+    row_words = build(ViewAsI32Op, build(ReshapeOp, build(CastOp, multiples, to=PACKED_DOTS[dot].weights), shape=(*leading, k)))
     words_per_step = weights.step(dot)
     elements_per_step = words_per_step * weights.count
-    sums = b(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
-    sums = b(MulOp, b(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
-    row_scale = b(ReshapeOp, scale, shape=(*leading, blocks))
-    weight_words = weights.words(b, interleave=PACKED_DOTS[dot].count)
-    weight_words = b(ReshapeOp, weight_words, shape=(blocks, size // elements_per_step, words_per_step, columns))
-    y = b(MatmulWeightOnlyDotOp, row_words, weight_words, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
-    return b(CastOp, y, to=element_type_of(x))
+    sums = build(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
+    sums = build(MulOp, build(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
+    row_scale = build(ReshapeOp, scale, shape=(*leading, blocks))
+    weight_words = weights.words(build, interleave=PACKED_DOTS[dot].count)
+    weight_words = build(ReshapeOp, weight_words, shape=(blocks, size // elements_per_step, words_per_step, columns))
+    y = build(MatmulWeightOnlyDotOp, row_words, weight_words, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
+    return build(CastOp, y, to=element_type_of(x))
 
 
 def choose_row_dot(x: SSAValue, target: Target, ranges: Mapping[str, SizeRange], min_bits: int) -> str | None:
@@ -112,7 +116,9 @@ def representative_rows(x: SSAValue, ranges: Mapping[str, SizeRange]) -> int:
     return prod(representative(s, ranges) for s in shape_of(x)[:-1])
 
 
-def nonzero_step(b: Build, span: SSAValue, num_steps: int) -> SSAValue:
+def nonzero_step(build: DlBuilder, span: SSAValue, num_steps: int) -> SSAValue:
     """Return `span / num_steps`, or 1 where that is 0."""
-    quotient = b(DivOp, span, b.scalar(float(num_steps), like=span))
-    return b(SelectOp, b(EqualOp, quotient, b.scalar(0.0, like=quotient)), b.scalar(1.0, like=quotient), quotient)
+    quotient = build(DivOp, span, build.scalar(float(num_steps), like=span))
+    return build(
+        SelectOp, build(EqualOp, quotient, build.scalar(0.0, like=quotient)), build.scalar(1.0, like=quotient), quotient
+    )

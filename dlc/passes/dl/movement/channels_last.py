@@ -11,7 +11,7 @@ from functools import singledispatchmethod
 from typing import TypeAlias
 
 from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of, sizes
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import Elementwise, Reduction, RowComposite
 from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.movement.padding import PadOp
@@ -69,14 +69,14 @@ def _simplify_transpose(op: TransposeOp) -> Values:
     A transpose of unit axes becomes a reshape. A transpose of a pad moves before the pad, to fuse with its kernel.
     """
     if permutes_only_unit_axes(shape_of(op.x), op.axes):
-        return [reshaped(Build(op), op.x, shape_of(op.result))]
+        return [reshaped(DlBuilder(op), op.x, shape_of(op.result))]
     pad = defining_op(op.x, PadOp)
     if pad is None or not op.x.has_one_use():
         return None
-    b = Build(pad)
+    build = DlBuilder(pad)
     low, high = _permute(ints(pad.low), op.axes), _permute(ints(pad.high), op.axes)
-    transposed_operand = transposed(b, pad.x, op.axes)
-    return [Build(op)(PadOp, transposed_operand, pad.value, **{**pad.properties, "low": low, "high": high})]
+    transposed_operand = transposed(build, pad.x, op.axes)
+    return [DlBuilder(op)(PadOp, transposed_operand, pad.value, **{**pad.properties, "low": low, "high": high})]
 
 
 class _TransposeSinker:
@@ -92,7 +92,7 @@ class _TransposeSinker:
         """Return the op's results computed from untransposed operands, or None to leave it."""
         if isinstance(op, TransposeOp):
             inner = defining_op(op.x, TransposeOp)
-            return [transposed(Build(op), op.x, op.axes)] if inner is not None else None
+            return [transposed(DlBuilder(op), op.x, op.axes)] if inner is not None else None
         transposes = [t for v in op.operands if (t := defining_op(v, TransposeOp)) is not None and v not in self.constant]
         return self._rule(op, transposes[0]) if transposes else None
 
@@ -103,15 +103,19 @@ class _TransposeSinker:
     @_rule.register
     def _(self, op: Elementwise, transpose: TransposeOp) -> Values:
         p, shape = transpose.axes, shape_of(op.results[0])
-        b = Build(op)
+        build = DlBuilder(op)
         full = [t for v in op.operands if (t := defining_op(v, TransposeOp)) is not None and shape_of(v) == shape]
         if not any(t.axes == p for t in full):
             return None
-        operands = [self._untransposed(b, v, p) for v in op.operands]
+        operands = [self._untransposed(build, v, p) for v in op.operands]
         untransposed = [v for v in operands if v is not None]
-        return [transposed(b, b(type(op), *untransposed, **op.properties), p)] if len(untransposed) == len(operands) else None
+        return (
+            [transposed(build, build(type(op), *untransposed, **op.properties), p)]
+            if len(untransposed) == len(operands)
+            else None
+        )
 
-    def _untransposed(self, b: Build, value: SSAValue, p: Sequence[int]) -> SSAValue | None:
+    def _untransposed(self, build: DlBuilder, value: SSAValue, p: Sequence[int]) -> SSAValue | None:
         """Return `value`, which broadcasts with the result, inversely transposed; None if that takes a copy."""
         inner = defining_op(value, TransposeOp)
         if inner is not None and inner.axes == tuple(p):
@@ -122,74 +126,74 @@ class _TransposeSinker:
         inverse_axes = inverse(p)
         shape = (*(1,) * (len(p) - len(shape)), *shape)
         if permutes_only_unit_axes(shape, inverse_axes):
-            return reshaped(b, value, [shape[a] for a in inverse_axes])
-        return transposed(b, reshaped(b, value, shape), inverse_axes) if value in self.constant else None
+            return reshaped(build, value, [shape[a] for a in inverse_axes])
+        return transposed(build, reshaped(build, value, shape), inverse_axes) if value in self.constant else None
 
     @_rule.register
     def _(self, op: PadOp, transpose: TransposeOp) -> Values:
-        b, inverse_axes = Build(op), inverse(transpose.axes)
+        build, inverse_axes = DlBuilder(op), inverse(transpose.axes)
         low, high = _permute(ints(op.low), inverse_axes), _permute(ints(op.high), inverse_axes)
-        padded = b(PadOp, transpose.x, op.value, **{**op.properties, "low": low, "high": high})
-        return [transposed(b, padded, transpose.axes)]
+        padded = build(PadOp, transpose.x, op.value, **{**op.properties, "low": low, "high": high})
+        return [transposed(build, padded, transpose.axes)]
 
     @_rule.register
     def _(self, op: SliceOp, transpose: TransposeOp) -> Values:
-        b, inverse_axes = Build(op), inverse(transpose.axes)
+        build, inverse_axes = DlBuilder(op), inverse(transpose.axes)
         starts, limits, strides = (_permute(v, inverse_axes) for v in (sizes(op.starts), sizes(op.limits), ints(op.strides)))
-        return [transposed(b, b(SliceOp, transpose.x, starts=starts, limits=limits, strides=strides), transpose.axes)]
+        return [transposed(build, build(SliceOp, transpose.x, starts=starts, limits=limits, strides=strides), transpose.axes)]
 
     @_rule.register
     def _(self, op: GatherOp, transpose: TransposeOp) -> Values:
         if op.x is not transpose.result or rank_of(op.indices) != 1 or not _cancels(op.result, inverse(transpose.axes)):
             return None
-        b = Build(op)
-        gathered = b(GatherOp, transpose.x, op.indices, **{**op.properties, "axis": transpose.axes[op.indexed_axis]})
-        return [transposed(b, gathered, transpose.axes)]
+        build = DlBuilder(op)
+        gathered = build(GatherOp, transpose.x, op.indices, **{**op.properties, "axis": transpose.axes[op.indexed_axis]})
+        return [transposed(build, gathered, transpose.axes)]
 
     @_rule.register
     def _(self, op: ReverseOp, transpose: TransposeOp) -> Values:
-        b = Build(op)
-        reverse = b(ReverseOp, transpose.x, axes=tuple(transpose.axes[a] for a in op.reversed_axes))
-        return [transposed(b, reverse, transpose.axes)]
+        build = DlBuilder(op)
+        reverse = build(ReverseOp, transpose.x, axes=tuple(transpose.axes[a] for a in op.reversed_axes))
+        return [transposed(build, reverse, transpose.axes)]
 
     @_rule.register
     def _(self, op: BroadcastToOp, transpose: TransposeOp) -> Values:
         shape, p = sizes(op.shape), transpose.axes
         if len(shape) != len(p):
             return None
-        b = Build(op)
-        return [transposed(b, b(BroadcastToOp, transpose.x, shape=_permute(shape, inverse(p))), p)]
+        build = DlBuilder(op)
+        return [transposed(build, build(BroadcastToOp, transpose.x, shape=_permute(shape, inverse(p))), p)]
 
     @_rule.register
     def _(self, op: ConcatOp, transpose: TransposeOp) -> Values:
-        p, b = transpose.axes, Build(op)
-        operands = [self._untransposed(b, v, p) for v in op.values]
+        p, build = transpose.axes, DlBuilder(op)
+        operands = [self._untransposed(build, v, p) for v in op.values]
         untransposed = [v for v in operands if v is not None and rank_of(v) == len(p)]
         if len(untransposed) != len(operands):
             return None
-        return [transposed(b, b(ConcatOp, *untransposed, axis=p[op.concat_axis]), p)]
+        return [transposed(build, build(ConcatOp, *untransposed, axis=p[op.concat_axis]), p)]
 
     @_rule.register
     def _(self, op: Reduction, transpose: TransposeOp) -> Values:
         if not isinstance(op, AxisReduction) or not op.keeps_axes:
             return None
-        b, p = Build(op), transpose.axes
+        build, p = DlBuilder(op), transpose.axes
         axes = tuple(sorted(p[a] for a in op.reduction_axes))
-        return [transposed(b, b(type(op), transpose.x, axes=axes, keepdims=True), p)]
+        return [transposed(build, build(type(op), transpose.x, axes=axes, keepdims=True), p)]
 
     @_rule.register
     def _(self, op: RowComposite, transpose: TransposeOp) -> Values:
         # Only functions along one axis without parameters along it.
         if len(op.operands) != 1 or "axis" not in op.properties or len(op.row_axes) != 1:
             return None
-        b, p = Build(op), transpose.axes
-        return [transposed(b, b(type(op), transpose.x, **{**op.properties, "axis": p[op.row_axes[0]]}), p)]
+        build, p = DlBuilder(op), transpose.axes
+        return [transposed(build, build(type(op), transpose.x, **{**op.properties, "axis": p[op.row_axes[0]]}), p)]
 
     @_rule.register
     def _(self, op: ReshapeOp, transpose: TransposeOp) -> Values:
-        p, b = transpose.axes, Build(op)
+        p, build = transpose.axes, DlBuilder(op)
         if permutes_only_unit_axes(shape_of(transpose.x), p):
-            return [reshaped(b, transpose.x, shape_of(op.result))]
+            return [reshaped(build, transpose.x, shape_of(op.result))]
         source, result = shape_of(op.x), shape_of(op.result)
         groups = reshape_groups(source, result)
         # Each group of axes must be adjacent and in order before the transpose too.
@@ -206,7 +210,7 @@ class _TransposeSinker:
             order.append((position, k))
         axes = [a for _, k in sorted(order) for a in groups[k][1]]
         shape: list[Size] = [result[a] for a in axes]
-        return [transposed(b, reshaped(b, transpose.x, shape), inverse(axes))]
+        return [transposed(build, reshaped(build, transpose.x, shape), inverse(axes))]
 
 
 def _cancels(value: SSAValue, axes: Sequence[int]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.index_checks import IndexedOp, fail_if_out_of_bounds
 from dlc.dialects.dl.movement.indexing import IndexedRead, ScatterRowsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
@@ -51,10 +51,10 @@ def _check(op: IndexedOp) -> None:
         size = shape_of(op.operands[0])[axis]
         if low == high == 0 or (isinstance(size, int) and -size <= low and high < size):
             continue
-        fail_if_out_of_bounds(Build(_insertion_point(op), op.location), op, indices, k)
+        fail_if_out_of_bounds(DlBuilder(_insertion_point(op), op.location), op, indices, k)
     if op.has_empty_indexed_axis:
-        (result,), b = op.results, Build(op, op.location)
-        nothing = b(BroadcastToOp, b.scalar(0, like=result), shape=shape_of(result))
+        (result,), build = op.results, DlBuilder(op, op.location)
+        nothing = build(BroadcastToOp, build.scalar(0, like=result), shape=shape_of(result))
         replace(op, [nothing if isinstance(op, IndexedRead) else op.operands[0]])
         return
     op.properties.pop("reported_axes", None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import ints, rank_of, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
@@ -74,7 +74,7 @@ def _fold(op: MatmulOp | DotGeneralOp, constant: WeightExpressions) -> Sequence[
         return None
     lhs, rhs = lhs or sides[0], rhs or sides[1]
     return [
-        Build(op)(
+        DlBuilder(op)(
             DotGeneralOp,
             lhs.value,
             rhs.value,
@@ -105,7 +105,7 @@ def _swap_operands(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAVal
     *leading, i, k = range(rank_of(transposed))
     if tuple(transpose.axes) != (*leading, k, i):
         return None
-    build = Build(op)
+    build = DlBuilder(op)
     if is_single_row:
         vector = build(ReshapeOp, vector, shape=rows[1:] if not leading else (*rows[:-2], rows[-1], 1))
     result = build(MatmulOp, *((vector, transpose.x) if is_matrix_vector else (transpose.x, vector)), **_result_properties(op))

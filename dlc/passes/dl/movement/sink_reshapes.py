@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
@@ -48,7 +48,7 @@ class _ReshapeSinker:
     def sink(self, op: DlOp) -> Sequence[SSAValue] | None:
         """Return an elementwise op's result as a reshape of the op on values before the reshape; None to leave it."""
         if isinstance(op, ReshapeOp) and defining_op(op.x, ReshapeOp) is not None:
-            return [reshaped(Build(op), op.x, shape_of(op.result))]
+            return [reshaped(DlBuilder(op), op.x, shape_of(op.result))]
         if isinstance(op, PadOp):
             return self.sink_through_pad(op)
         if not isinstance(op, Elementwise) or op in self.sunk:
@@ -57,13 +57,13 @@ class _ReshapeSinker:
             reshape = defining_op(value, ReshapeOp)
             if reshape is None or shape_of(value) != shape_of(op.results[0]) or not self.splits_a_chain(reshape):
                 continue
-            b = Build(op)
-            operands = [_before_reshape(b, v, reshape) for v in op.operands]
+            build = DlBuilder(op)
+            operands = [_before_reshape(build, v, reshape) for v in op.operands]
             source_operands = [v for v in operands if v is not None]
             if len(source_operands) == len(operands):
                 inner = type(op).make(*source_operands, **op.properties)
                 self.sunk.add(inner)
-                return [b(ReshapeOp, b.insert(inner).results[0], shape=shape_of(op.results[0]))]
+                return [build(ReshapeOp, build.insert(inner).results[0], shape=shape_of(op.results[0]))]
         return None
 
     def sink_through_pad(self, op: PadOp) -> Sequence[SSAValue] | None:
@@ -74,9 +74,9 @@ class _ReshapeSinker:
         padding = _padding_before_reshape(op.padding, shape_of(op.x), shape_of(reshape.x))
         if not padding:
             return None
-        b, (low, high) = Build(op), zip(*padding, strict=True)
-        inner = b(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high})
-        return [b(ReshapeOp, inner, shape=shape_of(op.result))]
+        build, (low, high) = DlBuilder(op), zip(*padding, strict=True)
+        inner = build(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high})
+        return [build(ReshapeOp, inner, shape=shape_of(op.result))]
 
     def splits_a_chain(self, reshape: ReshapeOp) -> bool:
         """Return whether only the reshape prevents elementwise ops and pads from fusing with the producer of its operand."""
@@ -109,14 +109,14 @@ def _converge(ops: Iterable[Operation]) -> bool:
     return num_ends < 2
 
 
-def _before_reshape(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue | None:
+def _before_reshape(build: DlBuilder, value: SSAValue, reshape: ReshapeOp) -> SSAValue | None:
     """Return an operand that broadcasts to the shape before the reshape; None if there is none."""
     source_shape, result_shape, shape = shape_of(reshape.x), shape_of(reshape.result), shape_of(value)
     if shape == result_shape:
-        return reshaped(b, value, source_shape)
+        return reshaped(build, value, source_shape)
     num_broadcast_axes = next((a for a, s in enumerate(shape) if s != 1), len(shape))
     trailing = shape[num_broadcast_axes:]
-    return reshaped(b, value, trailing) if len(trailing) <= _common_tail(source_shape, result_shape) else None
+    return reshaped(build, value, trailing) if len(trailing) <= _common_tail(source_shape, result_shape) else None
 
 
 def _padding_before_reshape(

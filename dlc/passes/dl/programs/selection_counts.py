@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp, SelectionOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.size_ranges import set_equal_sizes, set_size_ranges, size_ranges
@@ -67,5 +67,5 @@ def _decompose(op: DlOp, op_names: dict[BindSizeOp, str]) -> Sequence[SSAValue] 
     if op.count != 0:
         return results
     # An empty selection computes nothing, but its count must still be checked.
-    build = Build(op)
+    build = DlBuilder(op)
     return [build(BroadcastToOp, build.scalar(0, like=r), shape=shape_of(r)) for r in op.results]

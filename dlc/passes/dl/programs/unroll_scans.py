@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import YieldOp
@@ -65,14 +65,14 @@ def _clone_step(scan: ScanOp, values: Sequence[SSAValue]) -> list[SSAValue]:
 
 
 def _element(sequence: SSAValue, step: int, anchor: Operation) -> SSAValue:
-    build, shape = Build(anchor), shape_of(sequence)
+    build, shape = DlBuilder(anchor), shape_of(sequence)
     starts: list[Size] = [step, *(0 for _ in shape[1:])]
     row = build(SliceOp, sequence, starts=starts, limits=[step + 1, *shape[1:]], strides=[1] * len(shape))
     return build(ReshapeOp, row, shape=shape[1:])
 
 
 def _stack(values: list[SSAValue], like: SSAValue, anchor: Operation) -> SSAValue:
-    build, shape = Build(anchor), shape_of(like)
+    build, shape = DlBuilder(anchor), shape_of(like)
     if not values:
         return build(BroadcastToOp, build.scalar(0, like), shape=shape)
     rows = [build(ReshapeOp, value, shape=(1, *shape[1:])) for value in values]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.dialects.dl.base import Array, ints, shape_of, sizes
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.library_kernels.sorting import SortOp, select_order_statistics
 from dlc.dialects.dl.movement.indexing import GatherOp, wrap_and_clamp_indices
@@ -44,8 +44,10 @@ def _replace_sort(sort: SortOp) -> None:
     if selected is None:
         return
     for user, positions in constant_positions.items():
-        b = Build(user)
-        replace(user, [b(GatherOp, selected, b.constant(np.searchsorted(ranks, positions), i64), axis=sort.sorted_axis)])
+        build = DlBuilder(user)
+        replace(
+            user, [build(GatherOp, selected, build.constant(np.searchsorted(ranks, positions), i64), axis=sort.sorted_axis)]
+        )
 
 
 def _read_positions(user: Operation, sort: SortOp) -> Array | None:

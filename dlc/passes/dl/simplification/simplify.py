@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from dlc.dialects.dl.base import DlOp, has_symbolic_sizes, shape_of, tensor_of, tensor_type
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import dense_attribute
 from dlc.dialects.dl.interfaces import DataDependent, Elementwise
@@ -73,4 +73,4 @@ def _fold_constants(op: DlOp) -> Sequence[SSAValue] | None:
         return None
     (value,) = op.evaluate(*(c.reference() for c in constants))
     element_type = tensor_of(op.results[0]).element_type
-    return [Build(op)(ConstantOp, value=dense_attribute(value, tensor_type(value.shape, element_type)))]
+    return [DlBuilder(op)(ConstantOp, value=dense_attribute(value, tensor_type(value.shape, element_type)))]

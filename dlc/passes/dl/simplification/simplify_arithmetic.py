@@ -31,7 +31,7 @@ from dlc.dialects.dl.arithmetic.functions import ExpOp, ReciprocalOp, SigmoidOp,
 from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp, OrOp
 from dlc.dialects.dl.arithmetic.storage_formats import STORAGE_ONLY_FLOATS
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, is_storage_only, shape_of
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
@@ -48,12 +48,12 @@ def _as_result(op: DlOp, value: SSAValue) -> Values:
     """Broadcast `value` to the shape of the op's result."""
     if value.type == op.results[0].type:
         return [value]
-    return [Build(op)(BroadcastToOp, value, shape=shape_of(op.results[0]))]
+    return [DlBuilder(op)(BroadcastToOp, value, shape=shape_of(op.results[0]))]
 
 
 def _constant(op: DlOp, value: int | float | bool) -> Values:
     """Return a constant of the op's result type."""
-    return _as_result(op, Build(op).scalar(value, like=op.results[0]))
+    return _as_result(op, DlBuilder(op).scalar(value, like=op.results[0]))
 
 
 def _sides(op: DlOp) -> tuple[tuple[SSAValue, int | float | None], ...]:
@@ -86,7 +86,7 @@ def _multiply_unit(op: MulOp) -> Values:
         if c == 1:
             return _as_result(op, x)
         if c == -1:
-            return _as_result(op, Build(op)(NegOp, x))
+            return _as_result(op, DlBuilder(op)(NegOp, x))
         if c == 0 and not is_float(element_type_of(x)):
             return _constant(op, 0)
     return None
@@ -105,15 +105,15 @@ def _divide_by_constant(op: DivOp) -> Values:
     limits = _float_limits(element_type_of(op.x))
     if not float(limits.smallest_normal) <= 1 / abs(c) <= float(limits.max):
         return None
-    b = Build(op)
-    return [b(MulOp, op.x, b.scalar(1 / c, like=op.x))] if op.x.type == op.result.type else None
+    build = DlBuilder(op)
+    return [build(MulOp, op.x, build.scalar(1 / c, like=op.x))] if op.x.type == op.result.type else None
 
 
 # 1 / (1 + exp(-x)) = sigmoid(x), to rounding; 1 / y = reciprocal(y)
 def _reciprocal(op: DivOp) -> Values:
     if splat(op.x) != 1 or not is_float(element_type_of(op.y)) or op.y.type != op.result.type:
         return None
-    return [Build(op)(ReciprocalOp, op.y)]
+    return [DlBuilder(op)(ReciprocalOp, op.y)]
 
 
 def _logistic(op: ReciprocalOp) -> Values:
@@ -122,26 +122,26 @@ def _logistic(op: ReciprocalOp) -> Values:
         e = defining_op(y, ExpOp)
         negated = defining_op(e.x, NegOp) if e is not None else None
         if c == 1 and negated is not None and negated.x.type == op.result.type:
-            return [Build(op)(SigmoidOp, negated.x)]
+            return [DlBuilder(op)(SigmoidOp, negated.x)]
     return None
 
 
 # x⁰ = 1;  x¹ = x;  xⁿ = x · x · … up to n = 4, to rounding;  x⁻¹ = 1 / x;  x^½ = √x
 def _power(op: PowOp) -> Values:
-    c, x, b = splat(op.y), op.x, Build(op)
+    c, x, build = splat(op.y), op.x, DlBuilder(op)
     if c is None or x.type != op.result.type:
         return None
     if c == 0:
         return _constant(op, 1)
     if c in range(1, _MAX_POWER + 1):
-        square = b(MulOp, x, x) if c > 1 else x
-        return [{1: x, 2: square}.get(int(c)) or b(MulOp, square, square if c == 4 else x)]
+        square = build(MulOp, x, x) if c > 1 else x
+        return [{1: x, 2: square}.get(int(c)) or build(MulOp, square, square if c == 4 else x)]
     if not is_float(element_type_of(x)):
         return None
     if c == -1:
-        return [b(ReciprocalOp, x)]
+        return [build(ReciprocalOp, x)]
     # NumPy does the same for a scalar exponent; C's pow(-inf, 0.5) is inf, the square root NaN.
-    return [b(SqrtOp, x)] if c == 0.5 else None
+    return [build(SqrtOp, x)] if c == 0.5 else None
 
 
 # max(x, -inf) = x
@@ -195,7 +195,7 @@ def _cast(op: CastOp) -> Values:
         return [op.x]
     inner = defining_op(op.x, CastOp)
     if inner is not None and _represents_all(element_type_of(inner.result), element_type_of(inner.x)):
-        return [Build(op)(CastOp, inner.x, to=op.to, saturate=op.saturate)]
+        return [DlBuilder(op)(CastOp, inner.x, to=op.to, saturate=op.saturate)]
     return None
 
 
@@ -231,7 +231,7 @@ def _float_limits(element_type: Attribute) -> Any:
 def _exponential(op: ExpOp) -> Values:
     if flag(op.at_most_zero) or flag(op.absolute_accuracy) or _sign(op.x) != -1:
         return None
-    return [Build(op)(ExpOp, op.x, at_most_zero=True)]
+    return [DlBuilder(op)(ExpOp, op.x, at_most_zero=True)]
 
 
 def _sign(value: SSAValue) -> int:

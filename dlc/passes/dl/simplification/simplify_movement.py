@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
 from dlc.dialects.dl.base import DlOp, broadcast_shapes, element_type_of, ints, rank_of, shape_of, sizes
-from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.creation import ConstantOp, IotaOp
 from dlc.dialects.dl.interfaces import Elementwise
@@ -51,7 +51,7 @@ def without_broadcast(op: Elementwise) -> Values:
             operands[k] = source
     if all(new is old for new, old in zip(operands, op.operands, strict=True)):
         return None
-    return [Build(op)(type(op), *operands, **op.properties)]
+    return [DlBuilder(op)(type(op), *operands, **op.properties)]
 
 
 def _before_broadcast(op: Elementwise, value: SSAValue) -> SSAValue | None:
@@ -59,7 +59,7 @@ def _before_broadcast(op: Elementwise, value: SSAValue) -> SSAValue | None:
     if broadcast is not None:
         return broadcast.x
     splat_value = splat(value) if rank_of(value) else None
-    return Build(op).scalar(splat_value, like=value) if splat_value is not None else None
+    return DlBuilder(op).scalar(splat_value, like=value) if splat_value is not None else None
 
 
 # transpose(x, identity) = x;  transpose(transpose(x, p), q) = transpose(x, p∘q)
@@ -69,7 +69,7 @@ def _transpose(op: TransposeOp) -> Values:
     inner = defining_op(op.x, TransposeOp)
     if inner is None:
         return None
-    return [Build(op)(TransposeOp, inner.x, permutation=tuple(inner.axes[a] for a in op.axes))]
+    return [DlBuilder(op)(TransposeOp, inner.x, permutation=tuple(inner.axes[a] for a in op.axes))]
 
 
 # reshape(x, its own shape) = x;  reshape(reshape(x)) = reshape(x)
@@ -77,7 +77,7 @@ def _reshape(op: ReshapeOp) -> Values:
     if op.x.type == op.result.type:
         return [op.x]
     inner = defining_op(op.x, ReshapeOp)
-    return [Build(op)(ReshapeOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
+    return [DlBuilder(op)(ReshapeOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
 
 
 # broadcast(x, its own shape) = x;  broadcast(broadcast(x)) = broadcast(x)
@@ -85,7 +85,7 @@ def _broadcast(op: BroadcastToOp) -> Values:
     if op.x.type == op.result.type:
         return [op.x]
     inner = defining_op(op.x, BroadcastToOp)
-    return [Build(op)(BroadcastToOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
+    return [DlBuilder(op)(BroadcastToOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
 
 
 # x[:] = x;  x[a:b:s][c:d:t] = x[a + c·s : a + (d-1)·s + 1 : s·t]
@@ -98,7 +98,7 @@ def _slice(op: SliceOp) -> Values:
         return None
     inner_starts, inner_strides = sizes(inner.starts), ints(inner.strides)
     return [
-        Build(op)(
+        DlBuilder(op)(
             SliceOp,
             inner.x,
             starts=tuple(a + c * s for a, c, s in zip(inner_starts, starts, inner_strides, strict=True)),
@@ -119,7 +119,7 @@ def _slice_of_concat(op: SliceOp) -> Values:
         end = begin + cast(int, shape_of(operand)[axis])
         if begin <= starts[axis] and limits[axis] <= end:
             return [
-                Build(op)(
+                DlBuilder(op)(
                     SliceOp,
                     operand,
                     starts=tuple(s - begin * (a == axis) for a, s in enumerate(starts)),
@@ -140,7 +140,7 @@ def _slice_of_reverse(op: SliceOp) -> Values:
     for axis in reverse.reversed_axes:
         starts[axis] = shape_of(op.x)[axis] - 1 - starts[axis]
         limits[axis] = starts[axis] + 1
-    return [Build(op)(SliceOp, reverse.x, starts=starts, limits=limits, strides=ints(op.strides))]
+    return [DlBuilder(op)(SliceOp, reverse.x, starts=starts, limits=limits, strides=ints(op.strides))]
 
 
 # pad(x, l, h)[a:b] = pad(x[a - l : b - l], remaining l, remaining h): no padding is computed that the slice drops
@@ -155,10 +155,10 @@ def _slice_of_pad(op: SliceOp) -> Values:
     starts, limits = [max(a - low, 0) for low, _, a, _ in axes_of_slice], [min(b - low, n) for low, n, _, b in axes_of_slice]
     if any(a >= b for a, b in zip(starts, limits, strict=True)):
         return None
-    b = Build(op)
-    sliced = b(SliceOp, pad.x, starts=starts, limits=limits, strides=ints(op.strides))
+    build = DlBuilder(op)
+    sliced = build(SliceOp, pad.x, starts=starts, limits=limits, strides=ints(op.strides))
     low = [max(low - a, 0) for low, _, a, _ in axes_of_slice]
-    return [b(PadOp, sliced, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in axes_of_slice])]
+    return [build(PadOp, sliced, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in axes_of_slice])]
 
 
 # conv(x, w)[images, positions] = conv(x[images, receptive field of the positions], w)
@@ -174,9 +174,9 @@ def _slice_of_conv(op: SliceOp) -> Values:
         zip(sizes(op.starts)[:-1], sizes(op.limits)[:-1], (1, *ints(conv.strides)), window_extents, strict=True)
     )
     starts, limits = [a * s for a, _, s, _ in axes_of_slice], [(b - 1) * s + r for _, b, s, r in axes_of_slice]
-    b = Build(op)
-    input_slice = b(SliceOp, conv.x, starts=(*starts, 0), limits=(*limits, shape_of(conv.x)[-1]), strides=ints(op.strides))
-    return [b(ConvOp, input_slice, conv.w, **conv.properties)]
+    build = DlBuilder(op)
+    input_slice = build(SliceOp, conv.x, starts=(*starts, 0), limits=(*limits, shape_of(conv.x)[-1]), strides=ints(op.strides))
+    return [build(ConvOp, input_slice, conv.w, **conv.properties)]
 
 
 # pad(x, 0, 0) = x;  pad(pad(x, a, b), c, d) = pad(x, a + c, b + d) for equal values and non-negative padding
@@ -193,7 +193,7 @@ def _pad(op: PadOp) -> Values:
     if inner.value is not op.value and (splat(op.value) is None or str(splat(op.value)) != str(splat(inner.value))):
         return None
     return [
-        Build(op)(
+        DlBuilder(op)(
             PadOp,
             inner.x,
             op.value,
@@ -210,11 +210,11 @@ def _gather_constant_index(op: GatherOp) -> Values:
     if index is None or product(shape_of(op.indices)) != 1 or not (isinstance(size, int) or index == 0):
         return None
     start = min(max(int(index) + size * (index < 0), 0), size - 1) if isinstance(size, int) else 0
-    b = Build(op)
+    build = DlBuilder(op)
     starts = tuple(start if a == axis else 0 for a in range(len(shape)))
     limits = tuple(start + 1 if a == axis else s for a, s in enumerate(shape))
-    element = b(SliceOp, op.x, starts=starts, limits=limits, strides=(1,) * len(shape))
-    return [b(ReshapeOp, element, shape=shape_of(op.result))]
+    element = build(SliceOp, op.x, starts=starts, limits=limits, strides=(1,) * len(shape))
+    return [build(ReshapeOp, element, shape=shape_of(op.result))]
 
 
 # pad(x, -l, -h) = x[l : n - h]
@@ -223,7 +223,7 @@ def _negative_pad(op: PadOp) -> Values:
     if max(*low, *high, 0) > 0:
         return None
     limits = tuple(s + h for s, h in zip(shape, high, strict=True))
-    return [Build(op)(SliceOp, op.x, starts=tuple(-n for n in low), limits=limits, strides=(1,) * len(low))]
+    return [DlBuilder(op)(SliceOp, op.x, starts=tuple(-n for n in low), limits=limits, strides=(1,) * len(low))]
 
 
 # reversing axes of size 1 changes nothing
@@ -236,10 +236,10 @@ def _dynamic_reverse(op: ReverseOp) -> Values:
     dynamic_axes = {a: size for a in op.reversed_axes if not isinstance(size := shape_of(op.x)[a], int)}
     if not dynamic_axes:
         return None
-    b, static_axes = Build(op), [a for a in op.reversed_axes if a not in dynamic_axes]
-    x = b(ReverseOp, op.x, axes=static_axes) if static_axes else op.x
+    build, static_axes = DlBuilder(op), [a for a in op.reversed_axes if a not in dynamic_axes]
+    x = build(ReverseOp, op.x, axes=static_axes) if static_axes else op.x
     for axis, size in dynamic_axes.items():
-        x = b(GatherOp, x, b(IotaOp, size=(size,), to=i64, start=-1, step=-1), axis=axis)
+        x = build(GatherOp, x, build(IotaOp, size=(size,), to=i64, start=-1, step=-1), axis=axis)
     return [x]
 
 
@@ -257,23 +257,23 @@ def _concat(op: ConcatOp) -> Values:
     operands = [v for v in operands if shape_of(v)[axis] != 0] or operands[:1]
     if len(operands) == 1 and operands[0].type == op.result.type:
         return operands
-    b = Build(op)
+    build = DlBuilder(op)
     if len(operands) > _MAX_CONCAT_OPERANDS:
         operands = [
-            b(ConcatOp, *operands[k : k + _MAX_CONCAT_OPERANDS], axis=axis)
+            build(ConcatOp, *operands[k : k + _MAX_CONCAT_OPERANDS], axis=axis)
             for k in range(0, len(operands), _MAX_CONCAT_OPERANDS)
         ]
-    return [b(ConcatOp, *operands, axis=axis)] if operands != list(op.values) else None
+    return [build(ConcatOp, *operands, axis=axis)] if operands != list(op.values) else None
 
 
 # reduce(x) = reshape(reduce(x, keepdims)); a reduction over no axes, or over unit axes only, is a reshape
 def _reduce(op: AxisReduction) -> Values:
-    b, shape = Build(op), shape_of(op.result)
+    build, shape = DlBuilder(op), shape_of(op.result)
     if all(shape_of(op.x)[a] == 1 for a in op.reduction_axes) and element_type_of(op.x) == element_type_of(op.result):
-        return [b(ReshapeOp, op.x, shape=shape) if shape_of(op.x) != shape else op.x]
+        return [build(ReshapeOp, op.x, shape=shape) if shape_of(op.x) != shape else op.x]
     if op.keeps_axes:
         return None
-    return [b(ReshapeOp, b(type(op), op.x, axes=op.reduction_axes, keepdims=True), shape=shape)]
+    return [build(ReshapeOp, build(type(op), op.x, axes=op.reduction_axes, keepdims=True), shape=shape)]
 
 
 _REDUCTIONS = (ReduceSumOp, ReduceProdOp, ReduceMaxOp, ReduceMinOp, ReduceNanmaxOp, ReduceNanminOp, ReduceAnyOp, ReduceAllOp)
