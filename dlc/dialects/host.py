@@ -284,16 +284,16 @@ class PrintOp(IRDLOperation):
     """Prints the contents of buffers, as `dl.print` does."""
 
     name = "host.print"
-    pieces = prop_def(ArrayAttr[StringAttr])
+    format_parts = prop_def(ArrayAttr[StringAttr])
     buffers = var_operand_def(MemRefType)
-    assembly_format = "$pieces (`(` $buffers^ `:` type($buffers) `)`)? attr-dict"
+    assembly_format = "$format_parts (`(` $buffers^ `:` type($buffers) `)`)? attr-dict"
 
-    def __init__(self, pieces: ArrayAttr[StringAttr], buffers: Sequence[SSAValue]) -> None:
-        super().__init__(operands=[list(buffers)], properties={"pieces": pieces})
+    def __init__(self, format_parts: ArrayAttr[StringAttr], buffers: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(buffers)], properties={"format_parts": format_parts})
 
     @property
     def texts(self) -> list[str]:
-        return [piece.data for piece in self.pieces]
+        return [part.data for part in self.format_parts]
 
 
 @irdl_op_definition

@@ -1,8 +1,8 @@
 """Values during import, and the emitter that builds `dl` ops from them.
 
-A value may be *known* at import: an initializer, or the result of an op on known values. An op on small known values is
-constant-folded instead of emitted, so that the shape arithmetic of exporters (Shape, Gather, Concat, Reshape) leaves no ops. A
-known value becomes a constant or a weight of the program only when an emitted op reads it.
+A value is *constant* if its elements are known at import: an initializer, or the result of an op on constants. An op on small
+constants is folded instead of emitted, so that the shape arithmetic of exporters (Shape, Gather, Concat, Reshape) leaves no
+ops. A constant becomes a literal or a weight of the program only when an emitted op reads it.
 """
 
 from __future__ import annotations
@@ -58,17 +58,20 @@ MAX_LITERAL_ELEMENTS = 64
 
 
 class ImportedValue:
-    """A tensor during import: its type, its elements if they are known, and its SSA value once an op reads it.
+    """A tensor during import: its type, its elements if it is constant, and its SSA value once an op reads it.
 
-    Known elements are an array of the element type, or of objects if there are symbolic sizes among them.
+    `constant_value` is an array of the element type, or of objects if there are symbolic sizes among its elements; None if the
+    elements are computed at run time.
     """
 
     # Whether its elements are indices into the string pool.
     is_string = False
 
-    def __init__(self, type: Tensor, *, known: Array | None = None, ssa: SSAValue | None = None, name: str = "") -> None:
+    def __init__(
+        self, type: Tensor, *, constant_value: Array | None = None, ssa: SSAValue | None = None, name: str = ""
+    ) -> None:
         self.type = type
-        self.known = known
+        self.constant_value = constant_value
         self.ssa = ssa
         self.name = name
 
@@ -101,7 +104,7 @@ LoopStep: TypeAlias = "Callable[[Emitter, _Values, _Values], tuple[_Values, _Val
 class Emitter:
     """Build ops at the end of `block`: `emit(op, x, y, axis=1)` returns the result of a new op, or its constant-folded value.
 
-    `outer` is the emitter of the enclosing block, if `block` is the body of an op: known values are materialized there.
+    `outer` is the emitter of the enclosing block, if `block` is the body of an op: constants are materialized there.
     """
 
     def __init__(self, block: Block, weights: WeightStore, outer: Emitter | None = None) -> None:
@@ -211,10 +214,12 @@ class Emitter:
         self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None
     ) -> tuple[ImportedValue, ...]:
         """Return all results of a new op."""
-        known = [v.known for v in operands if v.known is not None and v.known.size <= MAX_FOLDED_ELEMENTS]
-        if len(known) == len(operands):
+        constants = [
+            v.constant_value for v in operands if v.constant_value is not None and v.constant_value.size <= MAX_FOLDED_ELEMENTS
+        ]
+        if len(constants) == len(operands):
             probe = op.make(*[self._probe_operand(v.type) for v in operands], **properties)
-            folded = _fold(probe, known)
+            folded = _fold(probe, constants)
             probe.erase()
             if folded is not None:
                 return folded
@@ -235,28 +240,28 @@ class Emitter:
         return tuple(ImportedValue(r.type, ssa=r) for r in new_op.results)  # pyright: ignore[reportArgumentType]
 
     def constant(self, array: Array | Sequence[Any] | float, dtype: Any = None, name: str = "") -> ImportedValue:
-        """Return a known value, of `dtype` if given; a float dtype rounds.
+        """Return a constant value, of `dtype` if given; a float dtype rounds.
 
         Raises DTypeError for a value that an integer dtype does not represent.
         """
-        known = np.asarray(array)
+        elements = np.asarray(array)
         if dtype is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # values out of range of a float dtype become infinite
-                converted = known.astype(dtype)
-            if converted.dtype.kind in "iu" and (lost := known[converted != known]).size:
+                converted = elements.astype(dtype)
+            if converted.dtype.kind in "iu" and (lost := elements[converted != elements]).size:
                 raise DTypeError(f"the number {lost.flat[0]} is not representable in {converted.dtype}")
-            known = converted
-        return ImportedValue(tensor_type(known.shape, element_type_for(known.dtype)), known=known, name=name)
+            elements = converted
+        return ImportedValue(tensor_type(elements.shape, element_type_for(elements.dtype)), constant_value=elements, name=name)
 
     def sizes(self, entries: Sequence[Size] | Size) -> ImportedValue:
-        """Return a known i64 value that holds sizes, symbolic ones included."""
-        known = symbolic_arithmetic.object_array(entries)
+        """Return a constant i64 value that holds sizes, symbolic ones included."""
+        elements = symbolic_arithmetic.object_array(entries)
         return ImportedValue(
-            tensor_type(known.shape, i64), known=symbolic_arithmetic.without_symbols(known, np.dtype(np.int64))
+            tensor_type(elements.shape, i64), constant_value=symbolic_arithmetic.without_symbols(elements, np.dtype(np.int64))
         )
 
     def scalar(self, number: int | float | bool, like: ImportedValue | Attribute) -> ImportedValue:
-        """Return a known rank-0 value with the element type of `like`, a value or an element type.
+        """Return a constant rank-0 value with the element type of `like`, a value or an element type.
 
         Raises DTypeError as `constant` does.
         """
@@ -373,34 +378,34 @@ class Emitter:
         return [ImportedValue(tensor_of(r), ssa=r) for r in self.build.insert(op).results]
 
     def ssa(self, value: ImportedValue) -> SSAValue:
-        """Return the SSA value of `value`, materializing a known value in the program."""
+        """Return the SSA value of `value`, materializing a constant in the program."""
         if value.ssa is None and self.outer is not None and self._local_symbols.isdisjoint(_symbols_in(value)):
             return self.outer.ssa(value)
         if value.ssa is None:
-            assert value.known is not None
-            value.ssa = self._materialize(value, value.known)
+            assert value.constant_value is not None
+            value.ssa = self._materialize(value, value.constant_value)
         return value.ssa
 
-    def _materialize(self, value: ImportedValue, known: Array) -> SSAValue:
-        if known.dtype == object:
-            return self._materialize_sizes(value, known)
-        if _is_splat(known) or (_is_literal(value.element_type) and known.size <= MAX_LITERAL_ELEMENTS):
-            return self.build.constant(known, value.element_type)
+    def _materialize(self, value: ImportedValue, elements: Array) -> SSAValue:
+        if elements.dtype == object:
+            return self._materialize_sizes(value, elements)
+        if _is_splat(elements) or (_is_literal(value.element_type) and elements.size <= MAX_LITERAL_ELEMENTS):
+            return self.build.constant(elements, value.element_type)
         # Long names differ at their ends; the weight store derives file names from them.
-        symbol = self.weights.add(known, value.name[-60:] or "constant")
+        symbol = self.weights.add(elements, value.name[-60:] or "constant")
         origin = location(value.name) if value.name else self.build.location
         with self.build.at_location(origin) if origin is not None else self.build.at_location(location(symbol)):
             return self.build(dl.WeightOp, symbol=SymbolRefAttr(symbol), type=value.type)
 
-    def _materialize_sizes(self, value: ImportedValue, known: Array) -> SSAValue:
+    def _materialize_sizes(self, value: ImportedValue, elements: Array) -> SSAValue:
         def materialize_size(size: Size) -> ImportedValue:
             if not isinstance(size, Dim):
                 return self.constant(np.asarray([size], np.int64))
             return self.reshape(self.unfolded(dl.SizeOp, size=(size,), to=i64)[0], (1,))
 
-        entries = [materialize_size(size) for size in known.reshape(-1)]
+        entries = [materialize_size(size) for size in elements.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
-        return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+        return self.ssa(self.cast(self.reshape(flat, elements.shape), value.element_type))
 
 
 def discard_block(body: Block) -> None:
@@ -416,8 +421,10 @@ def erase_producer(value: ImportedValue) -> None:
 
 
 def _symbols_in(value: ImportedValue) -> set[str]:
-    """Return the symbols of the sizes among the known elements of a value."""
-    entries = value.known.reshape(-1) if value.known is not None and value.known.dtype == object else ()
+    """Return the symbols of the sizes among the elements of a constant value."""
+    entries = (
+        value.constant_value.reshape(-1) if value.constant_value is not None and value.constant_value.dtype == object else ()
+    )
     return {symbol for size in entries if isinstance(size, Dim) for symbol in size.symbols()}
 
 
@@ -445,7 +452,7 @@ def _is_splat(array: Array) -> bool:
 
 
 def _fold(op: DlOp, operands: Sequence[Array]) -> tuple[ImportedValue, ...] | None:
-    """Constant-fold `op` over known operands; None if the results are large or depend on the value of a symbol."""
+    """Constant-fold `op` over constant operands; None if the results are large or depend on the value of a symbol."""
     types = [r.type for r in op.results]
     if not all(is_static(shape_of(t)) and product(shape_of(t)) <= MAX_FOLDED_ELEMENTS for t in types):
         return None
@@ -456,4 +463,4 @@ def _fold(op: DlOp, operands: Sequence[Array]) -> tuple[ImportedValue, ...] | No
         results = op.evaluate(*operands)
     if results is None:
         return None
-    return tuple(ImportedValue(t, known=r) for t, r in zip(types, results, strict=True))  # pyright: ignore[reportArgumentType]
+    return tuple(ImportedValue(t, constant_value=r) for t, r in zip(types, results, strict=True))  # pyright: ignore[reportArgumentType]

@@ -31,21 +31,21 @@ class OperatorInputs:
         """Return an optional input."""
         return self.inputs[k] if k < len(self.inputs) else None
 
-    def known(self, k: int, value_name: str) -> Array:
+    def constant_input(self, k: int, value_name: str) -> Array:
         """Return the elements of an input that must be constant."""
         value = self[k]
-        if value.known is None:
+        if value.constant_value is None:
             raise NodeProblem(
                 "value",
                 f"its {value_name} (input '{self._names[k]}') is computed from data or from symbolic sizes; "
                 "give the model's input shapes, or make it a constant",
                 (value,),
             )
-        return value.known
+        return value.constant_value
 
     def sizes(self, k: int, value_name: str) -> tuple[Size, ...]:
         """Return the sizes, axes or bounds that a constant integer input holds."""
-        return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, value_name).reshape(-1))
+        return tuple(s if isinstance(s, Dim) else int(s) for s in self.constant_input(k, value_name).reshape(-1))
 
     def elements(self, k: int, value_name: str) -> tuple[Size | ComputedElement, ...]:
         """Return the sizes, axes or bounds that an integer input holds; those computed at run time as ComputedElement."""

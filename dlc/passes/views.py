@@ -8,7 +8,7 @@ from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
@@ -36,7 +36,7 @@ def is_view(op: Operation | None, alignment: int) -> bool:
     if is_returned(op.result):
         return True
     source, (root, _) = op.x.owner, source_of(op.x)
-    if not isinstance(root.owner, Operation) or (isinstance(source, Movement) and not is_view(source, alignment)):
+    if not isinstance(root.owner, Operation) or (isinstance(source, DataMovement) and not is_view(source, alignment)):
         return False
     if is_last_state(root) and not is_multiple(product(shape_of(root)) * _element_bytes(root), alignment):
         return False

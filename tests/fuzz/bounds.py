@@ -20,10 +20,10 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import (
     Composite,
     Contraction,
+    DataMovement,
     Elementwise,
     GatherLike,
     LibraryKernel,
-    Movement,
     Reduction,
     RowwiseKernel,
     Window,
@@ -53,7 +53,7 @@ from tests.fuzz.reduction_bounds import (
 )
 
 # Ops that only move elements: they move error bounds in the same way.
-DATA_MOVEMENT_OPS = (dl.ReshapeOp, dl.PadOp, dl.ConcatOp, dl.PackOp, Movement)
+DATA_MOVEMENT_OPS = (dl.ReshapeOp, dl.PadOp, dl.ConcatOp, dl.PackOp, DataMovement)
 # Float ops whose result is uniquely defined: exact, or correctly rounded.
 EXACT_OPS = (
     *(dl.MaximumOp, dl.MinimumOp, dl.NegOp, dl.AbsOp, dl.SignOp, dl.ReluOp, dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp),

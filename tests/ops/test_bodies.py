@@ -9,7 +9,7 @@ import dlc.backends.reference  # noqa: F401 - registers the rules of arith, math
 from dlc.backends.reference.evaluation_context import EvaluationContext, Frame
 from dlc.dialects.dl.base import element_type_of, is_storage_only, shape_of
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dialects.dl.interfaces import Body, Elementwise, GatherLike, Movement, Reduction, storage_type
+from dlc.dialects.dl.interfaces import Body, DataMovement, Elementwise, GatherLike, Reduction, storage_type
 from dlc.dialects.dl.scalar import wide_float
 from dlc.ir import Attribute, Block, SSAValue, TensorType, func, index
 from tests.ops.programs import module_of, op_of
@@ -74,10 +74,10 @@ def test_gather(sample: Sample) -> None:
     assert_expected(sample, evaluate_body(block, [*map(to_storage, sample.operands), *indices], int(np.prod(shape))))
 
 
-@samples_of(Movement)
+@samples_of(DataMovement)
 def test_source_map(sample: Sample) -> None:
     op = op_of(module_of(sample))
-    assert isinstance(op, Movement)
+    assert isinstance(op, DataMovement)
     (x,), shape = sample.operands, shape_of(op.results[0])
     result = np.array([x[tuple(op.source_map().eval(i, []))] for i in np.ndindex(*shape)], x.dtype)
     assert_expected(sample, result)

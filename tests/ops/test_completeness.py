@@ -24,7 +24,7 @@ INTERFACES = [
     interfaces.Reduction,
     interfaces.Contraction,
     interfaces.Window,
-    interfaces.Movement,
+    interfaces.DataMovement,
     interfaces.GatherLike,
     interfaces.ScatterLike,
     interfaces.LibraryKernel,

@@ -92,7 +92,7 @@ class Reduction(DlOp, ABC):
 
     @property
     @abstractmethod
-    def keeps_axes(self) -> bool:
+    def keeps_reduced_axes(self) -> bool:
         """Return whether the result keeps reduced axes with size 1."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class Window(DlOp, ABC):
         """Emit the next accumulator."""
 
 
-class Movement(DlOp, ABC):
+class DataMovement(DlOp, ABC):
     """A data-movement op: each result element is one element of the only operand, at an affine index.
 
     Examples are transpose, broadcast, slice and flip.

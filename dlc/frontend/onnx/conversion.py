@@ -174,7 +174,7 @@ class GraphConversion:
             raise AlreadyReported
         return [r for r in results if r is not None]
 
-    def _attempt(
+    def _try_subgraph(
         self, owner: NodeProto, graph: GraphProto, inputs: Sequence[ImportedValue], emit: Emitter
     ) -> tuple[list[ImportedValue], list[Problem]]:
         """Inline a subgraph tentatively: return its results, or an empty list and the problems, which are not recorded."""
@@ -201,9 +201,11 @@ class GraphConversion:
     def _convert_node(
         self, proto: NodeProto, converter: Converter, inputs: Sequence[ImportedValue | None]
     ) -> Sequence[ImportedValue]:
-        inline, attempt = partial(self._subgraph, proto), partial(self._attempt, proto)
+        import_subgraph, try_import_subgraph = partial(self._subgraph, proto), partial(self._try_subgraph, proto)
         report, graphs = self.diagnostics.problems.extend, self.scope.graphs
-        node = OnnxNode(proto, self.scope.opset, inputs, self.emit, self.tensors, inline, attempt, report, graphs)
+        node = OnnxNode(
+            proto, self.scope.opset, inputs, self.emit, self.tensors, import_subgraph, try_import_subgraph, report, graphs
+        )
         with (
             self.emit.build.at_location(location(label((*self.scope.owners, proto)[0]))),
             translate_errors(node.description, inputs),

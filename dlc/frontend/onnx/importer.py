@@ -146,10 +146,10 @@ class _Importer:
     def _parameter(self, name: str) -> TensorInfo:
         """Turn an initializer into an input. Raises ModelError for an unknown name."""
         value = self.conversion.scope.values.get(name)
-        if value is None or value.known is None:
+        if value is None or value.constant_value is None:
             raise ModelError(f"{self.model.name}: it has no initializer '{name}'")
-        self._defaults[name] = copy_to_memory(value.known)
-        return TensorInfo(name, value.shape, value.known.dtype)
+        self._defaults[name] = copy_to_memory(value.constant_value)
+        return TensorInfo(name, value.shape, value.constant_value.dtype)
 
     def _check_opset(self) -> None:
         opset = self.conversion.scope.opset

@@ -18,10 +18,12 @@ from dlc.frontend.operator_inputs import OperatorInputs
 from dlc.frontend.problems import NodeProblem, Problem
 
 T = TypeVar("T")
-# (subgraph, inputs, emitter) -> results: imports a subgraph. `Inline` records problems in the diagnostics, `Attempt` returns
-# them.
-Inline: TypeAlias = Callable[[GraphProto, Sequence[ImportedValue], Emitter], Sequence[ImportedValue]]
-Attempt: TypeAlias = Callable[[GraphProto, Sequence[ImportedValue], Emitter], tuple[Sequence[ImportedValue], Sequence[Problem]]]
+# (subgraph, inputs, emitter) -> results: imports a subgraph. `ImportSubgraph` records problems in the diagnostics,
+# `TryImportSubgraph` returns them.
+ImportSubgraph: TypeAlias = Callable[[GraphProto, Sequence[ImportedValue], Emitter], Sequence[ImportedValue]]
+TryImportSubgraph: TypeAlias = Callable[
+    [GraphProto, Sequence[ImportedValue], Emitter], tuple[Sequence[ImportedValue], Sequence[Problem]]
+]
 
 _ATTRIBUTE_FIELDS = {
     AttributeProto.INT: "i", AttributeProto.FLOAT: "f", AttributeProto.STRING: "s", AttributeProto.INTS: "ints",
@@ -43,16 +45,16 @@ class OnnxNode(OperatorInputs):
         inputs: Sequence[ImportedValue | None],
         emit: Emitter,
         tensors: TensorReader,
-        inline: Inline,
-        attempt: Attempt,
+        import_subgraph: ImportSubgraph,
+        try_import_subgraph: TryImportSubgraph,
         report: Callable[[Sequence[Problem]], None],
         graphs: Sequence[Sequence[NodeProto]],
     ) -> None:
         super().__init__(describe(proto), inputs, proto.input, emit)
         self.proto = proto
         self.opset = opset
-        self.inline = inline
-        self.attempt = attempt
+        self.import_subgraph = import_subgraph
+        self.try_import_subgraph = try_import_subgraph
         self.report = report
         self._graphs = graphs
         self._tensors = tensors
@@ -75,19 +77,19 @@ class OnnxNode(OperatorInputs):
         """Return whether the model uses this output."""
         return output < len(self.proto.output) and bool(self.proto.output[output])
 
-    def number(self, k: int, value_name: str) -> Any:
+    def constant_scalar(self, k: int, value_name: str) -> Any:
         """Return the value of a constant input of one element as a Python number."""
-        array = self.known(k, value_name)
+        array = self.constant_input(k, value_name)
         if array.size != 1:
             raise ModelError(f"{self.description}: its {value_name} must have one element, got {array.size}")
         return array.reshape(()).item()
 
     # Attributes
 
-    def has(self, name: str) -> bool:
+    def has_attribute(self, name: str) -> bool:
         return name in self._attributes
 
-    def ignore(self, *names: str) -> None:
+    def ignore_attributes(self, *names: str) -> None:
         """Mark attributes that have no effect here as read."""
         self._read_attributes.update(names)
 
@@ -122,12 +124,12 @@ class OnnxNode(OperatorInputs):
         where = f"{self.description}, attribute '{name}'"
         return tuple(decode_utf8(v, where) for v in self._attribute(name, AttributeProto.STRINGS, default))
 
-    def array(self, name: str) -> ImportedValue:
+    def constant_attribute(self, name: str) -> ImportedValue:
         """Return a tensor attribute as a constant, numeric or string."""
-        value = self.tensor(name)
+        value = self.array_attribute(name)
         return StringTensor.from_strings(self.emit, value) if value.dtype == object else self.emit.constant(value)
 
-    def tensor(self, name: str) -> Array:
+    def array_attribute(self, name: str) -> Array:
         """Return a tensor attribute; a string tensor as an object array."""
         return self._tensors.read(self._attribute(name, AttributeProto.TENSOR, None), f"{self.description}, attribute '{name}'")
 
@@ -137,7 +139,7 @@ class OnnxNode(OperatorInputs):
         return self._tensors.read_sparse(value, f"{self.description}, attribute '{name}'")
 
     def graph(self, name: str) -> GraphProto:
-        """Return a subgraph attribute, a branch or a body; `inline` imports it."""
+        """Return a subgraph attribute, a branch or a body; `import_subgraph` imports it."""
         return self._attribute(name, AttributeProto.GRAPH, None)
 
     def subgraph_between(self, inputs: Sequence[str], output: str) -> GraphProto:

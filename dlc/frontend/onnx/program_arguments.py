@@ -68,5 +68,7 @@ def constant_inputs(emit: Emitter, inputs: Sequence[TensorInfo], values: Mapping
             continue
         if value.dtype != info.dtype:
             raise DTypeError(f"input '{info.name}': expected dtype {info.dtype}, got a value of dtype {value.dtype}")
-        constants[info.name] = ImportedValue(tensor_type(value.shape, element_type(value.dtype)), known=value, name=info.name)
+        constants[info.name] = ImportedValue(
+            tensor_type(value.shape, element_type(value.dtype)), constant_value=value, name=info.name
+        )
     return constants

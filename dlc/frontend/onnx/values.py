@@ -73,7 +73,7 @@ class StringTensor(ImportedValue):
     @staticmethod
     def of(indices: ImportedValue) -> StringTensor:
         """Mark a tensor of string pool indices as a string tensor."""
-        return StringTensor(indices.type, known=indices.known, ssa=indices.ssa, name=indices.name)
+        return StringTensor(indices.type, constant_value=indices.constant_value, ssa=indices.ssa, name=indices.name)
 
     @staticmethod
     def from_strings(emit: Emitter, strings: Array, name: str = "") -> StringTensor:

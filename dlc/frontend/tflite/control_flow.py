@@ -19,10 +19,10 @@ def while_(node: TfliteNode) -> Sequence[ImportedValue]:
     states = [node[k] for k in range(len(node.inputs))]
 
     def step(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        next_states = node.inline(body, arguments, inner)
-        return [*node.inline(condition, next_states, inner), *next_states]
+        next_states = node.import_subgraph(body, arguments, inner)
+        return [*node.import_subgraph(condition, next_states, inner), *next_states]
 
-    (first_condition,) = node.inline(condition, states, node.emit)
+    (first_condition,) = node.import_subgraph(condition, states, node.emit)
     return node.emit.while_(first_condition, states, step)
 
 
@@ -31,8 +31,8 @@ def if_(node: TfliteNode) -> Sequence[ImportedValue]:
     """Inline the branch that is taken if the condition is constant; else convert both branches into a conditional."""
     condition, arguments = node[0], [node[k] for k in range(1, len(node.inputs))]
     then, otherwise = node.integer("then"), node.integer("otherwise")
-    if condition.known is not None:
-        return node.inline(then if condition.known.all() else otherwise, arguments, node.emit)
+    if condition.constant_value is not None:
+        return node.import_subgraph(then if condition.constant_value.all() else otherwise, arguments, node.emit)
     (then_block, types), (else_block, else_types) = (_branch(node, subgraph, arguments) for subgraph in (then, otherwise))
     if types != else_types:
         raise NodeProblem(
@@ -45,7 +45,7 @@ def _branch(node: TfliteNode, subgraph: int, arguments: Sequence[ImportedValue])
     types: list[Tensor] = []
 
     def run(inner: Emitter, _: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        results = node.inline(subgraph, arguments, inner)
+        results = node.import_subgraph(subgraph, arguments, inner)
         types.extend(r.type for r in results)
         return results
 
@@ -55,4 +55,4 @@ def _branch(node: TfliteNode, subgraph: int, arguments: Sequence[ImportedValue])
 @table("STABLEHLO_COMPOSITE", options="name.i32 decomposition.i32")
 def composite(node: TfliteNode) -> Sequence[ImportedValue]:
     """Inline the decomposition of a composite operator."""
-    return node.inline(node.integer("decomposition"), [node[k] for k in range(len(node.inputs))], node.emit)
+    return node.import_subgraph(node.integer("decomposition"), [node[k] for k in range(len(node.inputs))], node.emit)

@@ -27,7 +27,7 @@ from dlc.frontend.tflite.schema import TfliteOperator, TfliteQuantization, Tflit
 from dlc.ir import Attribute, f32, i64
 
 # Inlines a subgraph of the file: (subgraph index, arguments, emitter) -> results.
-Inline: TypeAlias = Callable[[int, Sequence[ImportedValue], Emitter], Sequence[ImportedValue]]
+ImportSubgraph: TypeAlias = Callable[[int, Sequence[ImportedValue], Emitter], Sequence[ImportedValue]]
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class TfliteNode(OperatorInputs):
         inputs: Sequence[ImportedValue | None],
         options: Mapping[str, Option],
         emit: Emitter,
-        inline: Inline,
+        import_subgraph: ImportSubgraph,
         description: str,
     ) -> None:
         self.sources = [tensors[k] if k >= 0 else None for k in operator.inputs]
         self.results = [tensors[k] for k in operator.outputs]
         super().__init__(description, inputs, [s.name if s is not None else "" for s in self.sources], emit)
-        self.operator, self.inline = operator, inline
+        self.operator, self.import_subgraph = operator, import_subgraph
         self._options = options
 
     # Inputs

@@ -72,7 +72,7 @@ def fill(node: TfliteNode) -> ImportedValue:
 
 @table("RANGE")
 def range_(node: TfliteNode) -> ImportedValue:
-    start, limit, step = (node.known(k, "bounds").reshape(()).item() for k in range(3))
+    start, limit, step = (node.constant_input(k, "bounds").reshape(()).item() for k in range(3))
     return node.emit.iota(max(-int((start - limit) // step), 0), node.element_type(), start, step)
 
 

@@ -43,7 +43,7 @@ def _with_reduced_axes(value: Term, op: dl.AxisReduction | dl.CompositeReduction
 
 
 def _reduce_like(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
-    return value.op(dl.ReduceSumOp, axes=op.reduction_axes, keepdims=op.keeps_axes)
+    return value.op(dl.ReduceSumOp, axes=op.reduction_axes, keepdims=op.keeps_reduced_axes)
 
 
 def _extremum(

@@ -10,7 +10,7 @@ from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, 
 from dlc.dialects.dl.base import DlOp, element_type_of, number, shape_of, sizes
 from dlc.dialects.dl.creation import ConstantOp, IotaOp
 from dlc.dialects.dl.dtypes import array_of, is_float
-from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.library_kernels.sorting import ArgsortOp
 from dlc.dialects.dl.movement.indexing import IndexedRead
 from dlc.dialects.dl.movement.padding import PadOp
@@ -139,7 +139,7 @@ _RULES: Mapping[type, Callable[[Any, _IntervalOf], Interval | None]] = {
     SelectOp: _union,
     ConcatOp: _union,
     PadOp: _union,
-    Movement: _first_operand,
+    DataMovement: _first_operand,
     ReshapeOp: _first_operand,
     MaxPoolOp: _first_operand,
     IndexedRead: _first_operand,

@@ -44,8 +44,8 @@ def allows_online_softmax(output_op: Contraction, group: Iterable[DlOp]) -> bool
     once per block.
     """
     value = output_op.operands[0]
-    while (scaled := row_scaled_weights(value)) is not None:
-        value = scaled.weights
+    while (row_scale := match_row_scale(value)) is not None:
+        value = row_scale.weights
     softmax = value.owner
     if not isinstance(softmax, SoftmaxOp) or numpy_dtype(element_type_of(value)).itemsize < 4:
         return False
@@ -54,7 +54,7 @@ def allows_online_softmax(output_op: Contraction, group: Iterable[DlOp]) -> bool
     return all(isinstance(op, ReduceMaxOp) and op.operands[0] is scores for op in row_ops)
 
 
-def row_scaled_weights(value: SSAValue) -> RowScale | None:
+def match_row_scale(value: SSAValue) -> RowScale | None:
     """Return the op that computes a value if it scales or masks rows of softmax weights; else None."""
     op = value.owner
     if not value.has_one_use():

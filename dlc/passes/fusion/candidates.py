@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement, StagedComposite, Window
+from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, StagedComposite, Window
 from dlc.dialects.dl.movement.shaping import ConcatOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.ir import Block, Operation, SSAValue
@@ -48,7 +48,7 @@ class Candidates:
     def fuses_operand(self, op: Operation, index: int) -> bool:
         """Return whether a kernel that contains `op` also contains the data-movement op that computes this operand."""
         value = op.operands[index]
-        if not isinstance(value.owner, Movement) or self.is_view(value.owner):
+        if not isinstance(value.owner, DataMovement) or self.is_view(value.owner):
             return False
         return value not in self.constant and can_fuse_movement(op, index, value.owner)
 

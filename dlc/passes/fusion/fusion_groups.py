@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
-from dlc.dialects.dl.interfaces import Contraction, Elementwise, LibraryKernel, Movement, Window
+from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, LibraryKernel, Window
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, TransposeOp
 from dlc.dims import Size, is_static
@@ -52,7 +52,7 @@ class FusionGrouper:
 
     def should_wait(self, root: DlOp) -> bool:
         """Return whether `root` should not start a group yet, because its users or another root may fuse it."""
-        if isinstance(root, Movement):
+        if isinstance(root, DataMovement):
             return all(can_fuse_movement(use.operation, use.index, root) for r in root.results for use in r.uses)
         if self._is_nested_concat(root):
             return True
@@ -117,17 +117,21 @@ class FusionGrouper:
         space = IterationSpace(shape_of(root.results[0]), accepts_row_ops=True)
         weights = self._grow_in_space(root, space)
         results = results_of(weights)
-        second = single_user(results[0]) if space.row_axes and len(results) == 1 else None
-        if not isinstance(second, Contraction) or second not in self.candidates or not is_attention_product(second, results[0]):
-            return []
-        if any(c.operands[1] in self.candidates.constant for c in (root, second)):
-            return []
-        if shape_of(results[0])[-1] * MIN_CACHED_ROWS > self.max_row_elements and (
-            self.exact or not allows_online_softmax(second, weights)
+        output_op = single_user(results[0]) if space.row_axes and len(results) == 1 else None
+        if (
+            not isinstance(output_op, Contraction)
+            or output_op not in self.candidates
+            or not is_attention_product(output_op, results[0])
         ):
             return []
-        group = [*weights, *self._grow_in_space(second, space_of(second, self.max_row_elements))]
-        return [*group, *self._add_epilogue(second, group)]
+        if any(c.operands[1] in self.candidates.constant for c in (root, output_op)):
+            return []
+        if shape_of(results[0])[-1] * MIN_CACHED_ROWS > self.max_row_elements and (
+            self.exact or not allows_online_softmax(output_op, weights)
+        ):
+            return []
+        group = [*weights, *self._grow_in_space(output_op, space_of(output_op, self.max_row_elements))]
+        return [*group, *self._add_epilogue(output_op, group)]
 
     def _rows_fit_cache(self, shape: Sequence[Size]) -> bool:
         """Return whether a cache holds the rows of scores of a register tile, and there are enough rows for parallel tasks.
@@ -282,7 +286,7 @@ class FusionGrouper:
             return []
         value, epilogue = results[0], list[DlOp]()
         user = single_user(value)
-        if isinstance(user, TransposeOp) and not isinstance(root, Movement | ConcatOp | PadOp):
+        if isinstance(user, TransposeOp) and not isinstance(root, DataMovement | ConcatOp | PadOp):
             epilogue.append(user)
             value = user.result
         pads = [u for u in users(value) if isinstance(u, PadOp) and is_constant_pad(u, value)]
@@ -324,6 +328,6 @@ def is_constant_pad(pad: PadOp, value: SSAValue) -> bool:
 
 def _can_read_padded_slice(user: Operation, index: int, max_row_elements: int) -> bool:
     """Return whether the kernel of `user` can read operand `index` as a slice of a padded tensor."""
-    if isinstance(user, Elementwise | Movement | Contraction | Window | PadOp | ConcatOp):
+    if isinstance(user, Elementwise | DataMovement | Contraction | Window | PadOp | ConcatOp):
         return True
     return index == 0 and bool(row_axes(user, max_row_elements))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement, Window
+from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, Window
 from dlc.dialects.dl.programs.control import Control, PrintOp
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dims import Size
@@ -62,7 +62,7 @@ def refusal_reason(candidates: Candidates, user: Operation, space: IterationSpac
             if space.accepts_row_ops
             else "it reduces rows, which this kernel does not"
         )
-    if isinstance(user, Movement):
+    if isinstance(user, DataMovement):
         return "it is data movement: its users fuse it"
     return "it iterates in another order"
 

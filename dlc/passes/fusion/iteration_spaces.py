@@ -10,9 +10,9 @@ from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import (
     Contraction,
+    DataMovement,
     Elementwise,
     GatherLike,
-    Movement,
     Reduction,
     RowComposite,
     ScatterLike,
@@ -66,7 +66,11 @@ def row_axes(op: Operation, max_row_elements: int) -> tuple[int, ...]:
     """Return the trailing axes that an op reduces or normalizes over, row by row; empty for other ops."""
     if isinstance(op, RowComposite) and is_row_kernel(op, max_row_elements):
         return tuple(op.row_axes)
-    if isinstance(op, Reduction) and op.keeps_axes and are_rows(op.reduction_axes, shape_of(op.operands[0]), max_row_elements):
+    if (
+        isinstance(op, Reduction)
+        and op.keeps_reduced_axes
+        and are_rows(op.reduction_axes, shape_of(op.operands[0]), max_row_elements)
+    ):
         return tuple(op.reduction_axes)
     return ()
 
@@ -77,7 +81,7 @@ def space_of(root: DlOp, max_row_elements: int) -> IterationSpace:
         return IterationSpace(shape_of(root.results[0]), accepts_row_ops=True, max_results=MAX_KERNEL_RESULTS)
     if rows := row_axes(root, max_row_elements):
         return IterationSpace(shape_of(root.operands[0]), rows, accepts_row_ops=True, max_results=MAX_KERNEL_RESULTS)
-    accepts_epilogue = isinstance(root, Contraction | StagedComposite | Window | Reduction | GatherLike | Movement)
+    accepts_epilogue = isinstance(root, Contraction | StagedComposite | Window | Reduction | GatherLike | DataMovement)
     shape, is_closed = shape_of(root.results[0]), not accepts_epilogue or isinstance(root, ConcatOp | PadOp)
     return IterationSpace(
         shape, is_closed=is_closed, accepts_scalarized_ops=not isinstance(root, Contraction) or is_static(shape)
@@ -111,9 +115,9 @@ def fuses_producers(op: Operation | None, max_row_elements: int) -> bool:
     return isinstance(op, ConcatOp) or (isinstance(op, Reduction) and not row_axes(op, max_row_elements))
 
 
-def can_fuse_movement(user: Operation, index: int, movement: Movement) -> bool:
+def can_fuse_movement(user: Operation, index: int, movement: DataMovement) -> bool:
     """Return whether the kernel of `user` can read operand `index` through the indexing map of `movement`, without a copy."""
-    if isinstance(user, Elementwise | Movement | ConcatOp) or (isinstance(user, PadOp) and user.mode == "constant"):
+    if isinstance(user, Elementwise | DataMovement | ConcatOp) or (isinstance(user, PadOp) and user.mode == "constant"):
         return True
     # These ops load vectors along the innermost axis, which must stay contiguous.
     if isinstance(user, Contraction | StagedComposite | Window) or (isinstance(user, Reduction | RowComposite) and index == 0):
@@ -121,7 +125,7 @@ def can_fuse_movement(user: Operation, index: int, movement: Movement) -> bool:
     return False
 
 
-def preserves_innermost_contiguity(movement: Movement) -> bool:
+def preserves_innermost_contiguity(movement: DataMovement) -> bool:
     """Return whether adjacent elements along the last axis stay adjacent through a chain of data-movement ops."""
     sizes = shape_of(movement.results[0])
     if sizes and sizes[-1] != 1:
@@ -132,4 +136,4 @@ def preserves_innermost_contiguity(movement: Movement) -> bool:
         if step != [*(0 for _ in step[1:]), 1]:
             return False
     producer = movement.operands[0].owner
-    return not isinstance(producer, Movement) or preserves_innermost_contiguity(producer)
+    return not isinstance(producer, DataMovement) or preserves_innermost_contiguity(producer)

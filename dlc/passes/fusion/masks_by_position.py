@@ -10,7 +10,7 @@ from dlc.dialects.dl.base import element_type_of, number, shape_of, sizes, tenso
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
-from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement
+from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.dl.scalar import limits
@@ -83,7 +83,7 @@ def _is_computed_from_indices(value: SSAValue) -> bool:
         # A reshape that only adds or removes axes of size 1 has the same indices.
         is_supported = [s for s in shape_of(op.x) if s != 1] == [s for s in shape_of(value) if s != 1]
     else:
-        is_supported = isinstance(op, Movement | AddOp | SubOp | MulOp | CastOp) or (
+        is_supported = isinstance(op, DataMovement | AddOp | SubOp | MulOp | CastOp) or (
             isinstance(op, Elementwise) and is_bool(element)
         )
     return isinstance(op, Operation) and is_supported and all(map(_is_computed_from_indices, op.operands))

@@ -8,7 +8,7 @@ from typing import cast
 
 from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
-from dlc.dialects.dl.interfaces import Contraction, LibraryKernel, Movement
+from dlc.dialects.dl.interfaces import Contraction, DataMovement, LibraryKernel
 from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
 from dlc.dims import SizeRange
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
@@ -66,7 +66,7 @@ class Outline:
         - kernels with symbolic dimensions: their types contain symbols of the program.
         """
         contractions = sum(isinstance(op, Contraction) for op in self._ops)
-        if self.sizes or contractions > 1 or all(isinstance(op, Movement) for op in self._ops):
+        if self.sizes or contractions > 1 or all(isinstance(op, DataMovement) for op in self._ops):
             return None
         value_numbers = {value: k for k, value in enumerate(self.inputs)}
         ops: list[Hashable] = []

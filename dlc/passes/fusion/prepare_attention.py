@@ -1,4 +1,4 @@
-"""Prepare attention kernels: pack keys (and values), and normalize after the second product."""
+"""Prepare attention kernels: pack keys (and values), and normalize after P·V."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, users
 from dlc.passes.dl.simplification.cse import merge_equal_ops
 from dlc.passes.fusion.assign_layouts import panel_axis
-from dlc.passes.fusion.attention_patterns import row_scaled_weights
+from dlc.passes.fusion.attention_patterns import match_row_scale
 from dlc.passes.fusion.dispatch_arguments import DispatchArguments
 from dlc.passes.fusion.pack_arguments import has_set_conflicts, pack_argument
 from dlc.passes.fusion.query_vectorization import QueryVectorization
@@ -37,7 +37,7 @@ class PrepareAttentionPass(TargetPass):
           %kt = dl.unpack (dl.transpose %keys);  %s = dl.matmul %q, %kt
           %e = dl.exp …;  %t = dl.reduce_sum %e;  %y = dl.matmul %e, %v;  dl.mul %y, (dl.div 1, %t) }
 
-    (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Keys are packed because each row of the first product reads all of them. If queries fill
+    (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Keys are packed because each row of scores reads all of them. If queries fill
     the SIMD lanes, queries are vectorized along lanes instead, and keys are read in place:
 
         dl.kernel @attention(%q, %k, %v) {
@@ -53,29 +53,31 @@ class PrepareAttentionPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
-        contractions_of = {name: [c for c in k.body.block.ops if isinstance(c, Contraction)] for name, k in kernels.items()}
-        pairs = {name: contractions for name, contractions in contractions_of.items() if len(contractions) == 2}
+        contractions_by_kernel = {
+            name: [c for c in k.body.block.ops if isinstance(c, Contraction)] for name, k in kernels.items()
+        }
+        pairs = {name: contractions for name, contractions in contractions_by_kernel.items() if len(contractions) == 2}
         for block in program_blocks(op) if pairs else ():
             for dispatch in [d for d in ops_of(block, DispatchOp) if d.symbol in pairs]:
                 kernel = kernels[dispatch.symbol]
-                first, second = pairs[dispatch.symbol]
+                scores_op, output_op = pairs[dispatch.symbol]
                 if not self.exact:
                     rewrite_forward(kernel.body.block, _decomposed)
                     # Merge the row maximum of the softmax with the one that tests for fully masked rows.
                     merge_equal_ops(kernel.body.block)
-                    _scale_after_sum(second)
-                    _mark_absolute_accuracy(second)
-                first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
+                    _scale_after_sum(output_op)
+                    _mark_absolute_accuracy(output_op)
+                scores_op, output_op = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
                 arguments = DispatchArguments(op, kernels, dispatch)
-                if not self.exact and QueryVectorization(self.target, arguments, first, second).apply_if_profitable():
+                if not self.exact and QueryVectorization(self.target, arguments, scores_op, output_op).apply_if_profitable():
                     continue
-                self._pack(arguments, first)
-                if self._should_pack_values(arguments, second):
-                    self._pack(arguments, second)
+                self._pack(arguments, scores_op)
+                if self._should_pack_values(arguments, output_op):
+                    self._pack(arguments, output_op)
 
-    def _should_pack_values(self, arguments: DispatchArguments, second: Contraction) -> bool:
+    def _should_pack_values(self, arguments: DispatchArguments, output_op: Contraction) -> bool:
         """Return whether to pack values too: they are transposed anyway, or have cache set conflicts."""
-        values = second.operands[1]
+        values = output_op.operands[1]
         if isinstance(values, BlockArgument) and arguments.strip_transpose(values)[0] is not arguments.operand_of(values):
             return True
         rows, width = map(int, shape_of(values)[-2:])
@@ -93,14 +95,14 @@ def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
     return op.decompose(*op.operands) if isinstance(op, Composite) else None
 
 
-def _scale_after_sum(second: Contraction) -> None:
+def _scale_after_sum(output_op: Contraction) -> None:
     """Move ops that scale whole rows of softmax weights after the contraction."""
-    while (match_ := row_scaled_weights(second.operands[0])) is not None:
-        op, k, weights = match_
-        next_op = second.next_op
+    while (row_scale := match_row_scale(output_op.operands[0])) is not None:
+        op, k, weights = row_scale
+        next_op = output_op.next_op
         assert next_op is not None
         build = DlBuilder(next_op, op.location)
-        total = second.results[0]
+        total = output_op.results[0]
         copy = type(op).create(
             operands=[total if j == k else v for j, v in enumerate(op.operands)],
             result_types=[total.type],
@@ -108,12 +110,12 @@ def _scale_after_sum(second: Contraction) -> None:
         )
         build.insert(copy)
         total.replace_uses_with_if(copy.results[0], lambda use, copy=copy: use.operation is not copy)
-        second.operands[0] = weights
+        output_op.operands[0] = weights
         erase_unused([op])
 
 
-def _mark_absolute_accuracy(second: Contraction) -> None:
+def _mark_absolute_accuracy(output_op: Contraction) -> None:
     """Mark an exp that only sums use: its accuracy matters relative to the largest softmax weight of the row, 1."""
-    weights = second.operands[0]
+    weights = output_op.operands[0]
     if isinstance(weights.owner, ExpOp) and all(isinstance(reader, ReduceSumOp | Contraction) for reader in users(weights)):
         weights.owner.properties["absolute_accuracy"] = BoolAttr.from_bool(True)

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 from typing import TypeGuard
 
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.interfaces import Elementwise, Movement
+from dlc.dialects.dl.interfaces import DataMovement, Elementwise
 from dlc.ir import Block, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.candidates import MAX_KERNEL_OPS, Candidates
@@ -75,4 +75,4 @@ def _is_available(candidates: Candidates, value: SSAValue, members: Container[Op
     op = value.owner
     if op in members or not isinstance(op, DlOp) or op not in candidates or not shape_of(value):
         return True
-    return isinstance(op, Movement) or space_of(op, candidates.max_row_elements).is_closed
+    return isinstance(op, DataMovement) or space_of(op, candidates.max_row_elements).is_closed

@@ -169,7 +169,7 @@ def _can_transpose_scores(scores_op: Contraction) -> bool:
         if any(v in attention_outputs for v in op.operands) or (isinstance(op, Contraction) and score_operands):
             attention_outputs.update(op.results)
         elif score_operands and isinstance(op, ReduceMaxOp | ReduceSumOp):
-            if ints(op.axes) != (rank_of(op.operands[0]) - 1,) or not op.keeps_axes:
+            if ints(op.axes) != (rank_of(op.operands[0]) - 1,) or not op.keeps_reduced_axes:
                 return False
             transposed_values.add(op.results[0])
         elif score_operands:

@@ -104,7 +104,7 @@ class Bufferizer:
                 case BindSizeOp():
                     self.add(host.BindSizeOp(self.buffer_of(op.count, op), op.size), op)
                 case PrintOp():
-                    self.add(host.PrintOp(op.pieces, [self.buffer_of(v, op) for v in op.arguments]), op)
+                    self.add(host.PrintOp(op.format_parts, [self.buffer_of(v, op) for v in op.arguments]), op)
                 case DataDependent():
                     self.compute(op)
                 case _:

@@ -11,9 +11,9 @@ from dlc.dialects.dl.dtypes import storage_value
 from dlc.dialects.dl.interfaces import (
     Composite,
     Contraction,
+    DataMovement,
     Elementwise,
     GatherLike,
-    Movement,
     Reduction,
     ScatterLike,
     Window,
@@ -203,7 +203,7 @@ class _KernelLowering:
                 self.reads[result] = self.view(op.x, shape_of(result))
             case SliceOp():
                 self.reads[result] = self.slice(op)
-            case Movement():
+            case DataMovement():
                 self.reads[result] = self.read(op.operands[0]).through(op.source_map())
             case PadOp() | ConcatOp() if _is_assembled(op):
                 self.reads[result] = SourceRead.of(self.assemble(op))

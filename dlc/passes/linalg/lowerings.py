@@ -146,7 +146,7 @@ def reduction(builder: LinalgBuilder, op: Reduction, operands: OperandReads, sto
     result = [
         iterators.get(a, zero) if a in remaining_axes else zero
         for a in range(len(sizes))
-        if a in remaining_axes or op.keeps_axes
+        if a in remaining_axes or op.keeps_reduced_axes
     ]
     structure = Structure(
         maps=(

@@ -195,13 +195,13 @@ class HostArray:
 
 @dataclass(frozen=True)
 class PrintArrays:
-    """Print arrays between `pieces` of text (see `control.format_print`)."""
+    """Print arrays as `format_parts` specify (see `control.format_print`)."""
 
-    pieces: tuple[str, ...]
+    format_parts: tuple[str, ...]
     values: tuple[HostArray, ...]
 
     def run(self, read: Read, sizes: Mapping[str, int]) -> None:
-        print(format_print(self.pieces, [value.read(read, sizes) for value in self.values]))
+        print(format_print(self.format_parts, [value.read(read, sizes) for value in self.values]))
 
 
 class CallPrinter:

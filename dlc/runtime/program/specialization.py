@@ -120,8 +120,8 @@ class _InstructionSpecializer:
                 return Branch(self.ref(condition), self.block(then), self.block(otherwise))
             case Fail(message, values):
                 return Fail(message, tuple(map(self.ref, values)))
-            case PrintArrays(pieces, values):
-                return PrintArrays(pieces, self.arrays(values, self.sizes))
+            case PrintArrays(format_parts, values):
+                return PrintArrays(format_parts, self.arrays(values, self.sizes))
             case PythonCall(arguments=arguments, results=results, data_dependent_sizes=data_dependent_sizes):
                 # Sizes that the op itself defines stay symbolic.
                 sizes = {symbol: size for symbol, size in self.sizes.items() if symbol not in data_dependent_sizes}

@@ -49,10 +49,10 @@ def format_failure(message: str, values: Sequence[int]) -> str:
     return first + "".join(f"{value}{text}" for value, text in zip(values, texts, strict=True))
 
 
-def format_print(pieces: Sequence[str], arrays: Sequence[Array]) -> str:
-    """Format arrays; `pieces` alternates between literal text and the format of the next array, as in `f"{x:.3f}"`."""
-    texts = [pieces[0]]
-    for format_spec, text, array in zip(pieces[1::2], pieces[2::2], arrays, strict=True):
+def format_print(format_parts: Sequence[str], arrays: Sequence[Array]) -> str:
+    """Format arrays; `format_parts` alternates between literal text and the format of the next array, as in `f"{x:.3f}"`."""
+    texts = [format_parts[0]]
+    for format_spec, text, array in zip(format_parts[1::2], format_parts[2::2], arrays, strict=True):
         texts += [_format_array(array, format_spec), text]
     return "".join(texts)
 

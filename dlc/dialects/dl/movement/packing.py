@@ -18,7 +18,7 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.interfaces import Body, GatherLike, Movement
+from dlc.dialects.dl.interfaces import Body, DataMovement, GatherLike
 from dlc.dialects.dl.movement.shaping import clamp_index, result_iterators, static_size
 from dlc.errors import ShapeError
 from dlc.ir import (
@@ -86,7 +86,7 @@ class PackOp(GatherLike):
 
 
 @irdl_op_definition
-class UnpackOp(Movement):
+class UnpackOp(DataMovement):
     """The inverse of `dl.pack`: `[⌈size / tile⌉, …, tile]` becomes `[…, size, …]` with `size` at `axis`.
 
     (C1) `x` has at least rank 2, its last size is `tile`, its first `⌈size / tile⌉`; (C2) `axis` is an axis of the result.

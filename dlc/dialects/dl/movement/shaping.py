@@ -1,7 +1,7 @@
 """Data movement: ops that rearrange elements without computing.
 
-An op is a `Movement` if each result element is one element of the operand at an affine index; ops that select between elements
-(padding, concatenation) are gather-like.
+An op is a `DataMovement` if each result element is one element of the operand at an affine index. Ops that select between
+elements (padding, concatenation) are gather-like.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dlc.dialects.dl.base import (
     sizes,
     tensor_type,
 )
-from dlc.dialects.dl.interfaces import Body, GatherLike, Movement, broadcast_map
+from dlc.dialects.dl.interfaces import Body, DataMovement, GatherLike, broadcast_map
 from dlc.dims import Size, UndecidableError, is_known_different, is_known_less
 from dlc.errors import ShapeError
 from dlc.ir import (
@@ -80,7 +80,7 @@ def clamp_index(body: Body, i: SSAValue, size: Size) -> SSAValue:
 
 
 @irdl_op_definition
-class TransposeOp(Movement):
+class TransposeOp(DataMovement):
     """Permutes axes: axis `a` of the result is axis `permutation[a]` of `x`.
 
     (C1) `permutation` holds each axis of `x` once.
@@ -110,7 +110,7 @@ class TransposeOp(Movement):
 
 
 @irdl_op_definition
-class BroadcastToOp(Movement):
+class BroadcastToOp(DataMovement):
     """`x` broadcast to `shape`: trailing axes aligned, axes of size 1 and missing axes repeated.
 
     (C1) `x` broadcasts to exactly `shape`.
@@ -164,7 +164,7 @@ class ReshapeOp(DlOp):
 
 
 @irdl_op_definition
-class SliceOp(Movement):
+class SliceOp(DataMovement):
     """`x[starts : limits : strides]`, one entry per axis; express a negative stride by a slice and a `dl.reverse`.
 
     (C1) each list has one entry per axis; (C2) `0 ≤ start ≤ limit ≤ size`; (C3) `stride ≥ 1`. The result's size is
@@ -202,7 +202,7 @@ class SliceOp(Movement):
 
 
 @irdl_op_definition
-class SlidingWindowsOp(Movement):
+class SlidingWindowsOp(DataMovement):
     """Sliding windows: the result has one leading axis per axis in `axes`, the offset in the window, then the axes of `x`.
 
     `y[k, …, …, i, …] = x[…, i·stride + k, …]`. (C1) `axes` are distinct axes of `x`, `sizes` and `strides` have one positive
@@ -251,7 +251,7 @@ class SlidingWindowsOp(Movement):
 
 
 @irdl_op_definition
-class ReverseOp(Movement):
+class ReverseOp(DataMovement):
     """`x` with the order of the elements along `axes` reversed.
 
     (C1) `axes` are distinct axes of `x`.

@@ -293,28 +293,28 @@ class IfOp(Control):
 class PrintOp(Control):
     """Prints its operands.
 
-        dl.print %x {pieces = ["x is ", ".3f", ""]} : (tensor<4xf32>) -> ()
+        dl.print %x {format_parts = ["x is ", ".3f", ""]} : (tensor<4xf32>) -> ()
 
-    `pieces` alternates between literal text and the format of the next operand. The op has no results and is never removed;
-    print ops run in program order.
+    `format_parts` alternates between literal text and the format of the next operand. The op has no results and is never
+    removed; print ops run in program order.
     (C1) every operand is preceded and followed by a text.
     """
 
     name = "dl.print"
-    pieces = prop_def(ArrayAttr[StringAttr])
+    format_parts = prop_def(ArrayAttr[StringAttr])
     arguments = var_operand_def(TensorType)
     traits = traits_def()
 
-    def __init__(self, pieces: Sequence[str], arguments: Sequence[SSAValue]) -> None:
-        super().__init__(operands=[list(arguments)], properties={"pieces": ArrayAttr(map(StringAttr, pieces))})
+    def __init__(self, format_parts: Sequence[str], arguments: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(arguments)], properties={"format_parts": ArrayAttr(map(StringAttr, format_parts))})
 
     @property
     def texts(self) -> list[str]:
-        return [piece.data for piece in self.pieces]
+        return [part.data for part in self.format_parts]
 
     def verify_(self) -> None:
-        if len(self.pieces) != 2 * len(self.arguments) + 1:
-            raise VerifyException(f"{self.name}: {len(self.pieces)} pieces for {len(self.arguments)} operands (C1)")
+        if len(self.format_parts) != 2 * len(self.arguments) + 1:
+            raise VerifyException(f"{self.name}: {len(self.format_parts)} format parts for {len(self.arguments)} operands (C1)")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
         print(format_print(self.texts, operands))

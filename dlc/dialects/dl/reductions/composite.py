@@ -98,18 +98,18 @@ class CompositeReduction(Composite):
         return tuple(sorted(normalized_axes(self.name, ints(self.axes), rank_of(self.x))))
 
     @property
-    def keeps_axes(self) -> bool:
+    def keeps_reduced_axes(self) -> bool:
         return flag(self.keepdims)
 
     def infer(self) -> Sequence[Tensor]:
         if is_bool(element_type_of(self.x)):
             raise DTypeError(f"{self.name}: element type i1; expected integers or floats, cast the operand")
-        shape = reduced_shape(shape_of(self.x), self.reduction_axes, self.keeps_axes)
+        shape = reduced_shape(shape_of(self.x), self.reduction_axes, self.keeps_reduced_axes)
         return [tensor_type(shape, element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array) -> Array:
-            return self.compute(x, self.reduction_axes, self.keeps_axes)
+            return self.compute(x, self.reduction_axes, self.keeps_reduced_axes)
 
         return in_wide_type(self, compute, operands)
 
@@ -119,7 +119,7 @@ class CompositeReduction(Composite):
 
     def sum(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         """Return Σ `x` over the op's axes."""
-        return build(ReduceSumOp, x, axes=self.reduction_axes, keepdims=self.keeps_axes)
+        return build(ReduceSumOp, x, axes=self.reduction_axes, keepdims=self.keeps_reduced_axes)
 
 
 @irdl_op_definition
@@ -141,7 +141,7 @@ class ReduceMeanOp(CompositeReduction):
 
     def expand(self, build: DlBuilder, x: SSAValue) -> SSAValue:
         if is_float(element_type_of(x)):
-            return mean(build, x, self.reduction_axes, self.keeps_axes)
+            return mean(build, x, self.reduction_axes, self.keeps_reduced_axes)
         # 64 bits hold every sum and every number of elements.
         wide = ELEMENT_TYPES["uint64"] if is_unsigned(element_type_of(x)) else ELEMENT_TYPES["int64"]
         total = self.sum(build, cast_to(build, x, wide))

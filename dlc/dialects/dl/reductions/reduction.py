@@ -70,12 +70,12 @@ class AxisReduction(Reduction, ABC):
         return tuple(sorted(normalized_axes(self.name, ints(self.axes), rank_of(self.x))))
 
     @property
-    def keeps_axes(self) -> bool:
+    def keeps_reduced_axes(self) -> bool:
         return flag(self.keepdims)
 
     def infer(self) -> Sequence[Tensor]:
         element = common_element_type(self, [self.x], self.KINDS)
-        return [tensor_type(reduced_shape(shape_of(self.x), self.reduction_axes, self.keeps_axes), element)]
+        return [tensor_type(reduced_shape(shape_of(self.x), self.reduction_axes, self.keeps_reduced_axes), element)]
 
     @abstractmethod
     def ufunc(self) -> np.ufunc:
@@ -90,7 +90,7 @@ class AxisReduction(Reduction, ABC):
                 wide,
                 axis=self.reduction_axes,
                 dtype=wide.dtype,
-                keepdims=self.keeps_axes,
+                keepdims=self.keeps_reduced_axes,
                 initial=wide.dtype.type(self.identity()),
             )
         return np.asarray(reduced).astype(x.dtype)

@@ -49,8 +49,8 @@ def if_(node: OnnxNode) -> Sequence[ImportedValue]:
     counts = [len(g.output) for g in graphs]
     if counts[0] != counts[1] or counts[0] < len(node.proto.output):
         raise ModelError(f"{node.description}: its branches have {counts[0]} and {counts[1]} results")
-    if condition.known is not None:
-        return node.inline(graphs[0 if bool(node.number(0, "condition")) else 1], (), node.emit)
+    if condition.constant_value is not None:
+        return node.import_subgraph(graphs[0 if bool(node.constant_scalar(0, "condition")) else 1], (), node.emit)
     branches = [_branch(node, graph) for graph in graphs]
     typed = [branch for branch in branches if branch.types is not None]
     if not typed:
@@ -71,7 +71,7 @@ def _branch(node: OnnxNode, graph: GraphProto, padded_types: Sequence[Tensor] = 
     max_sizes: list[list[Size | None]] = []
 
     def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        results, branch_problems = node.attempt(graph, arguments, inner)
+        results, branch_problems = node.try_import_subgraph(graph, arguments, inner)
         problems.extend(branch_problems)
         if any(isinstance(v, NonTensorValue) for v in results):
             message = "a result is a sequence or an optional: its condition must be known at import"

@@ -23,32 +23,32 @@ table = ConverterTable()
 def constant(node: OnnxNode) -> ImportedValue:
     # Named by its output: such nodes often have no name.
     name = node.proto.output[0]
-    if node.has("value"):
-        value = node.array("value")
+    if node.has_attribute("value"):
+        value = node.constant_attribute("value")
         value.name = name
         return value
-    if node.has("sparse_value"):
+    if node.has_attribute("sparse_value"):
         return node.emit.constant(node.sparse_tensor("sparse_value"), name=name)
-    if node.has("value_float"):
+    if node.has_attribute("value_float"):
         return node.emit.constant(node.real("value_float"), np.float32, name)
-    if node.has("value_floats"):
+    if node.has_attribute("value_floats"):
         return node.emit.constant(node.reals("value_floats"), np.float32, name)
-    if node.has("value_int"):
+    if node.has_attribute("value_int"):
         return node.emit.constant(node.integer("value_int"), np.int64, name)
-    if node.has("value_ints"):
+    if node.has_attribute("value_ints"):
         return node.emit.constant(node.integers("value_ints"), np.int64, name)
-    if node.has("value_string"):
+    if node.has_attribute("value_string"):
         return StringTensor.from_strings(node.emit, np.asarray(node.string("value_string"), object), name)
-    if node.has("value_strings"):
+    if node.has_attribute("value_strings"):
         return StringTensor.from_strings(node.emit, np.asarray(node.strings("value_strings", ()), object), name)
     present = ", ".join(a.name for a in node.proto.attribute)
-    node.ignore(*(a.name for a in node.proto.attribute))
+    node.ignore_attributes(*(a.name for a in node.proto.attribute))
     raise NodeProblem("attribute", f"expected a numeric or string constant, got {present or 'no value'}")
 
 
 @table("ConstantOfShape")
 def constant_of_shape(node: OnnxNode) -> ImportedValue:
-    value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
+    value = node.array_attribute("value") if node.has_attribute("value") else np.zeros(1, np.float32)
     if value.size != 1:
         raise ModelError(f"{node.description}: its value must have one element, got {value.size}")
     return node.emit.broadcast(node.emit.constant(value.reshape(())), node.runtime_sizes(0, "shape"))
@@ -59,18 +59,18 @@ def range_(node: OnnxNode) -> ImportedValue:
     emit, element = node.emit, node[0].element_type
     if any(node[k].element_type != element for k in (1, 2)):
         raise ModelError(f"{node.description}: start, limit and delta must be of one type")
-    if any(node[k].known is None for k in range(3)):
+    if any(node[k].constant_value is None for k in range(3)):
         return _runtime_range(node)
-    if not node.known(2, "delta").all():
+    if not node.constant_input(2, "delta").all():
         raise ModelError(f"{node.description}: its delta is 0")
     if is_float(element):
-        bounds = [node.known(k, "bounds") for k in range(3)]
+        bounds = [node.constant_input(k, "bounds") for k in range(3)]
         start, limit, delta = (b.reshape(()) for b in bounds)
         if not np.isfinite((start, limit, delta)).all():
             raise ModelError(f"{node.description}: its bounds {start}, {limit} and {delta} are not finite")
         count: Size = max(int(np.ceil((limit - start) / delta)), 0)
         return emit.iota(count, element, float(start), float(delta))
-    (first,), (end,), step = node.sizes(0, "start"), node.sizes(1, "limit"), int(node.number(2, "delta"))
+    (first,), (end,), step = node.sizes(0, "start"), node.sizes(1, "limit"), int(node.constant_scalar(2, "delta"))
     span = end - first if step > 0 else first - end
     count = -(-span // abs(step))
     if isinstance(count, int):
@@ -87,7 +87,13 @@ def _runtime_range(node: OnnxNode) -> ImportedValue:
     """Emit a range whose length depends on data: ⌈(limit − start) / delta⌉."""
     emit, element = node.emit, node[0].element_type
     start, limit, delta = (emit.reshape(node[k], ()) for k in range(3))
-    if start.known is None or delta.known is None or start.known != 0 or delta.known != 1 or not is_integer(element):
+    if (
+        start.constant_value is None
+        or delta.constant_value is None
+        or start.constant_value != 0
+        or delta.constant_value != 1
+        or not is_integer(element)
+    ):
         compute_type = element_type(np.float64 if is_float(element) else np.int64)
         first, end, step = (emit.cast(v, compute_type) for v in (start, limit, delta))
         emit.require(emit(dl.NotEqualOp, step, emit.scalar(0, step)), f"{node.description}: its delta is 0")
@@ -120,7 +126,7 @@ def eye_like(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     if x.rank != 2:
         raise ModelError(f"{node.description}: expected a matrix, got rank {x.rank}")
-    element = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else x.element_type
+    element = element_type(dtype_of(node.integer("dtype"))) if node.has_attribute("dtype") else x.element_type
     rows = emit.reshape(emit.iota(x.shape[0], start=node.integer("k", 0)), (x.shape[0], 1))
     return emit.cast(emit(dl.EqualOp, emit.iota(x.shape[1]), rows), element)
 

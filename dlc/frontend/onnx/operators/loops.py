@@ -63,24 +63,24 @@ def _try_fold(
     step = 0
     while (
         (count is None or step < count)
-        and all(v.known is not None for v in (cond, *states))
+        and all(v.constant_value is not None for v in (cond, *states))
         and step < _MAX_UNROLLED_ITERATIONS
     ):
-        if not cond.known:
+        if not cond.constant_value:
             break
         # Emitted into a scratch block, which is discarded: constant results need no ops.
         block = Block()
         scratch = Emitter(block, node.emit.weights, node.emit)
-        results, problems = node.attempt(body, [scratch.constant(step, np.int64), cond, *states], scratch)
+        results, problems = node.try_import_subgraph(body, [scratch.constant(step, np.int64), cond, *states], scratch)
         discard_block(block)
-        if problems or any(v.known is None for v in results):
+        if problems or any(v.constant_value is None for v in results):
             return None
         cond, *results = results
         cond, states = node.emit.reshape(cond, ()), results[: len(states)]
         for sequence, value in zip(elements, results[len(states) :], strict=True):
             sequence.append(value)
         step += 1
-    if step == _MAX_UNROLLED_ITERATIONS or any(v.known is None for v in (cond, *states)) or not all(elements):
+    if step == _MAX_UNROLLED_ITERATIONS or any(v.constant_value is None for v in (cond, *states)) or not all(elements):
         return None
     return [*states, *(_stack(node, sequence) for sequence in elements)]
 
@@ -95,7 +95,7 @@ def _try_scan(
 
     def ends(condition: ImportedValue) -> bool:
         """Return whether a condition may end the loop, which has at least one iteration."""
-        return count != 0 and (condition.known is None or not bool(condition.known))
+        return count != 0 and (condition.constant_value is None or not bool(condition.constant_value))
 
     if count is None or ends(cond):
         return None
@@ -103,7 +103,7 @@ def _try_scan(
     def step(
         inner: Emitter, states: Sequence[ImportedValue], elements: Sequence[ImportedValue]
     ) -> tuple[list[ImportedValue], list[ImportedValue]]:
-        results, problems = node.attempt(body, [*elements, inner.constant(True), *states], inner)
+        results, problems = node.try_import_subgraph(body, [*elements, inner.constant(True), *states], inner)
         if problems or ends(results[0]) or _has_local_sizes(inner, [v.type for v in results[1:]]):
             raise _BodyMismatch
         return list(results[1 : 1 + len(states)]), list(results[1 + len(states) :])
@@ -159,7 +159,7 @@ def _while(
 
     def iteration(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         step, *previous = arguments
-        results, problems = node.attempt(body, [step, inner.constant(True), *previous[:count]], inner)
+        results, problems = node.try_import_subgraph(body, [step, inner.constant(True), *previous[:count]], inner)
         if problems:
             raise _BodyMismatch
         condition, *next_states = results
@@ -180,7 +180,7 @@ def _collected_types(node: OnnxNode, body: GraphProto, states: Sequence[Imported
 
     def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         step, *states_ = arguments
-        results, problems = node.attempt(body, [step, inner.constant(True), *states_], inner)
+        results, problems = node.try_import_subgraph(body, [step, inner.constant(True), *states_], inner)
         types.extend(v.type for v in results[1 + len(states) :])
         if problems or _has_local_sizes(inner, types):
             raise _BodyMismatch
@@ -208,9 +208,9 @@ def _has_runtime_condition(node: OnnxNode, body: GraphProto, cond: ImportedValue
     """Return whether the condition of a loop is not constant, before or after its first iteration."""
     block = Block()
     scratch = Emitter(block, node.emit.weights, node.emit)
-    results, problems = node.attempt(body, [scratch.constant(0, np.int64), cond, *states], scratch)
+    results, problems = node.try_import_subgraph(body, [scratch.constant(0, np.int64), cond, *states], scratch)
     discard_block(block)
-    return not problems and (cond.known is None or results[0].known is None)
+    return not problems and (cond.constant_value is None or results[0].constant_value is None)
 
 
 def _store_row(emit: Emitter, rows: ImportedValue, step: ImportedValue, row: ImportedValue) -> ImportedValue:
@@ -235,24 +235,24 @@ def _unroll(
     emit, count = node.emit, _trip_count(limit)
     for k, value_name in enumerate(("number of iterations", "condition")):
         if node.get(k) is not None:
-            _ = node.known(k, value_name)
+            _ = node.constant_input(k, value_name)
     if count is not None and not isinstance(count, int):
         raise NodeProblem("value", f"its trip count is {count}; give the input shapes")
     elements: list[list[ImportedValue]] = [[] for _ in body.output[1 + len(states) :]]
     step = 0
     while count is None or step < count:
-        if cond.known is None:
+        if cond.constant_value is None:
             raise NodeProblem(
                 "value",
                 "its condition is computed from data, and the types of its states or scan outputs change between iterations",
             )
-        if not cond.known:
+        if not cond.constant_value:
             break
         if step == _MAX_UNROLLED_ITERATIONS:
             raise NodeProblem(
                 "value", f"it must be unrolled because its states change their types, but has more than {step} iterations"
             )
-        cond, *results = node.inline(body, [emit.constant(step, np.int64), cond, *states], emit)
+        cond, *results = node.import_subgraph(body, [emit.constant(step, np.int64), cond, *states], emit)
         cond, states = emit.reshape(cond, ()), results[: len(states)]
         for sequence, value in zip(elements, results[len(states) :], strict=True):
             sequence.append(value)
@@ -266,7 +266,9 @@ def _empty_collected(node: OnnxNode, body: GraphProto, states: Sequence[Imported
     """Return the scan outputs of a loop without iterations: empty tensors, with the types of the first iteration."""
     emit, block = node.emit, Block()
     scratch = Emitter(block, emit.weights, emit)
-    results, problems = node.attempt(body, [scratch.constant(0, np.int64), scratch.constant(True), *states], scratch)
+    results, problems = node.try_import_subgraph(
+        body, [scratch.constant(0, np.int64), scratch.constant(True), *states], scratch
+    )
     outputs = list(results[1 + len(states) :])
     if (
         problems
@@ -295,9 +297,9 @@ class _BodyMismatch(Exception):
 
 def _trip_count(limit: ImportedValue | None) -> Size | None:
     """Return the trip count if it is a constant or a size."""
-    if limit is None or limit.known is None:
+    if limit is None or limit.constant_value is None:
         return None
-    (entry,) = limit.known.reshape(-1)
+    (entry,) = limit.constant_value.reshape(-1)
     return entry if isinstance(entry, Dim) else max(0, int(entry))
 
 
@@ -408,7 +410,7 @@ def _step(node: OnnxNode, body: GraphProto, count: int) -> LoopStep:
     def step(
         inner: Emitter, states: Sequence[ImportedValue], elements: Sequence[ImportedValue]
     ) -> tuple[list[ImportedValue], list[ImportedValue]]:
-        results = list(node.inline(body, [*states, *elements], inner))
+        results = list(node.import_subgraph(body, [*states, *elements], inner))
         if _has_local_sizes(inner, [v.type for v in results]):
             raise NodeProblem("operator", "results of its body have data-dependent sizes, which may differ between iterations")
         for old, new in zip(states, results, strict=False):

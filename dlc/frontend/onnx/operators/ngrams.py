@@ -47,10 +47,10 @@ def tf_idf_vectorizer(node: OnnxNode) -> ImportedValue:
 def _grams(node: OnnxNode) -> list[Array]:
     """Return the n-grams of each length, from 1 on, one per row."""
     if texts := node.strings("pool_strings", ()):
-        text_ids = StringTensor.from_strings(node.emit, np.asarray(texts, object)).known
+        text_ids = StringTensor.from_strings(node.emit, np.asarray(texts, object)).constant_value
         assert text_ids is not None
         pool: Array = text_ids
-        node.ignore("pool_int64s")
+        node.ignore_attributes("pool_int64s")
     else:
         pool = np.asarray(node.integers("pool_int64s"), np.int64)
     if bool(texts) != isinstance(node[0], StringTensor):

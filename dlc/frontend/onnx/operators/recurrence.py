@@ -214,7 +214,7 @@ def _run(
 def _active(node: OnnxNode, length: Size, batch: Size) -> list[ImportedValue]:
     """Return a mask of the steps before the end of each sequence, [steps, batch, 1]; an empty list if all have full length."""
     lengths, emit = node.get(4), node.emit
-    if lengths is None or (lengths.known is not None and all(n == length for n in lengths.known.reshape(-1))):
+    if lengths is None or (lengths.constant_value is not None and all(n == length for n in lengths.constant_value.reshape(-1))):
         return []
     steps = emit.reshape(emit.iota(length), (length, 1, 1))
     return [emit(dl.LessOp, steps, emit.reshape(emit.cast(lengths, i64), (1, batch, 1)))]

@@ -33,7 +33,7 @@ def _sequence(node: OnnxNode, k: int = 0) -> tuple[ImportedValue, ...]:
 
 def _position(node: OnnxNode, k: int, count: int) -> int:
     """Return constant input k as a position among `count`, counted from the front."""
-    position = int(node.number(k, "position"))
+    position = int(node.constant_scalar(k, "position"))
     if not -count <= position < count:
         raise ModelError(f"{node.description}: position {position} is outside a sequence of {count}")
     return position % count
@@ -46,7 +46,7 @@ def sequence_construct(node: OnnxNode) -> ImportedValue:
 
 @table("SequenceEmpty")
 def sequence_empty(node: OnnxNode) -> ImportedValue:
-    node.ignore("dtype")
+    node.ignore_attributes("dtype")
     return SequenceValue(())
 
 
@@ -61,7 +61,7 @@ def sequence_insert(node: OnnxNode) -> ImportedValue:
     elements = list(_sequence(node))
     count = len(elements)
     # The default is after the last element; -1 is before the last.
-    position = count if node.get(2) is None or node.number(2, "position") == count else _position(node, 2, count)
+    position = count if node.get(2) is None or node.constant_scalar(2, "position") == count else _position(node, 2, count)
     elements.insert(position, node[1])
     return SequenceValue(elements)
 
@@ -120,7 +120,7 @@ def _chunk_sizes(node: OnnxNode, size: Size) -> Sequence[int]:
         raise NodeProblem("value", f"the number of chunks depends on the symbolic size {size}; give the model's input shapes")
     if split_sizes is not None and split_sizes.rank == 1:
         return node.integers_of(1, "parts")
-    chunk_size = int(node.number(1, "parts")) if split_sizes is not None else 1
+    chunk_size = int(node.constant_scalar(1, "parts")) if split_sizes is not None else 1
     if chunk_size < 1:
         raise ModelError(f"{node.description}: the size of its chunks must be positive, got {chunk_size}")
     if -(-size // chunk_size) > MAX_LIST_LENGTH:
@@ -138,7 +138,7 @@ def sequence_map(node: OnnxNode) -> Sequence[ImportedValue]:
     if any(isinstance(v, SequenceValue) and len(v.elements) != count for v in inputs):
         raise ModelError(f"{node.description}: its sequences have different lengths")
     steps = [
-        node.inline(body, [v.elements[k] if isinstance(v, SequenceValue) else v for v in inputs], node.emit)
+        node.import_subgraph(body, [v.elements[k] if isinstance(v, SequenceValue) else v for v in inputs], node.emit)
         for k in range(count)
     ]
     return [SequenceValue(step[k] for step in steps) for k in range(len(body.output))]
@@ -146,7 +146,7 @@ def sequence_map(node: OnnxNode) -> Sequence[ImportedValue]:
 
 @table("Optional")
 def optional(node: OnnxNode) -> ImportedValue:
-    node.ignore("type")
+    node.ignore_attributes("type")
     return node.get(0) or EmptyOptional()
 
 

@@ -48,7 +48,7 @@ def string_concat(node: OnnxNode) -> ImportedValue:
 @table("StringSplit", since=20)
 def string_split(node: OnnxNode) -> tuple[ImportedValue, ...]:
     delimiter = _constant(node, node.string("delimiter", ""))
-    max_splits = node.integer("maxsplit") if node.has("maxsplit") else None
+    max_splits = node.integer("maxsplit") if node.has_attribute("maxsplit") else None
     size = (node.emit.new_size("split"),)
     parts, counts = _emit_host_op(node, dl.StringSplitOp, _string_input(node, 0), delimiter, size=size, max_splits=max_splits)
     return StringTensor.of(parts), counts
@@ -56,7 +56,7 @@ def string_split(node: OnnxNode) -> tuple[ImportedValue, ...]:
 
 @table("StringNormalizer", since=10)
 def string_normalizer(node: OnnxNode) -> ImportedValue:
-    node.ignore("locale")  # Python's case conversion does not depend on the locale
+    node.ignore_attributes("locale")  # Python's case conversion does not depend on the locale
     action = node.choice("case_change_action", "NONE", ("LOWER", "UPPER", "NONE"))
     stopwords, match_case = node.strings("stopwords", ()), node.flag("is_case_sensitive")
     size = (node.emit.new_size("words"),)
@@ -85,9 +85,9 @@ def regex_full_match(node: OnnxNode) -> ImportedValue:
 
 def unique(node: OnnxNode) -> tuple[ImportedValue, ...]:
     """Convert `Unique` of strings."""
-    if node.has("axis") and node[0].rank != 1:
+    if node.has_attribute("axis") and node[0].rank != 1:
         raise NodeProblem("attribute", "'axis' is not supported for string tensors of rank > 1")
-    node.ignore("axis")
+    node.ignore_attributes("axis")
     size, keep_order = (node.emit.new_size("unique"),), not node.flag("sorted", True)
     y, *indices = _emit_host_op(node, dl.StringUniqueOp, node[0], size=size, keep_order=keep_order)
     return StringTensor.of(y), *indices

@@ -35,7 +35,7 @@ def gradient(node: OnnxNode) -> list[ImportedValue]:
             raise NodeProblem("dtype", f"'{name}' in xs is {x}, which is not differentiable; expected floats")
 
     def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        return node.inline(function, [*arguments, *values[count:]], inner)
+        return node.import_subgraph(function, [*arguments, *values[count:]], inner)
 
     body = emit.body([x.type for x in variables], run)
     assert body.last_op is not None

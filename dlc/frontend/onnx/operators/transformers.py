@@ -85,7 +85,7 @@ def skip_simplified_layer_normalization(node: OnnxNode) -> list[ImportedValue]:
 def embed_layer_normalization(node: OnnxNode) -> list[ImportedValue]:
     """Outputs: the normalized sum of the embeddings, the number of unmasked positions of each row, and the sum."""
     emit, ids = node.emit, node[0]
-    node.ignore("mask_index_type")
+    node.ignore_attributes("mask_index_type")
     batch, length = ids.shape
     position_ids, segments, segment_table, mask = node.get(8), node.get(1), node.get(4), node.get(7)
 
@@ -183,7 +183,7 @@ def group_query_attention(node: OnnxNode) -> list[ImportedValue]:
     emit, query, key, value = node.emit, node[0], node.get(1), node.get(2)
     count, groups = node.integer("num_heads"), node.integer("kv_num_heads")
     for name, default in (("smooth_softmax", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE")):
-        if node.has(name) and (node.integer(name) if default == 0 else node.string(name)) not in (default, -1):
+        if node.has_attribute(name) and (node.integer(name) if default == 0 else node.string(name)) not in (default, -1):
             raise NodeProblem("attribute", f"{name} is not supported")
     if node.get(11) is not None:
         raise NodeProblem("input", "head_sink is not supported")
@@ -206,7 +206,7 @@ def group_query_attention(node: OnnxNode) -> list[ImportedValue]:
         caches, width = _gather_caches(node, (node[7], node[8]), node.get(9) or positions), 2 * int(node[7].shape[1])
         q, k = (rotate_embedding(node, x, caches, width, node.flag("rotary_interleaved")) for x in (q, k))
     else:
-        node.ignore("rotary_interleaved")
+        node.ignore_attributes("rotary_interleaved")
         for unused in (7, 8, 9):
             node.ignore_input(unused)
     if past_key is not None and past_value is not None:

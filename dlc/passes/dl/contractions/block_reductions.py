@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.interfaces import Elementwise, Movement
+from dlc.dialects.dl.interfaces import DataMovement, Elementwise
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, SlidingWindowsOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import AxisReduction, ReduceProdOp, ReduceSumOp
@@ -149,7 +149,7 @@ def _block_reduction(op: AxisReduction, outer_axis_terms: tuple[int, int] = _OUT
         return None
     build, element = DlBuilder(op), op.element
     if element in (f16, bf16) and op_class in (ReduceSumOp, ReduceProdOp):
-        f32_result = build(op_class, build(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
+        f32_result = build(op_class, build(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_reduced_axes)
         return [build(CastOp, f32_result, to=element)]
     # A block contains the last axes completely; the first axis that does not fit is split.
     split, max_block = len(axes) - 1, block
@@ -181,7 +181,7 @@ def _block_reduction(op: AxisReduction, outer_axis_terms: tuple[int, int] = _OUT
     segments = (
         _slice_axis(build, x, axis, low, high) for low, high in ((0, size - size % max_block), (size - size % max_block, size))
     )
-    return [build(AddOp, *(build(op_class, v, axes=axes, keepdims=op.keeps_axes) for v in segments))]
+    return [build(AddOp, *(build(op_class, v, axes=axes, keepdims=op.keeps_reduced_axes) for v in segments))]
 
 
 def _blocked_operand(op: AxisReduction, axis: int, block_size: int) -> SSAValue:
@@ -217,7 +217,7 @@ def _fusible_producers(op: AxisReduction) -> list[Elementwise]:
         if candidate in pending:
             pending.remove(candidate)
             # A data-movement op folds into the indexing map of its user only if no reshape is between them.
-            reads_movement = any(isinstance(v.owner, Movement) for v in candidate.operands)
+            reads_movement = any(isinstance(v.owner, DataMovement) for v in candidate.operands)
             if isinstance(candidate, Elementwise) and not reads_movement and _is_private_producer(candidate, op, producers):
                 producers[candidate] = candidate
                 pending |= {v.owner for v in candidate.operands}

@@ -12,7 +12,7 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
@@ -90,7 +90,7 @@ class _ReductionSplitter:
     def is_read_through_data_movement(self, value: SSAValue) -> bool:
         """Return whether a product's kernel reads a value through a data-movement op, which a reshape between would prevent."""
         source = value.owner.x if isinstance(value.owner, TransposeOp) else value
-        return isinstance(source.owner, Movement) and not isinstance(source.owner, ReshapeOp) and value not in self.weights
+        return isinstance(source.owner, DataMovement) and not isinstance(source.owner, ReshapeOp) and value not in self.weights
 
     def convolution(self, op: ConvOp) -> Sequence[SSAValue] | None:
         if number(op.groups) != 1 or op.w not in self.weights or not _is_static_float(op):

@@ -11,7 +11,7 @@ from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, 
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_integer
-from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.low_precision.quantization import DequantizeOp, QuantizeOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
@@ -73,7 +73,7 @@ class _QuantizationFolder:
         match op:
             case MulOp():
                 return any(v in self.constant for v in op.operands)
-            case AddOp() | SubOp() | MaximumOp() | MinimumOp() | ReluOp() | ReshapeOp() | Movement():
+            case AddOp() | SubOp() | MaximumOp() | MinimumOp() | ReluOp() | ReshapeOp() | DataMovement():
                 return all(map(self.has_factors, op.operands))
             case _:
                 return False

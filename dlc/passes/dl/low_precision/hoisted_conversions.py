@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, tensor_type
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.ir import Attribute, Block, Operation, SSAValue
@@ -65,4 +65,4 @@ def builder_after(x: SSAValue) -> DlBuilder:
 
 def is_data_movement(op: Operation) -> bool:
     """Return whether an op only moves the elements of its operand, and adds constant elements (padding)."""
-    return isinstance(op, Movement | ReshapeOp) or (isinstance(op, PadOp) and op.mode == "constant")
+    return isinstance(op, DataMovement | ReshapeOp) or (isinstance(op, PadOp) and op.mode == "constant")

@@ -11,7 +11,7 @@ from dlc.dialects.dl.arithmetic.elementwise import SubOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
-from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.low_precision.quantization import DequantizeOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
@@ -117,7 +117,7 @@ def _is_data_movement(op: Operation, windows: bool) -> bool:
     """Return whether an op is data movement; with `windows`, also max pooling and its padding."""
     if isinstance(op, PadOp):
         return op.mode != "constant" or splat(op.value) == 0 or (windows and splat(op.value) == -math.inf)
-    return isinstance(op, Movement | ReshapeOp) or (windows and isinstance(op, MaxPoolOp))
+    return isinstance(op, DataMovement | ReshapeOp) or (windows and isinstance(op, MaxPoolOp))
 
 
 def _integer(value: int | float | None) -> int | None:

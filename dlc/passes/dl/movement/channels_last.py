@@ -175,7 +175,7 @@ class _TransposeSinker:
 
     @_rule.register
     def _(self, op: Reduction, transpose: TransposeOp) -> Values:
-        if not isinstance(op, AxisReduction) or not op.keeps_axes:
+        if not isinstance(op, AxisReduction) or not op.keeps_reduced_axes:
             return None
         build, p = DlBuilder(op), transpose.axes
         axes = tuple(sorted(p[a] for a in op.reduction_axes))

@@ -271,7 +271,7 @@ def _reduce(op: AxisReduction) -> Values:
     build, shape = DlBuilder(op), shape_of(op.result)
     if all(shape_of(op.x)[a] == 1 for a in op.reduction_axes) and element_type_of(op.x) == element_type_of(op.result):
         return [build(ReshapeOp, op.x, shape=shape) if shape_of(op.x) != shape else op.x]
-    if op.keeps_axes:
+    if op.keeps_reduced_axes:
         return None
     return [build(ReshapeOp, build(type(op), op.x, axes=op.reduction_axes, keepdims=True), shape=shape)]
 

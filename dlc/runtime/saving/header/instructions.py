@@ -55,8 +55,8 @@ def _instruction_to_json(instruction: Instruction) -> Any:
             return {"fail": message, "values": values}
         case SetSize(symbol=symbol, ref=ref):
             return {"set_size": symbol, "at": ref}
-        case PrintArrays(pieces=pieces, values=values):
-            return {"print": pieces, "values": _arrays(values)}
+        case PrintArrays(format_parts=format_parts, values=values):
+            return {"print": format_parts, "values": _arrays(values)}
         case PythonCall(
             op=op,
             settings=settings,
@@ -131,10 +131,10 @@ class _InstructionReader:
     def print_arrays(self, written: Any) -> PrintArrays:
         """Read a PrintArrays; raise ValueError or TypeError unless there is a format for each array."""
         values = tuple(self.array(*array) for array in written["values"])
-        pieces = tuple(map(text, written["print"]))
-        if len(pieces) != 2 * len(values) + 1:
-            raise ValueError(f"got {len(pieces)} pieces of text for {len(values)} arrays; expected {2 * len(values) + 1}")
-        return PrintArrays(pieces, values)
+        format_parts = tuple(map(text, written["print"]))
+        if len(format_parts) != 2 * len(values) + 1:
+            raise ValueError(f"got {len(format_parts)} format parts for {len(values)} arrays; expected {2 * len(values) + 1}")
+        return PrintArrays(format_parts, values)
 
     def python_call(self, written: Any) -> PythonCall:
         """Read a PythonCall; raise ValueError, TypeError or KeyError unless it is a valid call of an existing op."""

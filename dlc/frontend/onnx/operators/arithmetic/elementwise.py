@@ -139,9 +139,9 @@ def cast_like(node: OnnxNode) -> ImportedValue:
 def _cast(node: OnnxNode, to: Attribute | None) -> ImportedValue:
     """Convert `Cast`; to strings if `to` is None."""
     if to != E8M0:
-        node.ignore("round_mode")
+        node.ignore_attributes("round_mode")
     if to is None or isinstance(node[0], StringTensor):
-        node.ignore("saturate")
+        node.ignore_attributes("saturate")
         return strings.cast_string(node, node[0], to)
     if to == E8M0:
         return _cast_to_e8m0(node)

@@ -34,8 +34,12 @@ def zero_point(node: OnnxNode, k: int, default: Attribute) -> ImportedValue:
     zero = node.get(k)
     if zero is None:
         return node.emit.scalar(0, default)
-    if zero.known is not None and zero.known.size and (zero.known == zero.known.flat[0]).all():
-        return node.emit.scalar(zero.known.flat[0], zero)
+    if (
+        zero.constant_value is not None
+        and zero.constant_value.size
+        and (zero.constant_value == zero.constant_value.flat[0]).all()
+    ):
+        return node.emit.scalar(zero.constant_value.flat[0], zero)
     return quantization_parameter(node, zero)
 
 
@@ -65,7 +69,7 @@ def _emit_scaled(node: OnnxNode, op: type[DlOp], x: ImportedValue, scale: Import
 
 @table("QuantizeLinear")
 def quantize_linear(node: OnnxNode) -> ImportedValue:
-    node.ignore("precision")
+    node.ignore_attributes("precision")
     if not node.flag("saturate", True):
         raise NodeProblem("attribute", "saturate = 0 is not supported: divide and Cast instead")
     x, scale, target = node[0], node[1], node.integer("output_dtype", 0)
@@ -95,7 +99,7 @@ def subtract_zero_point(node: OnnxNode, x: ImportedValue, zero: ImportedValue | 
     if zero is None:
         return x_i32
     zero = quantization_parameter(node, zero)
-    if zero.known is not None and not zero.known.any():
+    if zero.constant_value is not None and not zero.constant_value.any():
         return x_i32
     if zero.rank:
         zero = node.emit.reshape(zero, (*zero.shape, *(1,) * (x.rank - 1 - axis)))

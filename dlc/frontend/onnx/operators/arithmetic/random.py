@@ -48,7 +48,7 @@ def random_normal(node: OnnxNode) -> ImportedValue:
 def bernoulli(node: OnnxNode) -> ImportedValue:
     """Draw ones with the probabilities in the input."""
     emit, p = node.emit, node[0]
-    to = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else p.element_type
+    to = element_type(dtype_of(node.integer("dtype"))) if node.has_attribute("dtype") else p.element_type
     return emit.cast(emit(dl.LessOp, _uniform(node, p.shape, p.element_type), p), to)
 
 
@@ -70,9 +70,9 @@ def multinomial(node: OnnxNode) -> ImportedValue:
 def dropout(node: OnnxNode) -> list[ImportedValue]:
     """Return `x / (1 - ratio)` where a uniform value is at least `ratio`, else 0, in training; otherwise `x`."""
     emit, x, ratio = node.emit, node[0], node.get(1)
-    node.ignore("ratio", "seed")
-    has_zero_ratio = ratio is not None and ratio.known is not None and not ratio.known.any()
-    if node.get(2) is None or has_zero_ratio or not node.number(2, "training_mode"):
+    node.ignore_attributes("ratio", "seed")
+    has_zero_ratio = ratio is not None and ratio.constant_value is not None and not ratio.constant_value.any()
+    if node.get(2) is None or has_zero_ratio or not node.constant_scalar(2, "training_mode"):
         # Before opset 10 the mask had the element type of the data.
         mask = x.element_type if node.opset < 10 else element_type(bool)
         return [x, emit.full(True, x.shape, mask)] if node.is_output_used(1) else [x]
@@ -90,7 +90,11 @@ def _shape(node: OnnxNode) -> tuple[Size, ...]:
 def _type(node: OnnxNode) -> Attribute:
     """Return the element type of the result: the attribute `dtype`, else that of the input, else f32."""
     element = (
-        element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else node[0].element_type if node.inputs else f32
+        element_type(dtype_of(node.integer("dtype")))
+        if node.has_attribute("dtype")
+        else node[0].element_type
+        if node.inputs
+        else f32
     )
     if not is_float(element):
         raise ModelError(f"{node.description}: expected a floating-point dtype, got {element}")
@@ -130,11 +134,11 @@ def _bits(node: OnnxNode, shape: tuple[Size, ...], dtype: str) -> ImportedValue:
 
 def _key(node: OnnxNode) -> ImportedValue:
     emit = node.emit
-    if not node.has("seed"):
+    if not node.has_attribute("seed"):
         words = emit.constant(np.zeros(2, np.uint32))
         index = emit.constant(next(emit.random_op_indices), np.uint64)
-        key_value = emit(dl.RandomBitsOp, words, index, shape=(), to=ELEMENT_TYPES["uint64"]).known
-        assert key_value is not None, "an op over small known values is evaluated"
+        key_value = emit(dl.RandomBitsOp, words, index, shape=(), to=ELEMENT_TYPES["uint64"]).constant_value
+        assert key_value is not None, "an op on small constants is constant-folded"
         return emit.constant(_words(int(key_value)))
     seed = node.integer("seed") if node.proto.op_type == "Dropout" else node.real("seed")
     return emit.constant(_words(int(seed) if seed == int(seed) else int(np.float32(seed).view(np.uint32))))

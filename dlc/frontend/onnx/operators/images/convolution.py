@@ -83,11 +83,11 @@ def _trim(node: OnnxNode, full: ImportedValue, strides: Sequence[int]) -> Import
     rank, emit, input_sizes = full.rank - 2, node.emit, node[0].shape[2:]
     extra = node.integers("output_padding", (0,) * rank)
     auto = node.choice("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
-    sizes: Sequence[Size] | None = node.integers("output_shape") if node.has("output_shape") else None
+    sizes: Sequence[Size] | None = node.integers("output_shape") if node.has_attribute("output_shape") else None
     if sizes is None and auto.startswith("SAME"):
         sizes = [s * stride for s, stride in zip(input_sizes, strides, strict=True)]
     pads = node.integers("pads", (0,) * (2 * rank)) if auto == "NOTSET" else (0,) * (2 * rank)
-    node.ignore("pads")
+    node.ignore_attributes("pads")
     spatial = full.shape[1:-1]
     for lengths in (extra, strides, pads[:rank], sizes if sizes is not None else extra):
         if len(lengths) != rank:

@@ -44,7 +44,11 @@ def upsample(node: OnnxNode) -> ImportedValue:
     The nearest element is rounded down, or up along an axis that shrinks.
     """
     x = node[0]
-    scales = node.reals("scales") if node.has("scales") else [float(s) for s in node.known(1, "scales").reshape(-1)]
+    scales = (
+        node.reals("scales")
+        if node.has_attribute("scales")
+        else [float(s) for s in node.constant_input(1, "scales").reshape(-1)]
+    )
     if len(scales) != x.rank or min(scales, default=1) <= 0:
         raise ModelError(f"{node.description}: {list(scales)} must be a positive scale for each of the {x.rank} axes")
     mode = node.choice("mode", "nearest", ("nearest", "linear"))
@@ -109,7 +113,7 @@ def _axes(node: OnnxNode) -> list[ResizeAxis]:
         # An empty result needs no scale; avoid 0.
         scales = [scale or 1.0 for scale in scales]
     else:
-        scales = [float(s) for s in node.known(2, "scales").reshape(-1)]
+        scales = [float(s) for s in node.constant_input(2, "scales").reshape(-1)]
         if not np.isfinite(scales).all():
             raise ModelError(f"{node.description}: its scales {scales} are not finite")
         resized = [int(np.floor(s * np.float32(scale))) for s, scale in zip(sizes, scales, strict=False)]
@@ -120,7 +124,7 @@ def _axes(node: OnnxNode) -> list[ResizeAxis]:
     require_axis_length(node.description, max(resized, default=0))
     regions = [(0.0, 1.0)] * len(axis_indices)
     if node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        roi = [float(v) for v in node.known(1, "roi").reshape(-1)]
+        roi = [float(v) for v in node.constant_input(1, "roi").reshape(-1)]
         if len(roi) != 2 * len(axis_indices):
             raise ModelError(
                 f"{node.description}: {len(roi)} bounds in roi, expected two for each of the axes {list(axis_indices)}"

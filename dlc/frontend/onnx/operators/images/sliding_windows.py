@@ -61,7 +61,7 @@ def _axis_padding(node: OnnxNode, w: SlidingWindows, axis: int, size: Size) -> t
             raise ModelError(f"{node.description}: pads {list(pads)} must be {2 * rank} sizes, two for each spatial axis")
         low, high = pads[axis], pads[axis + rank]
     else:
-        node.ignore("pads")
+        node.ignore_attributes("pads")
         if auto != "VALID":
             # ⌈size / stride⌉ windows; with stride 1 this holds for a symbolic size too.
             if stride != 1 and not isinstance(size, int):

@@ -60,10 +60,10 @@ def imputer(node: OnnxNode) -> ImportedValue:
     dtype, columns = numpy_dtype(x.element_type), x.shape[-1] if x.rank else 1
     if is_float(x.element_type):
         values, missing = node.reals("imputed_value_floats"), node.real("replaced_value_float", 0.0)
-        node.ignore("replaced_value_int64", "imputed_value_int64s")
+        node.ignore_attributes("replaced_value_int64", "imputed_value_int64s")
     else:
         values, missing = node.integers("imputed_value_int64s"), node.integer("replaced_value_int64", 0)
-        node.ignore("replaced_value_float", "imputed_value_floats")
+        node.ignore_attributes("replaced_value_float", "imputed_value_floats")
     is_missing = emit(dl.IsnanOp, x) if math.isnan(missing) else emit(dl.EqualOp, x, emit.scalar(missing, x))
     return emit(dl.SelectOp, is_missing, row_constant(node, np.asarray(values, dtype), columns, "imputed values"), x)
 

@@ -26,7 +26,7 @@ _LIST_SUFFIXES = ("int64s", "floats", "strings")
 @table("LabelEncoder")
 def label_encoder(node: OnnxNode) -> ImportedValue:
     """Map each key to its value, and all other elements to a default."""
-    if node.has("classes_strings"):
+    if node.has_attribute("classes_strings"):
         return _map_category(node, "classes_strings", range(len(node.strings("classes_strings", ()))))
     keys, values = _list_attribute(node, "keys"), _list_attribute(node, "values")
     if keys is None or values is None:
@@ -45,18 +45,18 @@ def _map_category(node: OnnxNode, string_attribute: str, integer_values: Sequenc
     names = StringTensor.from_strings(node.emit, np.asarray(node.strings(string_attribute, ()), object))
     integers = node.emit.constant(np.asarray(integer_values, np.int64))
     if isinstance(node[0], StringTensor):
-        node.ignore("default_string")
+        node.ignore_attributes("default_string")
         return lookup(node, node[0], names, integers, node.emit.constant(node.integer("default_int64", -1), np.int64))
-    node.ignore("default_int64")
+    node.ignore_attributes("default_int64")
     default = StringTensor.from_strings(node.emit, np.asarray(node.string("default_string", "_Unused"), object))
     return lookup(node, node[0], integers, names, default)
 
 
 def _list_attribute(node: OnnxNode, name: str) -> ImportedValue | None:
     """Return the attribute `name_tensor`, `name_strings`, `name_floats` or `name_int64s`, whichever is set; else None."""
-    if node.has(f"{name}_tensor"):
-        return node.array(f"{name}_tensor")
-    kinds = [kind for kind in _LIST_SUFFIXES if node.has(f"{name}_{kind}")]
+    if node.has_attribute(f"{name}_tensor"):
+        return node.constant_attribute(f"{name}_tensor")
+    kinds = [kind for kind in _LIST_SUFFIXES if node.has_attribute(f"{name}_{kind}")]
     match kinds:
         case ["strings"]:
             return StringTensor.from_strings(node.emit, np.asarray(node.strings(f"{name}_strings", ()), object))
@@ -70,9 +70,9 @@ def _list_attribute(node: OnnxNode, name: str) -> ImportedValue | None:
 
 def _default(node: OnnxNode, values: ImportedValue) -> ImportedValue:
     """Return the default value: the result for inputs that equal no key."""
-    node.ignore("default_string", "default_float", "default_int64", "default_tensor")
-    if node.has("default_tensor"):
-        return node.emit.reshape(node.array("default_tensor"), ())
+    node.ignore_attributes("default_string", "default_float", "default_int64", "default_tensor")
+    if node.has_attribute("default_tensor"):
+        return node.emit.reshape(node.constant_attribute("default_tensor"), ())
     if isinstance(values, StringTensor):
         return StringTensor.from_strings(node.emit, np.asarray(node.string("default_string", "_Unused"), object))
     default: Any = node.real("default_float", -0.0) if is_float(values.element_type) else node.integer("default_int64", -1)
@@ -89,7 +89,7 @@ def lookup(
     emit = node.emit
     if isinstance(keys, StringTensor) != isinstance(x, StringTensor):
         raise NodeProblem("dtype", "its keys and its input must both be strings or both be numeric")
-    key_elements, value_elements = keys.known, values.known
+    key_elements, value_elements = keys.constant_value, values.constant_value
     if key_elements is None or value_elements is None or key_elements.size != value_elements.size:
         raise ModelError(f"{node.description}: {keys.shape} keys for {values.shape} values")
     key_elements, value_elements = key_elements.reshape(-1).astype(numpy_dtype(x.element_type)), value_elements.reshape(-1)
@@ -125,7 +125,7 @@ def _like_strings(values: ImportedValue, result: ImportedValue) -> ImportedValue
 @table("OneHotEncoder")
 def one_hot_encoder(node: OnnxNode) -> ImportedValue:
     """One-hot encode along a new last axis. Unknown categories give zeros, even if the attribute `zeros` requests an error."""
-    node.ignore("zeros")
+    node.ignore_attributes("zeros")
     x, emit = node[0], node.emit
     categories = class_labels(node, "cats_int64s", "cats_strings")
     if categories is None or isinstance(categories, StringTensor) != isinstance(x, StringTensor):
@@ -139,7 +139,7 @@ def one_hot_encoder(node: OnnxNode) -> ImportedValue:
 def zip_map(node: OnnxNode) -> ImportedValue:
     """Return one map {class: score} per row. The maps are built after the run, in Python."""
     keys: Sequence[Any] = node.strings("classlabels_strings", ()) or node.integers("classlabels_int64s", ())
-    node.ignore("classlabels_int64s")
+    node.ignore_attributes("classlabels_int64s")
     x = node[0]
     if x.rank == 1:
         x = node.emit.reshape(x, (1, *x.shape))

@@ -60,7 +60,7 @@ def linear_regressor(node: OnnxNode) -> ImportedValue:
 
 @table("LinearClassifier")
 def linear_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
-    node.ignore("multi_class")
+    node.ignore_attributes("multi_class")
     classes, offset = class_labels(node, "classlabels_ints", "classlabels_strings"), np.asarray(node.reals("intercepts", ()))
     x, transform = feature_rows(node), node.choice("post_transform", "NONE", TRANSFORMS)
     rows = offset.size or np.asarray(node.reals("coefficients")).size // max(int(x.shape[1]), 1)

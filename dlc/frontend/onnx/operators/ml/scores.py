@@ -43,7 +43,7 @@ def row_constant(node: OnnxNode, values: Array, count: Size, name: str) -> Impor
 def class_labels(node: OnnxNode, integer_attribute: str, string_attribute: str) -> ImportedValue | None:
     """Return the class labels of a node; None if it has none."""
     if labels := node.strings(string_attribute, ()):
-        node.ignore(integer_attribute)
+        node.ignore_attributes(integer_attribute)
         return StringTensor.from_strings(node.emit, np.asarray(labels, object))
     values = node.integers(integer_attribute, ())
     return node.emit.constant(np.asarray(values, np.int64)) if values else None

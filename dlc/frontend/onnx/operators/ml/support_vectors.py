@@ -71,7 +71,7 @@ def svm_regressor(node: OnnxNode) -> ImportedValue:
     if count:
         x = _kernel_matrix(node, x, _vectors(node, count))
     else:
-        node.ignore("kernel_type", "kernel_params", "support_vectors")
+        node.ignore_attributes("kernel_type", "kernel_params", "support_vectors")
     y = affine_product(node, x, coefficients, rho)
     if node.flag("one_class"):
         one = node.emit.scalar(1, y)
@@ -86,7 +86,7 @@ def svm_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
     rho, coefficients = _reals(node, "rho"), _reals(node, "coefficients")
     count = 1 if classes is None else int(classes.shape[0])
     if not sum(vectors_per_class):
-        node.ignore("kernel_type", "kernel_params", "support_vectors", "prob_a", "prob_b")
+        node.ignore_attributes("kernel_type", "kernel_params", "support_vectors", "prob_a", "prob_b")
         scores = affine_product(node, x, coefficients.reshape(count, -1), np.repeat(rho[:1], count))
         return labels_at(node, best_class(node, scores), classes), apply_post_transform(node, scores, transform)
     pairs = list(combinations(range(count), 2))
@@ -98,7 +98,7 @@ def svm_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
     weights = _pair_weights(coefficients.reshape(count - 1, -1), vectors_per_class, pairs)
     scores = affine_product(node, _kernel_matrix(node, x, _vectors(node, sum(vectors_per_class))), weights, rho)
     label = labels_at(node, best_class(node, _votes(node.emit, scores, count, pairs)), classes)
-    if node.has("prob_a") and node.reals("prob_a"):
+    if node.has_attribute("prob_a") and node.reals("prob_a"):
         scores = _probabilities(node, scores, count, pairs)
     elif len(pairs) == 1:
         if transform not in ("NONE", "LOGISTIC"):

@@ -126,8 +126,8 @@ def _aggregate(node: OnnxNode, x: ImportedValue, ensemble: TreeEnsemble, aggrega
 
 def _floats(node: OnnxNode, name: str, like: ImportedValue | None = None) -> Array | None:
     """Return a list of floats, from an attribute or its tensor variant `<name>_as_tensor`; None if it is empty."""
-    if node.has(f"{name}_as_tensor"):
-        values = node.tensor(f"{name}_as_tensor").reshape(-1)
+    if node.has_attribute(f"{name}_as_tensor"):
+        values = node.array_attribute(f"{name}_as_tensor").reshape(-1)
     else:
         values = np.asarray(node.reals(name, ()), np.float32)
     if not values.size:
@@ -139,7 +139,7 @@ def _ensemble_by_ids(node: OnnxNode, x: ImportedValue, outputs: int, weight_pref
     """Build the ensemble of versions before 5: nodes are identified by tree and node ids."""
     trees, ids = (np.asarray(node.integers(f"nodes_{name}ids"), np.int64) for name in ("tree", "node"))
     modes = node.strings("nodes_modes", ())
-    node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
+    node.ignore_attributes("nodes_hitrates", "nodes_hitrates_as_tensor")
     if unknown_modes := sorted(set(modes) - set(MODES)):
         raise ModelError(f"{node.description}: node mode '{unknown_modes[0]}'; expected one of {', '.join(MODES)}")
     mode = np.fromiter(map(MODES.__getitem__, modes), np.int64, len(modes))
@@ -222,11 +222,14 @@ def _ensemble(node: OnnxNode, x: ImportedValue, outputs: int) -> TreeEnsemble:
     feature, true_child, false_child, is_true_leaf, is_false_leaf = (
         np.asarray(node.integers(name), np.int64) for name in names
     )
-    mode, threshold = node.tensor("nodes_modes").astype(np.int64).reshape(-1), node.tensor("nodes_splits").reshape(-1)
+    mode, threshold = (
+        node.array_attribute("nodes_modes").astype(np.int64).reshape(-1),
+        node.array_attribute("nodes_splits").reshape(-1),
+    )
     missing = np.asarray(node.integers("nodes_missing_value_tracks_true", (0,) * len(mode)), np.int64)
-    node.ignore("nodes_hitrates")
+    node.ignore_attributes("nodes_hitrates")
     roots, target = (np.asarray(node.integers(name), np.int64) for name in ("tree_roots", "leaf_targetids"))
-    weight = node.tensor("leaf_weights").astype(dtype).reshape(-1)
+    weight = node.array_attribute("leaf_weights").astype(dtype).reshape(-1)
     if len(
         {len(c) for c in (feature, true_child, false_child, is_true_leaf, is_false_leaf, mode, threshold, missing)}
     ) != 1 or len(weight) != len(target):
@@ -260,10 +263,10 @@ def _ensemble(node: OnnxNode, x: ImportedValue, outputs: int) -> TreeEnsemble:
 
 def _members(node: OnnxNode, count: int) -> list[list[float]]:
     """Return the set of values of each membership node; a NaN ends each list in the attribute."""
-    if not node.has("membership_values"):
+    if not node.has_attribute("membership_values"):
         value_lists: list[list[float]] = []
     else:
-        values = node.tensor("membership_values").astype(np.float64).reshape(-1)
+        values = node.array_attribute("membership_values").astype(np.float64).reshape(-1)
         segments = np.split(values, np.flatnonzero(np.isnan(values)) + 1)
         value_lists = [segment[~np.isnan(segment)].tolist() for segment in segments if segment.size]
     if len(value_lists) != count:

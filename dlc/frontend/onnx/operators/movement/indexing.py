@@ -17,12 +17,12 @@ table = ConverterTable()
 
 def _needs_check(node: OnnxNode, axis: int) -> bool | None:
     """Return whether indices along an axis need a run-time check. Constant indices are checked now."""
-    return _needs_check_for(node, node[1].known, axis) or None
+    return _needs_check_for(node, node[1].constant_value, axis) or None
 
 
 def _need_checks(node: OnnxNode, axes: Sequence[int]) -> bool | None:
     """Return whether index vectors, with one entry for each of `axes`, need a run-time check. Constant ones are checked now."""
-    constant_indices = node[1].known
+    constant_indices = node[1].constant_value
     checked = [
         _needs_check_for(node, None if constant_indices is None else constant_indices[..., k], axis)
         for k, axis in enumerate(axes)
@@ -83,7 +83,7 @@ def scatter_nd(node: OnnxNode) -> ImportedValue:
 
 def _cumulative(op: type[DlOp]) -> Converter:
     def convert(node: OnnxNode) -> ImportedValue:
-        axis = node.axis(int(node.number(1, "axis")), node[0].rank)
+        axis = node.axis(int(node.constant_scalar(1, "axis")), node[0].rank)
         return node.emit(op, node[0], axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
 
     return convert

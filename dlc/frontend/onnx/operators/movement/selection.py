@@ -23,7 +23,7 @@ def _select(
     """Emit a selection with a data-dependent size, or evaluate it if the operands are constant."""
     size = node.emit.new_size(op.name.removeprefix("dl."))
     probe = op.make(*Block(arg_types=[v.type for v in operands]).args, size=(size,), **properties)
-    constants = [v.known for v in operands if v.known is not None and v.known.dtype != object]
+    constants = [v.constant_value for v in operands if v.constant_value is not None and v.constant_value.dtype != object]
     if len(constants) == len(operands):
         return tuple(node.emit.constant(result) for result in probe.evaluate(*constants))
     # An empty operand selects nothing.
@@ -42,7 +42,7 @@ def nonzero(node: OnnxNode) -> ImportedValue:
 @table("Compress")
 def compress(node: OnnxNode) -> ImportedValue:
     emit, x, condition = node.emit, node[0], node[1]
-    if node.has("axis"):
+    if node.has_attribute("axis"):
         axis = node.axis(node.integer("axis"), x.rank)
     else:
         x, axis = emit.reshape(x, (product(x.shape),)), 0
@@ -58,7 +58,7 @@ def compress(node: OnnxNode) -> ImportedValue:
 def unique(node: OnnxNode) -> tuple[ImportedValue, ...]:
     if isinstance(node[0], StringTensor):
         return strings.unique(node)
-    axis = node.axis(node.integer("axis"), node[0].rank) if node.has("axis") else None
+    axis = node.axis(node.integer("axis"), node[0].rank) if node.has_attribute("axis") else None
     return _select(node, dl.UniqueOp, node[0], axis=axis, keep_order=not node.flag("sorted", True))
 
 

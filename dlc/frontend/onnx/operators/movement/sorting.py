@@ -17,7 +17,7 @@ table = ConverterTable()
 @table("TopK")
 def top_k(node: OnnxNode) -> list[ImportedValue]:
     emit, x = node.emit, node[0]
-    node.ignore("sorted")  # any order is valid without it
+    node.ignore_attributes("sorted")  # any order is valid without it
     axis = node.axis(node.integer("axis", -1), x.rank)
     size, count = x.shape[axis], _count(node, x.shape[axis])
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
@@ -31,7 +31,7 @@ def _count(node: OnnxNode, size: Size) -> Size:
     if node.opset < 10:
         return node.integer("k")
     emit, k = node.emit, node[1]
-    if k.known is not None:
+    if k.constant_value is not None:
         (count,) = node.sizes(1, "k")
         return count
     number, maximum = emit.cast(emit.reshape(k, ()), i64), emit.sizes(size)

@@ -59,7 +59,7 @@ def _static(size: Size) -> int:
 def as_heads(node: OnnxNode, x: ImportedValue, attribute: str) -> ImportedValue:
     """Return [B, S, H·D] or [B, H, S, D] as [B, H, S, D], with H from an attribute."""
     if x.rank == 4:
-        node.ignore(attribute)
+        node.ignore_attributes(attribute)
         return x
     count = node.integer(attribute)
     if x.rank != 3 or count < 1:

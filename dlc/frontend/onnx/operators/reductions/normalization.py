@@ -49,7 +49,7 @@ def _normalize(
     emit: Emitter, x: ImportedValue, parameters: Sequence[ImportedValue], axis: int, epsilon: float
 ) -> ImportedValue:
     """Emit `dl.batch_norm`; if the statistics are constant, emit the scale and shift that it decomposes into."""
-    constant_parameters = [v.known for v in parameters if v.known is not None]
+    constant_parameters = [v.constant_value for v in parameters if v.constant_value is not None]
     if len(constant_parameters) < len(parameters):
         return emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=epsilon)
     x_wide = emit.widen(x)
@@ -69,7 +69,7 @@ def _normalize_elements(node: OnnxNode) -> Sequence[ImportedValue]:
     emit, x, shape = node.emit, node[0], node[0].shape
     count = product(shape[1:])
     flat, *parameters = emit.reshape(x, (shape[0], count)), *(emit.reshape(node[k], (count,)) for k in range(1, 5))
-    node.ignore("momentum")
+    node.ignore_attributes("momentum")
     y = _normalize(emit, flat, parameters, 1, node.real("epsilon", 1e-5))
     return [emit.reshape(y, shape)]
 
@@ -82,7 +82,7 @@ def _interpolate(node: OnnxNode, x: ImportedValue, y: ImportedValue, fraction: f
 
 @table("LayerNormalization", since=17)
 def layer_normalization(node: OnnxNode) -> list[ImportedValue]:
-    node.ignore("stash_type")  # half precision is always computed in f32
+    node.ignore_attributes("stash_type")  # half precision is always computed in f32
     x, bias, epsilon = node[0], node.get(2), node.real("epsilon", 1e-5)
     axis = node.axis(node.integer("axis", -1), x.rank)
     operands = [x, _row(node, node[1], axis)] + ([_row(node, bias, axis)] if bias is not None else [])
@@ -95,7 +95,7 @@ def layer_normalization(node: OnnxNode) -> list[ImportedValue]:
 
 @table("RMSNormalization", since=23)
 def rms_normalization(node: OnnxNode) -> ImportedValue:
-    node.ignore("stash_type")
+    node.ignore_attributes("stash_type")
     axis = node.axis(node.integer("axis", -1), node[0].rank)
     scale = _row(node, node[1], axis)
     return node.emit(dl.RmsNormOp, node[0], scale, axis=axis, epsilon=node.real("epsilon", 1e-5))
@@ -154,7 +154,7 @@ def instance_normalization(node: OnnxNode) -> ImportedValue:
 
 @table("GroupNormalization", since=18)
 def group_normalization(node: OnnxNode) -> ImportedValue:
-    node.ignore("stash_type")
+    node.ignore_attributes("stash_type")
     emit, x, scale, bias, groups = node.emit, node.emit.widen(node[0]), node[1], node[2], node.integer("num_groups")
     if x.rank < 2 or groups < 1:
         raise ModelError(

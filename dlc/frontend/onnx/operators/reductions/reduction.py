@@ -23,7 +23,7 @@ def _axes(node: OnnxNode, as_input: bool) -> tuple[int, ...]:
     if not axes:
         reduces_nothing = as_input and node.flag("noop_with_empty_axes")
         return () if reduces_nothing else tuple(range(node[0].rank))
-    node.ignore("noop_with_empty_axes")
+    node.ignore_attributes("noop_with_empty_axes")
     return tuple(sorted(normalized_axes(None, axes, node[0].rank)))
 
 

@@ -43,11 +43,11 @@ def _components(node: OnnxNode, x: ImportedValue) -> int:
 def dft(node: OnnxNode) -> ImportedValue:
     x, components = node[0], _components(node, node[0])
     inverse, onesided = node.flag("inverse"), node.flag("onesided")
-    axis_input = node.number(2, "axis") if node.get(2) is not None else -2
+    axis_input = node.constant_scalar(2, "axis") if node.get(2) is not None else -2
     axis = node.axis(node.integer("axis", 1) if node.opset < 20 else int(axis_input), x.rank)
     size, real_result = int(x.shape[axis]), onesided and inverse
     default = 2 * (size - 1) if real_result else size
-    length = int(node.number(1, "dft_length")) if node.get(1) is not None else default
+    length = int(node.constant_scalar(1, "dft_length")) if node.get(1) is not None else default
     if length < 1 or axis == x.rank - 1 or (real_result and components == 1):
         raise ModelError(f"{node.description}: cannot transform length {length} along axis {axis} of shape {list(x.shape)}")
     high = [0] * x.rank
@@ -57,11 +57,11 @@ def dft(node: OnnxNode) -> ImportedValue:
 
 @table("STFT", since=17)
 def stft(node: OnnxNode) -> ImportedValue:
-    emit, x, step, window = node.emit, node[0], int(node.number(1, "frame_step")), node.get(2)
+    emit, x, step, window = node.emit, node[0], int(node.constant_scalar(1, "frame_step")), node.get(2)
     if x.rank == 2:
         x = emit.reshape(x, (*x.shape, 1))
     frame_length = node.get(3)
-    length = int(node.number(3, "frame_length")) if frame_length is not None else int(window.shape[0] if window else 0)
+    length = int(node.constant_scalar(3, "frame_length")) if frame_length is not None else int(window.shape[0] if window else 0)
     total = int(x.shape[1])
     if x.rank != 3 or not 0 < length <= total or step < 1:
         raise ModelError(
@@ -77,9 +77,9 @@ def stft(node: OnnxNode) -> ImportedValue:
 @table("MelWeightMatrix", since=17)
 def mel_weight_matrix(node: OnnxNode) -> ImportedValue:
     bands, length, rate = (
-        int(node.number(k, input_name)) for k, input_name in enumerate(("num_mel_bins", "dft_length", "sample_rate"))
+        int(node.constant_scalar(k, input_name)) for k, input_name in enumerate(("num_mel_bins", "dft_length", "sample_rate"))
     )
-    low, high = (2595 * float(np.log10(1 + node.number(k, "edges") / 700)) for k in (3, 4))
+    low, high = (2595 * float(np.log10(1 + node.constant_scalar(k, "edges") / 700)) for k in (3, 4))
     # Band edges are equidistant in mel; each band rises from its first edge to its second and falls to its third.
     edges = 700 * (10 ** ((low + np.arange(bands + 2) * (high - low) / (bands + 2)) / 2595) - 1)
     edge_bins = ((length + 1) * edges // rate).astype(np.int64)
