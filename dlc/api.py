@@ -170,8 +170,9 @@ def from_torch(
     program where possible. Parameters and buffers become weights with their current values. See `compile_model` for the other
     arguments.
 
-    Raises UnsupportedError for a module that mutates its buffers, if PyTorch is not installed, and for operators without a
-    rule in dlc (all of them, with the lines that call them); raises ModelError for a module that torch cannot export.
+    Raises UnsupportedError for a module that mutates its buffers, and if PyTorch is not installed. It also raises
+    UnsupportedError for operators without a rule in dlc: the message lists all of them with the lines that call them. Raises
+    ModelError for a module that torch cannot export.
     """
     # torch is an optional dependency.
     from dlc.pytorch.exported_programs import exported_model

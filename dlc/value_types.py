@@ -6,8 +6,9 @@
     words: dict of string to float32                words[keys]: i64[n], words[values]: f32[n], in the order of the keys
 
 Programs take and return tensors only. A value type says which tensors represent an input or output;
-`runtime/models/io_conversion.py` converts between them. A type that depends on the call (a list of any length, an optional)
-is specialized by the *shapes* of the value: a tuple of sizes for a tensor, a tuple of shapes for a list, None for nothing.
+`runtime/models/io_conversion.py` converts between them. A type that depends on the call (a list of any length, an optional) is
+specialized by the *shapes* of the value. They are a tuple of sizes for a tensor, a tuple of shapes for a list, and None for an
+absent optional.
 """
 
 from __future__ import annotations

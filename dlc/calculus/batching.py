@@ -35,8 +35,8 @@ def vmap(fun: Callable[..., Any], in_axes: BatchAxes = 0, out_axes: BatchAxes = 
     both sides, and a loop runs until the last example has finished. Random keys are arrays like others:
     `dlc.vmap(f)(dlc.random.split(key, n))` gives each example its own key.
 
-    Raises ShapeError for batch axes of different sizes or no batched argument, for an axis that an array does not have, and for
-    `in_axes` or `out_axes` of another structure; DTypeError for a batched argument that is not an array.
+    Raises ShapeError if the batch axes have different sizes, if no argument is batched, if an array lacks the axis, or if
+    `in_axes` or `out_axes` have another structure. Raises DTypeError for a batched argument that is not an array.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:

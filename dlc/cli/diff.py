@@ -61,9 +61,9 @@ def diff_command(
     """Finds the first value in which two programs differ.
 
     A and B run on the same inputs; the command reports the first value of B that A does not compute, and the op that produces
-    it. Each is an ONNX or TFLite file, a dumped module of any stage (.mlir, possibly edited), a PyTorch program saved with
-    torch.export.save (.pt2), or a compiled model (.dlc), whose values are the results of its kernels. The exit status is 1 if
-    the programs differ.
+    it. A program is an ONNX or TFLite file, a dumped module of any stage (.mlir, possibly edited), a PyTorch program saved with
+    torch.export.save (.pt2), or a compiled model (.dlc). The values of a compiled model are the results of its kernels. The
+    exit status is 1 if the programs differ.
     """
     with progress_display() as progress:
         if progress is not None:

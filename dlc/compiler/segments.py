@@ -161,8 +161,8 @@ def _constrained_sizes(module: ModuleOp) -> set[str]:
 def _assign_segments(block: Block, constrained: Collection[str]) -> tuple[dict[Operation, int], set[Operation]]:
     """Return the index of each op's segment, and the ops that depend on weights only.
 
-    All ops after a `constrained` size belong to later segments, even if their types do not depend on it: they may rely on the
-    constraint, such as an access that is only in bounds if it holds.
+    All ops after a `constrained` size belong to later segments, even if their types do not depend on it. They may rely on the
+    constraint: an access may be in bounds only if it holds.
     """
     segment_of: dict[Operation, int] = {}
     weight_expressions = WeightExpressions()

@@ -27,9 +27,9 @@ _SUMS = VectorType(f32, [SUMS_PER_ITEM])
 class SubgroupMatmulOp(IRDLOperation):
     """`C + A · B` by 32 work-items whose ids differ in the last five bits only, for A [16, 16] and B [16, 32] of words.
 
-    Work-item 4g + t of the 32 (g < 8, t < 4) holds words 4t … 4t + 3 of rows g and g + 8 of A, interleaved word by word in
-    `rows`; the same words in columns 4g … 4g + 3 of B, one row of `words` per column; and columns 8t … 8t + 7 of rows g
-    and g + 8 of C, of f32, in `upper_sums` and `lower_sums`. The results are these elements of `C + A · B`.
+    Work-item 4g + t of the 32 (g < 8, t < 4) holds three operands. `rows` has words 4t … 4t + 3 of rows g and g + 8 of A,
+    interleaved word by word. `words` has the same words in columns 4g … 4g + 3 of B, one row per column. `upper_sums` and
+    `lower_sums` have columns 8t … 8t + 7 of rows g and g + 8 of C, of f32. The results are these elements of `C + A · B`.
 
     `dot` names the product of two words (`PACKED_DOTS` of `dl`), each of two 16-bit floats. The order and the rounding of
     partial sums are unspecified. All work-items of a group execute the op in convergence.

@@ -1,8 +1,8 @@
 """Sizes, strides and offsets of buffers inside kernels, which may be symbolic.
 
 A dynamic-shape kernel takes sizes as its last arguments, `s0`, `s1`, … of type `index`. A symbolic size is `?` in the type of a
-buffer. Its value, a polynomial in the size arguments, follows from the definition of the buffer: an argument declares it in the
-attribute `dl.sizes`, an op that creates a buffer or a view has it as an operand.
+buffer. Its value is a polynomial in the size arguments and follows from the definition of the buffer. An argument declares it
+in the attribute `dl.sizes`; an op that creates a buffer or a view has it as an operand.
 """
 
 from __future__ import annotations

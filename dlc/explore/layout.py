@@ -1,8 +1,8 @@
 """Layout of the graph: boxes in layers from top to bottom, each below the boxes that it reads.
 
-After Sugiyama, Tagawa and Toda, Methods for Visual Understanding of Hierarchical System Structures (1981): layers by longest
-paths, the order in each layer by the mean position of the neighbours; then x coordinates as near to the neighbours' as the
-order allows, which is a least-squares problem per layer that the pool-adjacent-violators algorithm solves exactly.
+After Sugiyama, Tagawa and Toda, Methods for Visual Understanding of Hierarchical System Structures (1981). Longest paths give
+the layers, and the mean position of the neighbours gives the order in each layer. Then x coordinates are as near to the
+neighbours' as the order allows: a least-squares problem per layer, which the pool-adjacent-violators algorithm solves exactly.
 """
 
 from __future__ import annotations

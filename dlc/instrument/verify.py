@@ -1,9 +1,8 @@
 """Verify a module between passes.
 
-Checked: every op's own constraints (for `dl` ops, that their types are the inferred ones), that definitions dominate uses, that
-symbols resolve, that kernel arguments match the parameters, and that only ops exist that are legal after the stage. Not
-checked: that two stages compute the same (the reference evaluator does that), and sizes inside `memref.subview` and slices,
-which xDSL does not verify.
+The verifier checks every op's own constraints (for `dl` ops, that their types are the inferred ones), dominance, symbols, the
+arguments of kernels, and that all ops are legal after the stage. It does not check that two stages compute the same (the
+reference evaluator does that), nor the sizes inside `memref.subview` and slices, which xDSL does not verify.
 """
 
 from __future__ import annotations

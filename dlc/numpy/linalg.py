@@ -1,7 +1,7 @@
 """Linear algebra: as in `numpy.linalg`, on the last two axes; leading axes are batch axes.
 
-Where NumPy raises LinAlgError, the result shows the failure: solving with a singular matrix gives infinities and NaN; the
-Cholesky factor of a matrix that is not positive definite is NaN from the failing row on; an iteration that does not converge,
+Where NumPy raises LinAlgError, the result shows the failure. Solving with a singular matrix gives infinities and NaN. The
+Cholesky factor of a matrix that is not positive definite is NaN from the failing row on. An iteration that does not converge,
 as for NaN or infinity in the input, gives NaN. Signs of eigenvectors and singular vectors may differ from NumPy's.
 
 Derivatives are closed formulas in terms of the results. `det` is differentiable for singular matrices. The derivatives of

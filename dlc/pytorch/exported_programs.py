@@ -55,9 +55,9 @@ def exported_model(
 def load_exported_program(path: Path, shapes: ShapeSpecs) -> Program:
     """Return the program in a file of torch.export.save, specialized to these input shapes where the file has symbolic dims.
 
-    Raises ModelError for a file that is not an archive of torch.export.save or contains more than a graph and tensors (see
-    `archive`), SpecializationRequiredError for a graph that can only be compiled for static sizes, and what `from_torch`
-    raises.
+    Raises ModelError for a file that is not an archive of torch.export.save, or that contains more than a graph and tensors
+    (see `archive`). Raises SpecializationRequiredError for a graph that can only be compiled for static sizes. Other errors are
+    those of `from_torch`.
     """
     archive = checked_archive(path)
     try:

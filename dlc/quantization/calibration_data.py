@@ -60,10 +60,10 @@ class CalibrationData:
     def read(path: Path, inputs: Sequence[TensorInfo]) -> CalibrationData:
         """Read calibration data from a folder, or from an `.npz` file with one array of many examples per input.
 
-        A folder contains one of: for each input NAME.npy with many examples along axis 0; for each input a folder NAME of
-        `.npy` files, one set each, sorted by name; `.npz` files with one array per input, one set each; for a model with one
-        input, `.npy` files of any name, one set each. Raises ModelError if there is no such data, ShapeError and DTypeError for
-        an array that does not match its input.
+        A folder contains one of: NAME.npy for each input, with many examples along axis 0; a folder NAME for each input, with
+        one `.npy` file per set, sorted by name; or `.npz` files with one array per input, one file per set. For a model with
+        one input it may contain `.npy` files of any name, one per set. Raises ModelError if there is no such data, ShapeError
+        and DTypeError for an array that does not match its input.
         """
         if not path.exists():
             raise ModelError(f"{path}: no such file or folder of samples")

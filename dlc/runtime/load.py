@@ -41,7 +41,7 @@ def load(model: ModelSource, *, num_threads: int | None = None, mapped: bool = T
         num_threads: Number of threads; by default one per processor that this process may use.
         device: The OpenCL device to run on, such as `0:1`; by default the one that DLC_DEVICE names, or the first that works.
 
-    Raises ModelError for an invalid or damaged file and for one of another version of dlc; raises DeviceError for a model of
+    Raises ModelError for an invalid or damaged file and for one of another version of dlc. Raises DeviceError for a model of
     another processor, or one that needs features that the device does not have.
     """
     source = path_or_bytes(model)

@@ -1,9 +1,9 @@
 """`linalg` ops, on tensors and on buffers.
 
-A `linalg.generic` is evaluated for its whole iteration space at once. Each operand becomes an array with one axis per iterator
-(a strided view if its map is affine; size 1 where the operand does not depend on the iterator), and the body runs once on these
-arrays. Reductions become `ufunc.reduce`; sums of products become matrix products. A body that uses its accumulator in another
-way runs once per reduced point.
+A `linalg.generic` is evaluated for its whole iteration space at once. Each operand becomes an array with one axis per iterator;
+the size is 1 for iterators on which the operand does not depend. An affine map gives a strided view. The body runs once on
+these arrays. Reductions become `ufunc.reduce`; sums of products become matrix products. A body that uses its accumulator in
+another way runs once per reduced point.
 """
 
 from __future__ import annotations

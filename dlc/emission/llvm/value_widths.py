@@ -26,9 +26,9 @@ class ValueWidths(NamedTuple):
     def of(kernel: func.FuncOp, target: Target, *, has_dots: bool) -> ValueWidths:
         """Choose the widths for a kernel: registers of 4-byte elements, or of smaller ones if all its integers are narrow.
 
-        A value is limited to one register where a dot product is one instruction, where accumulators should stay in registers,
-        and where LLVM generates worse code for wider values: for conversions to narrower or wider elements, and from masks to
-        masks, it concatenates several registers only to store them.
+        A value is limited to one register in three cases: a dot product is one instruction; accumulators should stay in
+        registers; LLVM generates worse code for wider values. The last applies to conversions between element widths and
+        between masks, where LLVM concatenates several registers only to store them.
         """
         ops = list(kernel.walk())
         types = [result.type for op in ops for result in op.results]

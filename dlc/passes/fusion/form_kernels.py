@@ -31,12 +31,12 @@ class FormKernelsPass(ReportingPass, TargetPass):
     →   %p = dl.dispatch @conv_add_relu_pad(%x, %w, %b)
         dl.kernel @conv_add_relu_pad(%x, %w, %b) { …; dl.yield %p }
 
-    A contraction, window, reduction or gather is fused with the elementwise ops that follow it, then a transpose, then
-    a pad with a constant; other users of the padded value read a slice of it. Elementwise ops and row reductions of
-    one shape also form kernels, with up to three results. Conversions of integer results to float are fused into their
-    users, and so are slices, broadcasts and transposes if they need no copy. Reshapes, aligned contiguous slices of a
-    buffer, concatenations of such slices, and weight expressions stay in the host program; scalar constants are copied
-    into the kernels that read them.
+    A contraction, window, reduction or gather is fused with the elementwise ops that follow it, then with a transpose, then
+    with a pad with a constant. Other users of the padded value read a slice of it. Elementwise ops and row reductions of one
+    shape also form kernels, with up to three results. Conversions of integer results to float are fused into their users, and
+    so are slices, broadcasts and transposes if they need no copy. Reshapes, aligned contiguous slices of a buffer,
+    concatenations of such slices, and weight expressions stay in the host program; scalar constants are copied into the kernels
+    that read them.
 
     Attention, softmax(q·kᵀ)·v, is one kernel. If a cache does not hold whole rows, this needs an online softmax, which
     `exact` forbids.

@@ -20,8 +20,8 @@ from dlc.target import Target
 def has_set_conflicts(target: Target, element: Attribute, rows: int, width: int, vectors: int) -> bool:
     """Return whether the L1 cache cannot hold a panel that is `vectors` vectors wide, because its rows share cache sets.
 
-    This is the case if the rows use fewer than half of the sets, or if each row is only one line, since the hardware
-    prefetches lines in pairs; unless the cache holds all rows completely.
+    This is the case if the rows use fewer than half of the sets, or if each row is only one line, since the hardware prefetches
+    lines in pairs. There are no conflicts if the cache holds all rows completely.
     """
     costs, size = target.costs, numpy_dtype(element).itemsize
     panel_row_bytes = min(vectors * target.lanes(max(4, size)), width) * size

@@ -101,8 +101,8 @@ def _copy_keys(
 def _sorting_network(builder: KernelBuilder, local: Buffer, n: int, width: int) -> None:
     """Sort the columns of a buffer, lane by lane, with Knuth's algorithm M (merge exchange).
 
-    For p = top, top/2, … 1: compare and exchange i and i + d, first with d = p for all i in the first half of each block of
-    2p; then with d = q - p, for q = top, top/2, … 2p, for all i in the second half.
+    For p = top, top/2, … 1, compare and exchange i and i + d: first with d = p for all i in the first half of each block of 2p,
+    then with d = q - p, for q = top, top/2, … 2p, for all i in the second half.
     """
     top = 1 << ((n - 1).bit_length() - 1)
     with builder.loop(0, top.bit_length(), name="s") as s:

@@ -113,9 +113,9 @@ def _materialize(builder: LinalgBuilder, value: SourceRead, sizes: Sequence[Size
 def _inputs(builder: LinalgBuilder, reads: Sequence[SourceRead], structure: Structure) -> list[TensorAccess]:
     """Return the reads as inputs of a structured op; a scalar becomes a tensor along the reduced iterators.
 
-    Extents follow from maps that have an iterator as a result by itself. Where the reads lack one (a reversed or broadcast axis
-    that is summed over), a value is copied first: preferably one that is read element by element rather than by sliding
-    windows, since tiles store their copies, and windows reach beyond a tile.
+    Extents follow from maps that have an iterator as a result by itself. If the reads lack one (a reversed or broadcast axis
+    that is summed over), a value is copied first. A value that is read element by element is preferred to one read by sliding
+    windows: tiles store their copies, and windows reach beyond a tile.
     """
     reduced = [i for i, r in enumerate(structure.reductions) if r]
     reduced_map = AffineMap(len(structure.extents), 0, tuple(AffineExpr.dimension(i) for i in reduced))

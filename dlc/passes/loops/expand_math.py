@@ -48,7 +48,7 @@ class ExpandMathPass(KernelPass):
         →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>
 
     The only ops of `math` that remain are fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and
-    rounded once; with `precise`, f32 is computed in f64, with an error of hardly more than half an ulp. Constants are pooled at
+    rounded once. With `precise`, f32 is computed in f64, with an error of little more than half an ulp. Constants are pooled at
     the start of the kernel. Vectors are not split; only elements that need a slow path take it, one at a time. Attributes of an
     op (`math.exp %x {at_most_zero}`) select a shorter formula. Without `fused`, fma rounds twice, which some formulas take into
     account.

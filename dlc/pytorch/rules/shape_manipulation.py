@@ -233,8 +233,9 @@ def _addresses(shape: Sequence[TracedSize], strides: Sequence[TracedSize], offse
 def _stored_elements(x: Any, layout: tuple[Sequence[TracedSize], TracedSize] | None) -> tuple[Array, Array, Array]:
     """Map the storage of `x` to its elements.
 
-    `layout` is the strides and the storage offset, row-major by default. Returns the storage offsets that elements of `x` have,
-    in ascending order; the flat index of an element at each of these offsets; and for each element the index of its offset.
+    `layout` is the strides and the storage offset, row-major by default. Returns three arrays: the storage offsets that
+    elements of `x` have, in ascending order; the flat index of an element at each of these offsets; for each element, the index
+    of its offset.
     """
     strides, offset = layout or (cast("tuple[TracedSize, ...]", row_major(x.shape)), 0)
     return np.unique(_addresses(x.shape, strides, offset), return_index=True, return_inverse=True)

@@ -3,10 +3,10 @@
     "dlcmodel" · version · size and checksum of the header · position of the program · header (JSON) · sections
 
 The first section is the code of the runtime. The others are program images with their kernels (cpu/program_image.py), tables
-that select a program for a call (variant_table.py), and packed weights, each stored once however many programs use it.
-OpenCL programs have the source of their kernels instead of code (opencl/artifact.py). The header describes how these form a
-model. A model of one program, or of several that are selected by values or shapes, runs without the header: the prefix has
-the position of the program, or of the table, relative to the first section; a negative value is the reason why there is none.
+that select a program for a call (variant_table.py), and packed weights, each stored once however many programs use it. OpenCL
+programs have the source of their kernels instead of code (opencl/artifact.py). The header describes how these form a model. A
+model of one program, or of several that are selected by values or shapes, runs without the header. Its prefix has the position
+of the program, or of the table, relative to the first section. A negative value is the reason why there is none.
 
 The header and each section have a checksum that is verified when the file is read: CRC-32C for sections of files with native
 code, else CRC-32. Sections are memory-mapped, so that processes share them, unless they are requested in memory.

@@ -37,11 +37,11 @@ class CastOp(Elementwise):
     Float to float rounds to nearest even. Float to integer truncates and saturates, NaN becomes 0. Integer to integer wraps
     around. To bool: true unless `x` is 0 (NaN is true). From bool: 0 or 1.
 
-    To a storage-only float: a value that rounds to more than the largest magnitude, and infinity, becomes infinity; NaN if the
-    format has no infinity; the largest magnitude if it has neither or if `saturate` is set. NaN becomes NaN, or -0 if the
-    format has none. To a storage-only integer: the lowest bits of the conversion to i32. To f8E8M0FNU, by way of f32: the power
-    of two nearest to the magnitude, the larger one in a tie; infinity becomes NaN; magnitudes out of range become NaN unless
-    `saturate` is set.
+    To a storage-only float: infinity, and a value that rounds to more than the largest magnitude, becomes infinity. It becomes
+    NaN if the format has no infinity, and the largest magnitude if the format has neither or `saturate` is set. NaN becomes
+    NaN, or -0 if the format has none. To a storage-only integer: the lowest bits of the conversion to i32. To f8E8M0FNU, by way
+    of f32: the power of two nearest to the magnitude, the larger one in a tie. Infinity becomes NaN, and so do magnitudes out
+    of range unless `saturate` is set.
 
     (C1) the result has the shape of `x` and the element type `to`.
     """

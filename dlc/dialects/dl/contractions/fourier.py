@@ -52,9 +52,9 @@ class DftOp(Composite):
 
     The second-to-last axis holds the components: 1 for real values, 2 for real and imaginary components. The result has 2.
 
-    With `onesided` and a real `x`, the result has only the first n // 2 + 1 bins; the others are their complex conjugates. The
-    inverse of that takes n // 2 + 1 bins and has a real result; it does not read the imaginary component of the first bin, nor
-    of the last one for an even n.
+    With `onesided` and a real `x`, the result has only the first n // 2 + 1 bins; the others are their complex conjugates. With
+    `onesided` and `inverse`, `x` has n // 2 + 1 bins and the result is real. The imaginary component of the first bin, and for
+    an even n of the last bin, is not read.
     (C1) `x` has a float type and rank 2 or more, with 1 or 2 components, 1 for `onesided`, 2 for its inverse; (C2) its last
     size is n, or n // 2 + 1 for the inverse of `onesided`; (C3) n is 1 or more. A NaN or an infinity may turn all bins into
     NaN.

@@ -79,9 +79,9 @@ class NonMaxSuppressionOp(SelectionOp):
     """Drops boxes that overlap a box with a higher score; each row of the result is (batch, class, box) of a remaining box.
 
     `boxes` [batch, n, 4] are two opposite corners (y, x, y, x), with `center_point` (x, y, width, height); `scores` [batch,
-    classes, n]. For each batch and class: of the boxes with a score above `score_threshold`, the best is selected, those
-    whose intersection with it exceeds `iou_threshold` times the union are dropped, and so on until `max_boxes` are selected.
-    Of equal scores the first counts as the best; a box without area overlaps nothing.
+    classes, n]. For each batch and class, the box with the highest score above `score_threshold` is selected, and boxes whose
+    intersection with it exceeds `iou_threshold` times the union are dropped. This repeats until `max_boxes` boxes are selected.
+    Of equal scores the first is selected; a box without area overlaps no other.
     (C1) boxes, scores and thresholds are f32, `max_boxes` is an integer; (C2) the three settings have rank 0; (C3) the
     result is i64 of shape (`size`, 3), in the order of batch, class and selection.
     """

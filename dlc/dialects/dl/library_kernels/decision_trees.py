@@ -35,10 +35,10 @@ _KINDS = {"add": (0.0, np.add), "min": (np.inf, np.minimum), "max": (-np.inf, np
 class TreeEnsembleOp(RowwiseKernel):
     """`y[n, c]`: the sum (`kind` add), minimum (min) or maximum (max) of `weights[leaf, c]` over the leaves of `x[n]`.
 
-    `nodes` [m, 4] has a row per node: a column of `x`, the bits of a threshold, the next node if the value in that column is at
-    most the threshold, and the next node if it is above or NaN; the successors of a leaf are the leaf. `roots` [t] are the root
-    nodes of the trees, `levels` [⌈t/8⌉] the number of steps per group of 8 trees; `weights` [m, c] is read at the last node of
-    each tree.
+    `nodes` [m, 4] has a row per node: a column of `x`, the bits of a threshold, and two successors. The first is the next node
+    if the value in that column is at most the threshold, the second if it is above or NaN. The successors of a leaf are the
+    leaf. `roots` [t] are the root nodes of the trees, `levels` [⌈t/8⌉] the number of steps per group of 8 trees; `weights` [m,
+    c] is read at the last node of each tree.
     (C1) `x` and `weights` are f32 and `nodes` is i32, or they are f64 and i64; the others are i32; (C2) m, t and c are static
     in a kernel; (C3) m and f are not 0. A column or node index out of range is replaced by the last; without trees the result
     is 0, inf or -inf.

@@ -66,7 +66,7 @@ class LuOp(LibraryKernel):
     """LU factorization with partial pivoting: the rows `order` of `x` are L·U.
 
     L, with a unit diagonal, is stored below the diagonal of `factors` [.., n, n], U on and above it. `order` [.., n], i64,
-    holds the row of `x` for each row; `sign` [..] is 1 for an even number of exchanges, -1 for an odd one; `pivots` [.., n],
+    holds the row of `x` for each row. `sign` [..] is 1 for an even number of exchanges, -1 for an odd number. `pivots` [.., n],
     i64, holds the row, k or later, that step k exchanges with row k. Each pivot is the largest remaining element of its column;
     a column of zeros leaves 0 on the diagonal, with factors of 0.
     (C1) `x` is f32 or f64, square in its last two axes. NaN propagates.
@@ -173,8 +173,8 @@ class HouseholderOp(LibraryKernel):
     """QR factorization by Householder reflections of transposed matrices: row j of `x` [.., n, m] is column j of A.
 
     Row j of `triangle` [.., n, m] is column j of R, 0 after the diagonal. Reflection k of min(n, m) is 1 - `scales`[k]·v·vᵀ,
-    where v is row k of `vectors` [.., min(n, m), m], 0 before index k and 1 at it; Q is their product, the first one leftmost.
-    The diagonal of R has the signs of LAPACK.
+    where v is row k of `vectors` [.., min(n, m), m]: 0 before index k and 1 at it. Q is the product of the reflections, the
+    first one leftmost. The diagonal of R has the signs of LAPACK.
     (C1) `x` is f32 or f64.
     """
 

@@ -43,11 +43,11 @@ class MatmulWeightOnlyDotOp(Contraction):
     `y[…, n] = Σ_b scale[b, n] · row_scale[…, b] · Σ_k x[…, g·b + k] · (w[b, k, n] - zero[b, n])`.
 
     `dot` names the packed dot product of c row integers: `i16`, two at a time, or `u8i8` with signed 8-bit row integers, four
-    at a time. `lhs` […, B·g/c] holds c of them per i32 word (`dl.view_as_i32`), `row_scale` […, B] their scales, and `row_sums`
-    […, B, W] the sums of the row integers of each step times their scale, which is not verified. `words` [B, W, S, N] has W
-    steps of S words of r = c·p integers of type `of`: integer p·i + j of a word is multiplied by row integer c·j + i, so that a
-    shift and a mask extract c integers. `scale` and `zero` [B, N] are f32; without `zero` it is 0. The sum over the words of a
-    step is exact if i32 holds it; the sum over steps is f32.
+    at a time. `lhs` […, B·g/c] holds c of them per i32 word (`dl.view_as_i32`), and `row_scale` […, B] their scales. `row_sums`
+    […, B, W] holds, for each step, the sum of the row integers times their scale; this is not verified. `words` [B, W, S, N]
+    has W steps of S words of r = c·p integers of type `of`. Integer p·i + j of a word is multiplied by row integer c·j + i, so
+    that a shift and a mask extract c integers. `scale` and `zero` [B, N] are f32; without `zero` it is 0. The sum over the
+    words of a step is exact if i32 holds it; the sum over steps is f32.
 
     (C1) `of` is an integer type of 4 or 8 bits, `dot` one of integers; (C2) `lhs` and `words` are i32, the others f32;
     (C3) shapes are as above.

@@ -16,9 +16,9 @@ from dlc.passes.dl.index_ranges import Interval
 class WinogradAlgorithm:
     """F(m×m, 3×3): the integer matrices that multiply images, weights and products from both sides.
 
-    After Toom and Cook: row i of the input matrix has the coefficients of Πⱼ (x - pⱼ) without j = i, row i of the weight matrix
-    the powers of pᵢ, to be divided by the value of that product at pᵢ. The last rows belong to the point at infinity. `points`
-    has m + 1 integers.
+    After Toom and Cook: row i of the input matrix has the coefficients of Πⱼ (x - pⱼ) without j = i. Row i of the weight matrix
+    has the powers of pᵢ, to be divided by the value of that product at pᵢ. The last rows belong to the point at infinity.
+    `points` has m + 1 integers.
     """
 
     points: tuple[int, ...]

@@ -26,8 +26,8 @@ class CheckIndicesPass(ModulePass):
 
     For an axis of size n an index i is in bounds if -n ≤ i < n, that is i + n < 2n as unsigned integers, so comparing their
     maximum is enough. Indices that interval analysis proves in bounds, such as those of an argmax, are not checked. An
-    out-of-bounds access is clamped or dropped, so the check may come later than the access: before the next loop or branch, or
-    at the end of the block, where the host waits for the device anyway.
+    out-of-bounds access is clamped or dropped, so the check may come later than the access. It is inserted before the next loop
+    or branch, or at the end of the block, where the host waits for the device anyway.
 
     An op that indexes an axis without elements has nothing to access: a read becomes zeros, a write its operand.
 

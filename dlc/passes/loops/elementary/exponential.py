@@ -1,7 +1,7 @@
 """exp, exp2, expm1, sinh, cosh, tanh.
 
-All split the argument as x = n·ln 2 + r with an integer n and |r| ≤ ln 2 / 2 (Cody-Waite argument reduction), so that
-eˣ = 2ⁿ·eʳ, and e^r is a polynomial. Errors of approximations are maxima over their interval, in the stated measure.
+All split the argument as x = n·ln 2 + r with an integer n and |r| ≤ ln 2 / 2 (Cody-Waite argument reduction). Then eˣ = 2ⁿ·eʳ,
+and eʳ is a polynomial. Errors of approximations are maxima over their interval, in the stated measure.
 """
 
 from __future__ import annotations
