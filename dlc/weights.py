@@ -69,7 +69,7 @@ class WeightStore(Mapping[str, Array]):
         # Large arrays are rarely equal: a full digest is computed only if the samples are.
         content = _digest(array) if candidates else b""
         for name in candidates:
-            if self._digest_of(name) == content:
+            if self._compute_digest(name) == content:
                 return name
         stem = _NON_WORD.sub("_", hint) or "w"
         name = stem
@@ -84,9 +84,9 @@ class WeightStore(Mapping[str, Array]):
 
     def digests(self) -> dict[str, bytes]:
         """Return for each array, by name, a digest of its bytes, dtype and shape."""
-        return {name: self._digest_of(name) for name in self._arrays}
+        return {name: self._compute_digest(name) for name in self._arrays}
 
-    def _digest_of(self, name: str) -> bytes:
+    def _compute_digest(self, name: str) -> bytes:
         if name not in self._digests:
             self._digests[name] = _digest(self._arrays[name])
         return self._digests[name]

@@ -314,14 +314,14 @@ def _report_first_nan(
     if model.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"{model} is already compiled: --first-nan needs the ONNX model")
     # Imported here because compiled models run without the compiler.
-    from dlc.debug.nan_origin import first_nan_of
+    from dlc.debug.nan_origin import find_first_nan
 
     with progress_display():
         program = import_program(model, shapes, None, transform)
         arrays_by_name = {**program.defaults, **make_inputs(program.inputs, inputs, seed, program.defaults)}
         arrays = [arrays_by_name[info.name] for info in program.inputs]
         require_matching_inputs(program.name, program.inputs, arrays)
-        first_nan = first_nan_of(program.for_inputs(arrays), arrays)
+        first_nan = find_first_nan(program.for_inputs(arrays), arrays)
     if as_json:
         click.echo(json.dumps(None if first_nan is None else asdict(first_nan), indent=2))
         raise click.exceptions.Exit(int(first_nan is not None))

@@ -64,18 +64,18 @@ def check(
             f"{program.name}: only programs with static input shapes can be checked; set the shapes of the inputs"
         )
 
-    def checker_of(program: Program, inputs: Sequence[Array]) -> Checker:
+    def make_checker(program: Program, inputs: Sequence[Array]) -> Checker:
         names, target_name = [info.name for info in program.outputs], target or str(compilation.backend)
         return Checker(inputs, names, tolerance=tolerance, folder=folder, checks=checks, target=target_name)
 
     def check_static(compilation: Compilation, inputs: Sequence[Array]) -> None:
-        checker = checker_of(compilation.program, inputs)
+        checker = make_checker(compilation.program, inputs)
         _ProgramCheck(compilation, inputs, compile, checker).run(every_kernel_pass)
 
     if program.is_static:
         check_static(compilation, arrays)
         return
-    checker = checker_of(program, arrays)
+    checker = make_checker(program, arrays)
     checker.expect(program.module, check_segments(compilation, arrays, check_static))
     _ProgramCheck(compilation, arrays, compile, checker).check_native_program()
 

@@ -20,7 +20,7 @@ from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.entry import entry_of
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.options import Options
-from dlc.passes.fusion.dedupe_kernels import stem_of
+from dlc.passes.fusion.dedupe_kernels import strip_numeric_suffix
 
 # Lowers a segment, with its options, to a module of kernels and dispatches.
 Lower: TypeAlias = "Callable[[Segment, Options], ModuleOp]"
@@ -77,7 +77,7 @@ class _SegmentLinker:
         for op in list(module.ops):
             if isinstance(op, KernelOp):
                 op.detach()
-                names[op.symbol] = f"{stem_of(op.symbol)}_{next(self.suffixes)}"
+                names[op.symbol] = f"{strip_numeric_suffix(op.symbol)}_{next(self.suffixes)}"
                 op.sym_name = StringAttr(names[op.symbol])
                 self.kernels.append(op)
         for argument, value in zip(main.args, segment.inputs, strict=True):

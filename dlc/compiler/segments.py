@@ -171,12 +171,12 @@ def _assign_segments(block: Block, constrained: Collection[str]) -> tuple[dict[O
     min_segment = 0
     for op in block.ops:
         sources = [v.owner for v in _operands_and_captures(op) if isinstance(v.owner, Operation)]
-        sizes = [segment_of_size[s] for s in _symbols_of(op) if s in segment_of_size]
+        sizes = [segment_of_size[s] for s in _collect_symbols(op) if s in segment_of_size]
         segment_of[op] = max((*(segment_of[s] + runs_on_host(s) for s in sources), *sizes, min_segment))
         if isinstance(op, BindSizeOp) and op.symbol in constrained:
             min_segment = segment_of[op] + 1
         if isinstance(op, DataDependent | BindSizeOp):
-            for symbol in _symbols_of(op):
+            for symbol in _collect_symbols(op):
                 segment_of_size.setdefault(symbol, segment_of[op] + 1)
     return segment_of, {op for op in block.ops if weight_expressions.contains_results_of(op)}
 
@@ -291,8 +291,8 @@ def _missing_size_sources(
     ops: Sequence[Operation], inputs: Sequence[SSAValue], size_sources: Mapping[str, SSAValue]
 ) -> list[SSAValue]:
     """Return the values to add to a segment's inputs so that the input shapes determine all its sizes."""
-    defined_sizes = {name for op in ops if isinstance(op, DataDependent) for name in _symbols_of(op)}
-    needed = {name for op in ops for name in _symbols_of(op)} - defined_sizes - _axis_symbols(inputs)
+    defined_sizes = {name for op in ops if isinstance(op, DataDependent) for name in _collect_symbols(op)}
+    needed = {name for op in ops for name in _collect_symbols(op)} - defined_sizes - _axis_symbols(inputs)
     needed |= {name for v in inputs for size in shape_of(v) for name in Dim.lift(size).symbols()} - _axis_symbols(inputs)
     return list(dict.fromkeys(size_sources[name] for name in sorted(needed) if name in size_sources))
 
@@ -302,7 +302,7 @@ def _axis_symbols(values: Sequence[SSAValue]) -> set[str]:
     return {str(size) for v in values for size in shape_of(v) if isinstance(size, Dim) and size == Dim.symbol(str(size))}
 
 
-def _symbols_of(op: Operation) -> set[str]:
+def _collect_symbols(op: Operation) -> set[str]:
     """Return the symbols in the result types and properties of an op, and of the ops in its body."""
     sizes: list[Size] = []
     for inner in op.walk():

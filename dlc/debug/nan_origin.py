@@ -67,10 +67,10 @@ def first_nan(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> FirstNan | 
     """
     traced = fun if isinstance(fun, JitFunction) else jit(fun)
     lowered = traced.lower(*args, **kwargs)
-    return first_nan_of(lowered.program, traced.arrays(*args, **kwargs))
+    return find_first_nan(lowered.program, traced.arrays(*args, **kwargs))
 
 
-def first_nan_of(program: Program, arrays: Sequence[Array]) -> FirstNan | None:
+def find_first_nan(program: Program, arrays: Sequence[Array]) -> FirstNan | None:
     """Find the origin of the first NaN in an output of a program with static sizes; None if there is none."""
     module = expand_for_evaluation(program.module)
     main = entry_of(module)
@@ -78,7 +78,7 @@ def first_nan_of(program: Program, arrays: Sequence[Array]) -> FirstNan | None:
     values: dict[SSAValue, Array] = {**trace.values, **dict(zip(main.args, arrays, strict=True))}
     assert main.body.block.last_op is not None
     search = _NanSearch(trace, values, {a: info.name for a, info in zip(main.args, program.inputs, strict=True)})
-    return search.origin_of(v for v in main.body.block.last_op.operands if search.has_nan(v))
+    return search.find_origin(v for v in main.body.block.last_op.operands if search.has_nan(v))
 
 
 class _NanSearch:
@@ -95,7 +95,7 @@ class _NanSearch:
         """Return whether a value contains NaN."""
         return value in self.values and _count_nans(self.values[value]) > 0
 
-    def origin_of(self, values: Iterable[SSAValue]) -> FirstNan | None:
+    def find_origin(self, values: Iterable[SSAValue]) -> FirstNan | None:
         """Return the origin of the NaN in these values: the op that was evaluated first."""
         pending, visited = list(values), set[SSAValue]()
         origins_found: list[tuple[int, FirstNan]] = []

@@ -23,7 +23,7 @@ from dlc.runtime.models.saved_specializations import SavedSpecializations
 from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.program.host_program import PythonCall, walk
-from dlc.runtime.saving.checksum import checksum_of
+from dlc.runtime.saving.checksum import choose_checksum
 from dlc.runtime.saving.container import PAGE_BYTES, SectionRef, as_byte_view
 from dlc.runtime.saving.variant_table import Conditions, SavedProgram, encode_variant_table
 from dlc.target import architecture_of
@@ -101,7 +101,7 @@ class _Library:
         self.programs, self.symbol = programs, symbol
         first = programs[0].artifact
         self.architecture, self.target = architecture_of(first.target), first.target
-        self.checksum = checksum_of(first.target, first.runtime)
+        self.checksum = choose_checksum(first.target, first.runtime)
         self.data, self.array_refs = self._layout()
         # The size of the code does not depend on the distance to the data.
         distance = self._join_blocks(self._blocks(0)).data_distance

@@ -8,7 +8,7 @@ from typing import Any
 from dlc.explore.data import Box, Exploration, KernelSummary, Unit
 
 
-def summary_of(program: Exploration) -> dict[str, Any]:
+def summarize(program: Exploration) -> dict[str, Any]:
     """Return the summary of a program.
 
     `kernels` lists the passes that changed each kernel; `runs` are the launches in program order, with the fused ops and the

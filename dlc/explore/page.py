@@ -15,7 +15,7 @@ from jinja2 import Environment, Template
 from dlc.errors import ModelError, UnsupportedError
 from dlc.explore.data import Exploration
 from dlc.explore.encode import decode_page, encode_pages
-from dlc.explore.json_summary import summary_of
+from dlc.explore.json_summary import summarize
 from dlc.explore.kernel_matching import match_kernels
 from dlc.files.atomic_writes import atomic_write, to_path
 from dlc.machine.garbage_collection import infrequent_collection
@@ -65,8 +65,8 @@ class Page:
     def as_dict(self) -> dict[str, Any]:
         """Return the content without IR as JSON values: of one program, or of two by label."""
         if self.other_program is None:
-            return summary_of(self.program)
-        return {label: summary_of(program) for label, program in self._labelled_programs()}
+            return summarize(self.program)
+        return {label: summarize(program) for label, program in self._labelled_programs()}
 
     def against(self, other: Page) -> Page:
         """Return a comparison of this page with another: another target, an earlier version, a derivative and its function.

@@ -67,7 +67,7 @@ class OperatorInputs:
                 emit.require(is_valid, f"{self.description}: negative size {{}} in its {value_name}", number)
         return tuple(map(emit.as_size, elements))
 
-    def integers_of(self, k: int, value_name: str) -> tuple[int, ...]:
+    def constant_integers(self, k: int, value_name: str) -> tuple[int, ...]:
         """Return the elements of a constant integer input without symbolic sizes."""
         entries = self.sizes(k, value_name)
         if any(isinstance(e, Dim) for e in entries):

@@ -13,10 +13,10 @@ _MAX_TENSOR_BYTES = 1 << 47
 _MAX_AXIS_ELEMENTS = 1 << 24
 
 
-def require_addressable(where: str, t: Tensor) -> None:
+def require_addressable(where: str, type: Tensor) -> None:
     """Raise ModelError for a tensor that does not fit into the address space."""
-    shape = shape_of(t)
-    if is_static(shape) and product(shape) * numpy_dtype(element_type_of(t)).itemsize > _MAX_TENSOR_BYTES:
+    shape = shape_of(type)
+    if is_static(shape) and product(shape) * numpy_dtype(element_type_of(type)).itemsize > _MAX_TENSOR_BYTES:
         raise ModelError(f"{where}: a tensor of shape {shape} has more elements than memory can hold")
 
 

@@ -117,7 +117,7 @@ class EvaluationTrace:
         """The evaluation that produced each value, by value ID."""
         return {value.value_id: step for step in self.steps for value in step.results}
 
-    def run_of(self, kernel: str) -> KernelRun | None:
+    def find_run(self, kernel: str) -> KernelRun | None:
         """Return the first run of a kernel, or None."""
         return next((run for run in self.runs if run.kernel == kernel), None)
 
@@ -234,7 +234,7 @@ class _Tracer:
 
         def compute() -> list[Array]:
             if isinstance(op, WeightOp):
-                results: Sequence[Array] = (weight_of(self.weights, op.symbol.string_value()),)
+                results: Sequence[Array] = (read_weight(self.weights, op.symbol.string_value()),)
             else:
                 results = op.evaluate(*(v.array for v in operands))
             return [
@@ -263,7 +263,7 @@ class _Tracer:
         return results
 
 
-def weight_of(weights: Mapping[str, Array], name: str) -> Array:
+def read_weight(weights: Mapping[str, Array], name: str) -> Array:
     """Return an array of the weights store; raises EvaluationError if there is none of that name."""
     if name not in weights:
         raise EvaluationError(f"no weight @{name} in the store")

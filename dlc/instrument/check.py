@@ -233,7 +233,7 @@ class Checker:
 
     def _check_kernel(self, step: CheckedStep, module: ModuleOp, name: str) -> float:
         """Run a kernel on its captured inputs and compare its results."""
-        run = self.trace.run_of(name)
+        run = self.trace.find_run(name)
         if run is None:
             return 0.0
         try:

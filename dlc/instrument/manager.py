@@ -95,7 +95,7 @@ class PassManager:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
         num_ops = self._count(module)
-        record = PassRecord(stage.name, _text_of(current), seconds, before, num_ops, change, file)
+        record = PassRecord(stage.name, _print_pass(current), seconds, before, num_ops, change, file)
         self.records.append(record)
         if self.dump is not None:
             self.dump.record(record)
@@ -134,7 +134,7 @@ _texts: dict[int, tuple[ModulePass, str]] = {}
 _MAX_CACHED_TEXTS = 256
 
 
-def _text_of(current: ModulePass) -> str:
+def _print_pass(current: ModulePass) -> str:
     entry = _texts.get(id(current))
     if entry is None:
         if len(_texts) >= _MAX_CACHED_TEXTS:

@@ -62,7 +62,7 @@ class FloatModel:
             yield {**sample, **run_model(self.model, sample, self.samples.source)}
             self.runner.report_progress(task, k + 1, len(self.samples))
 
-    def error_of(self, quantized_model: ModelProto) -> float:
+    def measure_error(self, quantized_model: ModelProto) -> float:
         """Return the output error of another model."""
         model, difference = self.runner.compiled(quantized_model, "the quantized model"), OutputError.empty()
         for sample, run in zip(self.samples, self.runs("comparing"), strict=True):

@@ -148,7 +148,7 @@ def quantize_file(
         quantized_model = build_qdq_model(
             graph, quantized_layers, parameters, weights, quantize_outputs=settings.quantize_outputs
         )
-        error = floats.error_of(quantized_model)
+        error = floats.measure_error(quantized_model)
         if settings.max_error is None or error <= settings.max_error or not quantized_layers:
             break
         # The switch model rounds differently from the QDQ model, so that the error may exceed `max_error` slightly.
@@ -181,5 +181,5 @@ def _quantize_dynamic(
         LayerReport(layer.name, layer.op, int(graph.constants[layer.weights].size), None, None, layer not in quantized_layers)
         for layer in candidates.quantizable
     ]
-    error = None if samples is None else FloatModel(graph, (), samples, runner).error_of(quantized_model)
+    error = None if samples is None else FloatModel(graph, (), samples, runner).measure_error(quantized_model)
     return QuantizationReport.of(file, quantized_model, settings, rows, candidates.skipped_nodes, len(samples or ()), error)

@@ -22,7 +22,7 @@ _OPS_TYPED_BY_OPERANDS = (*_COMMUTATIVE, "stablehlo.select")
 _BOOLEAN_OP_NAMES = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}
 
 
-def comparison_of(op: Op) -> tuple[str, bool]:
+def read_comparison(op: Op) -> tuple[str, bool]:
     """Return the direction of a comparison ("" if none is given), and whether floats compare by their total order."""
     attributes = [str(op.attributes.get(name, "")) for name in ("words", "comparison_direction", "compare_type")]
     words = re.findall(r"\w+", " ".join(attributes))
@@ -82,7 +82,7 @@ class BodyNumbering:
         if op.regions:
             return self.number("opaque", settings=op.results[k])
         if op.name == "stablehlo.compare" and len(operands) == 2:
-            direction, is_total = comparison_of(op)
+            direction, is_total = read_comparison(op)
             return self.compare(direction, *operands, is_total=is_total)
         value = op.attributes.get("value")
         if isinstance(value, Dense) and value.type.component is None:

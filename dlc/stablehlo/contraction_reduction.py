@@ -16,7 +16,7 @@ from dlc.ir import Attribute, Operation, SSAValue, i32
 from dlc.stablehlo.body_numbering import BodyNumbering, binary_op, returned
 from dlc.stablehlo.data_movement import pad_interior, pad_sides
 from dlc.stablehlo.generic_reduction import combine_with_init, reduce_by_halving
-from dlc.stablehlo.node import Converter, StableHloNode, fields_of, sizes_of
+from dlc.stablehlo.node import Converter, StableHloNode, parse_fields, sizes_of
 from dlc.stablehlo.syntax import Dense, Region
 
 _REDUCTIONS: dict[str, type[DlOp]] = {
@@ -29,7 +29,7 @@ def dot_general(node: StableHloNode) -> SSAValue:
     batch: Sequence[Any] = node.get("batching_dims", default=[[], []])
     contracted: Sequence[Any] = node.get("contracting_dims", default=[[], []])
     if "dot_dimension_numbers" in node.op.attributes:
-        fields = fields_of(node.get("dot_dimension_numbers"))
+        fields = parse_fields(node.get("dot_dimension_numbers"))
         batch, contracted = (
             [fields.get(f"{side}_{kind}_dimensions", []) for side in ("lhs", "rhs")] for kind in ("batching", "contracting")
         )

@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
 from dlc.stablehlo.bits import total_order_key
-from dlc.stablehlo.body_numbering import comparison_of
+from dlc.stablehlo.body_numbering import read_comparison
 from dlc.stablehlo.floor_division import match_floor_division
 from dlc.stablehlo.node import Converter, StableHloNode
 
@@ -50,7 +50,7 @@ def _logic(bool_op: type[DlOp], other_op: type[DlOp]) -> Converter:
 
 
 def compare(node: StableHloNode) -> SSAValue:
-    direction, is_total = comparison_of(node.op)
+    direction, is_total = read_comparison(node.op)
     if direction not in _COMPARISONS:
         raise node.unsupported(f"expected one of {', '.join(_COMPARISONS)}")
     is_total = is_total and is_float(element_type_of(node[0]))

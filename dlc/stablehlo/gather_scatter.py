@@ -17,7 +17,7 @@ from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.ir import SSAValue, i8, i64
 from dlc.stablehlo.body_numbering import binary_op, returned
-from dlc.stablehlo.node import Converter, StableHloNode, fields_of, sizes_of
+from dlc.stablehlo.node import Converter, StableHloNode, parse_fields, sizes_of
 from dlc.stablehlo.syntax import Region
 
 # The scatter mode by the only op of the body; booleans are scattered as integers.
@@ -120,7 +120,7 @@ def gather(node: StableHloNode) -> SSAValue:
 def gather_windows(node: StableHloNode, sizes: Sequence[int]) -> SSAValue:
     """Gather windows of the operand, clamped in bounds."""
     x, indices = node[0], node[1]
-    fields, operand_shape = fields_of(node.get("dimension_numbers")), sizes_of(x)
+    fields, operand_shape = parse_fields(node.get("dimension_numbers")), sizes_of(x)
     batching_dims, offset_dims = fields.get("operand_batching_dims", []), fields.get("offset_dims", [])
     dropped_dims = {*batching_dims, *fields.get("collapsed_slice_dims", [])}
     windows = WindowDims(
@@ -143,7 +143,7 @@ def scatter(node: StableHloNode) -> SSAValue:
     if len(node.operands) != 3:
         raise node.unsupported(f"a scatter into {len(node.operands) // 2} operands is not supported")
     (x, indices, updates), operand_shape = node.operands, sizes_of(node[0])
-    fields = fields_of(node.get("scatter_dimension_numbers"))
+    fields = parse_fields(node.get("scatter_dimension_numbers"))
     batching_dims, offset_dims = fields.get("input_batching_dims", []), fields.get("update_window_dims", [])
     dropped_dims = {*batching_dims, *fields.get("inserted_window_dims", [])}
     window_dims = tuple(a for a in range(len(operand_shape)) if a not in dropped_dims)

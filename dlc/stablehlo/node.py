@@ -202,7 +202,7 @@ def shape_of_elements(node: StableHloNode, value: SSAValue, description: str) ->
     return cast("tuple[int, ...]", tuple(sizes))
 
 
-def fields_of(text: Any) -> dict[str, list[int]]:
+def parse_fields(text: Any) -> dict[str, list[int]]:
     """Return the integer lists of an attribute such as `#stablehlo.dot<lhs_contracting_dimensions = [1], …>`."""
     fields = re.findall(r"(\w+) = (\[[\d, ]*\]|\d+)", str(text))
     return {name: [int(n) for n in re.findall(r"\d+", numbers)] for name, numbers in fields}

@@ -45,9 +45,9 @@ class _Comparator:
         self._names = {number: name for name, number in names.items()}
         self._mirror = {number: mirrored[name] for name, number in names.items()}
         (result,) = returned(region)
-        self.keys = self._keys_of(names[result]) if result in names else []
+        self.keys = self._match_keys(names[result]) if result in names else []
 
-    def _keys_of(self, number: int) -> list[_Key]:
+    def _match_keys(self, number: int) -> list[_Key]:
         """Return the keys of a comparison, or of a disjunction as the module's docstring shows it; else an empty list."""
         op = self._numbering.definitions[number]
         if op.name == "LT":
@@ -60,7 +60,7 @@ class _Comparator:
                 continue
             equality = self._numbering.number("EQ", *less.operands, settings=less.settings)
             for tie, other in permutations(ties.operands):
-                key, remaining_keys = self._keys_of(first), self._keys_of(other) if tie == equality else []
+                key, remaining_keys = self._match_keys(first), self._match_keys(other) if tie == equality else []
                 if key and remaining_keys:
                     return [*key, *remaining_keys]
         return []

@@ -50,7 +50,7 @@ class _DifferentiatedFunction:
         return dict(zip(self.outputs, map(tensor_of, self.body.last_op.operands), strict=True))
 
 
-def derivative_of(program: Program, request: DerivativeRequest, wrt: Sequence[str]) -> Program:
+def build_derivative(program: Program, request: DerivativeRequest, wrt: Sequence[str]) -> Program:
     """Return the program of a derivative with respect to the inputs `wrt`.
 
         @main(%x, %w) → (%y)
@@ -128,10 +128,10 @@ def _hvp(entry: EntryBuilder, f: _DifferentiatedFunction, primals: Sequence[SSAV
     entry.add_outputs(zip([f"hvp:{name}" for name in f.wrt], tangents_of_gradient, strict=True))
 
 
-def _default_cotangent(t: Tensor) -> Array | None:
+def _default_cotangent(type: Tensor) -> Array | None:
     """Return the default cotangent of a one-element output: ones; None for other outputs."""
-    shape = shape_of(t)
-    return np.ones([int(s) for s in shape], numpy_dtype(element_type_of(t))) if product(shape) == 1 else None
+    shape = shape_of(type)
+    return np.ones([int(s) for s in shape], numpy_dtype(element_type_of(type))) if product(shape) == 1 else None
 
 
 _DeriveRule: TypeAlias = Callable[[EntryBuilder, _DifferentiatedFunction, Sequence[SSAValue], Sequence[SSAValue]], None]

@@ -19,7 +19,7 @@ from dlc.frontend.problems import SpecializationRequiredError
 from dlc.model_transforms import DerivativeRequest, ModelTransform, ParameterizedModel, TrainStep
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.shape_specs import ShapeSpecs
-from dlc.training.derivatives import derivative_of
+from dlc.training.derivatives import build_derivative
 from dlc.training.model_names import ModelNames
 from dlc.training.training_step import build_training_step, trained_output
 
@@ -70,7 +70,7 @@ def derived_program(
         case ParameterizedModel():
             derived = program
         case DerivativeRequest():
-            derived = derivative_of(program, transform, wrt_names)
+            derived = build_derivative(program, transform, wrt_names)
         case TrainStep():
             derived = build_training_step(program, transform, output_names[0])
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.backends.reference.evaluation_context import Frame, rule
-from dlc.backends.reference.tensors import DYNAMIC, Slice, resolve_sizes, result_shape, slice_of
+from dlc.backends.reference.tensors import DYNAMIC, Slice, resolve_sizes, resolve_slice, result_shape
 from dlc.backends.reference.values import (
     Array,
     EvaluationError,
@@ -36,7 +36,7 @@ def deallocate(op: memref.DeallocOp, frame: Frame) -> Sequence[Value]:
 
 @rule(memref.SubviewOp)
 def subview(op: memref.SubviewOp, frame: Frame) -> Sequence[Value]:
-    slice_, kept_axes = frame.context.memoize(op, subview_of)
+    slice_, kept_axes = frame.context.memoize(op, resolve_subview)
     source = frame.view(op.operands[0])
     sizes = [int(n) for n in resolve_sizes(frame, slice_.sizes)]
     steps = [int(s) for s in resolve_sizes(frame, slice_.strides)]
@@ -45,13 +45,13 @@ def subview(op: memref.SubviewOp, frame: Frame) -> Sequence[Value]:
     return (source.subview(offset, tuple(sizes[a] for a in kept_axes), tuple(source.strides[a] * steps[a] for a in kept_axes)),)
 
 
-def subview_of(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
+def resolve_subview(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
     """Return the slice of a subview, and the axes of the result.
 
     Axes of size 1 are dropped until the shape matches the result; the choice among adjacent ones makes no
     difference.
     """
-    slice_, shape = slice_of(op), shape_of(op.result.type)
+    slice_, shape = resolve_slice(op), shape_of(op.result.type)
     kept_axes: list[int] = []
     for axis, size in enumerate(slice_.sizes):
         if len(kept_axes) < len(shape) and shape[len(kept_axes)] in (size, DYNAMIC):
@@ -65,7 +65,7 @@ def subview_of(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
 
 @rule(memref.ReinterpretCastOp)
 def reinterpret_cast(op: memref.ReinterpretCastOp, frame: Frame) -> Sequence[Value]:
-    source, slice_ = frame.view(op.operands[0]), frame.context.memoize(op, slice_of)
+    source, slice_ = frame.view(op.operands[0]), frame.context.memoize(op, resolve_slice)
     # The offset is relative to the start of the allocation, even if the source is a view.
     offset = source.origin + resolve_sizes(frame, slice_.offsets)[0]
     sizes = tuple(int(n) for n in resolve_sizes(frame, slice_.sizes))

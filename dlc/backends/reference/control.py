@@ -36,7 +36,7 @@ def parallel(op: scf.ParallelOp, frame: Frame) -> Sequence[Value]:
     total = len(points[0])
     if _is_level(op, "item"):
         groups = frame.points or 1
-        frame.items_of(groups, total).run(op.body.block, [np.tile(p, groups) for p in points])
+        frame.work_item_frame(groups, total).run(op.body.block, [np.tile(p, groups) for p in points])
         return ()
     if frame.points is not None:
         # A nested parallel loop: its points run sequentially, in lockstep with the outer grid.
@@ -115,13 +115,13 @@ def _merge(op: Operation, frame: Frame, branches: Sequence[tuple[Array, Branch]]
     ]
 
 
-def _join(op: Operation, frame: Frame, t: Attribute, branch_values: Sequence[tuple[Array, Value]]) -> Value:
+def _join(op: Operation, frame: Frame, type: Attribute, branch_values: Sequence[tuple[Array, Value]]) -> Value:
     """Combine the values that branches yield into one array of all points."""
     first: Any = branch_values[0][1]
     if isinstance(first, MemrefView):
         raise UnsupportedError(f"{describe(op)}: a divergent branch yields a buffer; yield a scalar or vector")
-    shape = first.shape[1:] if varies(first, t) else first.shape
-    result = np.empty((frame.points or 1, *shape), dtype_of(t))
+    shape = first.shape[1:] if varies(first, type) else first.shape
+    result = np.empty((frame.points or 1, *shape), dtype_of(type))
     for points, value in branch_values:
         result[points] = value
     return result

@@ -42,7 +42,7 @@ def elementwise(table: Mapping[type[Operation], Callable[..., Any]]) -> None:
         _RULES[op] = make(function)
 
 
-def rule_of(op: Operation) -> Rule:
+def find_rule(op: Operation) -> Rule:
     """Return the rule of an op; raises UnsupportedError if there is none."""
     for cls in type(op).__mro__:
         if cls in _RULES:
@@ -76,7 +76,7 @@ class EvaluationContext:
         """Return the ops of a block with their rules, and its terminator."""
         if block not in self._steps:
             *ops, last = block.ops
-            self._steps[block] = [(op, self._observed(self.rules.get(type(op)) or rule_of(op))) for op in ops], last
+            self._steps[block] = [(op, self._observed(self.rules.get(type(op)) or find_rule(op))) for op in ops], last
         return self._steps[block]
 
     def _observed(self, rule: Rule) -> Rule:
@@ -168,7 +168,7 @@ class Frame:
             inner.groups, inner.items = self.groups[points], self.items
         return inner
 
-    def items_of(self, groups: int, items: int) -> Frame:
+    def work_item_frame(self, groups: int, items: int) -> Frame:
         """Return a frame for the work-items of this frame's points, each of which is a work-group."""
         group_indices = np.repeat(np.arange(groups), items)
         inner = self.subset(group_indices)
@@ -181,13 +181,13 @@ class Frame:
         return self.groups is None or len(self.groups) == self.items * len(np.unique(self.groups))
 
 
-def varies(value: Value, t: Attribute) -> bool:
+def varies(value: Value, type: Attribute) -> bool:
     """Return whether a value has one entry per point in lockstep."""
-    return np.ndim(value.offset) > 0 or np.ndim(value.origin) > 0 if isinstance(value, MemrefView) else value.ndim > rank(t)
+    return np.ndim(value.offset) > 0 or np.ndim(value.origin) > 0 if isinstance(value, MemrefView) else value.ndim > rank(type)
 
 
-def select_points(value: Value, t: Attribute, points: Array) -> Value:
+def select_points(value: Value, type: Attribute, points: Array) -> Value:
     """Return the entries of some points."""
-    if not varies(value, t):
+    if not varies(value, type):
         return value
     return value.per_point(lambda x: x[points]) if isinstance(value, MemrefView) else value[points]

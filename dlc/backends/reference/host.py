@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from dlc.backends.reference.evaluation_context import EvaluationContext, Frame, rule
-from dlc.backends.reference.program import DataDependentSizeError, callee_of, reinterpret_dtype, weight_array
+from dlc.backends.reference.program import DataDependentSizeError, find_callee, reinterpret_dtype, weight_array
 from dlc.backends.reference.values import (
     Array,
     EvaluationError,
@@ -138,7 +138,7 @@ def host_print(op: host.PrintOp, frame: Frame) -> Sequence[Value]:
 
 @rule(host.LaunchOp)
 def launch(op: host.LaunchOp, frame: Frame) -> Sequence[Value]:
-    callee = callee_of(op, frame)
+    callee = find_callee(op, frame)
     assert isinstance(callee, func.FuncOp)
     block = callee.body.block
     size_values = [np.int64(int(s)) for s in op.kernel_sizes]
@@ -147,10 +147,10 @@ def launch(op: host.LaunchOp, frame: Frame) -> Sequence[Value]:
     return ()
 
 
-def _kernel_argument(op: Operation, view: MemrefView, t: Attribute) -> MemrefView:
+def _kernel_argument(op: Operation, view: MemrefView, type: Attribute) -> MemrefView:
     """Return a buffer as a kernel argument: at the start of its own allocation, in the kernel's shape."""
     array = view.read(op)
     if not array.flags.c_contiguous:
         raise EvaluationError(f"{describe(op)}: argument of strides {view.strides} and shape {view.shape} is not contiguous")
     flat = view.base[int(view.offset) : int(view.offset) + array.size]
-    return MemrefView.of(reinterpret_dtype(lambda: f"argument of {describe(op)}", flat.reshape(view.shape), t))
+    return MemrefView.of(reinterpret_dtype(lambda: f"argument of {describe(op)}", flat.reshape(view.shape), type))

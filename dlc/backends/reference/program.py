@@ -171,45 +171,45 @@ def _run(context: EvaluationContext, callee: func.FuncOp | KernelOp, arguments: 
     return [cast(Array, r) for r in results]
 
 
-def empty_like(t: Attribute, shape: tuple[int, ...]) -> Array:
+def empty_like(type: Attribute, shape: tuple[int, ...]) -> Array:
     """Return a new array for a destination of this type, filled with a marker value for uninitialized memory."""
-    dtype = dtype_of(t)
+    dtype = dtype_of(type)
     return np.full(shape, uninitialized_marker(dtype), dtype)
 
 
-def argument(where: str, array: Array, t: Attribute) -> Value:
+def argument(where: str, array: Array, type: Attribute) -> Value:
     """Convert an array to the value of an argument; raises EvaluationError if its shape or dtype does not match the type."""
     array = np.asarray(array)
-    if not isinstance(t, MemRefType | TensorType):
-        return array.astype(dtype_of(t))
-    array = reinterpret_dtype(lambda: where, array, cast(Attribute, t))
-    if isinstance(t, TensorType):
+    if not isinstance(type, MemRefType | TensorType):
+        return array.astype(dtype_of(type))
+    array = reinterpret_dtype(lambda: where, array, cast(Attribute, type))
+    if isinstance(type, TensorType):
         return array
     if not array.flags.c_contiguous:
         raise EvaluationError(f"{where}: a buffer must be C-contiguous; copy it with np.ascontiguousarray")
     return MemrefView.of(array)
 
 
-def reinterpret_dtype(where: Callable[[], str], array: Array, t: Attribute) -> Array:
-    """Return the array with the dtype of type `t`: kernels use signless integers, and bytes for storage-only floats.
+def reinterpret_dtype(where: Callable[[], str], array: Array, type: Attribute) -> Array:
+    """Return the array with the dtype of type `type`: kernels use signless integers, and bytes for storage-only floats.
 
     `where` describes the array in error messages; it is a function because formatting a location for each op would take half of
     the evaluation time.
     """
-    dtype, shape = _dtype_and_shape(t)
+    dtype, shape = _dtype_and_shape(type)
     if array.dtype == dtype and array.shape == shape:
         return array
     is_shape_match = array.ndim == len(shape) and all(n in (DYNAMIC, m) for n, m in zip(shape, array.shape, strict=True))
     are_integer_coded = all(d.kind in "iu" or is_storage_only(element_type_for(d)) for d in (array.dtype, dtype))
     if not is_shape_match or not (array.dtype == dtype or (are_integer_coded and array.dtype.itemsize == dtype.itemsize)):
-        raise EvaluationError(f"{where()}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
+        raise EvaluationError(f"{where()}: expected {element_type(type)} {shape}, got {array.dtype} {array.shape}")
     return array if array.dtype == dtype else array.view(dtype)
 
 
 @lru_cache(maxsize=4096)
-def _dtype_and_shape(t: Attribute) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _dtype_and_shape(type: Attribute) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the dtype and shape of the values of a type."""
-    return dtype_of(t), shape_of(t)
+    return dtype_of(type), shape_of(type)
 
 
 def leaf_name(symbol: SymbolRefAttr) -> str:
@@ -218,7 +218,7 @@ def leaf_name(symbol: SymbolRefAttr) -> str:
     return nested[-1].data if nested else symbol.root_reference.data
 
 
-def callee_of(op: Any, frame: Frame) -> Operation:
+def find_callee(op: Any, frame: Frame) -> Operation:
     """Return the kernel or function that an op calls."""
     name = leaf_name(op.callee)
     if name not in frame.context.functions:
@@ -295,7 +295,7 @@ def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
         else []
     )
     shapes = [tuple(int(substitute(s, sizes_by_symbol)) for s in dl_shape_of(r)) for r in op.results] if sizes else None
-    results = _invoke(frame.context, callee_of(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
+    results = _invoke(frame.context, find_callee(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
     if len(results) != len(op.results):
         raise EvaluationError(f"{describe(op)}: got {len(results)} results, expected {len(op.results)}")
     return [reinterpret_dtype(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]

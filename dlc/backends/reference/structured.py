@@ -229,12 +229,12 @@ class _BodyFrame(Frame):
         super().__init__(outer.context, points, outer, adapt or self._captured)
         self.iterators = iterators
 
-    def _captured(self, value: Value, t: Attribute) -> Value:
+    def _captured(self, value: Value, type: Attribute) -> Value:
         """Return a captured value; one that varies with the grid points gets an axis per iterator."""
         count = len(self.iterators)
         if isinstance(value, MemrefView):
             return value.per_point(lambda x: expand(x, count))
-        return expand(value, count) if varies(value, t) and not isinstance(t, TensorType) else value
+        return expand(value, count) if varies(value, type) and not isinstance(type, TensorType) else value
 
 
 @rule(linalg.IndexOp)
@@ -279,10 +279,10 @@ def _evaluate_in_lockstep(
     def flat(array: Array) -> Array:
         return np.broadcast_to(array, shape).reshape(-1)
 
-    def captured(value: Value, t: Attribute) -> Value:
+    def captured(value: Value, type: Attribute) -> Value:
         if isinstance(value, MemrefView):
             return value.per_point(lambda x: np.repeat(x, repeats))
-        return np.repeat(value, repeats) if varies(value, t) else value
+        return np.repeat(value, repeats) if varies(value, type) else value
 
     inner = _BodyFrame(frame, [flat(i) for i in iterators], shape[0] * repeats, captured)
     (result,) = inner.run(body, [flat(a) for a in arrays])

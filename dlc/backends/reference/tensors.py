@@ -46,7 +46,7 @@ class Slice:
     strides: tuple[int | SSAValue, ...]
 
 
-def slice_of(op: Any) -> Slice:
+def resolve_slice(op: Any) -> Slice:
     """Return the slice of `tensor.extract_slice`, `tensor.insert_slice`, `memref.subview` and `memref.reinterpret_cast`."""
     return Slice(
         mixed_operands(op.static_offsets, op.offsets),
@@ -57,7 +57,7 @@ def slice_of(op: Any) -> Slice:
 
 def slices(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, frame: Frame, shape: Sequence[int]) -> tuple[slice, ...]:
     """Return the Python slices of a slice op, checked against the shape of the sliced tensor."""
-    slice_ = slice_of(op)
+    slice_ = resolve_slice(op)
     offsets, sizes, strides = (resolve_sizes(frame, entries) for entries in (slice_.offsets, slice_.sizes, slice_.strides))
     for axis, (o, n, s, size) in enumerate(zip(offsets, sizes, strides, shape, strict=True)):
         if n and (o < 0 or o + (n - 1) * s >= size):

@@ -48,11 +48,11 @@ class MemrefView:
         return MemrefView(array.reshape(-1), 0, array.shape, contiguous_strides(array.shape))
 
     @staticmethod
-    def allocate(t: MemRefType[Attribute], shape: tuple[int, ...], points: int | None) -> MemrefView:
+    def allocate(type: MemRefType[Attribute], shape: tuple[int, ...], points: int | None) -> MemrefView:
         """Allocate a buffer, or one per point; it is filled with a marker for uninitialized memory (NaN for floats)."""
-        strides = contiguous_strides(shape) if isinstance(t.layout, NoneAttr) else strides_of(t)
+        strides = contiguous_strides(shape) if isinstance(type.layout, NoneAttr) else strides_of(type)
         size = span(shape, strides)
-        dtype = numpy_dtype(t.element_type)
+        dtype = numpy_dtype(type.element_type)
         base = np.full(size * (points or 1), uninitialized_marker(dtype), dtype)
         start = 0 if points is None else np.arange(points) * size
         return MemrefView(base, start, shape, strides, start)
@@ -125,24 +125,24 @@ def uninitialized_marker(dtype: np.dtype[Any]) -> Any:
     return True if kind == "b" else np.iinfo(dtype).max // 2 if kind in "iu" else np.nan
 
 
-def rank(t: Attribute) -> int:
+def rank(type: Attribute) -> int:
     """Return the number of axes of one point's value of this type."""
-    return t.get_num_dims() if isinstance(t, VectorType | TensorType | MemRefType) else 0
+    return type.get_num_dims() if isinstance(type, VectorType | TensorType | MemRefType) else 0
 
 
-def shape_of(t: Attribute | SSAValue) -> tuple[int, ...]:
+def shape_of(type: Attribute | SSAValue) -> tuple[int, ...]:
     """Return the shape of a vector, tensor or memref type, or of a value of such a type."""
-    return cast(Any, t.type if isinstance(t, SSAValue) else t).get_shape()
+    return cast(Any, type.type if isinstance(type, SSAValue) else type).get_shape()
 
 
-def element_type(t: Attribute) -> Attribute:
+def element_type(type: Attribute) -> Attribute:
     """Return the element type of a shaped type; a scalar type is its own element type."""
-    return cast(Attribute, t.element_type) if isinstance(t, VectorType | TensorType | MemRefType) else t
+    return cast(Attribute, type.element_type) if isinstance(type, VectorType | TensorType | MemRefType) else type
 
 
-def dtype_of(t: Attribute) -> np.dtype[Any]:
+def dtype_of(type: Attribute) -> np.dtype[Any]:
     """Return the dtype of values of this type."""
-    return numpy_dtype(element_type(t))
+    return numpy_dtype(element_type(type))
 
 
 def is_bool(array: Array) -> bool:
@@ -150,9 +150,9 @@ def is_bool(array: Array) -> bool:
     return array.dtype.kind == "b"
 
 
-def bit_width(t: Attribute) -> int:
+def bit_width(type: Attribute) -> int:
     """Return the number of bits of an element; `index` has 64."""
-    element = element_type(t)
+    element = element_type(type)
     return int(cast(Any, element).width.data) if isinstance(element, IntegerType) else numpy_dtype(element).itemsize * 8
 
 
@@ -166,11 +166,11 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def strides_of(t: MemRefType[Attribute]) -> tuple[int, ...]:
+def strides_of(type: MemRefType[Attribute]) -> tuple[int, ...]:
     """Return the strides of a memref type; raises EvaluationError for a layout without static strides."""
-    strides = t.get_strides()
+    strides = type.get_strides()
     if strides is None or any(s is None for s in strides):
-        raise EvaluationError(f"{t}: only buffers with static strides can be allocated")
+        raise EvaluationError(f"{type}: only buffers with static strides can be allocated")
     return cast(tuple[int, ...], tuple(strides))
 
 

@@ -45,7 +45,7 @@ class Transfer:
         return tuple(0 if axis is None else view.strides[axis] for axis in self.axes)
 
 
-def transfer_of(op: vector.TransferReadOp | vector.TransferWriteOp) -> Transfer:
+def resolve_transfer(op: vector.TransferReadOp | vector.TransferWriteOp) -> Transfer:
     """Return the transfer that the op's permutation map describes."""
     value = op.result if isinstance(op, vector.TransferReadOp) else op.vector
     permutation: AffineMap = op.permutation_map.data
@@ -105,7 +105,7 @@ def write(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: T
 
 @rule(vector.TransferReadOp)
 def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.context.memoize(op, transfer_of)
+    transfer = frame.context.memoize(op, resolve_transfer)
     padding = frame.array(op.operands[1 + len(transfer.indices)])
     values = read(op, *transfer.start(frame), transfer, padding)
     if len(op.operands) > 2 + len(transfer.indices):
@@ -115,7 +115,7 @@ def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
 
 @rule(vector.TransferWriteOp)
 def transfer_write(op: vector.TransferWriteOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.context.memoize(op, transfer_of)
+    transfer = frame.context.memoize(op, resolve_transfer)
     if len(op.operands) > 2 + len(transfer.indices):
         raise UnsupportedError(f"{describe(op)}: masked vector.transfer_write is not supported; use in_bounds instead")
     write(op, *transfer.start(frame), transfer, frame.array(op.operands[0]))

@@ -91,8 +91,8 @@ class DimsAttr(ParametrizedAttribute):
         return [ArrayAttr(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, entry))]
 
     def print_parameters(self, printer: Printer) -> None:
-        def entry(e: IntAttr | StringAttr) -> None:
-            printer.print_string(str(e.data)) if isinstance(e, IntAttr) else printer.print_string_literal(e.data)
+        def entry(entry: IntAttr | StringAttr) -> None:
+            printer.print_string(str(entry.data)) if isinstance(entry, IntAttr) else printer.print_string_literal(entry.data)
 
         with printer.in_angle_brackets():
             printer.print_list(self.entries.data, entry)

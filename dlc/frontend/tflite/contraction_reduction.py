@@ -43,7 +43,7 @@ def batch_matmul(node: TfliteNode) -> ImportedValue:
 def _reduce(op: type[DlOp]) -> Callable[[TfliteNode], ImportedValue]:
     def convert(node: TfliteNode) -> ImportedValue:
         x = node.dequantized(0)
-        axes = tuple(sorted({node.axis(axis, x.rank) for axis in node.integers_of(1, "axes")}))
+        axes = tuple(sorted({node.axis(axis, x.rank) for axis in node.constant_integers(1, "axes")}))
         return node.activate_and_quantize(node.emit(op, x, axes=axes, keepdims=node.flag("keep_dims")) if axes else x)
 
     return convert

@@ -65,12 +65,12 @@ def _with_bias(node: TfliteNode, y: ImportedValue, k: int) -> ImportedValue:
     return y if node.get(k) is None else node.emit(dl.AddOp, y, node.dequantized(k))
 
 
-def _convolve(node: TfliteNode, w: ImportedValue, groups: int, axes: str = "hw") -> ImportedValue:
+def _convolve(node: TfliteNode, weights: ImportedValue, groups: int, axes: str = "hw") -> ImportedValue:
     """Convolve the first input with weights [*K, C / groups, O]."""
     x, strides, dilations = node.dequantized(0), _per_axis(node, "stride", axes), _per_axis(node, "dilation", axes)
-    kernel = tuple(int(s) for s in w.shape[:-2])
+    kernel = tuple(int(s) for s in weights.shape[:-2])
     low, high = _pads(node, x.shape[1:-1], kernel, strides, dilations)
-    y = node.emit(dl.ConvOp, _padded(node, x, low, high), w, strides=strides, dilations=dilations, groups=groups)
+    y = node.emit(dl.ConvOp, _padded(node, x, low, high), weights, strides=strides, dilations=dilations, groups=groups)
     return node.activate_and_quantize(_with_bias(node, y, 2))
 
 
@@ -109,10 +109,10 @@ def transpose_conv(node: TfliteNode) -> ImportedValue:
 
 
 def _trim(
-    node: TfliteNode, full: ImportedValue, sizes: Sequence[Size], strides: Sequence[int], w: ImportedValue
+    node: TfliteNode, full: ImportedValue, sizes: Sequence[Size], strides: Sequence[int], weights: ImportedValue
 ) -> ImportedValue:
     """Slice a full transposed convolution to the given sizes."""
-    kernel = [int(s) for s in w.shape[:2]]
+    kernel = [int(s) for s in weights.shape[:2]]
     low, _ = _pads(node, sizes, kernel, strides, (1, 1))
     excess = [first + size - total for first, size, total in zip(low, sizes, full.shape[1:3], strict=True)]
     high = [max(m, 0) if isinstance(m, int) else 0 for m in excess]

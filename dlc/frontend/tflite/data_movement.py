@@ -27,13 +27,13 @@ _SLICE_OPTIONS = "begin_mask.i32 end_mask.i32 ellipsis_mask.i32 new_axis_mask.i3
 @table("TRANSPOSE")
 def transpose(node: TfliteNode) -> ImportedValue:
     x = node[0]
-    return node.emit.transpose(x, [node.axis(axis, x.rank) for axis in node.integers_of(1, "permutation")])
+    return node.emit.transpose(x, [node.axis(axis, x.rank) for axis in node.constant_integers(1, "permutation")])
 
 
 @table("REVERSE_V2")
 def reverse(node: TfliteNode) -> ImportedValue:
     x = node[0]
-    return node.emit(dl.ReverseOp, x, axes=tuple(sorted(normalized_axes(None, node.integers_of(1, "axes"), x.rank))))
+    return node.emit(dl.ReverseOp, x, axes=tuple(sorted(normalized_axes(None, node.constant_integers(1, "axes"), x.rank))))
 
 
 @table("SLICE")
@@ -50,7 +50,7 @@ def strided_slice(node: TfliteNode) -> ImportedValue:
     A set bit k in a mask changes entry k: it has no begin, has no end, is a new axis, is an integer index, or is the ellipsis.
     """
     emit, x = node.emit, node[0]
-    begins, ends, steps = node.sizes(1, "begins"), node.sizes(2, "ends"), node.integers_of(3, "steps")
+    begins, ends, steps = node.sizes(1, "begins"), node.sizes(2, "ends"), node.constant_integers(3, "steps")
     masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     if not len(begins) == len(ends) == len(steps) or 0 in steps or node.flag("is_offset"):
         raise NodeProblem(
@@ -115,7 +115,7 @@ def _normalized_bound(bound: Size, size: Size, low: Size, high: Size) -> Size:
 
 def _pairs_per_axis(node: TfliteNode, k: int, value_name: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return two tuples from a constant input [axes, 2]: the sizes before and after each axis, for padding or cropping."""
-    sizes = node.integers_of(k, value_name)
+    sizes = node.constant_integers(k, value_name)
     if len(sizes) != 2 * axes or min(sizes, default=0) < 0:
         raise ModelError(f"{node.description}: {value_name} {list(sizes)} for {axes} axes; expected two per axis, not negative")
     return sizes[::2], sizes[1::2]
@@ -228,7 +228,7 @@ def depth_to_space(node: TfliteNode) -> ImportedValue:
 
 def _batch_blocks(node: TfliteNode) -> tuple[int, ...]:
     """Return the block sizes of the axes after the first one."""
-    blocks = node.integers_of(1, "blocks")
+    blocks = node.constant_integers(1, "blocks")
     if not 0 < len(blocks) < node[0].rank or min(blocks) < 1:
         raise ModelError(f"{node.description}: blocks {list(blocks)} for a tensor of rank {node[0].rank}")
     return blocks

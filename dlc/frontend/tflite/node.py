@@ -119,7 +119,7 @@ class TfliteNode(OperatorInputs):
 
     def scalar_input(self, k: int, value_name: str) -> int:
         """Return the value of a constant integer input of one element."""
-        entries = self.integers_of(k, value_name)
+        entries = self.constant_integers(k, value_name)
         if len(entries) != 1:
             raise ModelError(f"{self.description}: its {value_name} must have one element, got {len(entries)}")
         return entries[0]

@@ -16,7 +16,7 @@ table = TfliteConverterTable()
 
 def _axes(node: TfliteNode, x: ImportedValue) -> list[tuple[int, int, int]]:
     """Return the image axes with their sizes before and after."""
-    sizes = node.integers_of(1, "size")
+    sizes = node.constant_integers(1, "size")
     if x.rank != 4 or len(sizes) != 2 or min(sizes) < 1:
         raise ModelError(f"{node.description}: cannot resize an image of shape {list(x.shape)} to sizes {list(sizes)}")
     require_axis_length(node.description, max(sizes))

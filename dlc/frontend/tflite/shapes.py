@@ -112,7 +112,7 @@ def split(node: TfliteNode) -> list[ImportedValue]:
 @table("SPLIT_V")
 def split_v(node: TfliteNode) -> list[ImportedValue]:
     """Inputs: the operand, the sizes of the results, one of which may be inferred (-1), the axis."""
-    x, sizes = node[0], list(node.integers_of(1, "sizes"))
+    x, sizes = node[0], list(node.constant_integers(1, "sizes"))
     axis = node.axis(node.scalar_input(2, "axis"), x.rank)
     inferred = x.shape[axis] - sum(s for s in sizes if s != -1)
     return _split(node, x, [inferred if s == -1 else s for s in sizes], axis)

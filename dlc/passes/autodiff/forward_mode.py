@@ -15,7 +15,7 @@ from dlc.passes.autodiff.partials import ELEMENTWISE, partial
 from dlc.passes.autodiff.rules import derivative_location, is_differentiable, mark_active
 from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term, where
-from dlc.passes.autodiff.transpose_rules import JOINTLY_LINEAR, NONDIFFERENTIABLE_OPERANDS, transpose_of
+from dlc.passes.autodiff.transpose_rules import JOINTLY_LINEAR, NONDIFFERENTIABLE_OPERANDS, find_transpose_rule
 
 
 class ForwardMode:
@@ -49,7 +49,7 @@ class ForwardMode:
         result, operands = Term(build, op.results[0]), [Term(build, v) for v in op.operands]
         if type(op) in ELEMENTWISE:
             return self._tangent_by_partials(op, [result, *operands], tangents)
-        if transpose_of(op, self.tangents) is None:
+        if find_transpose_rule(op, self.tangents) is None:
             return JVP_RULES[type(op)](op, result, operands, tangents)
         if isinstance(op, JOINTLY_LINEAR):
             # Operands that are not differentiable, such as indices, stay as they are.

@@ -24,7 +24,7 @@ from dlc.passes.autodiff.partials import ELEMENTWISE, partial
 from dlc.passes.autodiff.rules import derivative_location, mark_active, values_read
 from dlc.passes.autodiff.shapes import unbroadcast, zeros
 from dlc.passes.autodiff.term import Term
-from dlc.passes.autodiff.transpose_rules import NONDIFFERENTIABLE_OPERANDS, transpose_of
+from dlc.passes.autodiff.transpose_rules import NONDIFFERENTIABLE_OPERANDS, find_transpose_rule
 
 
 class ReverseMode:
@@ -86,7 +86,7 @@ class ReverseMode:
             self.add(
                 op.x, Term(self.build, op.x).op(dl.MaxPoolGradientOp, Term(self.build, op.result), cotangent.term(), **window)
             )
-        elif (transpose := transpose_of(op, self.active)) is not None:
+        elif (transpose := find_transpose_rule(op, self.active)) is not None:
             term = cotangent.term()
             for i, operand in enumerate(op.operands):
                 if operand in self.active and i not in NONDIFFERENTIABLE_OPERANDS.get(type(op), ()):

@@ -174,7 +174,7 @@ JOINTLY_LINEAR: tuple[type[DlOp], ...] = (dl.ConcatOp, dl.PadOp, dl.DilateOp, dl
 NONDIFFERENTIABLE_OPERANDS: dict[type[DlOp], tuple[int, ...]] = {dl.MaxPoolGradientOp: (0, 1), dl.AddDependencyOp: (1,)}
 
 
-def transpose_of(op: DlOp, differentiated: Container[SSAValue]) -> Transpose | None:
+def find_transpose_rule(op: DlOp, differentiated: Container[SSAValue]) -> Transpose | None:
     """Return the transpose rule of an op, None if it is not linear in its active operands."""
     if isinstance(op, dl.ScatterRowsOp) and op.mode.data not in ("none", "add"):
         return None

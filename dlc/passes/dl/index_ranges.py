@@ -28,7 +28,7 @@ Interval: TypeAlias = "tuple[int, int]"
 _MAX_PRODUCER_DEPTH = 8
 
 
-def interval_of(value: SSAValue, depth: int = _MAX_PRODUCER_DEPTH) -> Interval:
+def compute_interval(value: SSAValue, depth: int = _MAX_PRODUCER_DEPTH) -> Interval:
     """Return an interval that contains all elements of an integer value: at worst that of its element type."""
     low, high = (int(end) for end in limits(element_type_of(value)))
     interval = _infer(value, depth) if depth else None
@@ -38,7 +38,7 @@ def interval_of(value: SSAValue, depth: int = _MAX_PRODUCER_DEPTH) -> Interval:
 
 def _infer(value: SSAValue, depth: int) -> Interval | None:
     def operand_interval(operand: SSAValue) -> Interval:
-        return interval_of(operand, depth - 1)
+        return compute_interval(operand, depth - 1)
 
     if isinstance(value, BlockArgument):
         loop = value.block.parent_op()

@@ -25,7 +25,7 @@ class DedupeKernelsPass(ModulePass):
         kernel_by_structure: dict[Hashable, KernelOp] = {}
         merged_kernels: dict[str, KernelOp] = {}
         for kernel in [k for k in op.ops if isinstance(k, KernelOp)]:
-            merged_kernels[kernel.symbol] = kernel_by_structure.setdefault(structure_of(kernel), kernel)
+            merged_kernels[kernel.symbol] = kernel_by_structure.setdefault(structural_key(kernel), kernel)
             if merged_kernels[kernel.symbol] is not kernel:
                 kernel.detach()
                 kernel.erase()
@@ -35,7 +35,7 @@ class DedupeKernelsPass(ModulePass):
                 dispatch.callee = SymbolRefAttr(merged_kernels[dispatch.symbol].symbol)
 
 
-def stem_of(name: str) -> str:
+def strip_numeric_suffix(name: str) -> str:
     """Return the name of a kernel without its numeric suffix."""
     return re.sub(r"_\d+$", "", name)
 
@@ -44,12 +44,12 @@ def _renumber(kernels: Iterable[KernelOp]) -> None:
     """Number the kernels of each name: `conv_add`, `conv_add_1`, …"""
     counts: dict[str, int] = {}
     for kernel in kernels:
-        stem = stem_of(kernel.symbol)
+        stem = strip_numeric_suffix(kernel.symbol)
         count = counts[stem] = counts.get(stem, -1) + 1
         kernel.sym_name = StringAttr(f"{stem}_{count}" if count else stem)
 
 
-def structure_of(kernel: KernelOp, ignored: Collection[Operation] = ()) -> Hashable:
+def structural_key(kernel: KernelOp, ignored: Collection[Operation] = ()) -> Hashable:
     """Return a key that only equal kernels share, ignoring names and the properties of `ignored` ops."""
     value_numbers: dict[SSAValue, int] = {}
     for argument in kernel.body.block.args:

@@ -26,11 +26,11 @@ from dlc.passes.fusion.fusion_refusals import GroupEnd, refusal_reason
 from dlc.passes.fusion.iteration_spaces import (
     IterationSpace,
     can_fuse_movement,
+    choose_iteration_space,
     fuses_producers,
     is_fusion_root,
     is_scalarized,
     row_axes,
-    space_of,
 )
 from dlc.passes.fusion.producers import producers
 from dlc.target import Target
@@ -101,7 +101,7 @@ class FusionGrouper:
         """Return the ops of the group that starts with `root`, in program order."""
         group = self._attention_group(root)
         if not group:
-            space = space_of(root, self.max_row_elements)
+            space = choose_iteration_space(root, self.max_row_elements)
             group = self._grow_in_space(root, space)
             if not space.row_axes and not isinstance(root, LibraryKernel):
                 group += self._add_epilogue(root, group)
@@ -130,7 +130,7 @@ class FusionGrouper:
             self.exact or not allows_online_softmax(output_op, weights)
         ):
             return []
-        group = [*weights, *self._grow_in_space(output_op, space_of(output_op, self.max_row_elements))]
+        group = [*weights, *self._grow_in_space(output_op, choose_iteration_space(output_op, self.max_row_elements))]
         return [*group, *self._add_epilogue(output_op, group)]
 
     def _rows_fit_cache(self, shape: Sequence[Size]) -> bool:

@@ -75,7 +75,7 @@ def row_axes(op: Operation, max_row_elements: int) -> tuple[int, ...]:
     return ()
 
 
-def space_of(root: DlOp, max_row_elements: int) -> IterationSpace:
+def choose_iteration_space(root: DlOp, max_row_elements: int) -> IterationSpace:
     """Return the iteration space of a group with this root."""
     if isinstance(root, Elementwise):
         return IterationSpace(shape_of(root.results[0]), accepts_row_ops=True, max_results=MAX_KERNEL_RESULTS)

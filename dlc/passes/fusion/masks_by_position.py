@@ -15,7 +15,7 @@ from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.dl.scalar import limits
 from dlc.ir import Context, FunctionType, ModuleOp, ModulePass, Operation, SSAValue, i32, ops_of
-from dlc.passes.dl.index_ranges import interval_of
+from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, splat
 
 
@@ -74,7 +74,7 @@ def _is_computed_from_indices(value: SSAValue) -> bool:
     op, element = value.owner, element_type_of(value)
     if not is_bool(element):
         low, high = limits(i32)
-        first, last = interval_of(value) if is_integer(element) else (low - 1, high)
+        first, last = compute_interval(value) if is_integer(element) else (low - 1, high)
         if not low <= first <= last <= high:
             return False
     if isinstance(op, IotaOp) or splat(value) is not None:

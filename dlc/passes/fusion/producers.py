@@ -11,7 +11,7 @@ from dlc.dialects.dl.interfaces import DataMovement, Elementwise
 from dlc.ir import Block, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.candidates import MAX_KERNEL_OPS, Candidates
-from dlc.passes.fusion.iteration_spaces import IterationSpace, row_axes, space_of
+from dlc.passes.fusion.iteration_spaces import IterationSpace, choose_iteration_space, row_axes
 
 
 def producers(
@@ -75,4 +75,4 @@ def _is_available(candidates: Candidates, value: SSAValue, members: Container[Op
     op = value.owner
     if op in members or not isinstance(op, DlOp) or op not in candidates or not shape_of(value):
         return True
-    return isinstance(op, DataMovement) or space_of(op, candidates.max_row_elements).is_closed
+    return isinstance(op, DataMovement) or choose_iteration_space(op, candidates.max_row_elements).is_closed

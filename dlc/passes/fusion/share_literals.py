@@ -12,7 +12,7 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.entry import entry_of
 from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue, walk_ops
-from dlc.passes.fusion.dedupe_kernels import structure_of
+from dlc.passes.fusion.dedupe_kernels import structural_key
 
 # Minimum number of kernels to merge. Fewer kernels compile quickly anyway, and literals need no memory reads.
 _MIN_EQUAL_KERNELS = 8
@@ -35,7 +35,7 @@ class ShareLiteralsPass(ModulePass):
         equal_kernels: dict[Hashable, list[tuple[KernelOp, list[ConstantOp]]]] = {}
         for kernel in (k for k in op.ops if isinstance(k, KernelOp)):
             if literals := list(_possible_arguments(kernel)):
-                equal_kernels.setdefault(structure_of(kernel, literals), []).append((kernel, literals))
+                equal_kernels.setdefault(structural_key(kernel, literals), []).append((kernel, literals))
         literal_arguments: dict[str, list[DenseIntOrFPElementsAttr]] = {}
         for group in equal_kernels.values():
             values = [[literal.value for literal in literals] for _, literals in group]

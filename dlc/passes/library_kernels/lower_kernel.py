@@ -35,7 +35,7 @@ _RULES: dict[type[LibraryKernel], Callable[..., None]] = {
 }
 
 
-def library_kernel_of(kernel: KernelOp) -> LibraryKernel | None:
+def match_library_kernel(kernel: KernelOp) -> LibraryKernel | None:
     """Return the op of a library kernel; None for other kernels."""
     return next((op for op in kernel.body.block.ops if isinstance(op, LibraryKernel)), None)
 

@@ -37,19 +37,19 @@ _FAILURES = {
 }  # fmt: skip
 
 
-def element_of(t: Attribute) -> Attribute:
+def element_of(type: Attribute) -> Attribute:
     """Return the element type of a vector type; a scalar type itself."""
-    return cast(Any, t).element_type if isinstance(t, VectorType) else t
+    return cast(Any, type).element_type if isinstance(type, VectorType) else type
 
 
-def shape_of_vector(t: Attribute) -> tuple[int, ...]:
+def shape_of_vector(type: Attribute) -> tuple[int, ...]:
     """Return the shape of a vector type, () for a scalar type."""
-    return t.get_shape() if isinstance(t, VectorType) else ()
+    return type.get_shape() if isinstance(type, VectorType) else ()
 
 
-def with_element(t: Attribute, element: Attribute) -> Attribute:
+def with_element(type: Attribute, element: Attribute) -> Attribute:
     """Return the type with the same shape and another element type."""
-    return vector_type(shape, element) if (shape := shape_of_vector(t)) else element
+    return vector_type(shape, element) if (shape := shape_of_vector(type)) else element
 
 
 class ValueBuilder:
@@ -62,18 +62,18 @@ class ValueBuilder:
         """Insert an op with one result and return the result."""
         return KernelValue(self, self.op_builder.op(op), signed)
 
-    def constant(self, value: float, t: Attribute, *, signed: bool = True) -> KernelValue:
+    def constant(self, value: float, type: Attribute, *, signed: bool = True) -> KernelValue:
         """Return a constant of a scalar type, or splat to a vector type; integers wrap around."""
-        e = element_of(t)
+        e = element_of(type)
         attribute: Any
         if is_float(e):
             attribute = FloatAttr(value, cast(Any, e))
         else:
             bits = cast(IntegerType, e).width.data if isinstance(e, IntegerType) else 64
             attribute = IntegerAttr(_wrap(int(value), bits), cast(Any, e))
-        if shape_of_vector(t):
-            attribute = DenseIntOrFPElementsAttr.from_list(cast(Any, t), [attribute.value.data])
-        return KernelValue(self, self.op_builder.constants.get(attribute, t), signed)
+        if shape_of_vector(type):
+            attribute = DenseIntOrFPElementsAttr.from_list(cast(Any, type), [attribute.value.data])
+        return KernelValue(self, self.op_builder.constants.get(attribute, type), signed)
 
 
 def _wrap(value: int, bits: int) -> int:

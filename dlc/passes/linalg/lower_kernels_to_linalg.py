@@ -41,7 +41,7 @@ from dlc.ir import (
     index,
 )
 from dlc.passes.dl.rewriting import rewrite_forward, splat
-from dlc.passes.library_kernels.lower_kernel import library_kernel_of, lower_library_kernel
+from dlc.passes.library_kernels.lower_kernel import lower_library_kernel, match_library_kernel
 from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.buffer_functions import copy_kernel_attributes, result_name
 from dlc.passes.linalg.destinations import Destination, DestinationTensor, padding_windows
@@ -88,7 +88,7 @@ class LowerKernelsToLinalgPass(ModulePass):
 
 
 def _lower(kernel: KernelOp) -> func.FuncOp:
-    library_kernel = library_kernel_of(kernel)
+    library_kernel = match_library_kernel(kernel)
     return _KernelLowering(kernel).run() if library_kernel is None else lower_library_kernel(kernel, library_kernel)
 
 

@@ -21,7 +21,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass
 from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, remainder, trigonometric
-from dlc.passes.loops.formula import Float, FormulaBuilder, FormulaConstants, element_of, format_of
+from dlc.passes.loops.formula import Float, FormulaBuilder, FormulaConstants, element_of, find_format
 
 Formula: TypeAlias = Callable[..., Float]
 
@@ -82,7 +82,7 @@ def expand_function(op: Operation, builder: FormulaBuilder, *, precise: bool = F
     for value in op.operands:
         if needs_conversion:
             value = builder.insert(arith.ExtFOp, [value], computed_type)
-        operands.append(Float(builder, format_of(computed_type), value))
+        operands.append(Float(builder, find_format(computed_type), value))
     result = _formula(op)(*operands).value
     return builder.insert(arith.TruncFOp, [result], t) if needs_conversion else result
 

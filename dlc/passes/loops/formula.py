@@ -74,20 +74,20 @@ class FloatFormat:
         return struct.unpack("<i" if is_f32 else "<q", struct.pack("<f" if is_f32 else "<d", value))[0]
 
 
-def element_of(t: Attribute) -> Attribute:
+def element_of(type: Attribute) -> Attribute:
     """Return the element type of a vector type, or a scalar type itself."""
-    return cast(Any, t).element_type if isinstance(t, VectorType) else t
+    return cast(Any, type).element_type if isinstance(type, VectorType) else type
 
 
 @lru_cache(1024)
-def format_of(t: Attribute) -> FloatFormat:
+def find_format(type: Attribute) -> FloatFormat:
     """Return the format of a scalar or vector type of f32 or f64 elements."""
-    element = element_of(t)
+    element = element_of(type)
     if element == f32:
-        return FloatFormat(t, shaped_like(t, i32), shaped_like(t, i1), 32, 23, 127, 2.0**-126)
+        return FloatFormat(type, shaped_like(type, i32), shaped_like(type, i1), 32, 23, 127, 2.0**-126)
     if element == f64:
-        return FloatFormat(t, shaped_like(t, i64), shaped_like(t, i1), 64, 52, 1023, 2.0**-1022)
-    raise TypeError(f"formulas support element types f32 and f64, got {t}")
+        return FloatFormat(type, shaped_like(type, i64), shaped_like(type, i1), 64, 52, 1023, 2.0**-1022)
+    raise TypeError(f"formulas support element types f32 and f64, got {type}")
 
 
 class FormulaConstants:
@@ -105,11 +105,11 @@ class FormulaConstants:
         assert isinstance(kernel, func.FuncOp)
         return kernel
 
-    def get(self, value: Number, t: Attribute) -> SSAValue:
-        """Return the constant `value`, splat to `t`."""
-        key = (t, value if isinstance(value, int) else struct.pack("<d", value))
+    def get(self, value: Number, type: Attribute) -> SSAValue:
+        """Return the constant `value`, splat to `type`."""
+        key = (type, value if isinstance(value, int) else struct.pack("<d", value))
         if key not in self._values:
-            op = arith.ConstantOp.create(properties={"value": self._attribute(value, t)}, result_types=[t])
+            op = arith.ConstantOp.create(properties={"value": self._attribute(value, type)}, result_types=[type])
             if self._first_op is None:
                 self.block.add_op(op)
             else:
@@ -118,12 +118,12 @@ class FormulaConstants:
         return self._values[key]
 
     @staticmethod
-    def _attribute(value: Number, t: Attribute) -> Attribute:
-        if isinstance(t, VectorType):
-            if t.element_type == f32:
+    def _attribute(value: Number, type: Attribute) -> Attribute:
+        if isinstance(type, VectorType):
+            if type.element_type == f32:
                 value = struct.unpack("<f", struct.pack("<f", value))[0]
-            return DenseIntOrFPElementsAttr.from_list(cast(Any, t), [value])
-        return FloatAttr(value, cast(Any, t)) if isinstance(value, float) else IntegerAttr(value, cast(Any, t))
+            return DenseIntOrFPElementsAttr.from_list(cast(Any, type), [value])
+        return FloatAttr(value, cast(Any, type)) if isinstance(value, float) else IntegerAttr(value, cast(Any, type))
 
 
 class FormulaBuilder:
@@ -141,10 +141,10 @@ class FormulaBuilder:
         self.fused = fused
 
     def insert(
-        self, op: type[Operation], operands: Sequence[SSAValue], t: Attribute, properties: dict[str, Any] | None = None
+        self, op: type[Operation], operands: Sequence[SSAValue], value_type: Attribute, properties: dict[str, Any] | None = None
     ) -> SSAValue:
         """Insert a new op and return its result."""
-        new = op.create(operands=operands, result_types=[t], properties=properties or {})
+        new = op.create(operands=operands, result_types=[value_type], properties=properties or {})
         new.location = self.anchor.location
         self.block.insert_op_before(new, self.anchor)
         return new.results[0]
@@ -367,11 +367,11 @@ class Float:
         """min(x, bound); NaN stays NaN."""
         return select(self > bound, self.constant(bound), self)
 
-    def convert(self, t: Attribute) -> Float:
+    def convert(self, type: Attribute) -> Float:
         """Convert to another float type of the same shape."""
-        target = format_of(t)
+        target = find_format(type)
         op = arith.ExtFOp if target.width > self.format.width else arith.TruncFOp
-        return Float(self.builder, target, self.builder.insert(op, [self.value], t))
+        return Float(self.builder, target, self.builder.insert(op, [self.value], type))
 
 
 def fma(a: Float, b: Float | Number, c: Float | Number) -> Float:

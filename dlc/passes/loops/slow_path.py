@@ -33,7 +33,7 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes import structured
-from dlc.passes.loops.formula import NO_FASTMATH, Bits, Bool, Float, FormulaBuilder, element_of, format_of
+from dlc.passes.loops.formula import NO_FASTMATH, Bits, Bool, Float, FormulaBuilder, element_of, find_format
 
 Values = TypeVar("Values", bound="tuple[Bits | Float, ...]")
 
@@ -142,9 +142,9 @@ def _for_each_element(
 
 def _rebind(builder: FormulaBuilder, like: Bits | Float, value: SSAValue) -> Bits | Float:
     """Return a value as bits or floats with another builder; its type gives the shape."""
-    format_ = format_of(like.format.float_type)
+    format_ = find_format(like.format.float_type)
     t = format_.float_type if value.type == like.value.type else element_of(format_.float_type)
-    return type(like)(builder, format_of(t), value)
+    return type(like)(builder, find_format(t), value)
 
 
 def _builder_before(terminator: Operation, builder: FormulaBuilder) -> FormulaBuilder:

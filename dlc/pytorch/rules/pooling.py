@@ -62,11 +62,11 @@ def _add_batch_axis(x: Any, rank: int) -> Any:
     return x if x.ndim == rank + 2 else dnp.expand_dims(x, 0)
 
 
-def _max_pooled(x: Any, w: PoolWindows) -> tuple[Any, Any]:
+def _max_pooled(x: Any, windows: PoolWindows) -> tuple[Any, Any]:
     """Return the padded channels-last operand and the maximum of each window."""
     lowest = -np.inf if is_floating(x.dtype) else int(np.iinfo(x.dtype).min)
-    padded = w.pad(channels_last(x), lowest)
-    return padded, apply(dl.MaxPoolOp, padded, kernel=w.kernel, strides=w.strides, dilations=w.dilations)
+    padded = windows.pad(channels_last(x), lowest)
+    return padded, apply(dl.MaxPoolOp, padded, kernel=windows.kernel, strides=windows.strides, dilations=windows.dilations)
 
 
 def _max_pool(rank: int) -> Any:
@@ -94,17 +94,17 @@ def _max_pool_with_indices(rank: int) -> Any:
     return pool
 
 
-def _max_indices(padded: Any, w: PoolWindows) -> Any:
+def _max_indices(padded: Any, windows: PoolWindows) -> Any:
     """Return the flat index of the first maximum of each window in its image without padding."""
     window_axes: list[tuple[Array, Array]] = []
-    for axis in range(w.rank):
-        size = w.spatial[axis] + w.low[axis] + w.high[axis]
-        extent = (w.kernel[axis] - 1) * w.dilations[axis] + 1
-        starts: Array = np.arange(0, int(size) - extent + 1, w.strides[axis])
-        positions: Array = starts[:, np.newaxis] + np.arange(w.kernel[axis]) * w.dilations[axis]
+    for axis in range(windows.rank):
+        size = windows.spatial[axis] + windows.low[axis] + windows.high[axis]
+        extent = (windows.kernel[axis] - 1) * windows.dilations[axis] + 1
+        starts: Array = np.arange(0, int(size) - extent + 1, windows.strides[axis])
+        positions: Array = starts[:, np.newaxis] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
         # A window inside the padding has no element in the image: use the nearest one.
-        window_axes.append((positions, np.clip(positions - w.low[axis], 0, w.spatial[axis] - 1)))
-    return _first_max_indices(padded, window_axes, w.spatial)
+        window_axes.append((positions, np.clip(positions - windows.low[axis], 0, windows.spatial[axis] - 1)))
+    return _first_max_indices(padded, window_axes, windows.spatial)
 
 
 def _first_max_indices(x: Any, window_axes: Sequence[tuple[Array, Array]], spatial: Sequence[Any]) -> Any:

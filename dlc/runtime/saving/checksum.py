@@ -23,7 +23,7 @@ _WORD_BYTES = 4
 _MAX_LANES = 1 << 16
 
 
-def checksum_of(target: Target, object: bytes) -> Checksum:
+def choose_checksum(target: Target, object: bytes) -> Checksum:
     """Return the checksum function for files of a target; `object` is the runtime's object code, empty if there is none."""
     if not object:
         return zlib.crc32

@@ -21,7 +21,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from dataclasses import fields as fields_of
+from dataclasses import fields as parse_fields
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dlc.errors import DlcError, ModelError
 from dlc.files.atomic_writes import atomic_write
-from dlc.runtime.saving.checksum import Checksum, checksum_of
+from dlc.runtime.saving.checksum import Checksum, choose_checksum
 from dlc.runtime.saving.header.values import count, text
 from dlc.target import Target, WorkGroups, architecture_of, is_opencl
 
@@ -57,7 +57,7 @@ class SharedFields:
     @property
     def checksum(self) -> Checksum:
         """The checksum function of sections."""
-        return checksum_of(self.target, self.runtime)
+        return choose_checksum(self.target, self.runtime)
 
 
 class SectionRef(NamedTuple):
@@ -253,7 +253,7 @@ def _read_common(
 
 
 def _read_groups(groups: Any) -> WorkGroups | None:
-    return None if groups is None else WorkGroups(*(count(groups[f.name]) for f in fields_of(WorkGroups)))
+    return None if groups is None else WorkGroups(*(count(groups[f.name]) for f in parse_fields(WorkGroups)))
 
 
 def damaged(path: Path, problem: str) -> ModelError:

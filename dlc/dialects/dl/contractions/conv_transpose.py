@@ -111,17 +111,22 @@ class ConvTransposeOp(Composite):
         return [_truncate(build, build(ReshapeOp, results[0], shape=shape), shape_of(self.result))]
 
     def _convolve_classes(
-        self, build: DlBuilder, x: SSAValue, w: SSAValue, axis_classes: Sequence[_TapClass], positions: Sequence[Size]
+        self, build: DlBuilder, x: SSAValue, weights: SSAValue, axis_classes: Sequence[_TapClass], positions: Sequence[Size]
     ) -> SSAValue:
         """Return the results of one tap class per axis, each group of phases followed by its gap: [N, Q, phases, …, G, O/G]."""
         groups, strides, dilations, spatial = number(self.groups), ints(self.strides), ints(self.dilations), len(axis_classes)
-        outputs = int(shape_of(w)[-1])
+        outputs = int(shape_of(weights)[-1])
         taps, phases = [c.taps for c in axis_classes], [c.phases for c in axis_classes]
-        w = _weights(build, w, axis_classes, strides, groups)
+        weights = _weights(build, weights, axis_classes, strides, groups)
         dilations = [d if c.taps > 1 else 1 for c, d in zip(axis_classes, dilations, strict=True)]
         halo = [(j - 1) * d for j, d in zip(taps, dilations, strict=True)]
         y = build(
-            ConvOp, _pad_with_zeros(build, x, (0, *halo), halo), w, strides=(1,) * spatial, dilations=dilations, groups=groups
+            ConvOp,
+            _pad_with_zeros(build, x, (0, *halo), halo),
+            weights,
+            strides=(1,) * spatial,
+            dilations=dilations,
+            groups=groups,
         )
         n, *sizes, _ = shape_of(y)
         if groups == prod(phases) == 1:
@@ -181,36 +186,38 @@ def _tap_classes(kernel: int, stride: int, dilation: int) -> list[_TapClass]:
 # All ops on w are weight expressions, which are evaluated once.
 
 
-def _weights(build: DlBuilder, w: SSAValue, axis_classes: Sequence[_TapClass], strides: Sequence[int], groups: int) -> SSAValue:
+def _weights(
+    build: DlBuilder, weights: SSAValue, axis_classes: Sequence[_TapClass], strides: Sequence[int], groups: int
+) -> SSAValue:
     """Return the weights of one tap class per axis: [J, …, C/G, G · phases · O/G], taps reversed for `dl.conv`."""
-    *_, channels, outputs = (int(s) for s in shape_of(w))
+    *_, channels, outputs = (int(s) for s in shape_of(weights))
     taps, phases, spatial = [c.taps for c in axis_classes], [c.phases for c in axis_classes], len(axis_classes)
     reversed_axes = tuple(axis for axis in range(spatial) if taps[axis] > 1)
     if groups == prod(phases) == 1:
         starts = (*(c.first for c in axis_classes), 0, 0)
         limits = (*(c.first + (c.taps - 1) * s + 1 for c, s in zip(axis_classes, strides, strict=True)), channels, outputs)
-        w = build(SliceOp, w, starts=starts, limits=limits, strides=(*strides, 1, 1))
-        return build(ReverseOp, w, axes=reversed_axes) if reversed_axes else w
+        weights = build(SliceOp, weights, starts=starts, limits=limits, strides=(*strides, 1, 1))
+        return build(ReverseOp, weights, axes=reversed_axes) if reversed_axes else weights
     for axis, (c, stride) in enumerate(zip(axis_classes, strides, strict=True)):
-        w = _taps(build, w, axis, c, stride)
+        weights = _taps(build, weights, axis, c, stride)
     # [J, phases, …, C, O/G] → [J, …, C/G, G, phases, …, O/G]
-    w = build(ReshapeOp, w, shape=(*_interleave(taps, phases), groups, channels // groups, outputs))
+    weights = build(ReshapeOp, weights, shape=(*_interleave(taps, phases), groups, channels // groups, outputs))
     order = (*range(0, 2 * spatial, 2), 2 * spatial + 1, 2 * spatial, *range(1, 2 * spatial, 2), 2 * spatial + 2)
-    w = build(TransposeOp, w, permutation=order)
-    w = build(ReverseOp, w, axes=reversed_axes) if reversed_axes else w
-    return build(ReshapeOp, w, shape=(*taps, channels // groups, groups * prod(phases) * outputs))
+    weights = build(TransposeOp, weights, permutation=order)
+    weights = build(ReverseOp, weights, axes=reversed_axes) if reversed_axes else weights
+    return build(ReshapeOp, weights, shape=(*taps, channels // groups, groups * prod(phases) * outputs))
 
 
-def _taps(build: DlBuilder, w: SSAValue, axis: int, c: _TapClass, stride: int) -> SSAValue:
+def _taps(build: DlBuilder, weights: SSAValue, axis: int, tap_class: _TapClass, stride: int) -> SSAValue:
     """Return the taps of a class along an axis of w, as [taps, phases] flattened to one axis."""
-    shape = [int(s) for s in shape_of(w)]
+    shape = [int(s) for s in shape_of(weights)]
     # The padding after the last phase is never read.
-    num_missing = max(c.first + c.taps * stride - shape[axis], 0)
-    w = _pad_with_zeros(build, w, (0,) * (axis + 1), (*(0,) * axis, num_missing))
-    w = _slice_axis(build, w, axis, c.first, c.first + c.taps * stride)
-    w = build(ReshapeOp, w, shape=(*shape[:axis], c.taps, stride, *shape[axis + 1 :]))
-    w = _slice_axis(build, w, axis + 1, 0, c.phases)
-    return build(ReshapeOp, w, shape=(*shape[:axis], c.taps * c.phases, *shape[axis + 1 :]))
+    num_missing = max(tap_class.first + tap_class.taps * stride - shape[axis], 0)
+    weights = _pad_with_zeros(build, weights, (0,) * (axis + 1), (*(0,) * axis, num_missing))
+    weights = _slice_axis(build, weights, axis, tap_class.first, tap_class.first + tap_class.taps * stride)
+    weights = build(ReshapeOp, weights, shape=(*shape[:axis], tap_class.taps, stride, *shape[axis + 1 :]))
+    weights = _slice_axis(build, weights, axis + 1, 0, tap_class.phases)
+    return build(ReshapeOp, weights, shape=(*shape[:axis], tap_class.taps * tap_class.phases, *shape[axis + 1 :]))
 
 
 def _slice_axis(build: DlBuilder, value: SSAValue, axis: int, start: int, end: int) -> SSAValue:

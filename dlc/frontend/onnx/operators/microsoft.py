@@ -154,8 +154,8 @@ def gather_block_quantized(node: OnnxNode) -> ImportedValue:
         raise NodeProblem("attribute", "gather_axis other than 0 is not supported")
     packed = bits == 4 and table_.element_type == _UI8
 
-    def rows(v: ImportedValue, is_packed: bool) -> ImportedValue:
-        gathered = emit(dl.GatherOp, v, node[1], axis=0, checked=True)
+    def rows(value: ImportedValue, is_packed: bool) -> ImportedValue:
+        gathered = emit(dl.GatherOp, value, node[1], axis=0, checked=True)
         return _unpack_nibbles(node, gathered) if is_packed else gathered
 
     x, scales, zeros = rows(table_, packed), rows(node[2], False), node.get(3)

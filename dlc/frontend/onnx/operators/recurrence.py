@@ -54,9 +54,9 @@ Cell = Callable[[Emitter, ImportedValue, Sequence[ImportedValue]], Sequence[Impo
 
 @table("RNN")
 def rnn(node: OnnxNode) -> Sequence[ImportedValue]:
-    def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        (function,), (state,) = w.functions, states
-        return (function(emit, _sum(emit, x, emit(dl.MatmulOp, state, w.recurrent))),)
+    def cell(weights: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+        (function,), (state,) = weights.functions, states
+        return (function(emit, _sum(emit, x, emit(dl.MatmulOp, state, weights.recurrent))),)
 
     return _layer(node, ("Tanh",), 1, 1, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
@@ -65,22 +65,24 @@ def rnn(node: OnnxNode) -> Sequence[ImportedValue]:
 def gru(node: OnnxNode) -> Sequence[ImportedValue]:
     """Gate order: update, reset, hidden."""
 
-    def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        (f, g), (state,) = w.functions, states
-        pre_activations = _sum(emit, w.gates(emit, x, 0, 2), emit(dl.MatmulOp, state, w.gates(node.emit, w.recurrent, 0, 2)))
-        update, reset = (f(emit, w.gates(emit, pre_activations, k)) for k in range(2))
-        recurrent_sum = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), w.gates(node.emit, w.recurrent, 2))
-        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), recurrent_sum))),)
+    def cell(weights: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+        (f, g), (state,) = weights.functions, states
+        pre_activations = _sum(
+            emit, weights.gates(emit, x, 0, 2), emit(dl.MatmulOp, state, weights.gates(node.emit, weights.recurrent, 0, 2))
+        )
+        update, reset = (f(emit, weights.gates(emit, pre_activations, k)) for k in range(2))
+        recurrent_sum = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), weights.gates(node.emit, weights.recurrent, 2))
+        return (_interpolate(emit, update, state, g(emit, _sum(emit, weights.gates(emit, x, 2), recurrent_sum))),)
 
     def cell_linear_before_reset(
-        w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]
+        weights: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]
     ) -> Sequence[ImportedValue]:
-        (f, g), (state,) = w.functions, states
-        products = _sum(emit, emit(dl.MatmulOp, state, w.recurrent), w.recurrent_bias)
-        pre_activations = _sum(emit, w.gates(emit, x, 0, 2), w.gates(emit, products, 0, 2))
-        update, reset = (f(emit, w.gates(emit, pre_activations, k)) for k in range(2))
-        recurrent_sum = emit(dl.MulOp, reset, w.gates(emit, products, 2))
-        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), recurrent_sum))),)
+        (f, g), (state,) = weights.functions, states
+        products = _sum(emit, emit(dl.MatmulOp, state, weights.recurrent), weights.recurrent_bias)
+        pre_activations = _sum(emit, weights.gates(emit, x, 0, 2), weights.gates(emit, products, 0, 2))
+        update, reset = (f(emit, weights.gates(emit, pre_activations, k)) for k in range(2))
+        recurrent_sum = emit(dl.MulOp, reset, weights.gates(emit, products, 2))
+        return (_interpolate(emit, update, state, g(emit, _sum(emit, weights.gates(emit, x, 2), recurrent_sum))),)
 
     if node.flag("linear_before_reset"):
         return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (w, partial(cell_linear_before_reset, w)))
@@ -97,19 +99,21 @@ def lstm(node: OnnxNode) -> Sequence[ImportedValue]:
     """Gate order: input, output, forget, cell; peepholes: input, output, forget."""
     is_coupled = node.flag("input_forget")
 
-    def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
-        (f, g, h), (hidden_state, cell_state) = w.functions, states
-        pre_activations = _sum(emit, x, emit(dl.MatmulOp, hidden_state, w.recurrent))
+    def cell(weights: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+        (f, g, h), (hidden_state, cell_state) = weights.functions, states
+        pre_activations = _sum(emit, x, emit(dl.MatmulOp, hidden_state, weights.recurrent))
 
         def gate(k: int, peephole_state: ImportedValue) -> ImportedValue:
-            pre_activation = w.gates(emit, pre_activations, k)
-            if w.peepholes is None:
+            pre_activation = weights.gates(emit, pre_activations, k)
+            if weights.peepholes is None:
                 return f(emit, pre_activation)
-            return f(emit, _sum(emit, pre_activation, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), peephole_state)))
+            return f(
+                emit, _sum(emit, pre_activation, emit(dl.MulOp, weights.gates(node.emit, weights.peepholes, k), peephole_state))
+            )
 
         input_gate = gate(0, cell_state)
         forget_gate = emit(dl.SubOp, emit.scalar(1, input_gate), input_gate) if is_coupled else gate(2, cell_state)
-        new = g(emit, w.gates(emit, pre_activations, 3))
+        new = g(emit, weights.gates(emit, pre_activations, 3))
         next_cell_state = _sum(emit, emit(dl.MulOp, forget_gate, cell_state), emit(dl.MulOp, input_gate, new))
         return emit(dl.MulOp, gate(1, next_cell_state), h(emit, next_cell_state)), next_cell_state
 
@@ -120,9 +124,13 @@ def _sum(emit: Emitter, x: ImportedValue, y: ImportedValue | None) -> ImportedVa
     return x if y is None else emit(dl.AddOp, x, y)
 
 
-def _merge_biases(emit: Emitter, w: _Weights) -> _Weights:
+def _merge_biases(emit: Emitter, weights: _Weights) -> _Weights:
     """Add the recurrent bias to the input bias, for cells that only use the sum of both products."""
-    return w if w.input_bias is None else replace(w, input_bias=_sum(emit, w.input_bias, w.recurrent_bias), recurrent_bias=None)
+    return (
+        weights
+        if weights.input_bias is None
+        else replace(weights, input_bias=_sum(emit, weights.input_bias, weights.recurrent_bias), recurrent_bias=None)
+    )
 
 
 def _layer(

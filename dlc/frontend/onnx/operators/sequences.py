@@ -119,7 +119,7 @@ def _chunk_sizes(node: OnnxNode, size: Size) -> Sequence[int]:
     if isinstance(size, Dim):
         raise NodeProblem("value", f"the number of chunks depends on the symbolic size {size}; give the model's input shapes")
     if split_sizes is not None and split_sizes.rank == 1:
-        return node.integers_of(1, "parts")
+        return node.constant_integers(1, "parts")
     chunk_size = int(node.constant_scalar(1, "parts")) if split_sizes is not None else 1
     if chunk_size < 1:
         raise ModelError(f"{node.description}: the size of its chunks must be positive, got {chunk_size}")

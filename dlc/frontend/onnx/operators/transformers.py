@@ -232,26 +232,26 @@ def group_query_attention(node: OnnxNode) -> list[ImportedValue]:
     return [merge_heads(node, y), k, v]
 
 
-def _scores(node: OnnxNode, q: ImportedValue, k: ImportedValue) -> ImportedValue:
+def _scores(node: OnnxNode, query: ImportedValue, k: ImportedValue) -> ImportedValue:
     emit = node.emit
-    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(int(q.shape[3])))
-    return emit(dl.MulOp, emit(dl.MatmulOp, q, emit.transpose(k, (0, 1, 3, 2))), emit.scalar(scale, q))
+    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(int(query.shape[3])))
+    return emit(dl.MulOp, emit(dl.MatmulOp, query, emit.transpose(k, (0, 1, 3, 2))), emit.scalar(scale, query))
 
 
 def _attention(
     node: OnnxNode,
-    q: ImportedValue,
+    query: ImportedValue,
     k: ImportedValue,
-    v: ImportedValue,
+    value: ImportedValue,
     mask: ImportedValue | None,
     bias: ImportedValue | None,
     past_length: Size,
 ) -> ImportedValue:
     """Return softmax(q·kᵀ·scale + bias)·v, with `mask_filter_value` added at masked keys."""
-    emit, (batch, _, queries, _), keys = node.emit, q.shape, k.shape[2]
-    lowest = emit.scalar(node.real("mask_filter_value", -10000.0), q)
-    zero = emit.scalar(0.0, q)
-    scores = _sum(node, _scores(node, q, k), bias)
+    emit, (batch, _, queries, _), keys = node.emit, query.shape, k.shape[2]
+    lowest = emit.scalar(node.real("mask_filter_value", -10000.0), query)
+    zero = emit.scalar(0.0, query)
+    scores = _sum(node, _scores(node, query, k), bias)
     if mask is not None:
         if mask.shape == (batch,):
             # The number of keys of each row.
@@ -267,5 +267,5 @@ def _attention(
     if node.flag("unidirectional"):
         positions = emit(dl.AddOp, emit.reshape(emit.iota(queries), (queries, 1)), emit.sizes(past_length))
         unmasked = emit(dl.LessEqualOp, emit.iota(keys), positions)
-        scores = emit(dl.SelectOp, unmasked, scores, emit.scalar(-np.inf, q))
-    return emit(dl.MatmulOp, emit(dl.SoftmaxOp, scores, axis=3), v)
+        scores = emit(dl.SelectOp, unmasked, scores, emit.scalar(-np.inf, query))
+    return emit(dl.MatmulOp, emit(dl.SoftmaxOp, scores, axis=3), value)

@@ -35,7 +35,7 @@ class StripConcatenations:
     def record_dependencies(self, op: Operation) -> None:
         """Record an op's dependencies when the forward walk reaches it, before its operands are rewritten."""
         if self._origins:
-            self._dependencies_of(op)
+            self._find_dependencies(op)
 
     def sink_elementwise(self, op: Elementwise) -> Sequence[SSAValue] | None:
         """Rewrite f(concat(x, …), b) as concat(f(x, b), …), so that f fuses with each strip.
@@ -63,9 +63,9 @@ class StripConcatenations:
         """Return whether the op's other operands do not depend on all strips of the same convolution."""
         origin = self._origins[concatenation]
         other_producers = [v.owner for v in op.operands if self._origins.get(v) is not origin]
-        return not any(isinstance(other, Operation) and origin in self._dependencies_of(other) for other in other_producers)
+        return not any(isinstance(other, Operation) and origin in self._find_dependencies(other) for other in other_producers)
 
-    def _dependencies_of(self, op: Operation) -> frozenset[ConvOp]:
+    def _find_dependencies(self, op: Operation) -> frozenset[ConvOp]:
         """Return the convolutions whose complete concatenation an op depends on."""
         pending = [op]
         while op not in self._dependencies:

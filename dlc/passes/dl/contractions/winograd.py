@@ -35,7 +35,7 @@ from dlc.passes.dl.contractions.winograd_algorithms import (
     WinogradAlgorithm,
     largest_power_of_two_divisor,
 )
-from dlc.passes.dl.index_ranges import interval_of
+from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
 
 # The element type of packed i16 dot products.
@@ -137,12 +137,12 @@ class _WinogradRewriter:
         if not algorithms:
             return None
 
-        def cost(a: WinogradAlgorithm) -> float:
-            tiles = n * -(-(height - 2) // a.step) * -(-(width - 2) // a.step)
-            tile_elements = a.tile**2
+        def cost(algorithm: WinogradAlgorithm) -> float:
+            tiles = n * -(-(height - 2) // algorithm.step) * -(-(width - 2) // algorithm.step)
+            tile_elements = algorithm.tile**2
             products = tile_elements * tiles * c * o
             transform_cost = costs.input * c * (tile_elements * tiles + n * height * width) + costs.output * o * tiles * (
-                tile_elements + a.step**2
+                tile_elements + algorithm.step**2
             )
             # Weights transformed in each run are written, in panels, and read again.
             weight_transform_cost = 0 if op.w in self.constant else costs.runtime_weight * c * o * (2 * tile_elements + 9)
@@ -158,7 +158,7 @@ class _WinogradRewriter:
             case [Float32Type(), Float32Type(), Float32Type()]:
                 return FLOAT_ALGORITHMS
             case [x, w, result] if x == w == _INT16 and result == i32 and op.w in self.constant:
-                ranges = interval_of(op.x), interval_of(op.w)
+                ranges = compute_interval(op.x), compute_interval(op.w)
                 terms = 9 * c
                 return [a for a in ALGORITHMS if a.fits(*ranges) and a.input_offset(*ranges, terms) is not None]
             case _:
@@ -197,19 +197,19 @@ class _WinogradRewriter:
             y = self.divide_exactly(build, op, algorithm, y)
         return self.trim(build, y, result) if any(padding) else y
 
-    def transform_weights(self, build: DlBuilder, w: SSAValue, matrix: Array) -> SSAValue:
+    def transform_weights(self, build: DlBuilder, weights: SSAValue, matrix: Array) -> SSAValue:
         """Return the transformed weights [t², C, O].
 
         Weights computed in each run are written in panels of output channels, as the product reads them.
         """
-        kernel, _, c, o = map(int, shape_of(w))
+        kernel, _, c, o = map(int, shape_of(weights))
         tile_elements, panel = len(matrix) ** 2, self.panel
-        if w in self.constant or panel is None or o <= panel or o % panel:
-            flat = build(ReshapeOp, w, shape=(1, kernel, kernel, c * o))
+        if weights in self.constant or panel is None or o <= panel or o % panel:
+            flat = build(ReshapeOp, weights, shape=(1, kernel, kernel, c * o))
             return build(
                 ReshapeOp, with_constant_matrix(build, WinogradInputOp, flat, matrix, step=kernel), shape=(tile_elements, c, o)
             )
-        split = build(ReshapeOp, w, shape=(kernel, kernel, c, o // panel, panel))
+        split = build(ReshapeOp, weights, shape=(kernel, kernel, c, o // panel, panel))
         images = build(TransposeOp, split, permutation=(2, 3, 0, 1, 4))
         flat = build(UnpackOp, images, axis=3, tile=panel, size=c * panel)
         u = build(
@@ -247,7 +247,7 @@ class _WinogradRewriter:
         if divisor != power_of_two:
             multiple = build(MulOp, multiple, build.scalar(_as_int32(pow(divisor // power_of_two, -1, 1 << 32)), like=multiple))
         shift = build.scalar(power_of_two.bit_length() - 1, like=multiple)
-        input_offset = algorithm.input_offset(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
+        input_offset = algorithm.input_offset(compute_interval(op.x), compute_interval(op.w), 9 * int(shape_of(op.x)[-1]))
         if not input_offset:
             return build(ShiftRightOp, multiple, shift)
         # Σ x·w = Σ (x - c)·w + c·Σ w

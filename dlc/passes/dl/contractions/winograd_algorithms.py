@@ -56,19 +56,19 @@ class WinogradAlgorithm:
         """The factor of `output` that turns the division by each of `divisors` into an integer factor."""
         return lcm(*map(int, self.divisors))
 
-    def fits(self, x: Interval, w: Interval) -> bool:
+    def fits(self, x: Interval, weight_interval: Interval) -> bool:
         """Return whether transformed integers stay within i16."""
         return all(
             int(np.abs(matrix).sum(1).max()) ** 2 * max(map(abs, interval)) < 1 << 15
-            for matrix, interval in ((self.input, x), (self.weights, w))
+            for matrix, interval in ((self.input, x), (self.weights, weight_interval))
         )
 
-    def input_offset(self, x: Interval, w: Interval, terms: int) -> int | None:
+    def input_offset(self, x: Interval, weight_interval: Interval, terms: int) -> int | None:
         """Return an offset to subtract from inputs, 0 if possible, to make sums recoverable modulo 2³²; None if there is none.
 
         Sums are multiples of the squared divisor modulo 2³²: odd factors have an inverse, each factor of two costs one bit.
         """
-        scale = largest_power_of_two_divisor(self.divisor) ** 2 * terms * max(map(abs, w))
+        scale = largest_power_of_two_divisor(self.divisor) ** 2 * terms * max(map(abs, weight_interval))
         return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) * scale < 1 << 31), None)
 
 

@@ -77,8 +77,8 @@ def _algorithm(
     n, (height, width), c = representative(count, ranges), map(int, spatial), int(shape_of(x)[3])
     o = int(o)
 
-    def cost(a: WinogradAlgorithm) -> float:
-        tiles, tile_elements = n * -(-height // a.step) * -(-width // a.step), a.tile**2
+    def cost(algorithm: WinogradAlgorithm) -> float:
+        tiles, tile_elements = n * -(-height // algorithm.step) * -(-width // algorithm.step), algorithm.tile**2
         transform_cost = (c + o) * (tile_elements * tiles + n * height * width) + c * o * (tile_elements + _KERNEL_SIZE**2)
         return tile_elements * tiles * c * o + costs.runtime_weight * transform_cost
 

@@ -154,14 +154,14 @@ def _pack_image_rows(build: DlBuilder, op: ConvOp, count: int) -> tuple[SSAValue
     )
 
 
-def _pack_weights(build: DlBuilder, w: SSAValue, count: int) -> SSAValue:
+def _pack_weights(build: DlBuilder, weights: SSAValue, count: int) -> SSAValue:
     """Pack weights [*K, C, O] into words [*K, C / count, O] of `count` consecutive elements along C."""
-    w = _pad_to_multiple(build, w, -2, count)
-    *kernel, c, o = (int(s) for s in shape_of(w))
+    weights = _pad_to_multiple(build, weights, -2, count)
+    *kernel, c, o = (int(s) for s in shape_of(weights))
     rank = len(kernel)
-    w = build(ReshapeOp, w, shape=(*kernel, c // count, count, o))
-    w = build(TransposeOp, w, permutation=(*range(rank), rank, rank + 2, rank + 1))
-    return build(ReshapeOp, build(ViewAsI32Op, w), shape=(*kernel, c // count, o))
+    weights = build(ReshapeOp, weights, shape=(*kernel, c // count, count, o))
+    weights = build(TransposeOp, weights, permutation=(*range(rank), rank, rank + 2, rank + 1))
+    return build(ReshapeOp, build(ViewAsI32Op, weights), shape=(*kernel, c // count, o))
 
 
 def _pad_to_multiple(build: DlBuilder, x: SSAValue, axis: int, count: int) -> SSAValue:

@@ -84,20 +84,20 @@ def _is_matmul(op: MatmulOp | DotGeneralOp) -> bool:
     return not ints(op.lhs_batch) and rank_of(op.lhs) > 1 and rows == (rank_of(op.lhs) - 1,) and columns == (0,)
 
 
-def _quantize_int8(build: DlBuilder, w: SSAValue) -> BlockQuantizedWeights:
+def _quantize_int8(build: DlBuilder, weights: SSAValue) -> BlockQuantizedWeights:
     """Quantize weights [B, g, N] symmetrically to int8."""
-    scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, w), axes=(1,), keepdims=True), 127)
-    steps = build(RoundOp, build(DivOp, w, scale))
+    scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, weights), axes=(1,), keepdims=True), 127)
+    steps = build(RoundOp, build(DivOp, weights, scale))
     return BlockQuantizedWeights(build(CastOp, steps, to=ELEMENT_TYPES["int8"]), _drop_unit_axis(build, scale), None)
 
 
-def _quantize_uint4(build: DlBuilder, w: SSAValue) -> BlockQuantizedWeights:
+def _quantize_uint4(build: DlBuilder, weights: SSAValue) -> BlockQuantizedWeights:
     """Quantize weights [B, g, N] to uint4 between their minimum and maximum."""
-    low, high = (build(reduction, w, axes=(1,), keepdims=True) for reduction in (ReduceMinOp, ReduceMaxOp))
+    low, high = (build(reduction, weights, axes=(1,), keepdims=True) for reduction in (ReduceMinOp, ReduceMaxOp))
     scale = nonzero_step(build, build(SubOp, high, low), 15)
-    steps = build(RoundOp, build(DivOp, build(SubOp, w, low), scale))
+    steps = build(RoundOp, build(DivOp, build(SubOp, weights, low), scale))
     # A scale that was rounded down makes quotients exceed the range.
-    steps = build(MaximumOp, build(MinimumOp, steps, build.scalar(15.0, like=w)), build.scalar(0.0, like=w))
+    steps = build(MaximumOp, build(MinimumOp, steps, build.scalar(15.0, like=weights)), build.scalar(0.0, like=weights))
     zero = build(DivOp, build(NegOp, low), scale)
     return BlockQuantizedWeights(
         build(CastOp, steps, to=ELEMENT_TYPES["uint4"]), _drop_unit_axis(build, scale), _drop_unit_axis(build, zero)

@@ -195,17 +195,19 @@ def _cast_scalar(build: DlBuilder, scalar: SSAValue, like: SSAValue) -> SSAValue
     )
 
 
-def _weights_fit(w: QuantizedValue, to: Attribute) -> bool:
+def _weights_fit(weights: QuantizedValue, to: Attribute) -> bool:
     """Return whether the centered weights fit type `to`."""
-    return is_integer(to) and (to != _I8 or w.constant_zero_point == (0 if element_type_of(w.stored) == _I8 else _SIGN_OFFSET))
+    return is_integer(to) and (
+        to != _I8 or weights.constant_zero_point == (0 if element_type_of(weights.stored) == _I8 else _SIGN_OFFSET)
+    )
 
 
-def _centered_weights(build: DlBuilder, w: QuantizedValue) -> SSAValue:
+def _centered_weights(build: DlBuilder, weights: QuantizedValue) -> SSAValue:
     """Return the weights minus their zero point, as i32."""
-    widened = build(CastOp, w.stored, to=i32)
-    if w.zero is not None and w.constant_zero_point != 0:
-        zero = w.zero if element_type_of(w.zero) == i32 else build(CastOp, w.zero, to=i32)
+    widened = build(CastOp, weights.stored, to=i32)
+    if weights.zero is not None and weights.constant_zero_point != 0:
+        zero = weights.zero if element_type_of(weights.zero) == i32 else build(CastOp, weights.zero, to=i32)
         if rank_of(zero):
-            zero = build(ReshapeOp, zero, shape=(*shape_of(zero), *(1,) * (rank_of(widened) - 1 - w.axis)))
+            zero = build(ReshapeOp, zero, shape=(*shape_of(zero), *(1,) * (rank_of(widened) - 1 - weights.axis)))
         widened = build(SubOp, widened, zero)
-    return w.apply_data_movement(build, widened, lambda: build.scalar(0, like=widened))
+    return weights.apply_data_movement(build, widened, lambda: build.scalar(0, like=widened))

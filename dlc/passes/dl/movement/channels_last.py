@@ -102,29 +102,29 @@ class _TransposeSinker:
 
     @_rule.register
     def _(self, op: Elementwise, transpose: TransposeOp) -> Values:
-        p, shape = transpose.axes, shape_of(op.results[0])
+        permutation, shape = transpose.axes, shape_of(op.results[0])
         build = DlBuilder(op)
         full = [t for v in op.operands if (t := defining_op(v, TransposeOp)) is not None and shape_of(v) == shape]
-        if not any(t.axes == p for t in full):
+        if not any(t.axes == permutation for t in full):
             return None
-        operands = [self._untransposed(build, v, p) for v in op.operands]
+        operands = [self._untransposed(build, v, permutation) for v in op.operands]
         untransposed = [v for v in operands if v is not None]
         return (
-            [transposed(build, build(type(op), *untransposed, **op.properties), p)]
+            [transposed(build, build(type(op), *untransposed, **op.properties), permutation)]
             if len(untransposed) == len(operands)
             else None
         )
 
-    def _untransposed(self, build: DlBuilder, value: SSAValue, p: Sequence[int]) -> SSAValue | None:
+    def _untransposed(self, build: DlBuilder, value: SSAValue, permutation: Sequence[int]) -> SSAValue | None:
         """Return `value`, which broadcasts with the result, inversely transposed; None if that takes a copy."""
         inner = defining_op(value, TransposeOp)
-        if inner is not None and inner.axes == tuple(p):
+        if inner is not None and inner.axes == tuple(permutation):
             return inner.x
         shape = shape_of(value)
         if all(s == 1 for s in shape):
             return value
-        inverse_axes = inverse(p)
-        shape = (*(1,) * (len(p) - len(shape)), *shape)
+        inverse_axes = inverse(permutation)
+        shape = (*(1,) * (len(permutation) - len(shape)), *shape)
         if permutes_only_unit_axes(shape, inverse_axes):
             return reshaped(build, value, [shape[a] for a in inverse_axes])
         return transposed(build, reshaped(build, value, shape), inverse_axes) if value in self.constant else None
@@ -158,41 +158,45 @@ class _TransposeSinker:
 
     @_rule.register
     def _(self, op: BroadcastToOp, transpose: TransposeOp) -> Values:
-        shape, p = sizes(op.shape), transpose.axes
-        if len(shape) != len(p):
+        shape, permutation = sizes(op.shape), transpose.axes
+        if len(shape) != len(permutation):
             return None
         build = DlBuilder(op)
-        return [transposed(build, build(BroadcastToOp, transpose.x, shape=_permute(shape, inverse(p))), p)]
+        return [transposed(build, build(BroadcastToOp, transpose.x, shape=_permute(shape, inverse(permutation))), permutation)]
 
     @_rule.register
     def _(self, op: ConcatOp, transpose: TransposeOp) -> Values:
-        p, build = transpose.axes, DlBuilder(op)
-        operands = [self._untransposed(build, v, p) for v in op.values]
-        untransposed = [v for v in operands if v is not None and rank_of(v) == len(p)]
+        permutation, build = transpose.axes, DlBuilder(op)
+        operands = [self._untransposed(build, v, permutation) for v in op.values]
+        untransposed = [v for v in operands if v is not None and rank_of(v) == len(permutation)]
         if len(untransposed) != len(operands):
             return None
-        return [transposed(build, build(ConcatOp, *untransposed, axis=p[op.concat_axis]), p)]
+        return [transposed(build, build(ConcatOp, *untransposed, axis=permutation[op.concat_axis]), permutation)]
 
     @_rule.register
     def _(self, op: Reduction, transpose: TransposeOp) -> Values:
         if not isinstance(op, AxisReduction) or not op.keeps_reduced_axes:
             return None
-        build, p = DlBuilder(op), transpose.axes
-        axes = tuple(sorted(p[a] for a in op.reduction_axes))
-        return [transposed(build, build(type(op), transpose.x, axes=axes, keepdims=True), p)]
+        build, permutation = DlBuilder(op), transpose.axes
+        axes = tuple(sorted(permutation[a] for a in op.reduction_axes))
+        return [transposed(build, build(type(op), transpose.x, axes=axes, keepdims=True), permutation)]
 
     @_rule.register
     def _(self, op: RowComposite, transpose: TransposeOp) -> Values:
         # Only functions along one axis without parameters along it.
         if len(op.operands) != 1 or "axis" not in op.properties or len(op.row_axes) != 1:
             return None
-        build, p = DlBuilder(op), transpose.axes
-        return [transposed(build, build(type(op), transpose.x, **{**op.properties, "axis": p[op.row_axes[0]]}), p)]
+        build, permutation = DlBuilder(op), transpose.axes
+        return [
+            transposed(
+                build, build(type(op), transpose.x, **{**op.properties, "axis": permutation[op.row_axes[0]]}), permutation
+            )
+        ]
 
     @_rule.register
     def _(self, op: ReshapeOp, transpose: TransposeOp) -> Values:
-        p, build = transpose.axes, DlBuilder(op)
-        if permutes_only_unit_axes(shape_of(transpose.x), p):
+        permutation, build = transpose.axes, DlBuilder(op)
+        if permutes_only_unit_axes(shape_of(transpose.x), permutation):
             return [reshaped(build, transpose.x, shape_of(op.result))]
         source, result = shape_of(op.x), shape_of(op.result)
         groups = reshape_groups(source, result)
@@ -200,7 +204,7 @@ class _TransposeSinker:
         order: list[tuple[int, int]] = []
         position = -1
         for k, (axes, _) in enumerate(groups):
-            source_axes = [p[a] for a in axes if source[a] != 1] or [p[a] for a in axes[:1]]
+            source_axes = [permutation[a] for a in axes if source[a] != 1] or [permutation[a] for a in axes[:1]]
             between = range(source_axes[0], source_axes[-1] + 1) if source_axes else ()
             if source_axes != sorted(source_axes) or any(
                 a not in source_axes and shape_of(transpose.x)[a] != 1 for a in between

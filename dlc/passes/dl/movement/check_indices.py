@@ -11,7 +11,7 @@ from dlc.dialects.dl.movement.indexing import IndexedRead, ScatterRowsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.ir import BoolAttr, Context, ModuleOp, ModulePass, Operation, ops_of
-from dlc.passes.dl.index_ranges import interval_of
+from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.rewriting import program_blocks, replace
 
 
@@ -46,7 +46,7 @@ class CheckIndicesPass(ModulePass):
 def _check(op: IndexedOp) -> None:
     del op.properties["checked"]
     indices = op.operands[1]
-    low, high = interval_of(indices)
+    low, high = compute_interval(indices)
     for k, axis in enumerate(op.indexed_axes):
         size = shape_of(op.operands[0])[axis]
         if low == high == 0 or (isinstance(size, int) and -size <= low and high < size):

@@ -44,7 +44,7 @@ class SimplifyPass(ModulePass):
 
 def simplified(op: DlOp) -> Sequence[SSAValue] | None:
     """Return the values that replace a `dl` op's results, or None if no rule applies."""
-    for rule in _rules_of(op.__class__):
+    for rule in _find_rules(op.__class__):
         values = rule(op)
         if values is not None:
             return values
@@ -52,7 +52,7 @@ def simplified(op: DlOp) -> Sequence[SSAValue] | None:
 
 
 @cache
-def _rules_of(kind: type[DlOp]) -> Sequence[Callable[..., Sequence[SSAValue] | None]]:
+def _find_rules(kind: type[DlOp]) -> Sequence[Callable[..., Sequence[SSAValue] | None]]:
     """Return the rules for an op class, in the order in which they are tried."""
     folding = [] if issubclass(kind, ConstantOp | WeightOp | DataDependent) else [_fold_constants]
     narrowing = [without_broadcast] if issubclass(kind, Elementwise) else []

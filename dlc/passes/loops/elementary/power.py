@@ -6,7 +6,7 @@ import math
 
 from dlc.ir import arith, f64, shaped_like
 from dlc.passes.loops.elementary import exponential, logarithm
-from dlc.passes.loops.formula import Bits, Bool, Float, fma, format_of, polynomial, select
+from dlc.passes.loops.formula import Bits, Bool, Float, find_format, fma, polynomial, select
 from dlc.passes.loops.slow_path import apply_slow_path
 
 # log₂ e = high + low.
@@ -78,7 +78,7 @@ def _power_of_nonnegative(a: Float, y: Float) -> Float:
 def _to_f64(exponent: Bits) -> Float:
     """Convert an integer to f64."""
     wide_type = shaped_like(exponent.format.float_type, f64)
-    return Float(exponent.builder, format_of(wide_type), exponent.builder.insert(arith.SIToFPOp, [exponent.value], wide_type))
+    return Float(exponent.builder, find_format(wide_type), exponent.builder.insert(arith.SIToFPOp, [exponent.value], wide_type))
 
 
 def _power_in_f64(mantissa: Float, e: Float, y: Float) -> Float:

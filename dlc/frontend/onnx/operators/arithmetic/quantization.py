@@ -22,11 +22,11 @@ from dlc.ir import Attribute, f32, i32
 table = ConverterTable()
 
 
-def quantization_parameter(node: OnnxNode, v: ImportedValue) -> ImportedValue:
+def quantization_parameter(node: OnnxNode, value: ImportedValue) -> ImportedValue:
     """Return a per-tensor scale or zero point as rank 0, a per-axis one unchanged."""
-    if v.rank > 1:
-        raise NodeProblem("input", f"scales of shape {list(v.shape)} are not supported here")
-    return node.emit.reshape(v, ()) if v.shape == (1,) else v
+    if value.rank > 1:
+        raise NodeProblem("input", f"scales of shape {list(value.shape)} are not supported here")
+    return node.emit.reshape(value, ()) if value.shape == (1,) else value
 
 
 def zero_point(node: OnnxNode, k: int, default: Attribute) -> ImportedValue:

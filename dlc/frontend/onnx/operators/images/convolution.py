@@ -29,33 +29,33 @@ def conv(node: OnnxNode) -> ImportedValue:
     return channels_first(node, y if bias is None else node.emit(dl.AddOp, y, bias))
 
 
-def convolve(node: OnnxNode, x: ImportedValue, w: ImportedValue) -> ImportedValue:
+def convolve(node: OnnxNode, x: ImportedValue, weights: ImportedValue) -> ImportedValue:
     """Emit the convolution that the attributes of the node describe, with a channels-last result."""
-    _check_ranks(node, x, w)
-    kernel = _kernel(node, w)
+    _check_ranks(node, x, weights)
+    kernel = _kernel(node, weights)
     windows = sliding_windows(node, kernel, x.shape[2:])
     return node.emit(
         dl.ConvOp,
         pad_windows(node, channels_last(node, x), windows),
-        node.emit.transpose(w, (*range(2, w.rank), 1, 0)),
+        node.emit.transpose(weights, (*range(2, weights.rank), 1, 0)),
         strides=windows.strides,
         dilations=windows.dilations,
         groups=node.integer("group", 1),
     )
 
 
-def _check_ranks(node: OnnxNode, x: ImportedValue, w: ImportedValue) -> None:
-    if x.rank < 3 or x.rank != w.rank:
+def _check_ranks(node: OnnxNode, x: ImportedValue, weights: ImportedValue) -> None:
+    if x.rank < 3 or x.rank != weights.rank:
         raise ModelError(
-            f"{node.description}: expected x [N, C, ...] and w of the same rank, got {list(x.shape)} and {list(w.shape)}"
+            f"{node.description}: expected x [N, C, ...] and w of the same rank, got {list(x.shape)} and {list(weights.shape)}"
         )
 
 
-def _kernel(node: OnnxNode, w: ImportedValue) -> tuple[int, ...]:
-    sizes = tuple(map(int, w.shape))[2:]  # a symbolic size raises UndecidableError, which names it
+def _kernel(node: OnnxNode, weights: ImportedValue) -> tuple[int, ...]:
+    sizes = tuple(map(int, weights.shape))[2:]  # a symbolic size raises UndecidableError, which names it
     kernel = node.integers("kernel_shape", sizes)
     if kernel != sizes:
-        raise ModelError(f"{node.description}: kernel_shape {list(kernel)} does not match the weights {list(w.shape)}")
+        raise ModelError(f"{node.description}: kernel_shape {list(kernel)} does not match the weights {list(weights.shape)}")
     return kernel
 
 

@@ -32,8 +32,10 @@ def _windows(node: OnnxNode) -> SlidingWindows:
     return sliding_windows(node, node.integers("kernel_shape"), node[0].shape[2:])
 
 
-def _pool(node: OnnxNode, op: type[DlOp], x: ImportedValue, w: SlidingWindows, fill: ImportedValue) -> ImportedValue:
-    return node.emit(op, pad_windows(node, x, w, fill), kernel=w.kernel, strides=w.strides, dilations=w.dilations)
+def _pool(node: OnnxNode, op: type[DlOp], x: ImportedValue, windows: SlidingWindows, fill: ImportedValue) -> ImportedValue:
+    return node.emit(
+        op, pad_windows(node, x, windows, fill), kernel=windows.kernel, strides=windows.strides, dilations=windows.dilations
+    )
 
 
 @table("MaxPool")
@@ -96,7 +98,7 @@ def max_unpool(node: OnnxNode) -> ImportedValue:
     y = emit.reshape(y, shape)
     if node.get(2) is None:
         return y
-    output_shape = node.integers_of(2, "output_shape")
+    output_shape = node.constant_integers(2, "output_shape")
     if len(output_shape) != x.rank or not is_static(shape):
         raise ModelError(f"{node.description}: an output_shape {list(output_shape)} for {list(shape)}")
     return pad_tensor(node, y, [0] * x.rank, [int(w) - int(s) for w, s in zip(output_shape, shape, strict=True)])
@@ -118,8 +120,8 @@ def _p_norm(node: OnnxNode, x: ImportedValue, total: Callable[[ImportedValue], I
 def lp_pool(node: OnnxNode) -> ImportedValue:
     x, w = node[0], _windows(node)
 
-    def total(v: ImportedValue) -> ImportedValue:
-        return _pool(node, dl.SumPoolOp, v, w, node.emit.scalar(0.0, v))
+    def total(value: ImportedValue) -> ImportedValue:
+        return _pool(node, dl.SumPoolOp, value, w, node.emit.scalar(0.0, value))
 
     return channels_first(node, _p_norm(node, channels_last(node, x), total))
 
@@ -140,28 +142,28 @@ def average_pool(node: OnnxNode) -> ImportedValue:
     return emit.cast(channels_first(node, emit(dl.MulOp, total, factor)), node[0].element_type)
 
 
-def _counted_padding(node: OnnxNode, w: SlidingWindows) -> tuple[Sequence[int], Sequence[int]]:
+def _counted_padding(node: OnnxNode, windows: SlidingWindows) -> tuple[Sequence[int], Sequence[int]]:
     """Return the padding that is included in averages: explicit pads with count_include_pad, not those of ceil_mode."""
-    rank, auto = len(w.kernel), node.string("auto_pad", "NOTSET")
+    rank, auto = len(windows.kernel), node.string("auto_pad", "NOTSET")
     if not node.flag("count_include_pad") or auto == "VALID":
         return (0,) * rank, (0,) * rank
     if auto != "NOTSET":
-        return w.low, w.high
+        return windows.low, windows.high
     pads = node.integers("pads", (0,) * (2 * rank))
     return pads[:rank], pads[rank:]
 
 
-def _element_counts(spatial: Sequence[Size], w: SlidingWindows, low: Sequence[int], high: Sequence[int]) -> Array:
+def _element_counts(spatial: Sequence[Size], windows: SlidingWindows, low: Sequence[int], high: Sequence[int]) -> Array:
     """Return the number of elements that each window averages; rank 0 if it is equal for all windows."""
-    if (tuple(low), tuple(high)) == (w.low, w.high):
-        return np.asarray(float(np.prod(w.kernel)))
+    if (tuple(low), tuple(high)) == (windows.low, windows.high):
+        return np.asarray(float(np.prod(windows.kernel)))
     counts = np.ones(())
     for axis, size in enumerate(spatial):
         if not isinstance(size, int):
             raise UndecidableError(f"the number of elements in an average at the boundary requires a static size, got {size}")
-        padded = size + w.low[axis] + w.high[axis]
-        starts = np.arange(0, padded - w.extents[axis] + 1, w.strides[axis]) - w.low[axis]
-        positions = starts[:, np.newaxis] + np.arange(w.kernel[axis]) * w.dilations[axis]
+        padded = size + windows.low[axis] + windows.high[axis]
+        starts = np.arange(0, padded - windows.extents[axis] + 1, windows.strides[axis]) - windows.low[axis]
+        positions = starts[:, np.newaxis] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
         is_inside = ((positions >= -low[axis]) & (positions < size + high[axis])).sum(1)
         counts = np.multiply.outer(counts, is_inside)
     # A window that contains only padding has an average of 0.

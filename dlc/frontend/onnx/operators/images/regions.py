@@ -136,12 +136,12 @@ def _sample_regions(
     rows, columns = axes
     grid: tuple[Size, ...] = (image_index.shape[0], rows.inside.shape[1], columns.inside.shape[1])
 
-    def along(v: ImportedValue, axis: int) -> ImportedValue:
+    def along(value: ImportedValue, axis: int) -> ImportedValue:
         """Reshape a value per region and sample of one axis to broadcast over the grid."""
-        return emit.reshape(v, (grid[0], *(grid[1 + a] if a == axis else 1 for a in range(2)), 1))
+        return emit.reshape(value, (grid[0], *(grid[1 + a] if a == axis else 1 for a in range(2)), 1))
 
-    def to_index(v: ImportedValue) -> ImportedValue:
-        return emit.broadcast(emit.cast(v, i64), (*grid, 1))
+    def to_index(value: ImportedValue) -> ImportedValue:
+        return emit.broadcast(emit.cast(value, i64), (*grid, 1))
 
     is_inside = emit(dl.AndOp, along(rows.inside, 0), along(columns.inside, 1))
     weighted_taps: list[ImportedValue] = []
@@ -230,10 +230,10 @@ def deform_conv(node: OnnxNode) -> ImportedValue:
     out_sizes, taps = node[2].shape[2:], kernel[0] * kernel[1]
     leading_shape = (batch, offset_groups, taps)
 
-    def taps_last(v: ImportedValue, *trailing: int) -> ImportedValue:
+    def taps_last(value: ImportedValue, *trailing: int) -> ImportedValue:
         """Move the axis of the taps after the image axes, and the axes `trailing` last."""
-        v = emit.reshape(v, (*leading_shape, *trailing, *out_sizes))
-        outer = emit.transpose(v, (0, 1, v.rank - 2, v.rank - 1, *range(2, v.rank - 2)))
+        value = emit.reshape(value, (*leading_shape, *trailing, *out_sizes))
+        outer = emit.transpose(value, (0, 1, value.rank - 2, value.rank - 1, *range(2, value.rank - 2)))
         return emit.reshape(outer, (batch * offset_groups, *out_sizes, taps, *(trailing or (1,))))
 
     offsets, mask = taps_last(node[2], rank), node.get(4)

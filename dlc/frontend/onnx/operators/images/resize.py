@@ -105,7 +105,7 @@ def _axes(node: OnnxNode) -> list[ResizeAxis]:
     policy = node.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
     has_sizes_input = node.get(3) is not None
     if has_sizes_input:
-        resized = list(node.integers_of(3, "sizes"))
+        resized = list(node.constant_integers(3, "sizes"))
         scales = [r / max(s, 1) for r, s in zip(resized, sizes, strict=False)]
         if policy != "stretch":
             scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)

@@ -26,7 +26,7 @@ _CUBIC_A = -0.75
 
 @table("AffineGrid", since=20)
 def affine_grid(node: OnnxNode) -> ImportedValue:
-    emit, theta, size = node.emit, node[0], node.integers_of(1, "size")
+    emit, theta, size = node.emit, node[0], node.constant_integers(1, "size")
     spatial, rank = size[2:], len(size) - 2
     if theta.rank != 3 or not all(map(equal, theta.shape[1:], (rank, rank + 1))):
         raise ModelError(f"{node.description}: theta of shape {list(theta.shape)} for a size of {list(size)}")

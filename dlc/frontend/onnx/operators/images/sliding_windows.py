@@ -51,8 +51,8 @@ def sliding_windows(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[Siz
     return SlidingWindows(unpadded.kernel, strides, dilations, tuple(p[0] for p in pads), tuple(p[1] for p in pads))
 
 
-def _axis_padding(node: OnnxNode, w: SlidingWindows, axis: int, size: Size) -> tuple[int, int]:
-    extent, stride, rank = w.extents[axis], w.strides[axis], len(w.kernel)
+def _axis_padding(node: OnnxNode, windows: SlidingWindows, axis: int, size: Size) -> tuple[int, int]:
+    extent, stride, rank = windows.extents[axis], windows.strides[axis], len(windows.kernel)
     auto = node.choice("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
     low, high = 0, 0
     if auto == "NOTSET":
@@ -82,7 +82,12 @@ def col2im(node: OnnxNode) -> ImportedValue:
 
     Each axis is one matrix product with the 0/1 matrix that maps element k of window o to its image index.
     """
-    emit, x, image, kernel = node.emit, node[0], node.integers_of(1, "image_shape"), node.integers_of(2, "block_shape")
+    emit, x, image, kernel = (
+        node.emit,
+        node[0],
+        node.constant_integers(1, "image_shape"),
+        node.constant_integers(2, "block_shape"),
+    )
     w, rank = sliding_windows(node, kernel, image), len(image)
     counts = [
         (s + low + high - e) // stride + 1
@@ -118,6 +123,6 @@ def channels_first(node: OnnxNode, x: ImportedValue) -> ImportedValue:
     return node.emit.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
 
 
-def pad_windows(node: OnnxNode, x: ImportedValue, w: SlidingWindows, fill: ImportedValue | None = None) -> ImportedValue:
+def pad_windows(node: OnnxNode, x: ImportedValue, windows: SlidingWindows, fill: ImportedValue | None = None) -> ImportedValue:
     """Apply the padding of windows to a channels-last tensor."""
-    return pad_tensor(node, x, [0, *w.low, 0], [0, *w.high, 0], fill)
+    return pad_tensor(node, x, [0, *windows.low, 0], [0, *windows.high, 0], fill)

@@ -96,7 +96,7 @@ def squeeze_11(node: OnnxNode) -> ImportedValue:
 
 @table("Squeeze", since=13)
 def squeeze(node: OnnxNode) -> ImportedValue:
-    return _squeeze(node, node.integers_of(1, "axes") if node.get(1) is not None else None)
+    return _squeeze(node, node.constant_integers(1, "axes") if node.get(1) is not None else None)
 
 
 @table("Unsqueeze", until=12)
@@ -106,7 +106,7 @@ def unsqueeze_11(node: OnnxNode) -> ImportedValue:
 
 @table("Unsqueeze", since=13)
 def unsqueeze(node: OnnxNode) -> ImportedValue:
-    return _unsqueeze(node, node.integers_of(1, "axes"))
+    return _unsqueeze(node, node.constant_integers(1, "axes"))
 
 
 @table("Expand")

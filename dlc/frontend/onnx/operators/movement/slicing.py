@@ -72,8 +72,8 @@ def slice_9(node: OnnxNode) -> ImportedValue:
 @table("Slice", since=10)
 def slice_(node: OnnxNode) -> ImportedValue:
     begins, ends = node.elements(1, "starts"), node.elements(2, "ends")
-    axes = node.integers_of(3, "axes") if node.get(3) is not None else tuple(range(len(begins)))
-    steps = node.integers_of(4, "steps") if node.get(4) is not None else (1,) * len(begins)
+    axes = node.constant_integers(3, "axes") if node.get(3) is not None else tuple(range(len(begins)))
+    steps = node.constant_integers(4, "steps") if node.get(4) is not None else (1,) * len(begins)
     return _slice(node, begins, ends, axes, steps)
 
 
@@ -205,7 +205,7 @@ def pad(node: OnnxNode) -> ImportedValue:
     x, amounts = node[0], node.runtime_sizes(1, "pads")
     mode = node.choice("mode", "constant", PAD_MODES)
     fill = node.get(2)
-    axes = normalized_axes(None, node.integers_of(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
+    axes = normalized_axes(None, node.constant_integers(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
     if len(amounts) != 2 * len(axes):
         raise ModelError(f"{node.description}: {len(amounts)} pads for {len(axes)} axes; expected two each")
     low, high = [0] * x.rank, [0] * x.rank
@@ -246,7 +246,7 @@ def _pad_axis(
 
 @table("CenterCropPad", since=18)
 def center_crop_pad(node: OnnxNode) -> ImportedValue:
-    x, target_sizes = node[0], node.integers_of(1, "shape")
+    x, target_sizes = node[0], node.constant_integers(1, "shape")
     axes = normalized_axes(None, node.integers("axes", range(x.rank)), x.rank)
     if len(target_sizes) != len(axes):
         raise ModelError(f"{node.description}: {len(target_sizes)} sizes for {len(axes)} axes")

@@ -47,8 +47,8 @@ def reverse_sequence(node: OnnxNode) -> ImportedValue:
     if node[1].rank != 1 or not equal(node[1].shape[0], x.shape[batch]):
         raise ModelError(f"{node.description}: lengths of shape {list(node[1].shape)} do not match {x.shape[batch]} sequences")
 
-    def reshape_to_axis(v: ImportedValue, axis: int) -> ImportedValue:
-        return emit.reshape(v, [v.shape[0] if a == axis else 1 for a in range(x.rank)])
+    def reshape_to_axis(value: ImportedValue, axis: int) -> ImportedValue:
+        return emit.reshape(value, [value.shape[0] if a == axis else 1 for a in range(x.rank)])
 
     lengths, steps = reshape_to_axis(emit.cast(node[1], i64), batch), reshape_to_axis(emit.iota(x.shape[time]), time)
     # Elements up to the length of a sequence are reversed, later ones unchanged.

@@ -139,8 +139,8 @@ def _standardize(node: OnnxNode, x: ImportedValue, axes: Sequence[int]) -> Impor
 
 
 def _scaled_channels(node: OnnxNode, x: ImportedValue, scale: ImportedValue, bias: ImportedValue) -> ImportedValue:
-    def along_channels(v: ImportedValue) -> ImportedValue:
-        return node.emit.widen(node.emit.reshape(v, (*v.shape, *(1,) * (x.rank - 2))))
+    def along_channels(value: ImportedValue) -> ImportedValue:
+        return node.emit.widen(node.emit.reshape(value, (*value.shape, *(1,) * (x.rank - 2))))
 
     scaled = node.emit(dl.AddOp, node.emit(dl.MulOp, x, along_channels(scale)), along_channels(bias))
     return node.emit.cast(scaled, scale.element_type)

@@ -19,7 +19,7 @@ def _axes(node: OnnxNode, as_input: bool) -> tuple[int, ...]:
     if not as_input:
         axes = node.integers("axes", ())
     elif node.get(1) is not None:
-        axes = node.integers_of(1, "axes")
+        axes = node.constant_integers(1, "axes")
     if not axes:
         reduces_nothing = as_input and node.flag("noop_with_empty_axes")
         return () if reduces_nothing else tuple(range(node[0].rank))
