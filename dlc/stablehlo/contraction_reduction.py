@@ -37,12 +37,12 @@ def dot_general(node: StableHloNode) -> SSAValue:
     element = i32 if is_bool(node.element) else node.element
     lhs, rhs = (_cast(node, v, element) for v in node.operands)
     axes = {"lhs_batch": batch[0], "rhs_batch": batch[1], "lhs_contract": contracted[0], "rhs_contract": contracted[1]}
-    product = node.b(dl.DotGeneralOp, lhs, rhs, **{name: tuple(a) for name, a in axes.items()})
-    return node.b(dl.NotEqualOp, product, node.scalar(0, product)) if is_bool(node.element) else product
+    product = node.build(dl.DotGeneralOp, lhs, rhs, **{name: tuple(a) for name, a in axes.items()})
+    return node.build(dl.NotEqualOp, product, node.scalar(0, product)) if is_bool(node.element) else product
 
 
 def _cast(node: StableHloNode, value: SSAValue, element: Attribute) -> SSAValue:
-    return value if element_type_of(value) == element else node.b(dl.CastOp, value, to=element)
+    return value if element_type_of(value) == element else node.build(dl.CastOp, value, to=element)
 
 
 def _axes(text: str) -> list[list[str]]:

@@ -159,9 +159,9 @@ def top_k(node: StableHloNode) -> Sequence[SSAValue]:
     """
     axis = len(sizes_of(node[0])) - 1
     key = total_order_key(node, node[0]) if is_float(node.element) else node[0]
-    order = _first(node, node.b(dl.ArgsortOp, key, axis=axis, descending=True), axis, node.get("k"))
-    best = node.b(dl.GatherElementsOp, node[0], order, axis=axis)
-    return [best, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
+    order = _first(node, node.build(dl.ArgsortOp, key, axis=axis, descending=True), axis, node.get("k"))
+    best = node.build(dl.GatherElementsOp, node[0], order, axis=axis)
+    return [best, node.build(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
 
 
 def approximate_top_k(node: StableHloNode) -> Sequence[StableHloValue]:
