@@ -13,7 +13,7 @@ import numpy as np
 
 from dlc.argument_validation import require_call_signature
 from dlc.arrays import require_unmasked, supports_only_dlpack, to_numpy
-from dlc.dims import parse, parse_size_and_range
+from dlc.dims import Size, parse, parse_size_and_range
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.function_tracing import SymbolicSize
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
@@ -79,10 +79,6 @@ class ParameterKinds:
         self._dynamic = {name: _parse_dynamic_axes(name, axes) for name, axes in dynamic.items()}
         # Cache: the symbolic sizes of the leaves by tree structure.
         self._symbolic_sizes_by_tree: dict[Tree, SymbolicSizes] = {}
-
-    @property
-    def has_symbolic_sizes(self) -> bool:
-        return bool(self._dynamic)
 
     def _names_at(self, argnums: Sequence[int]) -> frozenset[str]:
         """Return the parameters at these positions; negative ones count from the end."""
@@ -191,9 +187,9 @@ class ParameterKinds:
         }
 
 
-def mask_symbolic_sizes(shape: tuple[int, ...], symbolic: Mapping[int, SymbolicSize]) -> tuple[int | None, ...]:
-    """Return a shape with None in place of its symbolic sizes."""
-    return tuple([None if axis in symbolic else size for axis, size in enumerate(shape)]) if symbolic else shape
+def symbolic_shape(shape: tuple[int, ...], symbolic: Mapping[int, SymbolicSize]) -> tuple[Size, ...]:
+    """Return a shape with its symbolic sizes."""
+    return tuple([symbolic[axis][0] if axis in symbolic else size for axis, size in enumerate(shape)])
 
 
 def _describe_leaf(leaf: Any, shape: tuple[int, ...]) -> str:

@@ -8,18 +8,17 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
-from time import perf_counter
 from typing import Any, overload
 
 import numpy as np
 
 import dlc.numpy
+from dlc.arrays import TensorInfo
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
-from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, mask_symbolic_sizes, type_exact_key
-from dlc.compiler import Program, compile, emit
-from dlc.dims import UndecidableError, bind_sizes
+from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
+from dlc.compiler import Program, compile, compile_specialization, emit
+from dlc.dims import Dim, bind_sizes
 from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError
 from dlc.explore import Page, explore
@@ -27,18 +26,15 @@ from dlc.frontend.donation import donate
 from dlc.frontend.function_tracing import TracedFunction, trace
 from dlc.frontend.pytree import ARRAY_TYPES, Tree, tree_of_positional_arrays, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar
-from dlc.guards import Guard
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options
 from dlc.runtime.cpu.direct_calls import DirectCall, direct_call
-from dlc.runtime.models.lru_cache import MAX_CACHED_PROGRAMS
 from dlc.runtime.models.model import Model, as_result, require_matching_inputs
-from dlc.runtime.models.recompilations import Recompilations
+from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.opencl.array import DeviceArray
+from dlc.runtime.sizes.domain import SizeDomain
 
-# A function with more guarded specializations is specialized per shape.
-_MAX_GUARDED_SPECIALIZATIONS = 8
 # Importing it defines the operators of traced arrays.
 _operators = dlc.numpy
 
@@ -64,20 +60,10 @@ class Lowered:
 
 
 @dataclass(frozen=True)
-class _CachedProgram:
+class _CompiledFunction:
     model: Model
     results: Tree
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
-    guards: tuple[Guard, ...] = ()
-
-    def guards_hold(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Return whether the guards of this specialization hold for these shapes."""
-        if not self.guards:
-            return True
-        sizes: dict[str, int] = {}
-        for info, shape in zip(self.model.inputs, shapes, strict=True):
-            bind_sizes(info.shape, shape, sizes)
-        return all(guard.holds(sizes) for guard in self.guards)
 
     @cached_property
     def direct(self) -> DirectCall | None:
@@ -87,6 +73,8 @@ class _CachedProgram:
 
 class JitFunction:
     """A function that is traced and compiled once per tree structure, shapes and dtypes of its arguments and static values.
+
+    Sizes of symbolic dimensions (`dynamic`) share a program as far as its guards admit.
 
     Arguments are arrays, numbers, and nested tuples, lists, dicts and dataclasses of them. Numbers take the dtype of the arrays
     that they are combined with. Results are arrays in the containers that the function returns.
@@ -98,15 +86,10 @@ class JitFunction:
         self._parameters = parameters
         self._target = target
         self._options = options
-        # The oldest entry is evicted first.
-        self._compiled: dict[Hashable, _CachedProgram] = {}
         advice = "declare dimensions that change as symbolic (jit's `dynamic`), and pass settings that change as arrays"
-        self._recompilations = Recompilations(parameters.name, advice)
-        # Keys that are specialized per shape although they have symbolic dimensions.
-        self._shape_specialized: set[Hashable] = set()
-        # Keys of specializations with guards, for functions that branch on symbolic sizes.
-        self._guarded_keys: dict[Hashable, list[Hashable]] = {}
-        self._lock = Lock()
+        self._specializations = Specializations[_CompiledFunction](parameters.name, advice)
+        # Keys of functions that cannot be traced with symbolic sizes; a warning was given for each.
+        self._static_keys: set[Hashable] = set()
         # The direct call that was used last with arrays only, and the tree of its results.
         self._last: tuple[DirectCall, Tree] | None = None
         self._eager = not Environment.read().jit
@@ -120,8 +103,10 @@ class JitFunction:
                 return results[0] if last_call[1].kind is None else unflatten(last_call[1], iter(results))
         if not kwargs and all([type(a) in ARRAY_TYPES for a in args]):
             # Fast path for calls with arrays only.
-            compiled = self._compiled.get((tree_of_positional_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])))
-            if compiled is not None and not is_jit_disabled(self._eager):
+            call = tree_of_positional_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])
+            found = self._specializations.recent(call)
+            if found is not None and not is_jit_disabled(self._eager):
+                compiled = found.program
                 self._last = (compiled.direct, compiled.results) if compiled.direct is not None else None
                 return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(args)))
         arguments = self._parameters.arguments(args, kwargs)
@@ -138,20 +123,13 @@ class JitFunction:
             kinds = tuple([(a.shape, a.dtype, *weak_marker) for a, weak_marker in zip(arrays, weak, strict=True)])
         if is_jit_disabled(self._eager):
             return self._run_eagerly(arguments, arrays)
-        if self._parameters.has_symbolic_sizes:
-            symbolic = self._parameters.symbolic_sizes(arguments.tree)
-            kinds = tuple(
-                [(mask_symbolic_sizes(shape, axes), *rest) for (shape, *rest), axes in zip(kinds, symbolic, strict=True)]
-            )
-        key: Hashable = arguments.tree, kinds
+        call: tuple[Hashable, ...] = arguments.tree, kinds
         if arguments.settings:
-            key = *key, arguments.settings, tuple([type_exact_key(value) for _, value in arguments.settings])
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            with self._lock:
-                compiled = self._lookup_or_compile(key, arguments, tuple([a.shape for a in arrays]))
-        if self._parameters.has_symbolic_sizes:
-            require_matching_inputs(self._parameters.name, compiled.model.inputs, arrays)
+            call = *call, arguments.settings, tuple([type_exact_key(value) for _, value in arguments.settings])
+        found = self._specializations.recent(call)
+        if found is None:
+            found = self._find_or_compile(call, arguments, arrays)
+        compiled = found.program
         self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
         return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
 
@@ -183,7 +161,7 @@ class JitFunction:
         lowered, report = self.lower(*args, **kwargs), Report()
         model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
         measured = profile(model, self.arrays(*args, **kwargs), report.phases)
-        return replace(measured, compilations=len(self._compiled))
+        return replace(measured, compilations=self._specializations.num_compilations)
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Return the arrays that a call with these arguments passes to the program, in the order of its inputs."""
@@ -230,75 +208,80 @@ class JitFunction:
             donate(traced.module, donated, self._parameters.name)
         return traced
 
-    def _lookup_or_compile(
-        self, key: Hashable, arguments: CallArguments, shapes: tuple[tuple[int, ...], ...]
-    ) -> _CachedProgram:
-        """Return the program for `key` and these shapes; compile it if it is not cached."""
-        for cache_key in (key, *self._guarded_keys.get(key, ()), (key, shapes)):
-            cached = self._compiled.get(cache_key)
-            if cached is not None and cached.guards_hold(shapes):
-                return cached
-        began = perf_counter()
-        cache_key, lowered = self._trace_for_key(key, arguments, shapes)
-        compiled = self._compile(lowered)
-        if len(self._compiled) >= MAX_CACHED_PROGRAMS:
-            del self._compiled[next(iter(self._compiled))]
-        self._compiled[cache_key] = compiled
-        self._recompilations.note(self._parameters.describe(arguments, shapes), perf_counter() - began)
-        return compiled
+    def _find_or_compile(
+        self, call: tuple[Hashable, ...], arguments: CallArguments, arrays: Sequence[Any]
+    ) -> Specialization[_CompiledFunction]:
+        """Return the specialization that serves a call; compile it if there is none.
 
-    def _trace_for_key(
-        self, key: Hashable, arguments: CallArguments, shapes: tuple[tuple[int, ...], ...]
-    ) -> tuple[Hashable, Lowered]:
-        """Trace with symbolic sizes if possible, else for these shapes.
-
-        Return the cache key of the specialization and the trace.
-
-        A trace that depends on the symbolic sizes is valid under its guards, which become part of the key.
+        `call` is the exact key of the call: its tree, the shapes and dtypes of its arrays, and its settings.
         """
-        parameters, guarded_keys = self._parameters, self._guarded_keys.get(key, [])
-        parameters.require_axes(arguments.tree, shapes)
-        symbolic = parameters.symbolic_sizes(arguments.tree)
-        if key not in self._shape_specialized:
+        parameters, shapes = self._parameters, tuple([a.shape for a in arrays])
+        symbolic, key, sizes = parameters.symbolic_sizes(arguments.tree), call, dict[str, int]()
+        if any(symbolic):
+            parameters.require_axes(arguments.tree, shapes)
+            names = parameters.names(arguments.tree)
+            infos = [
+                TensorInfo(name, symbolic_shape(shape, axes), array.dtype)
+                for name, shape, axes, array in zip(names, shapes, symbolic, arrays, strict=True)
+            ]
+            require_matching_inputs(parameters.name, infos, arrays)
+            parameters.require_declared_ranges(arguments.tree, shapes)
+            for info, shape in zip(infos, shapes, strict=True):
+                bind_sizes(info.shape, shape, sizes)
+            weak = [is_python_scalar(leaf) for leaf in arguments.leaves]
+            kinds = [(tuple(map(str, i.shape)), i.dtype, is_weak) for i, is_weak in zip(infos, weak, strict=True)]
+            key = call[0], tuple(kinds), *call[2:]
+        found = self._specializations.find(call, key, sizes)
+        if found is not None:
+            return found
+        description = parameters.describe(arguments, shapes)
+        return self._specializations.compile(
+            call, key, sizes, lambda: self._specialize(key, arguments, symbolic, sizes), description
+        )
+
+    def _specialize(
+        self, key: Hashable, arguments: CallArguments, symbolic: SymbolicSizes, sizes: Mapping[str, int]
+    ) -> Specialization[_CompiledFunction]:
+        """Compile a specialization for the sizes of a call and all others that its guards admit.
+
+        Each trace makes more assumptions than the previous one: none; the results of comparisons for these sizes; sizes 0 and
+        1, which broadcast and are empty; all sizes.
+        """
+        is_new = all(entry.key != key for entry in self._specializations.entries)
+        special = {symbol: size for symbol, size in sizes.items() if size <= 1}
+        partly_static = tuple(
+            {axis: size for axis, size in axes.items() if special.keys().isdisjoint(Dim.lift(size[0]).symbols())}
+            for axes in symbolic
+        )
+        attempts = [*([(symbolic, False)] if is_new else []), (symbolic, True), *([(partly_static, True)] if special else [])]
+        error: Exception | None = None
+        for attempted, record_guards in attempts if sizes and key not in self._static_keys else ():
+            if not any(attempted):
+                continue
             try:
-                lowered = self._lower_symbolically(arguments, symbolic)
-                if not lowered.program.guards:
-                    return key, lowered
-                if len(guarded_keys) < _MAX_GUARDED_SPECIALIZATIONS:
-                    parameters.require_declared_ranges(arguments.tree, shapes)
-                    guarded_key = key, lowered.program.guards
-                    self._guarded_keys[key] = [
-                        *(other_key for other_key in guarded_keys if other_key != guarded_key),
-                        guarded_key,
-                    ]
-                    return guarded_key, lowered
-                error: object = f"it branches on symbolic sizes in more than {_MAX_GUARDED_SPECIALIZATIONS} ways"
+                lowered = self._lower(arguments, attempted, record_guards=record_guards)
             except (DlcError, ArithmeticError, TypeError) as raised:
-                if not any(symbolic):
-                    raise
                 error = raised
-        else:
+                continue
+            static = special if attempted is partly_static else {}
+            compiled = compile_specialization(lowered.program, self._target, self._first_options(), sizes)
+            if compiled is not None:
+                return self._specialization(lowered, compiled.program, compiled.domain.restricted_to(static))
             error = None
-        parameters.require_declared_ranges(arguments.tree, shapes)
-        # An error that is independent of symbolic sizes is raised here again, by the trace with static sizes.
-        static_trace = self._lower(arguments, tuple({} for _ in arguments.leaves))
-        if error is not None:
-            warnings.warn(f"{parameters.name} is specialized per shape: {error}", stacklevel=4)
-            self._shape_specialized.add(key)
-        return (key, shapes), static_trace
+        # An error that is independent of symbolic sizes is raised here again.
+        lowered = self._lower(arguments, tuple({} for _ in arguments.leaves))
+        if error is not None and key not in self._static_keys:
+            warnings.warn(f"{self._parameters.name} is specialized per shape: {error}", stacklevel=5)
+            self._static_keys.add(key)
+        model = replace(lowered, options=self._first_options()).compile()
+        return self._specialization(lowered, model, SizeDomain.of_sizes(sizes))
 
-    def _lower_symbolically(self, arguments: CallArguments, symbolic: SymbolicSizes) -> Lowered:
-        try:
-            return self._lower(arguments, symbolic)
-        except UndecidableError:
-            return self._lower(arguments, symbolic, record_guards=True)
+    def _specialization(self, lowered: Lowered, model: Model, domain: SizeDomain) -> Specialization[_CompiledFunction]:
+        return Specialization(_CompiledFunction(model, lowered.results, lowered.weak_argument_dtypes), domain)
 
-    def _compile(self, lowered: Lowered) -> _CachedProgram:
-        options = self._options
-        if options.dump_ir is not None and self._compiled:
-            # Dump only the first compilation; later ones differ in shapes only.
-            lowered = replace(lowered, options=replace(options, dump_ir=None))
-        return _CachedProgram(lowered.compile(), lowered.results, lowered.weak_argument_dtypes, lowered.program.guards)
+    def _first_options(self) -> Options:
+        """Return the options of a compilation; only the first one dumps its IR, since later ones differ in shapes only."""
+        return replace(self._options, dump_ir=None) if self._specializations.num_compilations else self._options
 
 
 @overload

@@ -23,9 +23,11 @@ from dlc.model_transforms import ModelTransform
 from dlc.options import Options
 from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.variants import Variants
+from dlc.runtime.models.specializations import Specialization
+from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import select_device
+from dlc.runtime.sizes.domain import SizeDomain
 from dlc.shape_specs import ShapeSpecs
 from dlc.target import Target, custom_target_location, is_opencl, resolve
 
@@ -225,13 +227,16 @@ class _FileCompilation:
         first_options = iter([self.options])
         later_options = replace(self.options, dump_ir=None)
 
-        def compile_variant(more_shapes: Mapping[str, Any], more_values: Mapping[str, NDArray[Any]]) -> Model:
-            shapes, input_values = {**self.input_shapes, **more_shapes}, {**self.values, **more_values}
-            return compile_file(self.source, self.target, shapes, next(first_options, later_options), values=input_values)
+        def build(call: ModelCall) -> Specialization[Model]:
+            shapes: dict[str, Any] = {**self.input_shapes, **call.shapes}
+            input_values = {**self.values, **call.values}
+            options = next(first_options, later_options)
+            model = compile_file(self.source, self.target, shapes, options, values=input_values)
+            return Specialization(model, SizeDomain.of_sizes(call.sizes))
 
-        variants = Variants(name, error.inputs, error.outputs, error.values, compile_variant)
+        specialized = SpecializedModel(name, tuple(error.inputs), tuple(error.outputs), build, tuple(error.values))
         takes_device_arrays = backend_of(self.target, self.options.device).takes_device_arrays
-        model = variants.model(takes_device_arrays=takes_device_arrays)
+        model = specialized.model(takes_device_arrays=takes_device_arrays)
         model.num_threads = self.options.num_threads
         return model
 

@@ -13,7 +13,7 @@ from dlc.dims import Dim, is_static
 from dlc.errors import UnsupportedError
 from dlc.frontend.identifiers import identifier
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.variants import Key, Variants
+from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.value_types import OBJECT_DTYPE, TensorValueType, value_info, value_type_of
 
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"
@@ -47,13 +47,11 @@ def compile_variants(compile: Compile, shapes: Sequence[Shapes], values: Sequenc
                 "for each"
             )
     inputs = [*selector_infos[0], *_merge_infos([model.inputs for model in models_by_value])]
-    models: dict[Key, Model] = {
-        tuple(constants[name].tobytes() for name in varying_names): model
-        for constants, model in zip(values, models_by_value, strict=True)
-    }
-    return Variants(
-        models_by_value[0].name, inputs, _merge_infos([m.outputs for m in models_by_value]), varying_names, None, models
-    ).model()
+    outputs = _merge_infos([model.outputs for model in models_by_value])
+    specialized = SpecializedModel(models_by_value[0].name, tuple(inputs), outputs, values=tuple(varying_names))
+    for constants, model in zip(values, models_by_value, strict=True):
+        specialized.add(model, constants)
+    return specialized.model()
 
 
 def _is_identical(left: NDArray[Any], right: NDArray[Any]) -> bool:
@@ -67,7 +65,7 @@ def _are_identical(left: Values, right: Values) -> bool:
 
 def count_programs(model: Model) -> int:
     """Return the number of programs of a model from `compile_variants`; duplicates count once."""
-    if not isinstance(model.artifact, Variants):
+    if not isinstance(model.artifact, SpecializedModel):
         return 1
     return sum(count_programs(choice.model) for choice in model.artifact.choices)
 
@@ -82,16 +80,19 @@ def _shape_variants(models: Sequence[Model]) -> Model:
                 f"input {info}: programs selected by shape need static shapes; give --shape for all inputs, or compile one "
                 "model per shape"
             )
-    model_by_shapes: dict[Key, Model] = {tuple(tuple(map(int, i.shape)) for i in model.inputs): model for model in models}
+    model_by_shapes = {tuple(info.shape for info in model.inputs): model for model in models}
     if len(model_by_shapes) == 1:
         return models[0]
     signature = _merge_infos([model.inputs for model in models]), _merge_infos([model.outputs for model in models])
-    return Variants(models[0].name, *signature, (), None, model_by_shapes).model()
+    specialized = SpecializedModel(models[0].name, *signature)
+    for model in model_by_shapes.values():
+        specialized.add(model)
+    return specialized.model()
 
 
-def _merge_infos(signatures: Sequence[Sequence[TensorInfo]]) -> list[TensorInfo]:
+def _merge_infos(signatures: Sequence[Sequence[TensorInfo]]) -> tuple[TensorInfo, ...]:
     """Merge the inputs or outputs of all programs; a size that differs becomes a symbolic dimension."""
-    return [_merge_info(infos) for infos in zip(*signatures, strict=True)]
+    return tuple(_merge_info(infos) for infos in zip(*signatures, strict=True))
 
 
 def _merge_info(infos: Sequence[TensorInfo]) -> TensorInfo:

@@ -15,8 +15,8 @@ numerical_checks.py   verify every step numerically on given inputs; segment_che
 tuning.py             choose tile plans by measurement
 """
 
-from dlc.compiler.driver import compile, compile_recorded, emit
+from dlc.compiler.driver import compile, compile_recorded, compile_specialization, emit
 from dlc.compiler.numerical_checks import check
 from dlc.compiler.program import Program, load_program
 
-__all__ = ["Program", "check", "compile", "emit", "load_program", "compile_recorded"]
+__all__ = ["Program", "check", "compile", "compile_recorded", "compile_specialization", "emit", "load_program"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +27,7 @@ from dlc.dialects.dl.movement.index_checks import checked_op_locations
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.entry import entry_of, outputs_of
 from dlc.dims import is_static
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.provenance import kernel_header, kernel_origins
 from dlc.instrument.report import Progress, Report
 from dlc.ir import ModuleOp, clear_large_memo_tables, contains, print_module
@@ -36,11 +37,11 @@ from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.pipelines import custom_stages, parse
 from dlc.runtime.load import CompiledProgram
-from dlc.runtime.models.lru_cache import LRUCache
 from dlc.runtime.models.model import Model, Run
-from dlc.runtime.models.recompilations import Recompilations
-from dlc.runtime.models.saved_specializations import model_of
-from dlc.runtime.models.specialization_cache import Sizes, Specialization, SpecializationCache
+from dlc.runtime.models.specializations import Specialization
+from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
+from dlc.runtime.program.size_binding import OutOfDomainError
+from dlc.runtime.sizes.domain import SizeDomain
 
 # Listing formats of the built-in targets that show kernel code, not IR.
 CODE_FORMATS = ("llvm", "asm", "opencl")
@@ -81,7 +82,32 @@ def compile(
     return model
 
 
-def compile_recorded(compilation: Compilation) -> Specialization | None:
+def compile_specialization(
+    program: Program, target: str | Backend, options: Options, sizes: Mapping[str, int]
+) -> Specialization[Model] | None:
+    """Compile a program for these sizes of its symbols, and for all others that its guards admit.
+
+    Return None if its guards exclude these sizes. A program without a domain of sizes that is known before it runs is
+    specialized when the model is called, and serves all sizes.
+
+    Raises what `compile` raises.
+    """
+    compilation = Compilation(program, backend_of(target, options.device).for_compilation(), options)
+    with infrequent_collection():
+        compilation = _expand_data_dependent(compilation)
+        try:
+            specialization, _ = _compile_dynamic(compilation, sizes=sizes)
+        except OutOfDomainError:
+            return None
+        if specialization is None or not specialization.is_guaranteed:
+            specialized = _specialized_model(compilation, specialization)
+            specialization = Specialization(specialized.model(takes_device_arrays=compilation.backend.takes_device_arrays))
+    clear_large_memo_tables()
+    specialization.program.num_threads = options.num_threads
+    return replace(specialization, domain=specialization.domain.with_guards(program.guards))
+
+
+def compile_recorded(compilation: Compilation) -> Specialization[Model] | None:
     """Compile while `compilation.recorder` stores the IR after each pass; return the dynamic-shape specialization, if any.
 
     Raises what `compile` raises.
@@ -107,57 +133,78 @@ def _compile(
     dynamic_specialization, compilation.report.specialization_reason = _compile_dynamic(compilation, file, rebuild_module)
     compilation.report.seconds += perf_counter() - start
     if dynamic_specialization is not None and dynamic_specialization.covers_all_sizes:
-        return dynamic_specialization.model
+        return dynamic_specialization.program
     if dynamic_specialization is not None:
         compilation.report.dynamic_domain = str(dynamic_specialization.domain)
-    models = _specialization_cache(replace(compilation, program=compilation.program.copy_to_memory()), dynamic_specialization)
-    return model_of(models, takes_device_arrays=compilation.backend.takes_device_arrays)
+    specialized = _specialized_model(replace(compilation, program=compilation.program.copy_to_memory()), dynamic_specialization)
+    return specialized.model(takes_device_arrays=compilation.backend.takes_device_arrays)
 
 
-def _specialization_cache(compilation: Compilation, dynamic_specialization: Specialization | None) -> SpecializationCache:
-    """Return the specialization cache.
+def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] | None) -> SpecializedModel:
+    """Return the model that is specialized at run time for sizes that no earlier specialization serves.
 
-    Its keys are the sizes of the input symbols, or the data-dependent sizes if all input shapes are static.
+    These are the sizes of the input symbols, or the data-dependent sizes if all input shapes are static.
     """
-    program, input_symbols = compilation.program, sorted(compilation.program.sizes)
-    data_dependent = tuple(data_dependent_sizes(program)) if not input_symbols else ()
-    symbols = data_dependent or tuple(input_symbols)
-
+    program = compilation.program
+    data_dependent = tuple(data_dependent_sizes(program)) if not program.sizes else ()
     # Dump the IR of the first specialization only: later ones differ in their sizes.
-    first_options = iter([compilation.options] if dynamic_specialization is None else [])
+    first_options = iter([compilation.options] if dynamic is None else [])
 
-    def compile_for(key: Sizes) -> Model:
-        static_program = program.specialize(dict(zip(symbols, key, strict=True)))
-        return _compile(
-            compilation.for_program(static_program, next(first_options, replace(compilation.options, dump_ir=None)))
-        )
+    def build(call: ModelCall) -> Specialization[Model]:
+        missing = sorted(program.sizes.difference(call.sizes))
+        if missing:
+            raise ShapeError(
+                f"{program.name}: the size {missing[0]} is not determined by input shapes; inputs: {specialized.inputs_text}"
+            )
+        options = next(first_options, replace(compilation.options, dump_ir=None))
+        return _specialize(replace(compilation, options=options), call.sizes)
 
-    def compute_sizes(arrays: Sequence[Any]) -> Sizes:
+    def compute_sizes(arrays: Sequence[Any]) -> dict[str, int]:
         sizes = evaluate_data_dependent_sizes(program.module, list(map(np.asarray, arrays)), program.weights)
-        return tuple(sizes.get(symbol, 0) for symbol in symbols)
+        return {symbol: sizes.get(symbol, 0) for symbol in data_dependent}
 
-    def describe_key(key: Sizes) -> dict[str, str]:
-        return {symbol: str(size) for symbol, size in zip(symbols, key, strict=True)}
-
-    hint = "`dlc compile` reports for which sizes one program is compiled ahead of time, and why not for all"
-    models = LRUCache(compile_for, recompilations=Recompilations(program.name, hint), describe=describe_key)
-    ranges = size_ranges(program.module)
-    return SpecializationCache(
+    specialized = SpecializedModel(
         program.name,
         program.inputs,
         program.outputs,
-        symbols,
-        dynamic_specialization,
-        models,
-        compute_sizes if data_dependent else None,
-        ranges,
+        build,
+        entries=[] if dynamic is None else [dynamic],
+        ranges=size_ranges(program.module),
+        data_dependent_sizes=data_dependent,
+        compute_sizes=compute_sizes if data_dependent else None,
+        advice="`dlc compile` reports for which sizes one program is compiled ahead of time, and why not for all",
     )
+    return specialized
+
+
+def _specialize(compilation: Compilation, sizes: Mapping[str, int]) -> Specialization[Model]:
+    """Compile a specialization that serves these sizes.
+
+    Sizes 0 and 1 broadcast and are empty, so that the guards of other sizes exclude them. A specialization for these values
+    serves all sizes of the other symbols that its guards admit, where possible.
+    """
+    program = compilation.program
+    special = {symbol: size for symbol, size in sizes.items() if size <= 1 and symbol in program.sizes}
+    if special and special.keys() < sizes.keys():
+        with suppress(DlcError):
+            partial_program = compilation.for_program(program.specialize(special), compilation.options)
+            partial, _ = _compile_dynamic(partial_program, sizes=sizes)
+            if partial is not None and partial.is_guaranteed:
+                return replace(partial, domain=partial.domain.restricted_to(special))
+    model = _compile(compilation.for_program(program.specialize(sizes), compilation.options))
+    return Specialization(model, SizeDomain.of_sizes(sizes), is_guaranteed=sizes.keys() <= program.sizes)
 
 
 def _compile_dynamic(
-    compilation: Compilation, file: CachedFile | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
-) -> tuple[Specialization | None, str | None]:
-    """Compile a program for all sizes or for a domain of sizes; also return why sizes outside of it are specialized."""
+    compilation: Compilation,
+    file: CachedFile | None = None,
+    rebuild_module: Callable[[], ModuleOp] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[Specialization[Model] | None, str | None]:
+    """Compile a program for all sizes or for a domain of sizes; also return why sizes outside of it are specialized.
+
+    Raises OutOfDomainError if guards exclude the `sizes` of a call, or all but these.
+    """
     is_static_program = not compilation.program.sizes and not data_dependent_sizes(compilation.program)
     # The evaluator computes data-dependent sizes while it runs.
     if is_static_program or (not compilation.program.sizes and isinstance(compilation.backend, ModuleBackend)):
@@ -169,7 +216,11 @@ def _compile_dynamic(
             "whose kernels have static shapes; a backend whose kernels take sizes as arguments sets `accepts_symbolic_sizes`"
         )
     reason = reason_to_specialize(compilation)
-    domain, reason = infer_domain(compilation.program) if reason is None else (None, reason)
+    if reason is not None:
+        return None, reason
+    domain, reason = infer_domain(compilation.program)
+    if sizes is not None and (domain is None or not domain.may_hold(sizes)):
+        raise OutOfDomainError(f"{compilation.program.name}: {reason}")
     if domain is None:
         return None, reason
     try:
@@ -177,7 +228,8 @@ def _compile_dynamic(
         if domain.is_unrestricted:
             return Specialization(_model(restricted, file)), None
         model = _model(restricted)
-        return Specialization(model, domain, domain.symbols.isdisjoint(data_dependent_sizes(compilation.program))), reason
+        is_guaranteed = domain.symbols.isdisjoint(data_dependent_sizes(compilation.program))
+        return Specialization(model, domain, is_guaranteed=is_guaranteed), reason
     except (UnsupportedError, ShapeError) as error:
         # Errors that do not depend on sizes are raised again by the specialization; bugs of dlc are not caught here.
         return None, str(error).partition("\n")[0]

@@ -19,8 +19,7 @@ from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.code.entry_stub import entry_code
 from dlc.runtime.cpu.program_image import function_in, memory_of
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.saved_specializations import SavedSpecializations
-from dlc.runtime.models.variants import Variants
+from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.program.host_program import PythonCall, walk
 from dlc.runtime.saving.checksum import choose_checksum
@@ -72,7 +71,7 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
             )
         program_defaults = {info.name: defaults[info.name] for info in artifact.host.inputs if info.name in defaults}
         return [HeaderProgram(artifact, program_defaults, conditions)]
-    variants = artifact.choices if isinstance(artifact, Variants | SavedSpecializations) else []
+    variants = artifact.choices if isinstance(artifact, SpecializedModel) else []
     if not variants:
         raise UnsupportedError(f"{model.name}: a library contains programs for a CPU; {_unsupported_error(model)}")
     return [
@@ -86,12 +85,11 @@ def _unsupported_error(model: Model) -> str:
         return "this model was compiled for another target, or runs in Python: compile it for target cpu"
     if any(info.dtype == OBJECT_DTYPE for info in (*model.inputs, *model.outputs)):
         return "this model has strings, lists or None as inputs or outputs, which need Python: save it as .dlc"
-    if isinstance(model.artifact, Variants):
-        options = "--value, input_values" if model.values else "--shape, input_shapes"
-        return f"this model is specialized for {model.artifact.key_text}: specify them ({options}), or call the model with each"
-    if isinstance(model.artifact, SavedSpecializations) and model.artifact.cache.compute_sizes is not None:
+    assert isinstance(model.artifact, SpecializedModel)
+    if model.artifact.data_dependent_sizes:
         return "this model is specialized for data-dependent sizes, which needs Python: save it as .dlc"
-    return "this model is specialized per shape: specify shapes (--shape, input_shapes), or call the model with each of them"
+    options = "--value, input_values" if model.values else "--shape, input_shapes"
+    return f"this model is specialized for {model.artifact.key_text}: specify them ({options}), or call the model with each"
 
 
 class _Library:

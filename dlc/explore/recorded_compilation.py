@@ -36,7 +36,8 @@ from dlc.passes.fusion.fusion_refusals import RETURNED
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, representative_sizes
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.models.specialization_cache import Specialization
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.specializations import Specialization
 
 # Run a program for this share of its compilation time, at least once.
 _MEASURING_TIME_SHARE = 0.02
@@ -73,7 +74,7 @@ class RecordedCompilation:
     options: Options
     recorder: CompilationRecorder
     report: Report
-    specialization: Specialization | None
+    specialization: Specialization[Model] | None
 
     @staticmethod
     def of(

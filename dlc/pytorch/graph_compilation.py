@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
-from dlc.compiler import Program, compile
+from dlc.compiler import Program, compile, compile_specialization
 from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, is_symbol, parse, substitute
 from dlc.errors import ShapeError
 from dlc.frontend.function_tracing import SymbolicSize, trace
@@ -20,30 +21,51 @@ from dlc.options import Options
 from dlc.pytorch.fx_graph import FxGraph
 from dlc.pytorch.interpreter import draws_random_numbers, interpret, raise_unsupported_nodes, unsupported_nodes
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.variants import Shapes, Values, Variants
+from dlc.runtime.models.specializations import Specialization
+from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
+from dlc.runtime.sizes.domain import SizeDomain
 from dlc.shape_specs import ShapeSpecs, split_ranges, tensor_shape
 
 # The additional last input of a program that draws random numbers.
 SEED = TensorInfo("seed", (), np.dtype(np.int64))
 
 
-def build_program(graph: FxGraph, name: str) -> Program:
+def build_program(graph: FxGraph, name: str, sizes: Mapping[str, int] | None = None) -> Program:
     """Trace a graph into a program; symbolic sizes of the graph are symbolic in the program.
+
+    With the `sizes` of a call, comparisons that depend on sizes become guards of the program.
 
     Raises UnsupportedError with every operator that has no rule, and UndecidableError for a graph that can only be traced with
     static sizes.
     """
     raise_unsupported_nodes(name, unsupported_nodes(graph))
     infos = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
-    placeholders = [ShapeDtype([1 if isinstance(s, Dim) else s for s in info.shape], info.dtype) for info in infos]
+    shapes = [[substitute(size, sizes or {}) for size in info.shape] for info in infos]
+    placeholders = [
+        ShapeDtype([1 if isinstance(s, Dim) else s for s in shape], info.dtype)
+        for info, shape in zip(infos, shapes, strict=True)
+    ]
     symbolic_axes = [_symbolic_axes(graph, info) for info in infos]
     no_keywords: dict[str, Any] = {}
     leaves, tree = flatten((tuple(placeholders), no_keywords))
 
     inputs, outputs = ([info.name for info in infos] for infos in (infos, graph.outputs))
-    traced = trace(lambda *arrays: interpret(graph, arrays), leaves, tree, inputs, {}, symbolic_axes, outputs)
+    traced = trace(
+        lambda *arrays: interpret(graph, arrays),
+        leaves,
+        tree,
+        inputs,
+        {},
+        symbolic_axes,
+        outputs,
+        record_guards=sizes is not None,
+    )
     return Program(
-        traced.module, traced.weights, name, reimport=lambda shapes: build_program(with_input_shapes(graph, shapes), name)
+        traced.module,
+        traced.weights,
+        name,
+        reimport=lambda shapes: build_program(with_input_shapes(graph, shapes), name),
+        guards=traced.guards,
     )
 
 
@@ -52,7 +74,7 @@ def _symbolic_axes(graph: FxGraph, info: TensorInfo) -> dict[int, SymbolicSize]:
 
 
 def build_model(graph: FxGraph, name: str, target: str | Backend, options: Options, progress: Progress | None = None) -> Model:
-    """Compile a graph; one that can only be traced with static sizes is specialized for each set of input shapes.
+    """Compile a graph; one that compares symbolic sizes, or needs their values, is specialized when it is called.
 
     Raises what `build_program` and `compile` raise.
     """
@@ -62,11 +84,17 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
         if all(is_static(info.shape) for info in graph.inputs):
             raise
 
-    def variant(shapes: Shapes, values: Values) -> Model:
-        return compile(build_program(with_input_shapes(graph, shapes), name), target, options)
+    def specialize(call: ModelCall) -> Specialization[Model]:
+        with suppress(UndecidableError, ShapeError, TypeError):
+            program = build_program(graph, name, call.sizes)
+            if (specialization := compile_specialization(program, target, options, call.sizes)) is not None:
+                return specialization
+        shapes: Mapping[str, Any] = call.shapes
+        model = compile(build_program(with_input_shapes(graph, shapes), name), target, options)
+        return Specialization(model, SizeDomain.of_sizes(call.sizes))
 
     inputs = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
-    return Variants(name, inputs, graph.outputs, (), variant).model()
+    return SpecializedModel(name, tuple(inputs), tuple(graph.outputs), specialize).model()
 
 
 def with_input_shapes(graph: FxGraph, shapes: Mapping[str, Sequence[int]]) -> FxGraph:

@@ -17,8 +17,7 @@ from dlc.options import Environment
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.io_conversion import ConvertedModel, StructuredModel
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.saved_specializations import model_of, specializations_from_json
-from dlc.runtime.models.variants import Variants
+from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import select_device
@@ -124,8 +123,6 @@ class _ModelReader:
     def _without_defaults(self, fields: Mapping[str, Any]) -> Model:
         if "io_signature" in fields:
             return ConvertedModel(self.model(fields["program"]), io_signature_from_json(fields["io_signature"]))
-        if "variants" in fields:
-            return Variants.read(fields, self.model).model(takes_device_arrays=self.builder is not None)
         if "specializations" in fields:
-            return model_of(specializations_from_json(fields, self.model), takes_device_arrays=self.builder is not None)
+            return SpecializedModel.read(fields, self.model).model(takes_device_arrays=self.builder is not None)
         return _program(fields, self.container, self.builder).model(self.num_threads)

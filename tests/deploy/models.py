@@ -17,12 +17,11 @@ from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
 from dlc.dims import Dim, is_symbol
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.models.lru_cache import LRUCache
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.saved_specializations import model_of
-from dlc.runtime.models.specialization_cache import Sizes, SpecializationCache
-from dlc.runtime.models.variants import Variants
+from dlc.runtime.models.specializations import Specialization
+from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.program.host_program import Branch, Fail, HostArray, HostProgram, Instruction, PrintArrays
+from dlc.runtime.sizes.domain import SizeDomain
 from dlc.target import CPU_LEVELS
 from tests.sizes.test_dynamic_control_flow import lowered, nested
 
@@ -71,13 +70,13 @@ def multiplied(target: str = "cpu") -> Model:
     def program(function: Callable[[Any], Any]) -> Model:
         return dlc.jit(function, target=target).lower(X[:2, :48]).compile()
 
-    def key(number: int) -> tuple[bytes]:
-        return (np.int64(number).tobytes(),)
-
-    products = {key(k): program(lambda x, k=k: x * np.float32(2 * k)) for k in (2, 3)}
-    doubled = Variants("doubled", [x, more], [y], ["more"], None, products).model()
-    made = {key(1): program(lambda x: x + W[0]), key(2): doubled}
-    return Variants("multiplied", [x, by, more], [y], ["by"], None, made).model()
+    doubled = SpecializedModel("doubled", (x, more), (y,), values=("more",))
+    for k in (2, 3):
+        doubled.add(program(lambda x, k=k: x * np.float32(2 * k)), {"more": np.int64(k)})
+    specialized = SpecializedModel("multiplied", (x, by, more), (y,), values=("by",))
+    specialized.add(program(lambda x: x + W[0]), {"by": np.int64(1)})
+    specialized.add(doubled.model(), {"by": np.int64(2)})
+    return specialized.model()
 
 
 @cache
@@ -85,8 +84,10 @@ def by_shape() -> Model:
     """x + W[0] · a, for three rows and for one; `a` has one shape."""
     x, y = (TensorInfo(name, (Dim.symbol("n"), 48), X.dtype) for name in ("x", "y"))
     a = TensorInfo("a", (), X.dtype)
-    made = {((n, 48), ()): dlc.jit(lambda x, a: x + W[0] * a).lower(X[:n, :48], W[0, 0]).compile() for n in (3, 1)}
-    return Variants("by_shape", [x, a], [y], [], None, made).model()
+    specialized = SpecializedModel("by_shape", (x, a), (y,))
+    for n in (3, 1):
+        specialized.add(dlc.jit(lambda x, a: x + W[0] * a).lower(X[:n, :48], W[0, 0]).compile())
+    return specialized.model()
 
 
 @cache
@@ -109,8 +110,8 @@ def _only(instruction: Instruction) -> Model:
 def several() -> Model:
     """A model that is specialized for each value of its data-dependent size."""
     made = layer()
-    models = LRUCache[Sizes](lambda _: made, {(1,): made})
-    return model_of(SpecializationCache("several", made.inputs, made.outputs, ("N",), None, models, lambda _: (1,)))
+    entry = Specialization(made, SizeDomain.of_sizes({"N": 1}), is_guaranteed=False)
+    return SpecializedModel("several", made.inputs, made.outputs, entries=[entry], data_dependent_sizes=("N",)).model()
 
 
 def sizes_of(model: Model, inputs: Sequence[NDArray[Any] | None]) -> list[int]:

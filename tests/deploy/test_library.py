@@ -23,7 +23,7 @@ from dlc.dims import Dim, Size, SizeRange, substitute
 from dlc.errors import UnsupportedError
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.variants import Variants
+from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.program.host_program import HostProgram
 from dlc.target import CPU_LEVELS
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, served, several, sizes_of, update
@@ -257,7 +257,7 @@ def test_unsupported_models_are_refused(tmp_path: Path) -> None:
         write_library(several(), tmp_path / "m.so")
     with pytest.raises(UnsupportedError, match=r"programs for a CPU; .*another target"):
         write_library(dlc.jit(lambda x: x + 1, target="reference").lower(np.ones(2)).compile(), tmp_path / "m.so")
-    decided = Variants("m", layer().inputs, layer().outputs, (), lambda *_: layer()).model()
+    decided = SpecializedModel("m", layer().inputs, layer().outputs).model()
     with pytest.raises(UnsupportedError, match=r"programs for a CPU; .*the shapes of its inputs: specify them \(--shape"):
         write_library(decided, tmp_path / "m.so")
     assert not list(tmp_path.iterdir())

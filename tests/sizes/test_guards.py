@@ -15,7 +15,7 @@ from dlc.dims import Dim, SizeRange, parse
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.guards import Guard, SizeBounds
 from dlc.options import Options
-from dlc.runtime.models.saved_specializations import SavedSpecializations
+from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.sizes.domain import SizeDomain
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
@@ -87,9 +87,9 @@ def test_saved_programs_name_the_violated_guard(tmp_path: Path) -> None:
         loaded(np.ones((7, 3), np.float32))
     # The program itself checks its guards, in native code too.
     for cached in (model.artifact, loaded.artifact):
-        assert isinstance(cached, SavedSpecializations) and cached.cache.dynamic is not None
+        assert isinstance(cached, SpecializedModel)
         with pytest.raises(ShapeError, match=r"with N = 7: node 'flat': dl.reshape requires \(3 \* N\) % 2 == 0"):
-            cached.cache.dynamic.model.run_unchecked([np.ones((7, 3), np.float32)])
+            cached.specializations.entries[0].program.run_unchecked([np.ones((7, 3), np.float32)])
 
 
 @pytest.mark.parametrize(

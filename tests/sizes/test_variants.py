@@ -20,9 +20,11 @@ from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.emitter import MAX_FOLDED_ELEMENTS, MAX_LITERAL_ELEMENTS
 from dlc.frontend.onnx import check_model
-from dlc.runtime.models import lru_cache
+from dlc.runtime.models import specializations
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.variants import Variants
+from dlc.runtime.models.specializations import Specialization
+from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
+from dlc.runtime.sizes.domain import SizeDomain
 from tests.frontend.onnx.build import INT64, model
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
@@ -125,15 +127,15 @@ class Counted:
         self.made: list[tuple[Any, Any]] = []
         infos = [TensorInfo(name, (Dim.symbol("n"),), np.dtype(np.int64)) for name in "a"]
         infos.append(TensorInfo("b", (1,), np.dtype(np.int64)))
-        self.variants = Variants("m", infos, infos[:1], by_value, self.compile)
+        self.model = SpecializedModel("m", tuple(infos), tuple(infos[:1]), self.build, tuple(by_value))
 
-    def compile(self, shapes: Mapping[str, Any], values: Mapping[str, Any]) -> Model:
-        self.made.append((dict(shapes), {name: value.tolist() for name, value in values.items()}))
-        left = [info for info in self.variants.inputs if info.name not in values]
-        return Model(left, left, lambda arrays: [sum(a.sum() for a in arrays)])
+    def build(self, call: ModelCall) -> Specialization[Model]:
+        self.made.append((dict(call.shapes), {name: value.tolist() for name, value in call.values.items()}))
+        left = [info for info in self.model.inputs if info.name not in call.values]
+        return Specialization(Model(left, left, lambda arrays: [sum(a.sum() for a in arrays)]), SizeDomain.of_sizes(call.sizes))
 
     def __call__(self, a: list[int], b: list[int]) -> int:
-        return self.variants.run([np.array(a, np.int64), np.array(b, np.int64)])[0]
+        return self.model.run([np.array(a, np.int64), np.array(b, np.int64)])[0]
 
 
 def test_specializations_are_found_by_values() -> None:
@@ -145,11 +147,11 @@ def test_specializations_are_found_by_values() -> None:
 def test_specializations_are_found_by_shapes() -> None:
     counted = Counted([])
     assert [counted([1, 2], [7]), counted([3, 4], [8]), counted([1], [7])] == [10, 15, 8]
-    assert counted.made == [({"a": (2,), "b": (1,)}, {}), ({"a": (1,), "b": (1,)}, {})]
+    assert counted.made == [({"a": (2,)}, {}), ({"a": (1,)}, {})]
 
 
 def test_the_number_of_cached_specializations_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lru_cache, "MAX_CACHED_PROGRAMS", 2)
+    monkeypatch.setattr(specializations, "MAX_CACHED_PROGRAMS", 2)
     counted = Counted(["b"])
     for value in (1, 2, 1, 3, 1, 2):
         counted([0], [value])

@@ -11,7 +11,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
-from dlc.dims import is_nonnegative
+from dlc.dims import is_known_different, is_nonnegative
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, errors_at_user_line
 from dlc.numpy.apply import (
@@ -54,9 +54,10 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
     # A symbolic size is compared with the sizes of `x` as an expression.
     sizes, size = list(untraced(as_shape("reshape", shape, -1))), untraced(x.size)
     fixed_size = prod(s for s in sizes if s != -1)
-    if sizes.count(-1) == 1 and fixed_size and size % fixed_size == 0:
+    # A symbolic size that need not be divisible becomes a guard.
+    if sizes.count(-1) == 1 and fixed_size and not is_known_different(size % fixed_size, 0):
         sizes[sizes.index(-1)] = size // fixed_size
-    if -1 in sizes or prod(sizes) != size:
+    if -1 in sizes or is_known_different(prod(sizes), size):
         refuse(ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fill shape {tuple(sizes)}"))
     return x if tuple(sizes) == untraced(x.shape) else apply(dl.ReshapeOp, x, shape=tuple(sizes))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dlc.dims import SizeRange
 from dlc.guards import Guard
@@ -25,10 +25,20 @@ class SizeDomain:
     guards: tuple[Guard, ...] = ()
     requirements: tuple[Guard, ...] = field(default=(), compare=False)
 
+    @staticmethod
+    def of_sizes(sizes: Mapping[str, int]) -> SizeDomain:
+        """Return the domain of these sizes only."""
+        return SizeDomain({symbol: SizeRange(size, size) for symbol, size in sizes.items()})
+
     @property
     def is_unrestricted(self) -> bool:
         """Return whether all sizes are in the domain."""
         return not self.ranges and not self.equal and not self.guards
+
+    @property
+    def static_sizes(self) -> dict[str, int]:
+        """The sizes of the symbols that have one value only."""
+        return {symbol: r.low for symbol, r in self.ranges.items() if r.low == r.high}
 
     @property
     def symbols(self) -> set[str]:
@@ -40,10 +50,22 @@ class SizeDomain:
         are_equal = all(sizes[a] == sizes[b] for a, b in self.equal.items())
         return are_equal and all(sizes[s] in r for s, r in self.ranges.items()) and all(g.holds(sizes) for g in self.guards)
 
+    def may_hold(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether the domain admits these sizes, which may be some of its symbols only."""
+        return self.without(self.symbols.difference(sizes)).holds(sizes)
+
     def violation(self, sizes: Mapping[str, int]) -> str | None:
         """Return a description of the first requirement that these sizes violate; None if there is none."""
         known = (guard for guard in self.requirements if guard.size.symbols() <= sizes.keys())
         return next((guard.description for guard in known if not guard.holds(sizes)), None)
+
+    def restricted_to(self, sizes: Mapping[str, int]) -> SizeDomain:
+        """Return the domain with these symbols, which it does not restrict, having these sizes."""
+        return replace(self, ranges={**self.ranges, **SizeDomain.of_sizes(sizes).ranges})
+
+    def with_guards(self, guards: Sequence[Guard]) -> SizeDomain:
+        """Return the domain with further guards."""
+        return replace(self, guards=(*guards, *self.guards), requirements=(*guards, *self.requirements))
 
     def without(self, symbols: Collection[str]) -> SizeDomain:
         """Return the domain without the restrictions of these symbols."""
@@ -52,5 +74,8 @@ class SizeDomain:
         return SizeDomain(ranges, equal, tuple(g for g in self.guards if g.size.symbols().isdisjoint(symbols)))
 
     def __str__(self) -> str:
-        ranges = (f"{symbol} in {range_}" for symbol, range_ in self.ranges.items())
+        ranges = (
+            f"{symbol} = {range_.low}" if range_.low == range_.high else f"{symbol} in {range_}"
+            for symbol, range_ in self.ranges.items()
+        )
         return ", ".join([*ranges, *(f"{a} = {b}" for a, b in self.equal.items()), *map(str, self.guards)])

@@ -23,6 +23,8 @@ def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
     for op in module.ops:
         if isinstance(op, func.FuncOp):
             _bind(op, sizes)
+            # A declared result size may name another symbol than the inferred one, if guards had made them equal.
+            op.update_function_type()
 
 
 def bound_kernel(kernel: KernelOp, sizes: Mapping[str, Size]) -> KernelOp:

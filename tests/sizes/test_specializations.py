@@ -1,0 +1,156 @@
+"""One cache of specializations: as few programs as the guards of a function or model demand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import dlc
+from dlc.dims import Dim, SizeRange
+from dlc.errors import DlcError, ShapeError, UnsupportedError
+from dlc.guards import Guard
+from dlc.runtime.models.specializations import Specialization, Specializations
+from dlc.runtime.models.specialized_model import SpecializedModel
+from dlc.runtime.sizes.domain import SizeDomain
+
+HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
+N = Dim.symbol("N")
+
+
+def rows(*shape: int) -> Any:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+# A function, its symbolic sizes, whether it accepts them, and the maximum number of programs for all sizes.
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., bool], int]] = {
+    "branch": (lambda x: x * 2 if x.shape[0] > 10 else x + 1, lambda n: True, 2),
+    "two_branches": (lambda x: x[0] if x.shape[0] > 50 else x * 2 if x.shape[0] % 2 == 0 else -x, lambda n: True, 3),
+    "slice": (lambda x: x[2:500].sum(0), lambda n: True, 2),
+    "element": (lambda x: x[7] * 2, lambda n: n >= 8, 1),
+    "divisibility": (lambda x: x.reshape(-1, 2).sum(1), lambda n: n % 2 == 0, 1),
+    "broadcast": (lambda x, y: x + y, lambda n, m: n == m or 1 in (n, m), 3),
+    "branch_and_broadcast": (
+        lambda x, y: x + y if x.shape[0] > 10 else x - y,
+        lambda n, m: n == m or 1 in (n, m),
+        5,
+    ),
+}
+
+
+def sizes(name: str) -> list[tuple[int, ...]]:
+    """Return the sizes of 1,000 calls; about half of those of two arguments are equal or 1."""
+    random = np.random.default_rng(sum(map(ord, name)))
+    single = [(int(n),) for n in random.integers(0, 1000, 1000)]
+    if "broadcast" not in name:
+        return single
+    return [pair for (n,) in single[:250] for pair in ((n, n), (n, 1), (1, n), (n, n + 1))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_compiles_as_few_programs_as_its_guards_demand(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, accepts, max_programs = FUNCTIONS[name]
+    compiled = count_compilations(monkeypatch)
+    names = ("x", "y")[: function.__code__.co_argcount]
+    dynamic = {argument: {0: symbol} for argument, symbol in zip(names, "NM", strict=False)}
+    called = dlc.jit(dynamic=dynamic, cache=False, num_threads=1)(function)
+    num_refused = 0
+    for call in sizes(name):
+        arrays = [rows(n, 3) for n in call]
+        if accepts(*call):
+            np.testing.assert_allclose(called(*arrays), function(*arrays), 1e-5)
+        elif num_refused < 20:  # Each refused call is traced, to report the line.
+            num_refused += 1
+            with pytest.raises(DlcError):
+                called(*arrays)
+    assert len(compiled) <= max_programs
+
+
+def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list to which each new specialization is added."""
+    compiled: list[object] = []
+    add = Specializations[Any].add
+
+    def counted(cache: Specializations[Any], specialization: Specialization[Any]) -> None:
+        compiled.append(specialization)
+        add(cache, specialization)
+
+    monkeypatch.setattr(Specializations, "add", counted)
+    return compiled
+
+
+def test_sizes_of_1_have_one_program_for_all_other_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(onnx.parser.parse_model(HEADER + "(float[N,3] x, float[M,3] z) => (y) { y = Add(x, z) }"), tmp_path / "m.onnx")
+    compiled = count_compilations(monkeypatch)
+    model = dlc.compile_model(tmp_path / "m.onnx", cache=False, num_threads=1)
+    for n in range(2, 100):
+        for shape in ((n, n), (n, 1), (1, n)):
+            x, z = rows(shape[0], 3), rows(shape[1], 3)
+            np.testing.assert_array_equal(model(x, z)["y"], x + z)
+    assert len(compiled) <= 2
+    with pytest.raises(ShapeError, match="N = 3, M = 2"):
+        model(rows(3, 3), rows(2, 3))
+    model.save(tmp_path / "m.dlc")
+    loaded = dlc.load(tmp_path / "m.dlc", num_threads=1)
+    for n in (2, 7, 1000):
+        np.testing.assert_array_equal(loaded(rows(1, 3), rows(n, 3))["y"], rows(1, 3) + rows(n, 3))
+    with pytest.raises(UnsupportedError, match=r"not compiled for N = 3, M = 2; .*dl.add requires N == M"):
+        loaded(rows(3, 3), rows(2, 3))
+
+
+def test_the_log_names_the_violated_guard(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DLC_LOG", "recompiles")
+    called = dlc.jit(dynamic={"x": {0: "N"}}, cache=False, num_threads=1)(lambda x: x * 2 if x.shape[0] > 10 else x)
+    for n in (20, 30, 3, 4):
+        called(rows(n))
+    first, second = capfd.readouterr().err.splitlines()
+    assert "compilation 1: x: float32[20]" in first and "violated" not in first
+    assert "compilation 2: x: float32[20] → float32[3]; violated guard: N >= 11" in second
+
+
+def test_a_call_finds_a_program_by_key_and_guards() -> None:
+    cache = Specializations[str]("f")
+
+    def call(key: str, n: int, program: str, domain: SizeDomain) -> str:
+        found = cache.find((key, n), key, {"N": n})
+        if found is None:
+            found = cache.compile((key, n), key, {"N": n}, lambda: Specialization(program, domain), {"N": str(n)})
+        return found.program
+
+    large = SizeDomain({"N": SizeRange(5)}, requirements=(Guard(Dim.lift(N - 5), ">=", "node 's'"),))
+    assert call("f32", 7, "large", large) == "large"
+    assert call("f32", 9, "unused", SizeDomain()) == "large"
+    assert cache.violation("f32", {"N": 4}) == "node 's' requires N >= 5"
+    assert call("f32", 4, "small", SizeDomain.of_sizes({"N": 4})) == "small"
+    assert call("f64", 7, "double", SizeDomain()) == "double"
+    assert call("f32", 4, "unused", SizeDomain()) == "small" and cache.num_compilations == 3
+
+
+def test_threads_compile_a_program_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compilations(monkeypatch)
+    called = dlc.jit(dynamic={"x": {0: "N"}}, cache=False, num_threads=1)(lambda x: x * 2 if x.shape[0] > 10 else x)
+    results: dict[int, Any] = {}
+
+    def call(n: int) -> None:
+        results[n] = called(rows(n))
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in range(6, 18)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compiled) == 2
+    for n, result in results.items():
+        np.testing.assert_array_equal(result, rows(n) * (2 if n > 10 else 1))
+
+
+def test_a_closed_model_has_no_compiler() -> None:
+    x = dlc.arrays.TensorInfo("x", (N,), np.dtype(np.float32))
+    model = SpecializedModel("closed", (x,), (x,)).model()
+    with pytest.raises(UnsupportedError, match="closed: not compiled for N = 3"):
+        model(rows(3))
