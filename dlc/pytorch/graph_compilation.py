@@ -94,7 +94,7 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
         return Specialization(model, SizeDomain.of_sizes(call.sizes))
 
     inputs = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
-    return SpecializedModel(name, tuple(inputs), tuple(graph.outputs), specialize).model()
+    return SpecializedModel(name, tuple(inputs), tuple(graph.outputs), specialize, ranges=graph.ranges).model()
 
 
 def with_input_shapes(graph: FxGraph, shapes: Mapping[str, Sequence[int]]) -> FxGraph:

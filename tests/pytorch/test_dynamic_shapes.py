@@ -52,3 +52,23 @@ def test_one_program(name: str) -> None:
         expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
         for got, want in zip(model(x.numpy()).values(), expected, strict=True):
             np.testing.assert_allclose(np.asarray(got), want.numpy(), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("needs_values", [False, True])
+def test_ranges_of_exported_programs_are_guards(needs_values: bool) -> None:
+    """They hold for one program for all sizes, and for a graph that is specialized per size, as for `linalg.inv`."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.inv(x + 9 * torch.eye(x.shape[0])) if needs_values else x * 2
+
+    n = torch.export.Dim("n", min=2, max=8)
+    model = dlc.from_torch(
+        torch.export.export(Module(), (torch.ones(5, 5),), dynamic_shapes={"x": {0: n, 1: n}}), num_threads=1
+    )
+    for size in (5, 2, 8):
+        x = torch.ones(size, size)
+        np.testing.assert_allclose(np.asarray(*model(x.numpy()).values()), Module()(x).numpy(), 1e-5, 1e-5)
+    for size in (1, 9):
+        with pytest.raises(dlc.ShapeError, match=rf"= {size}; expected a size in the declared range 2\.\.8"):
+            model(np.ones((size, size), np.float32))
