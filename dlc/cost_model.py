@@ -175,12 +175,16 @@ class GroupCosts:
 
     Attributes:
         few_rows: The maximum rows of a contraction that is computed as matrix-vector products.
+        min_items: The work-items of the smallest group that amortizes its launch; group sizes are multiples of it.
+        resident_groups: The groups that a compute unit runs concurrently.
         contractions: The costs of contractions without matrix units.
         matrix_units: The costs of contractions on matrix units.
         split_reductions: The costs of split reductions.
     """
 
     few_rows: int = 4
+    min_items: int = 32
+    resident_groups: int = 4
     contractions: GroupContractionCosts = field(default_factory=GroupContractionCosts)
     matrix_units: MatrixUnitCosts = field(default_factory=MatrixUnitCosts)
     split_reductions: SplitReductionCosts = field(default_factory=SplitReductionCosts)
@@ -211,6 +215,13 @@ class CostModel:
         stack_bytes: The available stack of a thread, without the caller's frames.
         way_bytes: The size of a way of the L1 cache.
         cache_ways: The number of ways of the L1 cache.
+        latency_hiding_accumulators: The accumulator vectors of a register tile that hide the latency of multiply-adds and of
+            the loads of their operands.
+        independent_accumulators: The accumulator vectors that hide the latency of multiply-adds alone: with fewer, a k
+            iteration waits for the previous one (4 cycles, two multiply-adds per cycle).
+        exposed_latency_slowdown: The slowdown of a contraction with fewer accumulators than hide its latency.
+        max_l1_accumulators: The maximum accumulator vectors if a tile's vectors stay in the L1 cache: more reuse saves nothing
+            there, and the epilogue of a larger tile delays the next tile.
         unblocked_steps: The maximum steps of a reduction that is one cache block, so that partial sums need not be stored.
         block_steps: The approximate steps of a cache block of a longer reduction.
         block_lines: The same if each step reads separate cache lines.
@@ -240,6 +251,10 @@ class CostModel:
     stack_bytes: int = 4 << 20
     way_bytes: int = 1 << 12
     cache_ways: int = 8
+    latency_hiding_accumulators: int = 12
+    independent_accumulators: int = 8
+    exposed_latency_slowdown: float = 1.06
+    max_l1_accumulators: int = 16
     unblocked_steps: int = 1024
     block_steps: int = 256
     block_lines: int = 100
@@ -253,3 +268,8 @@ class CostModel:
     prefetch: PrefetchCosts | None = field(default_factory=PrefetchCosts)
     unrolling: UnrollingCosts | None = None
     groups: GroupCosts = field(default_factory=GroupCosts)
+
+    @property
+    def l1_bytes(self) -> int:
+        """The size of the L1 cache."""
+        return self.cache_ways * self.way_bytes

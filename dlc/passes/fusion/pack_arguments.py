@@ -26,7 +26,7 @@ def has_set_conflicts(target: Target, element: Attribute, rows: int, width: int,
     costs, size = target.costs, numpy_dtype(element).itemsize
     panel_row_bytes = min(vectors * target.lanes(max(4, size)), width) * size
     is_sparse = panel_row_bytes < 2 * ALIGNMENT_BYTES or 2 * panel_row_bytes < gcd(costs.way_bytes, width * size)
-    return is_sparse and rows * width * size > costs.cache_ways * costs.way_bytes
+    return is_sparse and rows * width * size > costs.l1_bytes
 
 
 def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: int, max_width: int, user: DlOp) -> None:

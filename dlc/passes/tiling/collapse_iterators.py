@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import cast
 
-from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size, row_major
 from dlc.ir import (
@@ -125,7 +124,7 @@ def _are_channel_groups(nest: DynamicLoopNest, target: Target, group: int, outpu
     for nest_op in nest.ops:
         if not {group, output}.issubset(nest_op.dims) or {group, output} & (nest_op.indexed_dims | nest_op.reductions):
             return False
-        size = max(4, numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize)
+        size = max(4, nest_op.element_bytes())
         fits_vector = isinstance(extent, int) and target.lanes(size) % extent == 0
         if not fits_vector or extent * size >= min(target.vector_bytes, costs.min_vector_bytes) or nest_op.has_indirect_loads:
             return False

@@ -14,6 +14,7 @@ from functools import cached_property
 from math import gcd
 from typing import cast
 
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.remainder import RemFOp
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
@@ -22,6 +23,7 @@ from dlc.passes.structured import INDEX_ARITHMETIC_OPS
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.structured_ops import StructuredOp, contiguous_load_iterator, has_indirect_loads_in_body, is_read
+from dlc.passes.types import memref_of
 
 # Minimum representative extent of a one-dimensional nest: enough elements for several tasks.
 _MIN_DYNAMIC_VECTOR_ELEMENTS = 1 << 16
@@ -97,6 +99,10 @@ class NestOp:
         """The dimension along which all indirect loads read contiguous elements, or None."""
         d = contiguous_load_iterator(self.op)
         return None if d is None else self.dims[d]
+
+    def element_bytes(self, k: int = -1) -> int:
+        """Return the bytes of an element of an operand, by default of the output."""
+        return numpy_dtype(memref_of(self.op.operands[k]).element_type).itemsize
 
     def is_batch_dim(self, d: int) -> bool:
         """Return whether a dimension is a batch of products: all inputs have it, and none is contiguous along it."""

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, fields
 from math import prod
 from typing import cast
 
-from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
-from dlc.passes.types import memref_of
+from dlc.passes.tiling.loop_nests import StaticLoopNest
 from dlc.target import Target
 
 
@@ -117,7 +115,7 @@ class RegisterTiles(TilePlan):
         nest_op = next((op for op in nest.ops if op.is_contraction), nest.ops[-1])
         if self.register:
             lane = next((d for d in self.register if nest_op.output.stride(d) == 1), None)
-            lanes = target.lanes(max(4, element_bytes(nest_op)))
+            lanes = target.lanes(max(4, nest_op.element_bytes()))
             width = 1 if lane is None else self.register[lane]
             vectors = prod(self.register.values()) // width * -(-width // lanes)
             tile = " × ".join(f"d{d}: {size}" for d, size in self.register.items())
@@ -171,11 +169,6 @@ def explain_tasks(grid: Mapping[int, int], nest: StaticLoopNest, target: Target)
     grid_text = " × ".join(f"d{d}: {size}" for d, size in grid.items()) or "all"
     reason = f"a task should have at least about {target.costs.task_work:,} multiply-adds"
     return f"{num_tasks} {'task' if num_tasks == 1 else 'tasks'} of {grid_text}: {reason}"
-
-
-def element_bytes(nest_op: NestOp, k: int = -1) -> int:
-    """Return the bytes of an element of an operand, by default of the output."""
-    return numpy_dtype(memref_of(nest_op.op.operands[k]).element_type).itemsize
 
 
 def size_text(sizes: Mapping[int, int]) -> str:

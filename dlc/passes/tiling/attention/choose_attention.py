@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dlc.passes.tiling.attention.choose_fused_loops import FusedLoopChooser
+from dlc.passes.tiling.attention.choose_fused_loops import MAX_PANEL_VECTORS, FusedLoopChooser, max_tile_rows
 from dlc.passes.tiling.attention.choose_transposed_fused_loops import TransposedFusedLoopChooser
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
 from dlc.passes.tiling.attention.match_attention import match_attention
-from dlc.passes.tiling.tasks.tile_rules import MIN_LATENCY_HIDING_ACCUMULATORS, OPERAND_REGISTERS, TileRules, row_tile
+from dlc.passes.tiling.tasks.tile_rules import TileRules
 
 
 class AttentionChooser(TileRules):
@@ -22,8 +22,7 @@ class AttentionChooser(TileRules):
         if not query_dims:
             return None
         query_dim = min(query_dims, key=lambda d: first.output.stride(d))
-        max_rows = (self.target.vector_registers - OPERAND_REGISTERS) // 2
-        tile_rows = row_tile(nest.extents[query_dim], max_rows, MIN_LATENCY_HIDING_ACCUMULATORS / 2)
+        tile_rows = max_tile_rows(self.target, nest.extents[query_dim], MAX_PANEL_VECTORS)
         chooser_class = TransposedFusedLoopChooser if attention.is_transposed else FusedLoopChooser
         chooser = chooser_class(nest, self.target, attention, query_dim, tile_rows, self.lanes(first), self.exact)
         queries, order = chooser.queries_per_task(), self.order(nest.shared_dims, None)

@@ -19,10 +19,16 @@ from dlc.passes.tiling.attention.masked_softmax import has_zero_masked_weights
 from dlc.passes.tiling.attention.match_attention import AttentionOps
 from dlc.passes.tiling.attention.online_softmax import match_online_softmax
 from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, StaticLoopNest, find_masked_select
+from dlc.passes.tiling.tasks.tile_rules import row_tile
 from dlc.target import Target
 
+# Divide the key block by this if blocks may be fully masked, so that more of them are skipped; and by less if several tiles
+# of a task share each read of a block.
+MASKED_BLOCK_DIVISOR, _SHARED_BLOCK_DIVISOR = 4, 2
+# Vector registers that are not accumulators: operand vectors and a broadcast element.
+_OPERAND_REGISTERS = 3
 # Maximum width of a register tile, in vectors.
-_MAX_PANEL_VECTORS = 2
+MAX_PANEL_VECTORS = 2
 # Registers that a transcendental function needs per vector, including some of its constants.
 _REGISTERS_PER_FORMULA_VECTOR = 8
 # Minimum rows of a register tile that hide the latency of loads from the L2 cache.
@@ -140,18 +146,22 @@ class FusedLoopChooser:
 
     def _key_block(self) -> int:
         """Return the keys per block of the second contraction; with a mask, small blocks allow more of them to be skipped."""
-        divisor = 1 if not self.is_masked else 4 if self._is_single_tile_enough() else 2
+        divisor = 1 if not self.is_masked else MASKED_BLOCK_DIVISOR if self._is_single_tile_enough() else _SHARED_BLOCK_DIVISOR
         return min(self.target.costs.block_steps // divisor, self.resident_row_elements)
 
     def _fused_loops(self) -> Iterator[FusedLoop]:
-        second, value_dim = self.attention.second, self.attention.value_dim
         yield from self._loops_before_product(self.attention.key_dim)
-        columns, row_vector = self._tile_width(value_dim, _MAX_PANEL_VECTORS), self._row_vector_elements(value_dim)
-        yield FusedLoop(second - 1, second, ((self.row_dim, 1), (value_dim, row_vector)))
-        steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, self.tile_rows)
+        yield from self._loops_of_product(self._tile_width(self.attention.value_dim, MAX_PANEL_VECTORS), self.tile_rows)
+
+    def _loops_of_product(self, columns: int, rows: int) -> Iterator[FusedLoop]:
+        """Yield the fused loops of the second contraction, in tiles of `rows` × `columns`, of its fill and its epilogue."""
+        second, value_dim, num_ops = self.attention.second, self.attention.value_dim, len(self.nest.ops)
+        row_steps = (self.row_dim, 1), (value_dim, self._row_vector_elements(value_dim))
+        yield FusedLoop(second - 1, second, row_steps)
+        steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row_dim, rows)
         yield FusedLoop(second, second + 1, steps, skips_masked=self.is_masked and not self.exact)
-        if second + 1 < len(self.nest.ops):
-            yield FusedLoop(second + 1, len(self.nest.ops), ((self.row_dim, 1), (value_dim, row_vector)))
+        if second + 1 < num_ops:
+            yield FusedLoop(second + 1, num_ops, row_steps)
 
     def _loops_before_product(self, dim: int) -> Iterator[FusedLoop]:
         """Yield the fused loops along a dimension of the ops before the second contraction."""
@@ -188,7 +198,7 @@ class FusedLoopChooser:
 
     def _steps(self, dim: int, nest_ops: Sequence[NestOp]) -> tuple[tuple[int, int], ...]:
         if any(op.is_contraction for op in nest_ops):
-            return (dim, self._tile_width(dim, _MAX_PANEL_VECTORS)), (self.row_dim, self.tile_rows)
+            return (dim, self._tile_width(dim, MAX_PANEL_VECTORS)), (self.row_dim, self.tile_rows)
         return (self.row_dim, 1), (dim, self._row_vector_elements(dim, any(op.has_transcendental_math for op in nest_ops)))
 
     def _tile_width(self, d: int, vectors: int) -> int:
@@ -206,3 +216,9 @@ class FusedLoopChooser:
             self.target.vector_registers // _REGISTERS_PER_FORMULA_VECTOR if is_long_formula else self.target.costs.vectors
         )
         return min(max_vectors * self.lanes, self.nest.extents[d])
+
+
+def max_tile_rows(target: Target, extent: int, vectors: int) -> int:
+    """Return the number of rows of a register tile that is `vectors` vectors wide."""
+    max_rows = (target.vector_registers - _OPERAND_REGISTERS) // vectors
+    return row_tile(target.costs, extent, max_rows, target.costs.latency_hiding_accumulators / vectors)

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT_BYTES
-from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.blocking.choose_streaming import StreamingChooser
 from dlc.passes.tiling.leading_reduction import leading_reduction
 from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
-from dlc.passes.types import memref_of
 
 # The panels of a task with several products of a batch, which share no operands, fill at most this fraction of the L2 cache:
 # 1 / `_BATCH_L2_DIVISOR`.
@@ -109,7 +107,7 @@ class BlockedTileChooser(StreamingChooser):
         costs = self.target.costs
         # The panels of the inner and of the outer dimensions, and as much for their padding and the buffers of a tile.
         panel_elements = (2 + costs.outer_cache_blocks) * costs.block_elements
-        size = numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize
+        size = nest_op.element_bytes()
         return max(costs.stack_bytes // size - panel_elements, costs.max_l1_partial_sums)
 
     def is_worth_packing(self, nest_op: NestOp, k: int, register: dict[int, int], lane: int) -> bool:
@@ -162,7 +160,7 @@ class BlockedTileChooser(StreamingChooser):
         """Return the distance in bytes between the elements of an operand that consecutive k iterations read."""
         a, last = nest_op.accesses[k], next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)
         stride = 0 if a is None else int(a.stride(last))
-        return stride * numpy_dtype(memref_of(nest_op.op.operands[k]).element_type).itemsize
+        return stride * nest_op.element_bytes(k)
 
     def is_worth_packing_rows(self, nest_op: NestOp, k: int, panels: Sequence[int], lane: int) -> bool:
         """Return whether to pack the row operand next to packed lanes: the rows of a tile are in different pages."""

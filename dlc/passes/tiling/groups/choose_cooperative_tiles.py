@@ -8,7 +8,6 @@ from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
 from dlc.passes.tiling.loop_nests import can_split
-from dlc.passes.tiling.plan import element_bytes
 
 # Adjacent work-items whose loads cover one memory line.
 _ITEMS_PER_MEMORY_LINE = 8
@@ -101,7 +100,7 @@ class CooperativeTileChooser(GroupRules):
             if not any(nest_op.output.uses(d) for d in cooperative_dims):
                 elements = prod(sizes[t.iterator] for t in nest_op.output.terms)
                 copies = 1 + (plan.num_cooperating if nest_op.reductions.intersection(cooperative_dims) else 0)
-                total += copies * elements * element_bytes(nest_op)
+                total += copies * elements * nest_op.element_bytes()
         return total
 
     def size(self, a: AffineAccess) -> int:

@@ -11,7 +11,6 @@ from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.leading_reduction import promoted_contraction
 from dlc.passes.tiling.loop_nests import NestOp, lane_dim
-from dlc.passes.tiling.plan import element_bytes
 from dlc.passes.tiling.tile_sizes import divisor_tile, vector_divisor_tile
 
 # Candidate register tiles of a contraction (rows, columns), and candidate numbers of work-items along both.
@@ -79,5 +78,5 @@ class PromotedTileChooser(GroupRules):
         for k, a in enumerate(nest_op.accesses[:-1]):
             if a is not None:
                 elements = prod(plan.group_tile(d) for d in plan.order if a.uses(d)) + VECTOR_ELEMENTS
-                total += plan.chunk_size * elements * element_bytes(nest_op, k)
+                total += plan.chunk_size * elements * nest_op.element_bytes(k)
         return total

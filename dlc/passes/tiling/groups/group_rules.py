@@ -17,10 +17,6 @@ from dlc.target import Target, WorkGroups
 
 # Contiguous elements per load of a work-item.
 VECTOR_ELEMENTS = 4
-# Work-items of the smallest group that amortizes its launch; group sizes are multiples of it.
-_MIN_GROUP_ITEMS = 32
-# Groups per compute unit that run concurrently.
-_RESIDENT_GROUPS_PER_UNIT = 4
 
 _GroupTiles = TypeVar("_GroupTiles", bound=GroupTiles)
 
@@ -36,7 +32,7 @@ class GroupRules:
     @property
     def resident_items(self) -> int:
         """Return the number of work-items that occupy the whole device."""
-        return _RESIDENT_GROUPS_PER_UNIT * self.groups.units * self.groups.items
+        return self.target.costs.groups.resident_groups * self.groups.units * self.groups.items
 
     @property
     def few_rows(self) -> int:
@@ -76,8 +72,8 @@ class GroupRules:
 
     def max_group_items(self, num_tiles: int) -> int:
         """Return the maximum work-items per group for which each compute unit has work, a multiple of the smallest group."""
-        tiles_per_unit = num_tiles // self.groups.units
-        return min(self.groups.items, max(_MIN_GROUP_ITEMS, tiles_per_unit - tiles_per_unit % _MIN_GROUP_ITEMS))
+        tiles_per_unit, min_items = num_tiles // self.groups.units, self.target.costs.groups.min_items
+        return min(self.groups.items, max(min_items, tiles_per_unit - tiles_per_unit % min_items))
 
     def chunks(self, cooperative_dims: Sequence[int] = ()) -> dict[int, int]:
         """Return the steps along private dimensions."""

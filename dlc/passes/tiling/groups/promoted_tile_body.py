@@ -43,7 +43,7 @@ class PromotedTileBody(GroupTileBody):
 
     def __init__(self, group: WorkGroup, plan: PromotedTiles, group_tile: Tile) -> None:
         super().__init__(group, plan, group_tile)
-        self.operand_plan = plan
+        self.promoted_plan = plan
         nest_op = promoted_contraction(self.nest)
         assert nest_op is not None
         self.contraction = nest_op
@@ -93,7 +93,7 @@ class PromotedTileBody(GroupTileBody):
 
     def tile_indices(self) -> Iterator[dict[int, int]]:
         """Yield the index of each register tile of a work-item along every dimension."""
-        counts = {d: self.operand_plan.tiles_per_item.get(d, 1) for d in self.plan.order}
+        counts = {d: self.promoted_plan.tiles_per_item.get(d, 1) for d in self.plan.order}
         for indices in product(*map(range, counts.values())):
             yield dict(zip(counts, indices, strict=True))
 
@@ -131,7 +131,7 @@ class PromotedTileBody(GroupTileBody):
         items = FetchingItems(self.group.num_items, self.group.linear_index, self.group.shared_buffer)
         origin = {x: self.group_tile[x].offset for x in self.plan.order}
         inputs = [k for k, a in enumerate(nest_op.accesses[:-1]) if a is not None and a.terms]
-        operands = {k: LocalMemoryOperand(self.operand_plan, nest_op, k, origin, self.ends(), items) for k in inputs}
+        operands = {k: LocalMemoryOperand(self.promoted_plan, nest_op, k, origin, self.ends(), items) for k in inputs}
         self.accumulate_chunks(builder, operands, item_tiles, IterationRange(0, self.chunk_size), num_chunks)
         if remainder:
             self.accumulate_chunks(builder, operands, item_tiles, IterationRange(num_chunks * self.chunk_size, remainder), 1)

@@ -55,7 +55,7 @@ class ConstantProductChooser(TileRules):
         """
         costs, size = self.target.costs, numpy_dtype(products[0].element).itemsize
         product_bytes = max(n for p in products for n in p.shape) ** 2 * columns * size
-        max_positions = max(1, costs.cache_ways * costs.way_bytes * 2 // (3 * product_bytes))
+        max_positions = max(1, costs.l1_bytes * 2 // (3 * product_bytes))
         divisors = [n for n in range(max(max_positions // 2, 1), 2 * max_positions) if extent % n == 0]
         return max(
             (n for n in divisors if n <= max_positions), default=min(divisors, default=divisor_tile(extent, max_positions))

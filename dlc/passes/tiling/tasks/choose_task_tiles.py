@@ -18,8 +18,6 @@ from dlc.passes.tiling.tile_sizes import divisor_tile
 _TRANSPOSE_TILE_ELEMENTS = 8
 # Split up to this many row tiles evenly when the row count is dynamic.
 _MAX_BALANCED_TILES = 3
-# Minimum accumulator vectors that hide the FMA latency: with fewer, a k iteration waits for the previous one.
-_MIN_INDEPENDENT_ACCUMULATORS = 8
 
 
 class TaskTileChooser(TileRules):
@@ -61,7 +59,8 @@ class TaskTileChooser(TileRules):
         ]
         grid = {d: max(size, register[d] * _MAX_BALANCED_TILES) if d in dynamic_rows else size for d, size in plan.grid.items()}
         # With `exact`, the order of additions must not change: no second set of accumulators.
-        min_rows = 1 if self.exact else -(-_MIN_INDEPENDENT_ACCUMULATORS * self.lanes(nest_op) // register[lane])
+        accumulators = self.target.costs.independent_accumulators
+        min_rows = 1 if self.exact else -(-accumulators * self.lanes(nest_op) // register[lane])
         return replace(plan, grid=grid, balance_threshold=min_rows) if dynamic_rows else plan
 
     def indirect_load_tile(self) -> dict[int, int]:

@@ -9,6 +9,7 @@ from itertools import product
 from math import prod
 
 from dlc.arrays import ALIGNMENT_BYTES
+from dlc.cost_model import CostModel
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
@@ -19,13 +20,6 @@ from dlc.passes.tiling.tile_sizes import balanced_tile, divisor_tile, fitting_ti
 from dlc.passes.types import memref_of
 from dlc.target import Target
 
-# Minimum accumulator vectors that hide the FMA latency; with fewer, an addition waits for the previous one.
-MIN_LATENCY_HIDING_ACCUMULATORS = 12
-# Vector registers of an attention kernel that are not accumulators: operand vectors and a broadcast element.
-OPERAND_REGISTERS = 3
-# Maximum accumulator vectors if a tile's vectors stay in the L1 cache: more reuse saves nothing there, and the epilogue of a
-# larger tile delays the next tile.
-_MAX_L1_ACCUMULATORS = 16
 # Maximum rows of a contraction's tile along a dynamic dimension: each row count needs separate code.
 MAX_DYNAMIC_TILE_ROWS = 6
 # Maximum vectors per row for a contraction with very few rows.
@@ -102,7 +96,7 @@ class TileRules:
         vectors = -(-columns // lanes)
         rows = self.max_tile_rows(nest_op, vectors)
         if self.fits_half_l1(nest_op, columns):
-            rows = min(rows, max(1, _MAX_L1_ACCUMULATORS // vectors))
+            rows = min(rows, max(1, self.target.costs.max_l1_accumulators // vectors))
         register = {lane: columns}
         vector_accesses = [a for a in nest_op.inputs if a.uses(lane)]
 
@@ -115,7 +109,7 @@ class TileRules:
             min_rows = (
                 0
                 if any((a := nest_op.accesses[k]) is not None and a.stride(d) == 1 for k in panels)
-                else MIN_LATENCY_HIDING_ACCUMULATORS / vectors
+                else self.target.costs.latency_hiding_accumulators / vectors
             )
             if d in self.nest.dynamic_dims:
                 # A divisor of the representative extent may not divide the actual one.
@@ -123,7 +117,7 @@ class TileRules:
                 break
             tiles = ({**register, d: n} for n in range(min(rows, extents[d]), 0, -1))
             max_rows = next(tile[d] for tile in tiles if tile[d] == 1 or self.avoids_set_conflicts(nest_op, lane, tile, panels))
-            register[d] = self.fitting(d, row_tile(extents[d], max_rows, min_rows))
+            register[d] = self.fitting(d, row_tile(self.target.costs, extents[d], max_rows, min_rows))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
@@ -132,8 +126,7 @@ class TileRules:
     def fits_half_l1(self, nest_op: NestOp, columns: int) -> bool:
         """Return whether the vectors that all rows of a contraction share fill at most half of the L1 cache."""
         costs, steps = self.target.costs, prod(self.nest.extents[d] for d in nest_op.reductions)
-        size = numpy_dtype(memref_of(nest_op.op.operands[-1]).element_type).itemsize
-        return 2 * steps * columns * size <= costs.cache_ways * costs.way_bytes
+        return 2 * steps * columns * nest_op.element_bytes() <= costs.l1_bytes
 
     def avoids_set_conflicts(self, nest_op: NestOp, lane: int, tile: Mapping[int, int], panels: Sequence[int]) -> bool:
         """Return whether the L1 cache holds the lines that a contraction broadcasts from until all their elements are read.
@@ -146,8 +139,7 @@ class TileRules:
         for k, a in enumerate(nest_op.accesses[:-1]):
             if a is None or a.uses(lane) or k in panels:
                 continue
-            size = numpy_dtype(memref_of(nest_op.op.operands[k]).element_type).itemsize
-            lines = {a.distance(position) * size // ALIGNMENT_BYTES for position in positions}
+            lines = {a.distance(position) * nest_op.element_bytes(k) // ALIGNMENT_BYTES for position in positions}
             sets = Counter(line % (costs.way_bytes // ALIGNMENT_BYTES) for line in lines)
             if max(sets.values()) > costs.cache_ways:
                 return False
@@ -293,7 +285,7 @@ def _has_line_stride(a: AffineAccess, d: int) -> bool:
     return a.stride(d) * numpy_dtype(memref_of(a.root).element_type).itemsize >= ALIGNMENT_BYTES
 
 
-def row_tile(extent: int, limit: int, min_rows: float) -> int:
+def row_tile(costs: CostModel, extent: int, limit: int, min_rows: float) -> int:
     """Return the fastest number of rows of a contraction's tile for an extent; of equally fast ones, the most even split.
 
     Tiles with fewer than `min_rows` rows are slower, since they wait for their accumulators. A partial tile takes at least
@@ -304,7 +296,8 @@ def row_tile(extent: int, limit: int, min_rows: float) -> int:
 
     def cost(rows: int) -> tuple[float, bool, int]:
         remainder = extent % rows
+        slowdown = costs.exposed_latency_slowdown if rows < min_rows else 1
         remainder_cost = max(remainder, limit // 2, min_rows) if remainder else 0
-        return (extent - remainder) * (1.06 if rows < min_rows else 1) + remainder_cost, remainder > 0, -rows
+        return (extent - remainder) * slowdown + remainder_cost, remainder > 0, -rows
 
     return min(range(limit, limit // 2, -1), key=cost)
