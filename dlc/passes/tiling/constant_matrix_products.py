@@ -17,8 +17,21 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects.dl.dtypes import array_of, numpy_dtype
-from dlc.ir import Attribute, Block, DenseIntOrFPElementsAttr, FastMathFlag, Region, SSAValue, arith, linalg
-from dlc.passes.structured import CONSTANT_MATRIX, ConstantPool
+from dlc.ir import (
+    AffineDimExpr,
+    AffineMap,
+    Attribute,
+    Block,
+    DenseIntOrFPElementsAttr,
+    FastMathFlag,
+    Region,
+    SSAValue,
+    arith,
+    linalg,
+)
+from dlc.passes.structured import CONSTANT_MATRIX, ConstantPool, OpBuilder
+from dlc.passes.tiling.buffer_views import BufferView, copy, generic
+from dlc.passes.tiling.iteration_ranges import Tile
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, initial_fill
 from dlc.passes.types import scalar_attribute, zero_attribute
 
@@ -150,3 +163,46 @@ def linear_combination_body(terms: LinearCombination, element: Attribute, consta
             total = insert(arith.AddiOp(insert(arith.MuliOp(value, constant(n))), total))
     block.add_op(linalg.YieldOp(constant(Fraction(0)) if total is None else total))
     return Region(block)
+
+
+def emit_constant_matrix_product(
+    builder: OpBuilder,
+    product: ConstantMatrixProduct,
+    tile: Tile,
+    dims: Sequence[int],
+    input_view: Callable[[Tile], BufferView],
+    output_view: Callable[[Tile], BufferView],
+) -> None:
+    """Emit a product with a constant matrix for all elements of `dims`: first the common subexpressions, then the rows.
+
+    `input_view` and `output_view` return the view of an operand that a tile covers. Subexpressions are stored in buffers of the
+    tile's size; store forwarding turns these into registers.
+    """
+    subexpressions, rows = factor_common_terms(product.matrix)
+    shape, identity = tuple(tile[d].size for d in dims), AffineMap.identity(len(dims))
+    read_values = {k for terms in (*subexpressions, *rows) for k, _ in terms}
+    values: dict[int, SSAValue] = {}
+
+    def add_up(terms: LinearCombination, destination: BufferView) -> None:
+        operands = [*(values[k] for k, _ in terms), destination[0]]
+        maps = [
+            *(identity for _ in terms),
+            AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in destination[1])),
+        ]
+        generic(
+            builder, operands, maps, [False] * len(dims), linear_combination_body(terms, product.element, builder.constants)
+        )
+
+    def buffer(k: int) -> BufferView:
+        values[k] = builder.alloca(product.element, shape, f"x{k}")
+        return values[k], dims
+
+    for k in range(product.shape[1]):
+        if k in read_values:
+            product_tile = {**tile, product.column: tile[product.column].subrange(builder, k, 1)}
+            copy(builder, input_view(product_tile), buffer(k))
+    for k, terms in enumerate(subexpressions, product.shape[1]):
+        add_up(terms, buffer(k))
+    for r, terms in enumerate(rows):
+        product_tile = {**tile, product.row: tile[product.row].subrange(builder, r, 1)}
+        add_up(terms, output_view(product_tile))

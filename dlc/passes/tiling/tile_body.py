@@ -25,14 +25,8 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.structured import Index, OpBuilder
-from dlc.passes.tiling.buffer_views import BufferView, combine, copy, drop_unit_dims, fill, generic, slice_at
-from dlc.passes.tiling.constant_matrix_products import (
-    ConstantMatrixProduct,
-    LinearCombination,
-    factor_common_terms,
-    linear_combination_body,
-    match_constant_matrix_product,
-)
+from dlc.passes.tiling.buffer_views import BufferView, combine, drop_unit_dims, fill, generic, slice_at
+from dlc.passes.tiling.constant_matrix_products import emit_constant_matrix_product, match_constant_matrix_product
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, dynamic_steps, steps, steps_between
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split, identity_of
 from dlc.passes.tiling.plan import TilePlan
@@ -279,7 +273,14 @@ class TileBody:
             return
         product = None if operand_views else match_constant_matrix_product(nest_op, self.nest)
         if product is not None and product.shape == (tile[product.row].size, tile[product.column].size):
-            self.emit_constant_matrix_product(builder, nest_op, tile, product, [d for d in axes if d != product.row])
+            emit_constant_matrix_product(
+                builder,
+                product,
+                tile,
+                [d for d in axes if d != product.row],
+                lambda t: self.operand_view(builder, nest_op, 0, t),
+                lambda t: self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, t),
+            )
             return
         if nest_op.op in self.initial_values:
             fill(builder, self.initial_values[nest_op.op], operands[-1])
@@ -293,42 +294,6 @@ class TileBody:
 
     def annotate(self, op: Operation, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView]) -> None:
         """Attach attributes to an emitted op; `operand_views` are its operands in other buffers than those of the nest."""
-
-    def emit_constant_matrix_product(
-        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, product: ConstantMatrixProduct, dims: Sequence[int]
-    ) -> None:
-        """Emit a product with a constant matrix for all elements of `dims`: first the common subexpressions, then the rows.
-
-        Subexpressions are stored in buffers of the tile's size; store forwarding turns these into registers.
-        """
-        subexpressions, rows = factor_common_terms(product.matrix)
-        shape, identity = tuple(tile[d].size for d in dims), AffineMap.identity(len(dims))
-        read_values = {k for terms in (*subexpressions, *rows) for k, _ in terms}
-        values: dict[int, SSAValue] = {}
-
-        def add_up(terms: LinearCombination, destination: BufferView) -> None:
-            operands = [*(values[k] for k, _ in terms), destination[0]]
-            maps = [
-                *(identity for _ in terms),
-                AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in destination[1])),
-            ]
-            generic(
-                builder, operands, maps, [False] * len(dims), linear_combination_body(terms, product.element, builder.constants)
-            )
-
-        def buffer(k: int) -> BufferView:
-            values[k] = builder.alloca(product.element, shape, f"x{k}")
-            return values[k], dims
-
-        for k in range(product.shape[1]):
-            if k in read_values:
-                product_tile = {**tile, product.column: tile[product.column].subrange(builder, k, 1)}
-                copy(builder, self.operand_view(builder, nest_op, 0, product_tile), buffer(k))
-        for k, terms in enumerate(subexpressions, product.shape[1]):
-            add_up(terms, buffer(k))
-        for r, terms in enumerate(rows):
-            product_tile = {**tile, product.row: tile[product.row].subrange(builder, r, 1)}
-            add_up(terms, self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, product_tile))
 
     def operand_view(self, builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> BufferView:
         """Return the view of an operand that a tile covers, with the dimension of each axis of size > 1."""
