@@ -34,6 +34,7 @@ from dlc.runtime.models.model import Model, as_result, require_matching_inputs
 from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.opencl.array import DeviceArray
 from dlc.runtime.sizes.domain import SizeDomain
+from dlc.weights import WeightStore
 
 # Importing it defines the operators of traced arrays.
 _operators = dlc.numpy
@@ -90,6 +91,7 @@ class JitFunction:
         self._specializations = Specializations[_CompiledFunction](parameters.name, advice)
         # Keys of functions that cannot be traced with symbolic sizes; a warning was given for each.
         self._static_keys: set[Hashable] = set()
+        self._weights = WeightStore()
         # The direct call that was used last with arrays only, and the tree of its results.
         self._last: tuple[DirectCall, Tree] | None = None
         self._eager = not Environment.read().jit
@@ -264,7 +266,7 @@ class JitFunction:
                 error = raised
                 continue
             static = special if attempted is partly_static else {}
-            compiled = compile_specialization(lowered.program, self._target, self._first_options(), sizes)
+            compiled = compile_specialization(lowered.program, self._target, self._first_options(), sizes, self._weights)
             if compiled is not None:
                 return self._specialization(lowered, compiled.program, compiled.domain.restricted_to(static))
             error = None
@@ -273,8 +275,9 @@ class JitFunction:
         if error is not None and key not in self._static_keys:
             warnings.warn(f"{self._parameters.name} is specialized per shape: {error}", stacklevel=5)
             self._static_keys.add(key)
-        model = replace(lowered, options=self._first_options()).compile()
-        return self._specialization(lowered, model, SizeDomain.of_sizes(sizes))
+        compiled = compile_specialization(lowered.program, self._target, self._first_options(), {}, self._weights)
+        assert compiled is not None, "no guards exclude static sizes"
+        return self._specialization(lowered, compiled.program, SizeDomain.of_sizes(sizes))
 
     def _specialization(self, lowered: Lowered, model: Model, domain: SizeDomain) -> Specialization[_CompiledFunction]:
         return Specialization(_CompiledFunction(model, lowered.results, lowered.weak_argument_dtypes), domain)

@@ -9,6 +9,7 @@ from dlc.compiler.program import Program
 from dlc.instrument.compilation_record import CompilationRecorder
 from dlc.instrument.report import Progress, ProgressEvent, Report
 from dlc.options import Options
+from dlc.weights import WeightStore
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Compilation:
         report: Collects statistics.
         progress: Called before each step.
         recorder: Stores the module after each pass.
+        shared_weights: The packed weights of all specializations of a function or model; equal ones are in memory once.
     """
 
     program: Program
@@ -27,6 +29,7 @@ class Compilation:
     report: Report = field(default_factory=Report)
     progress: Progress | None = None
     recorder: CompilationRecorder | None = None
+    shared_weights: WeightStore = field(default_factory=WeightStore)
 
     def for_program(self, program: Program, options: Options) -> Compilation:
         """Return the compilation of another program, without progress and recording."""

@@ -42,6 +42,7 @@ from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.runtime.sizes.domain import SizeDomain
+from dlc.weights import WeightStore
 
 # Listing formats of the built-in targets that show kernel code, not IR.
 CODE_FORMATS = ("llvm", "asm", "opencl")
@@ -83,16 +84,17 @@ def compile(
 
 
 def compile_specialization(
-    program: Program, target: str | Backend, options: Options, sizes: Mapping[str, int]
+    program: Program, target: str | Backend, options: Options, sizes: Mapping[str, int], shared_weights: WeightStore
 ) -> Specialization[Model] | None:
     """Compile a program for these sizes of its symbols, and for all others that its guards admit.
 
-    Return None if its guards exclude these sizes. A program without a domain of sizes that is known before it runs is
-    specialized when the model is called, and serves all sizes.
+    Its packed weights are added to `shared_weights`. Return None if its guards exclude these sizes. A program without a domain
+    of sizes that is known before it runs is specialized when the model is called, and serves all sizes.
 
     Raises what `compile` raises.
     """
-    compilation = Compilation(program, backend_of(target, options.device).for_compilation(), options)
+    backend = backend_of(target, options.device).for_compilation()
+    compilation = Compilation(program, backend, options, shared_weights=shared_weights)
     with infrequent_collection():
         compilation = _expand_data_dependent(compilation)
         try:

@@ -137,13 +137,13 @@ class _ProgramBuilder:
         origins = {k.name: tuple(dict.fromkeys(chain(*self.layers.get(k.name, ())))) for k in compiled}
         # The FLOPs of kernels in a partly lowered module are unknown.
         work = {k.name: self.flops.get(k.name, 0) for k in compiled}
-        codes = [k.code for k in compiled]
+        codes, shared = [k.code for k in compiled], self.compilation.shared_weights
         results = {k.name: self.results.get(k.name, ()) for k in compiled}
         return ProgramParts(
             self.compilation.program.name,
             program,
             codes,
-            self.lowering.weights,
+            {name: shared[shared.add(array, name)] for name, array in self.lowering.weights.items()},
             origins,
             results,
             work,

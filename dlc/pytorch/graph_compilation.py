@@ -25,6 +25,7 @@ from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.sizes.domain import SizeDomain
 from dlc.shape_specs import ShapeSpecs, split_ranges, tensor_shape
+from dlc.weights import WeightStore
 
 # The additional last input of a program that draws random numbers.
 SEED = TensorInfo("seed", (), np.dtype(np.int64))
@@ -84,10 +85,12 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
         if all(is_static(info.shape) for info in graph.inputs):
             raise
 
+    shared_weights = WeightStore()
+
     def specialize(call: ModelCall) -> Specialization[Model]:
         with suppress(UndecidableError, ShapeError, TypeError):
             program = build_program(graph, name, call.sizes)
-            if (specialization := compile_specialization(program, target, options, call.sizes)) is not None:
+            if (specialization := compile_specialization(program, target, options, call.sizes, shared_weights)) is not None:
                 return specialization
         shapes: Mapping[str, Any] = call.shapes
         model = compile(build_program(with_input_shapes(graph, shapes), name), target, options)

@@ -485,7 +485,7 @@ def test_programs_valid_for_some_sizes_are_compiled_for_those(
 def test_sizes_that_must_be_equal() -> None:
     joined = dlc.jit(dynamic={"x": {0: "N"}, "y": {0: "M"}}, cache=False)(lambda x, y: dnp.concatenate([x, y], axis=1))
     assert np.asarray(joined(np.ones((3, 5), np.float32), np.ones((3, 2), np.float32))).shape == (3, 7)
-    with pytest.raises(ShapeError, match="M = 4"):
+    with pytest.raises(ShapeError, match=r"shapes \(3000, 5\), \(4, 5\) differ"):
         joined(np.ones((3000, 5), np.float32), np.ones((4, 5), np.float32))
 
 

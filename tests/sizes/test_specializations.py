@@ -149,6 +149,18 @@ def test_threads_compile_a_program_once(monkeypatch: pytest.MonkeyPatch) -> None
         np.testing.assert_array_equal(result, rows(n) * (2 if n > 10 else 1))
 
 
+def test_specializations_share_weights() -> None:
+    w = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
+    called = dlc.jit(dynamic={"x": {0: "N"}}, cache=False, num_threads=1)(lambda x: x @ w if x.shape[0] > 10 else x @ w + 1)
+    for n in (20, 3):
+        np.testing.assert_allclose(called(rows(n, 64)), rows(n, 64) @ w + (n <= 10), 1e-4, 1e-2)
+    first, second = (entry.program.model.artifact for entry in called._specializations.entries)
+    (a,), (b,) = (
+        {id(array) for array in artifact.weights.values() if array.nbytes >= w.nbytes} for artifact in (first, second)
+    )
+    assert a == b
+
+
 def test_a_closed_model_has_no_compiler() -> None:
     x = dlc.arrays.TensorInfo("x", (N,), np.dtype(np.float32))
     model = SpecializedModel("closed", (x,), (x,)).model()
