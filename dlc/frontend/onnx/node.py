@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -61,6 +62,12 @@ class OnnxNode(OperatorInputs):
         self._attributes = {a.name: a for a in proto.attribute}
         self._read_attributes: set[str] = set()
         self._read_inputs: set[int] = set()
+
+    def with_inputs(self, *inputs: ImportedValue | None) -> OnnxNode:
+        """Return this node with other inputs, for the converter of a related operator; attributes and outputs are shared."""
+        node = copy(self)
+        node.inputs, node._read_inputs = inputs, set()
+        return node
 
     # Inputs
 

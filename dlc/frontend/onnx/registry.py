@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -13,6 +13,7 @@ from dlc.frontend.onnx.node import OnnxNode
 FIRST_OPSET, LAST_OPSET = 7, 28
 
 Converter: TypeAlias = Callable[[OnnxNode], "ImportedValue | Sequence[ImportedValue]"]
+ConverterT = TypeVar("ConverterT", bound=Converter)
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class ConverterTable:
     def __init__(self) -> None:
         self.entries: dict[str, list[ConverterEntry]] = {}
 
-    def __call__(self, *names: str, since: int = FIRST_OPSET, until: int = LAST_OPSET) -> Callable[[Converter], Converter]:
-        def register(convert: Converter) -> Converter:
+    def __call__(self, *names: str, since: int = FIRST_OPSET, until: int = LAST_OPSET) -> Callable[[ConverterT], ConverterT]:
+        def register(convert: ConverterT) -> ConverterT:
             for name in names:
                 self.entries.setdefault(name, []).append(ConverterEntry(convert, since, until))
             return convert

@@ -27,7 +27,7 @@ TABLE, HALVES = PACKED[:, 0], RNG.uniform(0.01, 0.02, (6, 2)).astype(np.float32)
 NIBBLES = np.stack([TABLE & 15, TABLE >> 4], -1).reshape(6, 32)
 PARAMETERS: Mapping[str, Any] = {
     "sa": np.float32(0.02), "za": np.uint8(120), "sb": np.float32(0.03), "zb": np.uint8(100),
-    "sy": np.float32(0.06), "zy": np.uint8(128), "sw": COLUMNS, "zw": np.arange(6, dtype=np.int8), "w": W, "wt": W.T,
+    "sy": np.float32(0.06), "zy": np.uint8(128), "sw": COLUMNS, "zw": np.arange(6, dtype=np.int8), "w": W, "wt": W.T, "kernel": W.T.reshape(6, 10, 1, 1),
     "c": STEPS, "bias": BIAS, "packed": PACKED, "scales": np.tile(COLUMNS, 2), "zeros": PACKED[:, 0, 0],
     "places": np.arange(12, dtype=np.float32) / 2, "bytes": PACKED,
     "table": TABLE, "halves": HALVES, "packed_zeros": np.full((6, 1), 3 + 16 * 12, np.uint8),
@@ -80,6 +80,36 @@ CASES: list[tuple[str, str, Mapping[str, Any], Mapping[str, np.ndarray], Callabl
         "QLinearGlobalAveragePool", "a sa za sy zy", {"channels_last": 1}, {"a": A},
         lambda: quantized(real(A, "a").mean((1, 2), keepdims=True)),
     ),
+    (
+        "QLinearSoftmax", "a sa za sy zy", {"opset": 12, "axis": 2}, {"a": A},
+        lambda: quantized(softmax(real(A, "a").reshape(2, 3, 20)).reshape(A.shape)),
+    ),
+    (
+        "QLinearWhere", "condition a sa za b sb zb sy zy", {}, {"condition": A > B, "a": A, "b": B},
+        lambda: quantized(np.where(A > B, real(A, "a"), real(B, "b"))),
+    ),
+    (
+        "QLinearReduceMean", "a sa za sy zy", {"axes": [1, -1], "keepdims": 0}, {"a": A},
+        lambda: quantized(real(A, "a").mean((1, 3))),
+    ),
+    (
+        "QLinearAveragePool", "a sa za sy zy", {"kernel_shape": [2, 3], "strides": [2, 1]}, {"a": A},
+        lambda: quantized(np.lib.stride_tricks.sliding_window_view(real(A, "a"), (2, 3), (2, 3))[:, :, ::2].mean((4, 5))),
+    ),
+    (
+        "QLinearAveragePool", "a sa za sy zy", {"kernel_shape": [2, 2], "channels_last": 1}, {"a": A},
+        lambda: quantized(np.lib.stride_tricks.sliding_window_view(real(A, "a"), (2, 2), (1, 2)).mean((4, 5))),
+    ),
+    (
+        "NhwcMaxPool", "a", {"kernel_shape": [2, 2]}, {"a": A},
+        lambda: np.lib.stride_tricks.sliding_window_view(A, (2, 2), (1, 2)).max((4, 5)),
+    ),
+    (
+        "QLinearConv", "rows4 sa za kernel sw zw sy zy", {"channels_last": 1}, {"rows4": ROWS.reshape(1, 2, 2, 10)},
+        lambda: quantized(real(ROWS, "a") @ real(W, "w")).reshape(1, 2, 2, 6),
+    ),
+    ("QuantizeLinear", "x sy zy", {}, {"x": X}, lambda: quantized(X)),
+    ("DequantizeLinear", "a sa za", {}, {"a": A}, lambda: real(A, "a")),
     (
         "QLinearConcat", "sy zy a sa za b sb zb", {"axis": 1}, {"a": A, "b": B},
         lambda: quantized(np.concatenate([real(A, "a"), real(B, "b")], 1)),

@@ -1,8 +1,9 @@
 """The operator tables of all families, and of the supported domains.
 
 `arithmetic/`: elementwise operators; `reductions/`: reductions, normalizations, matrix products; `images/`: convolution,
-pooling, resizing, sampling; `movement/`: data movement, indexing, sorting. `ml/` is the domain `ai.onnx.ml`, `microsoft.py` and
-`transformers.py` are ONNX Runtime's domain `com.microsoft`, `training.py` is `ai.onnx.preview.training`.
+pooling, resizing, sampling; `movement/`: data movement, indexing, sorting. `ml/` is the domain `ai.onnx.ml`, `microsoft.py`,
+`transformers.py` and `quantized_layers.py` are ONNX Runtime's domain `com.microsoft`, `training.py` is
+`ai.onnx.preview.training`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dlc.frontend.onnx.operators import (
     microsoft,
     ml,
     ngrams,
+    quantized_layers,
     recurrence,
     sequences,
     strings,
@@ -38,7 +40,7 @@ OPERATORS: dict[str, list[ConverterEntry]] = {
 
 # Operators of other domains, for every version of the domain.
 OTHER_OPERATORS: dict[str, dict[str, list[ConverterEntry]]] = {
-    microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries},
+    microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries, **quantized_layers.table.entries},
     ml.DOMAIN: ml.OPERATORS,
     training.DOMAIN: training.table.entries,
 }

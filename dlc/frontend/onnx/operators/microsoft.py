@@ -14,12 +14,16 @@ from dlc.dims import product
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.arithmetic.quantization import (
+    dequantize_linear,
     integer_matmul,
+    qlinear_conv,
     quantization_parameter,
+    quantize_linear,
     requantize,
     subtract_zero_point,
     zero_point,
 )
+from dlc.frontend.onnx.operators.images.pooling import average_pool, max_pool
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 
@@ -27,6 +31,8 @@ DOMAIN = "com.microsoft"
 _UI8 = ELEMENT_TYPES["uint8"]
 
 table = ConverterTable()
+table("QuantizeLinear")(quantize_linear)
+table("DequantizeLinear")(dequantize_linear)
 
 
 def _dequantize(node: OnnxNode, k: int) -> ImportedValue:
@@ -68,10 +74,25 @@ def qlinear_leaky_relu(node: OnnxNode) -> ImportedValue:
 
 @table("QLinearSoftmax")
 def qlinear_softmax(node: OnnxNode) -> ImportedValue:
+    """Convert QLinearSoftmax; in an opset below 13 rows span all axes from `axis` on."""
     x = _dequantize(node, 0)
-    if node.integer("opset", 13) < 13:
-        raise NodeProblem("attribute", "opset below 13, where rows span all axes from `axis` on, is not supported")
-    return _quantize(node, node.emit(dl.SoftmaxOp, x, axis=node.axis(node.integer("axis", -1), x.rank)), 3, node[0])
+    axis = node.axis(node.integer("axis", -1), x.rank)
+    if node.integer("opset", 13) >= 13:
+        return _quantize(node, node.emit(dl.SoftmaxOp, x, axis=axis), 3, node[0])
+    rows = node.emit.reshape(x, (*x.shape[:axis], product(x.shape[axis:])))
+    return _quantize(node, node.emit.reshape(node.emit(dl.SoftmaxOp, rows, axis=axis), x.shape), 3, node[0])
+
+
+@table("QLinearWhere")
+def qlinear_where(node: OnnxNode) -> ImportedValue:
+    return _quantize(node, node.emit(dl.SelectOp, node[0], _dequantize(node, 1), _dequantize(node, 4)), 7, node[1])
+
+
+@table("QLinearReduceMean")
+def qlinear_reduce_mean(node: OnnxNode) -> ImportedValue:
+    x = _dequantize(node, 0)
+    axes = tuple(node.axis(axis, x.rank) for axis in node.integers("axes", ())) or tuple(range(x.rank))
+    return _quantize(node, node.emit(dl.ReduceMeanOp, x, axes=axes, keepdims=node.flag("keepdims", True)), 3, node[0])
 
 
 @table("QLinearGlobalAveragePool")
@@ -79,6 +100,37 @@ def qlinear_global_average_pool(node: OnnxNode) -> ImportedValue:
     x = _dequantize(node, 0)
     axes = tuple(range(1, x.rank - 1) if node.flag("channels_last") else range(2, x.rank))
     return _quantize(node, node.emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True), 3, node[0])
+
+
+def _by_channels_first(node: OnnxNode, x: ImportedValue, convert: Callable[[ImportedValue], ImportedValue]) -> ImportedValue:
+    """Convert an operator on images [N, …, C] by its converter for images [N, C, …]."""
+    inner = tuple(range(2, x.rank))
+    y = convert(node.emit.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))))
+    return node.emit.transpose(y, (0, *inner, 1))
+
+
+@table("QLinearAveragePool")
+def qlinear_average_pool(node: OnnxNode) -> ImportedValue:
+    def convert(x: ImportedValue) -> ImportedValue:
+        return average_pool(node.with_inputs(x))
+
+    x = _dequantize(node, 0)
+    return _quantize(node, _by_channels_first(node, x, convert) if node.flag("channels_last") else convert(x), 3, node[0])
+
+
+@table("NhwcMaxPool")
+def nhwc_max_pool(node: OnnxNode) -> ImportedValue:
+    return _by_channels_first(node, node[0], lambda x: max_pool(node.with_inputs(x))[0])
+
+
+@table("QLinearConv")
+def qlinear_conv_of_images(node: OnnxNode) -> ImportedValue:
+    """Convert QLinearConv of this domain: ONNX's, with an attribute for images [N, …, C]."""
+
+    def convert(x: ImportedValue) -> ImportedValue:
+        return qlinear_conv(node.with_inputs(x, *(node.get(k) for k in range(1, 9))))
+
+    return _by_channels_first(node, node[0], convert) if node.flag("channels_last") else convert(node[0])
 
 
 @table("QLinearConcat")

@@ -83,8 +83,14 @@ def _with_flattened_rows(
 
 
 def _register_rowwise(name: str, convert_row: Callable[[OnnxNode, ImportedValue, int], ImportedValue]) -> None:
-    table(name, until=12)(lambda node: _with_flattened_rows(node, convert_row, node.integer("axis", 1)))
-    table(name, since=13)(lambda node: convert_row(node, node[0], node.axis(node.integer("axis", -1), node[0].rank)))
+    def with_flattened_rows(node: OnnxNode) -> ImportedValue:
+        return _with_flattened_rows(node, convert_row, node.integer("axis", 1))
+
+    def along_axis(node: OnnxNode) -> ImportedValue:
+        return convert_row(node, node[0], node.axis(node.integer("axis", -1), node[0].rank))
+
+    table(name, until=12)(with_flattened_rows)
+    table(name, since=13)(along_axis)
 
 
 _register_rowwise("Softmax", lambda node, x, axis: node.emit(dl.SoftmaxOp, x, axis=axis))
