@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dlc.errors import ModelError
+from dlc.errors import ModelError, UnsupportedError
 from dlc.stablehlo.syntax import DYNAMIC, Argument, Dense, FunctionSyntax, Op, Region, Type
 from dlc.stablehlo.tokens import Tokens
 
@@ -20,7 +20,11 @@ _WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return")
 
 def parse(text: str, name: str) -> dict[str, FunctionSyntax]:
     """Return the functions of a module by name. Raises ModelError, with the line, for malformed text."""
-    return _ModuleParser(text, name).module()
+    parser = _ModuleParser(text, name)
+    try:
+        return parser.module()
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelError(f"{name}:{parser.last_line}: malformed text: {error}") from error
 
 
 class _ModuleParser(Tokens):
@@ -285,6 +289,8 @@ class _ModuleParser(Tokens):
         return operand_types, self.separated(")", self.type) if self.accept("(") else [self.type()]
 
     def type(self) -> Type:
+        if self.next.text.startswith("!"):
+            raise UnsupportedError(f"{self.name}:{self.next.line}: values of type {self.next.text} are not supported")
         if self.next.kind != "tensor":
             self.fail("a type, tensor<…>")
         token = self.take()

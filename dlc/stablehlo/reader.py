@@ -109,6 +109,9 @@ class _StableHloReader:
         with tracing(self.trace):
             values = self._region(main.body, unflatten_complex(types, iter(block.args), self.trace))
         results = flatten_complex(values)
+        if len(values) != len(main.results):
+            line = main.body.ops[-1].line
+            raise ModelError(f"{self.name}:{line}: @main returns {len(values)} values, its signature has {len(main.results)}")
         declared = [
             re.sub(r"^$", f"result{k}", str(a.get("jax.result_info", ""))) for k, a in enumerate(main.result_attributes)
         ]
@@ -177,8 +180,10 @@ class _StableHloReader:
                 return operands
             location = FileLineColLoc(StringAttr(self.name), IntAttr(op.line), IntAttr(0))
             with self.trace.at(location), self.trace.build.at_location(location):
-                results = self._results(op, operands, values, is_elementwise_body)
+                results = self._checked_results(op, operands, values, is_elementwise_body)
             where = f"{self.name}:{op.line}: {op.name}"
+            if len(results) != len(op.results):
+                raise ModelError(f"{where}: it has {len(results)} results, expected {len(op.results)}")
             for name, result, type in zip(op.results, results, op.types, strict=True):
                 leaves, declared = flatten_complex([result]), leaf_types([type])
                 if len(leaves) != len(declared) or not all(
@@ -193,6 +198,20 @@ class _StableHloReader:
         if name not in values:
             raise ModelError(f"{self.name}:{op.line}: {op.name}: undefined value {name}")
         return values[name]
+
+    def _checked_results(
+        self, op: Op, operands: Sequence[StableHloValue], values: Mapping[str, StableHloValue], is_elementwise_body: bool
+    ) -> Sequence[StableHloValue]:
+        """Return the results of an op; errors of Python about malformed operands or attributes become a ModelError."""
+        where = f"{self.name}:{op.line}: {op.name}"
+        try:
+            return self._results(op, operands, values, is_elementwise_body)
+        except UndecidableError as error:
+            raise UnsupportedError(f"{where}: {error}; export it for static shapes") from error
+        except (ShapeError, DTypeError) as error:
+            raise ModelError(f"{where}: {error}") from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise ModelError(f"{where}: its operands or attributes do not fit together: {error}") from error
 
     def _results(
         self, op: Op, operands: Sequence[StableHloValue], values: Mapping[str, StableHloValue], is_elementwise_body: bool
@@ -225,14 +244,7 @@ class _StableHloReader:
         table = COMPLEX_OPERATORS if node.has_complex else OPERATORS
         if op.called not in table:
             raise UnsupportedError(f"{where}: not supported for {'complex' if node.has_complex else 'real'} operands")
-        try:
-            result = table[op.called](node)
-        except UndecidableError as error:
-            raise UnsupportedError(f"{where}: {error}; export it for static shapes") from error
-        except (ShapeError, DTypeError) as error:
-            raise ModelError(f"{where}: {error}") from error
-        except (LookupError, ValueError) as error:
-            raise ModelError(f"{where}: its operands or attributes do not fit together: {error}") from error
+        result = table[op.called](node)
         return [result] if isinstance(result, SSAValue | Complex) else result
 
     def _call(

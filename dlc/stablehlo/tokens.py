@@ -58,6 +58,11 @@ class Tokens:
     def next(self) -> _Token:
         return self.tokens[self.position]
 
+    @property
+    def last_line(self) -> int:
+        """The line of the last token that was taken."""
+        return self.tokens[max(self.position - 1, 0)].line
+
     def take(self) -> _Token:
         token = self.next
         self.position += token.kind != "end"

@@ -274,6 +274,33 @@ def test_errors_name_the_line(lines: str, error: type[Exception], message: str) 
         run(lines, I)
 
 
+@pytest.mark.parametrize(
+    ("text", "damaged", "line"),
+    [
+        ("[0:2]", "[0]", 4),
+        ("[0:2]", "[true]", 4),
+        ("dense<1>", "dense<one>", 3),
+        ("-> tensor<2xi32>\nreturn", "-> tensor<2.5xi32>\nreturn", 4),
+        ("return %0", "return %0, %0", 5),
+        ("%0 = stablehlo.slice", "%0:2 = stablehlo.slice", 4),
+    ],
+)
+def test_damaged_text_is_a_model_error(text: str, damaged: str, line: int) -> None:
+    lines = (
+        "%c = stablehlo.constant dense<1> : tensor<i32>\n"
+        "%0 = stablehlo.slice %a [0:2] : (tensor<3xi32>) -> tensor<2xi32>\nreturn %0 : tensor<2xi32>"
+    )
+    whole = module(lines, "%a: tensor<3xi32>", "tensor<2xi32>")
+    assert text in whole
+    with pytest.raises(ModelError, match=f"m.mlir:{line}: "):
+        read_module(whole.replace(text, damaged), "m.mlir")
+
+
+def test_tokens_are_not_supported() -> None:
+    with pytest.raises(UnsupportedError, match="m.mlir:3: values of type !stablehlo.token are not supported"):
+        run('%0 = "stablehlo.create_token"() : () -> !stablehlo.token\nreturn %a : tensor<3xi32>', I)
+
+
 @pytest.mark.parametrize("x", [X, X.T.copy()], ids=["wide", "tall"])
 def test_lu_of_rectangular_matrices(x: np.ndarray) -> None:
     """Pivots are row numbers from 1 for the exchange with each row in turn."""
