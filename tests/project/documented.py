@@ -50,7 +50,6 @@ NOT_RUN = {
     "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs a cross compiler; tests/deploy uses it if it is installed",
     "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes; a test runs a smaller model in the simulator",
     "python -m tests.suites onnx-node [--target opencl] [--dynamic]": _SUITE,
-    "python -m tests.suites onnx-node --target reference --check": _SUITE,
     "python -m tests.suites jax": _SUITE,
     "python -m tests.suites torch-opinfo": _SUITE,
     "python -m tests.suites stablehlo PATH": _SUITE,
