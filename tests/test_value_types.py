@@ -158,7 +158,7 @@ def test_saved_with_its_specializations(compiled: dlc.Model, tmp_path: Path) -> 
     )
     told = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.splitlines()
     assert told[:2] == ["frames: list of float32[h, 3] / [[2.0, 3.0, 4.0], [2.0, 3.0, 4.0]]", "[]"]
-    assert "no variant for frames: [[5, 3]], bias: None; it is specialized for the structure of 'frames', 'bias'" in told[2]
+    assert "not compiled for frames: [[5, 3]], bias: None; inputs: frames: list of float32[h, 3]" in told[2]
     assert "the file holds frames: [[2, 3], [1, 3]], bias: None; frames: [[2, 3]], bias: [3]" in told[2]
     again = pickle.loads(pickle.dumps(compiled))
     assert plain(again([A, B], names=["u"])) == plain(compiled([A, B], names=["u"]))

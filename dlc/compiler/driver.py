@@ -221,7 +221,7 @@ def _compile_dynamic(
     if reason is not None:
         return None, reason
     domain, reason = infer_domain(compilation.program)
-    if sizes is not None and (domain is None or not domain.may_hold(sizes)):
+    if sizes and (domain is None or not domain.may_hold(sizes)):
         raise OutOfDomainError(f"{compilation.program.name}: {reason}")
     if domain is None:
         return None, reason
