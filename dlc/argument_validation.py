@@ -13,10 +13,10 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from reprlib import Repr
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from dlc.annotation_parser import ArgumentKind, parse_annotation
 from dlc.errors import DlcError, DTypeError
@@ -24,31 +24,43 @@ from dlc.source_locations import find_user_line, format_line, is_user_frame
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class")
+# (function, positional arguments, keyword arguments) → the arguments to call it with, or None
+CallConverter: TypeAlias = (
+    "Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]"
+)
 _REPR = Repr()
 _REPR.maxother = _REPR.maxstring = 60
 
 
-def validate_arguments(namespace: dict[str, Any], validate_first: Collection[str] = ()) -> None:
+def validate_arguments(
+    namespace: dict[str, Any], validate_first: Collection[str] = (), converters: Mapping[str, CallConverter] | None = None
+) -> None:
     """Wrap the public functions of a module, those in its `__all__`, with argument validation.
 
-    Functions in `validate_first` are validated before they run, since they only store their arguments for later.
+    Functions in `validate_first` are validated before they run, since they only store their arguments for later. `converters`:
+    the `convert_call` of functions, by name.
     """
+    converters = converters or {}
     module = namespace["__name__"]
     functions = {name: namespace[name] for name in namespace["__all__"] if inspect.isfunction(namespace[name])}
     # Error messages use the name of the function, not an alias.
     names = {function: name for name, function in functions.items()} | {f: n for n, f in functions.items() if n == f.__name__}
     wrapped = {
-        function: wrap_with_validation(f"{module}.{name}", function, name in validate_first) for function, name in names.items()
+        function: wrap_with_validation(f"{module}.{name}", function, name in validate_first, converters.get(name))
+        for function, name in names.items()
     }
     for name, function in functions.items():
         wrapped[function].__module__, wrapped[function].__qualname__ = module, names[function]
         namespace[name] = wrapped[function]
 
 
-def wrap_with_validation(name: str, function: Function, validate_first: bool = False) -> Function:
+def wrap_with_validation(
+    name: str, function: Function, validate_first: bool = False, convert_call: CallConverter | None = None
+) -> Function:
     """Return the function with argument validation: if the user's call fails, errors name the mismatched parameter.
 
-    `validate_first` checks the arguments before the call, for functions that only store them for later.
+    `validate_first` checks the arguments before the call, for functions that only store them for later. `convert_call` returns
+    the arguments for a call in another calling convention, or None if the call is in none.
     """
 
     @functools.wraps(function)
@@ -56,6 +68,12 @@ def wrap_with_validation(name: str, function: Function, validate_first: bool = F
         if validate_first and (mismatch := _find_mismatch(name, function, args, kwargs)) is not None:
             raise DTypeError(f"{_user_call_location() or ''}{mismatch}")
         try:
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                if convert_call is None or (converted := convert_call(function, args, kwargs)) is None:
+                    raise
+            args, kwargs = converted
             return function(*args, **kwargs)
         except Exception as error:
             location = _user_call_location()
@@ -128,14 +146,14 @@ def _find_mismatch(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception | None = None
 ) -> str | None:
     """Describe the first argument that does not match the function's signature; return None if all match."""
+    if isinstance(error, DlcError) and f"{function.__name__}: " in str(error):
+        # The function has reported the problem itself.
+        return None
     signature = inspect.signature(function)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as unbound:
         return f"{name}: {unbound}; it is {_format_signature(name, signature)}"
-    if isinstance(error, DlcError) and f"{function.__name__}: " in str(error):
-        # The function has reported the problem itself.
-        return None
     names = inspect.unwrap(function).__globals__
     for parameter, value in bound.arguments.items():
         declared = signature.parameters[parameter]
@@ -159,7 +177,7 @@ def _describe_mismatch(label: str, value: Any, kind: ArgumentKind) -> str:
         for k, element in enumerate(cast("list[Any]", value)):
             if not kind.element.accepts(element):
                 return _describe_mismatch(f"{label}[{k}]", element, kind.element)
-    return f"{label} = {_format_value(value)}; expected {kind.singular}"
+    return f"{label} = {format_value(value)}; expected {kind.singular}"
 
 
 def without_validation(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,8 +185,9 @@ def without_validation(function: Callable[..., Any]) -> Callable[..., Any]:
     return cast(Any, function).__wrapped__ if getattr(function, "__code__", None) is _CALL else function
 
 
-def _format_value(value: Any) -> str:
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+def format_value(value: Any) -> str:
+    """Return a short text for an argument: dtype and shape of an array, else its repr."""
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
         return f"{value.dtype}{list(value.shape)}"
     large = isinstance(value, int) and value.bit_length() > 47
     return f"{_REPR.repr(value)} (of {value.bit_length()} bits)" if large else _REPR.repr(value)

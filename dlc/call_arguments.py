@@ -14,7 +14,7 @@ import numpy as np
 from dlc.argument_validation import require_call_signature
 from dlc.arrays import require_unmasked, supports_only_dlpack, to_numpy
 from dlc.dims import Size, parse, parse_size_and_range
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.function_tracing import SymbolicSize
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
 from dlc.frontend.trace import is_python_scalar
@@ -170,7 +170,7 @@ class ParameterKinds:
                 if not np.iinfo(dtype).min <= scalar <= np.iinfo(dtype).max:
                     name = f"{self.names(arguments.tree)[position]} of {self.name}"
                     problem = f"{scalar} does not fit {dtype}, the dtype of an array that it is combined with"
-                    raise DTypeError(f"{name}: {problem}; pass it with a dtype, such as numpy.int64({scalar})")
+                    raise OutOfRangeError(f"{name}: {problem}; pass it with a dtype, such as numpy.int64({scalar})")
 
     def donated(self, tree: Tree) -> list[int]:
         """Return the positions of the leaves that the caller donates."""

@@ -21,8 +21,20 @@ class ShapeError(DlcError, ValueError):
     """Shapes do not fit an operation, an input of a model or an argument."""
 
 
+class OutOfBoundsError(ShapeError, IndexError):
+    """An index or an axis is out of bounds."""
+
+
+class ArgumentError(DlcError, ValueError):
+    """An argument is not one of the values that the function accepts."""
+
+
 class DTypeError(DlcError, TypeError):
     """An operation, an input of a model or an argument does not accept this dtype or type."""
+
+
+class OutOfRangeError(DTypeError, OverflowError):
+    """A dtype does not represent a number."""
 
 
 class CompileError(DlcError):

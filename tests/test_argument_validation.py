@@ -212,7 +212,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "a step inside": (lambda: dnp.diagonal(X, axis1=1), r"dlc\.numpy\.diagonal: moveaxis: .* repeats an axis of shape \(2, 2\)"),
     "too large": (lambda: dnp.repeat(X, 1 << 62), "repeat: .* does not fit in memory"),
     "a method": (lambda: dlc.jit(lambda x: x.sum(colour=1))(X), r"array\.sum: got an unexpected keyword argument 'colour'; it is sum\(x"),
-    "another name": (lambda: dnp.absolute(X, X), r"dlc\.numpy\.abs: too many positional arguments; it is abs\(x, /\)"),
+    "another name": (lambda: dnp.absolute(X, X, X), r"dlc\.numpy\.abs: too many positional arguments; it is abs\(x, /\)"),
     "in a loop": (lambda: dlc.lax.map(lambda r: dnp.roll(r, "a"), X), r"dlc\.numpy\.roll: shift = 'a'; expected"),
     "a function": (lambda: dlc.grad(3), "dlc.grad: fun = 3; expected a function"),
     "argnums": (lambda: dlc.grad(loss, argnums=1.5), r"dlc\.grad: argnums = 1\.5; expected an integer or a list of integers"),

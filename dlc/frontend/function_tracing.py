@@ -14,7 +14,7 @@ from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.size_ranges import set_size_ranges
 from dlc.dims import Size, SizeRange, UndecidableError, bind_sizes
-from dlc.errors import DlcError, DTypeError
+from dlc.errors import DlcError, DTypeError, OutOfRangeError
 from dlc.frontend.entry import entry_function
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.size_guards import SizeGuards
@@ -76,8 +76,9 @@ def trace(
         try:
             element = element_type(array.dtype)
         except DTypeError as error:
-            problem = f"Python integer {leaf} out of bounds for 64 bits" if is_python_scalar(leaf) else error
-            raise DTypeError(f"argument {name}: {problem}") from None
+            if is_python_scalar(leaf):
+                raise OutOfRangeError(f"argument {name}: Python integer {leaf} out of bounds for 64 bits") from None
+            raise DTypeError(f"argument {name}: {error}") from None
         argument = current.block.insert_arg(tensor_type(shape, element), len(current.block.args))
         arguments.append(Tracer(current, argument, weak=is_python_scalar(leaf)))
         argument.name_hint = ssa_name(name)

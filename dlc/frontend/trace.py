@@ -24,7 +24,7 @@ from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.location_text import location_prefix
 from dlc.dims import Dim, Size, UndecidableError, is_static, product
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import DlcError, DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.data_dependent_sizes import DataDependentSizes
 from dlc.frontend.key_uses import KeyUses
 from dlc.frontend.size_guards import SizeGuards
@@ -106,7 +106,7 @@ class Trace:
                 if limits.min <= low and high <= limits.max:
                     return
                 value_text = f"integer {low}" if low is high else f"integers {low} to {high}"
-                raise with_user_line(DTypeError(f"Python {value_text} out of bounds for {dtype}; {repair}"))
+                raise with_user_line(OutOfRangeError(f"Python {value_text} out of bounds for {dtype}; {repair}"))
         at_least, at_most = (
             self.apply(op, number, self.constant(np.asarray(limit, number.dtype)))
             for op, limit in (

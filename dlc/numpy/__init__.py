@@ -12,11 +12,15 @@ functions are computed immediately. They are defined in `functions/`, one file p
 algebra, `dlc.numpy.fft` is Fourier transforms.
 """
 
+import inspect
 import sys
 from typing import Any
 
+import numpy as np
+
 from dlc.argument_validation import validate_arguments
 from dlc.numpy import dispatch, fft, linalg, namespace, operators
+from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions import (
     comparison,
     complex_numbers,
@@ -31,6 +35,7 @@ from dlc.numpy.functions import (
     indexing,
     joining,
     matrix_products,
+    quantiles,
     reductions,
     sampled_data,
     shape_manipulation,
@@ -49,6 +54,7 @@ from dlc.numpy.functions.indexed_updates import *  # noqa: F403
 from dlc.numpy.functions.indexing import *  # noqa: F403
 from dlc.numpy.functions.joining import *  # noqa: F403
 from dlc.numpy.functions.matrix_products import *  # noqa: F403
+from dlc.numpy.functions.quantiles import *  # noqa: F403
 from dlc.numpy.functions.reductions import *  # noqa: F403
 from dlc.numpy.functions.sampled_data import *  # noqa: F403
 from dlc.numpy.functions.shape_manipulation import *  # noqa: F403
@@ -77,7 +83,8 @@ newaxis = None
 # The modules that define the public functions, in documentation order.
 FAMILIES = (
     creation, dtypes, elementwise, complex_numbers, floats, comparison, reductions, cumulative, sampled_data, sorting,
-    data_dependent_shapes, shape_manipulation, joining, indexing, indexed_updates, matrix_products, einstein_summation,
+    quantiles, data_dependent_shapes, shape_manipulation, joining, indexing, indexed_updates, matrix_products,
+    einstein_summation,
 )  # fmt: skip
 
 __all__ = [
@@ -96,6 +103,7 @@ __all__ += floats.__all__
 __all__ += indexing.__all__
 __all__ += joining.__all__
 __all__ += matrix_products.__all__
+__all__ += quantiles.__all__
 __all__ += reductions.__all__
 __all__ += cumulative.__all__
 __all__ += sampled_data.__all__
@@ -111,6 +119,9 @@ def __getattr__(name: str) -> Any:
     raise_unsupported_name("dlc.numpy", name, UNSUPPORTED_NAMES)
 
 
-validate_arguments(globals())
+for _name in __all__:
+    if inspect.isfunction(globals()[_name]):
+        globals()[_name] = complex_numbers.with_complex_rule(globals()[_name])
+validate_arguments(globals(), converters=numpy_converters(np, __all__))
 operators.install()
 dispatch.install(sys.modules[__name__])

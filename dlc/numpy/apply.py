@@ -15,11 +15,12 @@ from typing import Any, SupportsIndex, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from dlc.arrays import Array as OwnedArray
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dims import Dim
-from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError
+from dlc.errors import DeviceError, DlcError, DTypeError, OutOfBoundsError, OutOfRangeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import (
     MAX_ELEMENTS,
@@ -198,7 +199,7 @@ def _scalars_to_array(x: Any, dtype: np.dtype[Any]) -> Array:
             (d for d in (np.int64, np.uint64) if is_python_scalar(x) and np.iinfo(d).min <= x <= np.iinfo(d).max), None
         )
         hint = f"use a dtype that represents it{f', such as numpy.{wide_dtype.__name__}({x})' if wide_dtype else ''}"
-        raise DTypeError(f"{error}; {hint}") from error
+        raise (OutOfRangeError if isinstance(error, OverflowError) else DTypeError)(f"{error}; {hint}") from error
 
 
 def apply(op: type[DlOp], *operands: Operand, **properties: TracedProperty | None) -> Any:
@@ -216,7 +217,7 @@ def apply_all(op: type[DlOp], *operands: Operand, **properties: TracedProperty |
         block = Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in operands])
         new_op = op.make(*block.args, **cast("dict[str, Any]", properties))
         try:
-            return new_op.evaluate(*(np.asarray(x) for x in operands))
+            return [_with_array_methods(result) for result in new_op.evaluate(*(np.asarray(x) for x in operands))]
         except ValueError:
             shape = next((s for r in new_op.results if prod(cast("Any", s := shape_of(r))) >= MAX_ELEMENTS), None)
             if shape is None:
@@ -250,11 +251,16 @@ def in_float32_or_wider(function: Function) -> Function:
 def call_numpy(name: str, function: Callable[..., Any], *args: Any, **settings: Any) -> Any:
     """Call a NumPy function on static values. Raises ShapeError for what it rejects, DeviceError if memory runs out."""
     try:
-        return function(*args, **settings)
+        return _with_array_methods(function(*args, **settings))
     except MemoryError as error:
         return refuse(DeviceError(f"{name}: not enough memory for the result; make it smaller: {error}"))
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
         return refuse(ShapeError(f"{name}: {error}"))
+
+
+def _with_array_methods(result: Any) -> Any:
+    """Return a NumPy array as one that has `.at`, as traced arrays do; other values unchanged."""
+    return result.view(OwnedArray) if type(result) is np.ndarray else result
 
 
 def refuse(error: DlcError) -> Any:
@@ -306,12 +312,15 @@ def normalize_axes(name: str, x: Operand, axis: Axes) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.ndim))
     try:
-        requested_axes = tuple(operator.index(a) for a in axis) if isinstance(axis, Sequence) else (operator.index(axis),)
+        entries = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+        if any(isinstance(a, bool) for a in entries):
+            raise TypeError
+        requested_axes = tuple(map(operator.index, entries))
     except TypeError:
         return refuse(DTypeError(f"{name}: axis {axis!r}; expected an integer, or a tuple of integers"))
     axes = tuple(a + x.ndim if a < 0 else a for a in requested_axes)
     if any(not 0 <= a < x.ndim for a in axes):
-        refuse(ShapeError(f"{name}: axis {axis} of an array of shape {x.shape}; it has {x.ndim} axes, counted from 0"))
+        refuse(OutOfBoundsError(f"{name}: axis {axis} of an array of shape {x.shape}; it has {x.ndim} axes, counted from 0"))
     if len(set(axes)) < len(axes):
         refuse(ShapeError(f"{name}: axis {axis} repeats an axis of shape {x.shape}"))
     return axes

@@ -10,9 +10,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import is_python_scalar
-from dlc.numpy.apply import apply, operand
+from dlc.numpy.apply import apply, as_dtype, operand, refuse
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,6 +32,12 @@ def componentwise(*values: str) -> Callable[[Function], Function]:
             if not any(map(_has_complex, arguments)) and not any(map(_has_complex, settings.values())):
                 return function(*arguments, **settings)
             bound_arguments = signature.bind(*arguments, **settings)
+            dtype = bound_arguments.arguments.get("dtype")
+            if dtype is not None and as_dtype(dtype).kind != "c":
+                problem = f"{function.__name__}: dtype {as_dtype(dtype)} of a complex array"
+                refuse(UnsupportedError(f"{problem}; apply it to .real, or convert with .astype"))
+            if dtype is not None:
+                bound_arguments.arguments["dtype"] = np.float64 if as_dtype(dtype).itemsize == 16 else np.float32
             component_pairs = {name: _parts(value) for name, value in bound_arguments.arguments.items() if name in values}
             results: list[Any] = []
             for k in (0, 1):

@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from dlc.argument_validation import without_validation
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import operand, refuse
 from dlc.numpy.functions import reductions
-from dlc.numpy.functions.complex_numbers import COMPLEX_RULES
 from dlc.numpy.functions.shape_manipulation import reshape
 
 # The function for the method `reduce` of each ufunc: np.add.reduce is np.sum along axis 0.
@@ -63,11 +60,4 @@ def _call(namespace: Any, module: str, name: str, arguments: tuple[Any, ...], se
         function = getattr({"numpy.linalg": namespace.linalg, "numpy.fft": namespace.fft}.get(module, namespace), name)
     except AttributeError as error:
         return refuse(UnsupportedError(f"{where}: {error}"))
-    if any(isinstance(x, Complex) for x in arguments):
-        function = COMPLEX_RULES.get(without_validation(function), function)
-    try:
-        inspect.signature(function).bind(*arguments, **settings)
-    except TypeError as error:
-        parameters = ", ".join(inspect.signature(function).parameters)
-        return refuse(UnsupportedError(f"{where}: {error}; dlc's signature is {name}({parameters})"))
     return function(*arguments, **settings)

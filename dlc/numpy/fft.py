@@ -30,6 +30,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
+from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions.complex_numbers import ComplexArrayLike, conj
 from dlc.numpy.functions.elementwise import multiply
 from dlc.numpy.functions.joining import concat, pad
@@ -241,4 +242,4 @@ def _norm_factor(name: str, norm: str | None, length: int, inverse: bool) -> flo
     return factors[norm]
 
 
-validate_arguments(globals())
+validate_arguments(globals(), converters=numpy_converters(np.fft, __all__))

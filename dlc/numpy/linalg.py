@@ -21,7 +21,7 @@ import numpy as np
 from dlc.argument_validation import validate_arguments
 from dlc.dialects import dl
 from dlc.dims import UndecidableError, is_static
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, ShapeError, UnsupportedError
 from dlc.numpy import decompositions
 from dlc.numpy.apply import (
     AnyDType,
@@ -36,12 +36,15 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
+from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions.comparison import greater, not_equal
 from dlc.numpy.functions.creation import tril, triu
 from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract
 from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
-from dlc.numpy.functions.matrix_products import cross, matmul, outer, tensordot, vecdot
+from dlc.numpy.functions.matrix_products import cross as _cross
+from dlc.numpy.functions.matrix_products import matmul, tensordot, vecdot
+from dlc.numpy.functions.matrix_products import outer as _outer
 from dlc.numpy.functions.matrix_products import trace as _trace
 from dlc.numpy.functions.reductions import any, max, min, sum
 from dlc.numpy.functions.shape_manipulation import (
@@ -93,6 +96,19 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: AnyDType = None) -> Any:
     return _trace(x, offset, -2, -1, dtype)
 
 
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
+    """Return the cross product of 3-vectors along `axis`; the other axes broadcast."""
+    return _cross(x1, x2, axis=axis)
+
+
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """Return the matrix of all products of an element of one vector and an element of the other."""
+    shapes = operand(x1).shape, operand(x2).shape
+    if [len(shape) for shape in shapes] != [1, 1]:
+        refuse(ShapeError(f"outer: arrays of shapes {shapes[0]} and {shapes[1]}; expected vectors"))
+    return _outer(x1, x2)
+
+
 def multi_dot(arrays: Sequence[ArrayLike], /) -> Any:
     """Return the product of several matrices, evaluated from left to right; the first and the last may be vectors."""
     if not len(arrays):
@@ -105,7 +121,8 @@ def multi_dot(arrays: Sequence[ArrayLike], /) -> Any:
 
 def matrix_power(x: ArrayLike, n: int, /) -> Any:
     """Return the n-th power of each matrix; for negative n, of its inverse."""
-    x, n = _square("matrix_power", x), operator.index(n)
+    integers, x, n = operand(x), _square("matrix_power", x), operator.index(n)
+    x = integers if n >= 0 else x
     if n < 0:
         x, n = operand(inv(x)), -n
     if n == 0:
@@ -199,12 +216,15 @@ def inv(x: ArrayLike, /) -> Any:
     return decompositions.inverse(_square("inv", x))
 
 
-def pinv(x: ArrayLike, /, rcond: ArrayLike | None = None, *, rtol: ArrayLike | None = None) -> Any:
+def pinv(x: ArrayLike, /, rcond: ArrayLike | None = None, hermitian: bool = False, *, rtol: ArrayLike | None = None) -> Any:
     """Return the pseudo-inverse of each matrix, from the singular values above `rtol` (or `rcond`) times the largest.
 
-    The default is the machine epsilon of the dtype times the larger dimension.
+    The default is the machine epsilon of the dtype times the larger dimension. `hermitian`: the matrices are symmetric, and
+    only their lower triangles are read.
     """
-    x = _matrix("pinv", x)
+    if rcond is not None and rtol is not None:
+        refuse(ArgumentError("pinv: rcond and rtol; pass one of them"))
+    x = _symmetric("pinv", x, "L") if hermitian else _matrix("pinv", x)
     return decompositions.pseudo_inverse(x, _relative_threshold(x, rcond if rtol is None else rtol))
 
 
@@ -233,15 +253,20 @@ def _relative_threshold(x: Operand, rtol: ArrayLike | None) -> Operand:
     return operand(broadcast_to(convert(relative, x.dtype), x.shape[:-2]))
 
 
-def matrix_rank(x: ArrayLike, /, tol: ArrayLike | None = None, *, rtol: ArrayLike | None = None) -> Any:
+def matrix_rank(
+    x: ArrayLike, /, tol: ArrayLike | None = None, hermitian: bool = False, *, rtol: ArrayLike | None = None
+) -> Any:
     """Return the number of singular values above `tol`, or above `rtol` times the largest.
 
-    The default is the machine epsilon of the dtype times the larger dimension.
+    The default is the machine epsilon of the dtype times the larger dimension. `hermitian`: the matrices are symmetric, and
+    only their lower triangles are read.
     """
     (x,) = promote_to_float(x)
+    if tol is not None and rtol is not None:
+        refuse(ArgumentError("matrix_rank: tol and rtol; pass one of them"))
     if x.ndim < 2:
         return convert(any(not_equal(x, 0)), np.int64)
-    values = svdvals(x)
+    values = svd(x, compute_uv=False, hermitian=hermitian)
     if tol is not None:
         return sum(greater(values, expand_dims(convert(tol, x.dtype), -1)), -1)
     return _rank(values, _relative_threshold(x, rtol))
@@ -299,9 +324,12 @@ def eigvalsh(x: ArrayLike, /, UPLO: str = "L") -> Any:
     return decompositions.symmetric_eigenvalues(_symmetric("eigvalsh", x, UPLO))
 
 
-def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """Return (U, S, Vh) with x == U * S @ Vh, S in descending order; `full_matrices`: U and Vh are square."""
-    x = _matrix("svd", x)
+def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    """Return (U, S, Vh) with x == U * S @ Vh, S in descending order; `full_matrices`: U and Vh are square.
+
+    `hermitian`: the matrices are symmetric, and only their lower triangles are read.
+    """
+    x = _symmetric("svd", x, "L") if hermitian else _matrix("svd", x)
     if not compute_uv:
         return decompositions.singular_values(x)
     needs_full = full_matrices and x.shape[-2] != x.shape[-1]
@@ -333,7 +361,7 @@ def _symmetric(name: str, x: ArrayLike, triangle: str) -> Operand:
     """Return the symmetric matrices given by one triangle of `x`."""
     x = _square(name, x)
     if triangle not in ("L", "U"):
-        refuse(UnsupportedError(f'{name}: UPLO {triangle!r}; expected "L" or "U"'))
+        refuse(ArgumentError(f'{name}: UPLO {triangle!r}; expected "L" or "U"'))
     with_diagonal, without_diagonal = (tril(x), tril(x, k=-1)) if triangle == "L" else (triu(x), triu(x, k=1))
     return operand(add(with_diagonal, matrix_transpose(without_diagonal)))
 
@@ -342,4 +370,4 @@ def __getattr__(name: str) -> Any:
     raise_unsupported_name("dlc.numpy.linalg", name, UNSUPPORTED_LINALG_NAMES)
 
 
-validate_arguments(globals())
+validate_arguments(globals(), converters=numpy_converters(np.linalg, __all__))

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
+import numpy as np
+
 from dlc.argument_validation import wrap_with_validation
+from dlc.arrays import Array as OwnedArray
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
 from dlc.frontend.trace import Tracer, with_user_line
 from dlc.numpy.apply import is_weak
+from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.componentwise import COMPONENTWISE_FUNCTIONS
 from dlc.numpy.functions import comparison as cmp
 from dlc.numpy.functions import (
@@ -86,7 +90,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "flatten": shape_manipulation.ravel, "copy": creation.copy,
     "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (
-        ew.astype, ew.clip, ew.round, matrix_products.dot, matrix_products.trace, indexing.choose, indexing.take,
+        complex_numbers.astype, ew.clip, ew.round, matrix_products.dot, matrix_products.trace, indexing.choose, indexing.take,
         sorting.argsort, sorting.searchsorted, sorting.sort, shape_manipulation.diagonal, shape_manipulation.ravel,
         shape_manipulation.repeat, shape_manipulation.squeeze, shape_manipulation.swapaxes, cumulative.cumprod,
         cumulative.cumsum, reductions.all, reductions.any, reductions.argmax, reductions.argmin, reductions.max,
@@ -120,18 +124,25 @@ def install() -> None:
             setattr(array, f"__r{name}__", _reflected_operator(_operator(function)))
     for name, function in _UNARY.items():
         setattr(Tracer, f"__{name}__", _operator(function))
+    converters = numpy_converters(np, _METHODS)
     for name, function in _METHODS.items():
-        setattr(Tracer, name, function if name.startswith("__") else wrap_with_validation(f"array.{name}", function))
+        method = wrap_with_validation(
+            f"array.{name}", complex_numbers.with_complex_rule(function), convert_call=converters.get(name)
+        )
+        setattr(Tracer, name, function if name.startswith("__") else method)
     for name, function in _PROPERTIES.items():
         setattr(Tracer, name, property(function))
     for name, function in _METHODS.items():
         if function in (*COMPONENTWISE_FUNCTIONS, _reshape, _transpose):
             setattr(Complex, name, function)
+        elif function in complex_numbers.COMPLEX_RULES:
+            setattr(Complex, name, complex_numbers.COMPLEX_RULES[function])
     for name, function in (("__neg__", ew.negative), ("__pos__", ew.positive)):
         setattr(Complex, name, function)
+    OwnedArray.at = property(indexed_updates.At)  # pyright: ignore[reportAttributeAccessIssue]
     for name in ("T", "mT", "flat"):
         setattr(Complex, name, property(_PROPERTIES[name]))
-    for name, function in (("__abs__", "abs"), ("conj", "conj"), ("conjugate", "conj")):
+    for name, function in (("__abs__", "abs"), ("conj", "conj"), ("conjugate", "conj"), ("astype", "astype")):
         setattr(Complex, name, getattr(complex_numbers, function))
     Tracer.__hash__ = _hash  # pyright: ignore[reportAttributeAccessIssue]
     Tracer.__getattr__ = _attribute  # pyright: ignore[reportAttributeAccessIssue]

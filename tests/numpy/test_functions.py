@@ -16,6 +16,8 @@ from dlc.errors import DlcError
 from tests.numpy.cases import CASES, DATA
 from tests.targets import NATIVE
 
+ERROR_TYPES = TypeError, ValueError, IndexError
+
 
 def call(module: Any, family: str, name: str, text: str, data: dict[str, Any]) -> Any:
     """Evaluate `name(text)` with the functions of a module on these arrays."""
@@ -30,7 +32,7 @@ def by_numpy(family: str, name: str, text: str) -> Any:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return call(np, family, name, text, DATA)
-    except (TypeError, ValueError, IndexError) as error:
+    except ERROR_TYPES as error:
         return error
 
 
@@ -115,8 +117,10 @@ def test_on_plain_arrays(family: str) -> None:
 def test_invalid_calls_are_errors(family: str) -> None:
     for (f, name, text), expected in EXPECTED.items():
         if f == family and isinstance(expected, Exception):
-            with pytest.raises(DlcError):
+            with pytest.raises(DlcError) as caught:
                 call(dnp, family, name, text, DATA)
+            wrong = [kind for kind in ERROR_TYPES if isinstance(expected, kind) and not isinstance(caught.value, kind)]
+            assert not wrong, f"{name}({text}): {caught.value!r}, expected {expected!r}"
 
 
 def test_top_k() -> None:

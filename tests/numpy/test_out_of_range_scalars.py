@@ -12,7 +12,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import nn
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import ArgumentError, DlcError, DTypeError, ShapeError
 from tests.targets import NATIVE
 
 BYTES = np.array([1, 250], np.uint8)
@@ -40,14 +40,32 @@ def test_literals(function: Callable[[Any], Any]) -> None:
         dlc.jit(function)(BYTES)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda m, x: m.add(x, 2**40), lambda m, x: x * 2**40, lambda m, x: m.full_like(x, -(2**40)), lambda m, x: x // 2**31],
+)
+def test_numpys_error(function: Callable[..., Any]) -> None:
+    x = np.arange(3, dtype=np.int32)
+    for call in (lambda: function(np, x), lambda: function(dnp, x), lambda: dlc.jit(lambda x: function(dnp, x))(x)):
+        with pytest.raises(OverflowError, match="out of bounds for int32"):
+            call()
+
+
+def test_integers_beyond_the_mantissa() -> None:
+    x, bins = np.int64([2**53 + 1, 2**53 + 2]), np.int64([2**53, 2**53 + 1, 2**53 + 2])
+    for edges in (bins, bins[::-1], bins.astype(np.uint64)):
+        np.testing.assert_array_equal(dlc.jit(dnp.digitize)(x, edges), np.digitize(x, edges))
+    np.testing.assert_array_equal(dnp.searchsorted(np.int32([1, 2]), 2**40), 2)
+
+
 @pytest.mark.parametrize("beyond", [2**40, -(2**31) - 1])
 def test_arguments(beyond: int) -> None:
     x = np.arange(3, dtype=np.int32)
     scaled = dlc.jit(lambda x, factor: x * factor)
     np.testing.assert_array_equal(scaled(x, 2), x * 2)
-    with pytest.raises(DTypeError, match=f"{beyond} does not fit int32, the dtype of an array that it is combined with"):
+    with pytest.raises(OverflowError, match=f"{beyond} does not fit int32, the dtype of an array that it is combined with"):
         scaled(x, beyond)
-    with pytest.raises(DTypeError, match="does not fit int32"), dlc.disable_jit():
+    with pytest.raises(OverflowError, match="does not fit int32"), dlc.disable_jit():
         scaled(x, beyond)
 
 
@@ -189,7 +207,7 @@ def test_variance_of_too_few_elements() -> None:
 
 @pytest.mark.parametrize("part", [1.5, -0.1, [0.5, np.nan]])
 def test_quantile_out_of_range(part: Any) -> None:
-    with pytest.raises(ShapeError, match="expected 0 ≤ q ≤ 1"):
+    with pytest.raises(ArgumentError, match="expected 0 ≤ q ≤ 1"):
         dnp.quantile(BYTES, part)
 
 

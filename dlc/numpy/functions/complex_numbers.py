@@ -8,7 +8,9 @@ two real arrays: the gradient of a real function points in the direction of stee
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -17,13 +19,15 @@ import numpy as np
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex, from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import is_python_scalar
-from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, Axes, as_dtype, convert, normalize_axes, operand, promote_to_float, refuse
 from dlc.numpy.functions import comparison as cmp
 from dlc.numpy.functions import elementwise as ew
-from dlc.numpy.functions import floats, matrix_products, shape_manipulation
+from dlc.numpy.functions import floats, joining, matrix_products, reductions, shape_manipulation
 from dlc.numpy.functions.creation import ones_like, zeros_like
+from dlc.numpy.functions.einstein_summation import einsum
+from dlc.numpy.functions.indexing import getitem
 
-__all__ = ["abs", "angle", "conj", "exp", "imag", "log", "real", "sqrt"]
+__all__ = ["abs", "angle", "astype", "conj", "exp", "imag", "log", "real", "sqrt"]
 
 # A real or complex scalar or array.
 ComplexArrayLike: TypeAlias = "ArrayLike | Complex | complex"
@@ -60,23 +64,30 @@ def _subtract(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
     return _add_or_subtract(x, y, -1)
 
 
-# (a + b·i)·(c + d·i) = (a·c - b·d) + (a·d + b·c)·i
-def _product(multiply: Callable[..., Any]) -> Callable[..., Any]:
-    def product(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
-        (a, b), (c, d) = _parts(x), _parts(y)
+def _multilinear(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Extend a function that is linear in each array: f(a + b·i, …) = f(a, …) + f(b, …)·i."""
 
-        def multiply_components(p: Any, q: Any) -> Any:
-            return None if p is None or q is None else multiply(p, q)
+    def extended(*operands: Any, **settings: Any) -> Any:
+        k = next((k for k, x in enumerate(operands) if is_complex(x)), None)
+        if k is None:
+            return function(*operands, **settings)
+        (a, b), (c, d) = (_parts(extended(*operands[:k], part, *operands[k + 1 :], **settings)) for part in _parts(operands[k]))
+        return _complex_array(_sum(a, _negate_component(d)), _sum(b, c))
 
-        return _complex_array(
-            _sum(multiply_components(a, c), _negate_component(multiply_components(b, d))),
-            _sum(multiply_components(a, d), multiply_components(b, c)),
-        )
-
-    return product
+    return extended
 
 
-_multiply = _product(ew.multiply)
+_multiply = _multilinear(ew.multiply)
+
+
+def _conjugated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Extend a dot product, which conjugates its first operand."""
+    product = _multilinear(function)
+
+    def extended(x: Any, y: Any, **settings: Any) -> Any:
+        return product(conj(x), y, **settings)
+
+    return extended
 
 
 def _divide(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
@@ -122,10 +133,73 @@ def _not_equal(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
     return cmp.logical_not(_equal(x, y))
 
 
-# The implementation of operators with a complex operand, by the function of real operands.
+def _for_parts(function: Callable[..., Any], combine: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that applies `function` to both parts, and combines the results."""
+
+    def extended(x: Any, *args: Any, **settings: Any) -> Any:
+        return combine(*(function(part, *args, **settings) for part in _parts(x)))
+
+    return extended
+
+
+def _square(x: Any) -> Any:
+    return _multiply(x, x)
+
+
+def _reciprocal(x: Any) -> Any:
+    return _divide(1.0, x)
+
+
+def _variance(x: Any, axis: Axes = None, dtype: AnyDType = None, **settings: Any) -> Any:
+    if dtype is not None:
+        refuse(UnsupportedError(f"var: dtype {as_dtype(dtype)} of a complex array; convert it with .astype"))
+    return ew.add(*(reductions.var(part, axis, **settings) for part in _parts(x)))
+
+
+def _deviation(*args: Any, **settings: Any) -> Any:
+    return ew.sqrt(_variance(*args, **settings))
+
+
+def _prod(
+    x: Any,
+    axis: Axes = None,
+    dtype: AnyDType = None,
+    *,
+    keepdims: bool = False,
+    initial: ComplexArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Any:
+    """Return the product of complex elements, of pairs of them until one is left."""
+    x = x if where is None else ew.where(where, x, 1.0)
+    x = x if dtype is None else astype(x, dtype)
+    axes = normalize_axes("prod", x, axis)
+    shape = [1 if a in axes else s for a, s in enumerate(x.shape) if keepdims or a not in axes]
+    count = math.prod(x.shape[a] for a in axes)
+    factors = shape_manipulation.reshape(shape_manipulation.moveaxis(x, axes, range(len(axes))), (count, *shape))
+    if count == 0:
+        ones = np.ones((1, *shape), _parts(x)[0].dtype)
+        factors, count = _complex_array(ones, zeros_like(ones)), 1
+    while count > 1:
+        half = count // 2
+        products = _multiply(getitem(factors, slice(half)), getitem(factors, slice(half, 2 * half)))
+        factors = joining.concat([products, getitem(factors, slice(2 * half, None))]) if count % 2 else products
+        count -= half
+    result = getitem(factors, 0)
+    return result if initial is None else _multiply(result, initial)
+
+
+# The implementation of functions with a complex operand, by the function of real operands.
 COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     ew.add: _add_or_subtract, ew.subtract: _subtract, ew.multiply: _multiply, ew.divide: _divide, ew.power: _power,
-    matrix_products.matmul: _product(matrix_products.matmul), cmp.equal: _equal, cmp.not_equal: _not_equal,
+    ew.square: _square, ew.reciprocal: _reciprocal,
+    cmp.equal: _equal, cmp.not_equal: _not_equal, cmp.isnan: _for_parts(cmp.isnan, cmp.logical_or),
+    cmp.isinf: _for_parts(cmp.isinf, cmp.logical_or), cmp.isfinite: _for_parts(cmp.isfinite, cmp.logical_and),
+    reductions.prod: _prod, reductions.var: _variance, reductions.std: _deviation,
+    **{f: _multilinear(f) for f in (
+        matrix_products.matmul, matrix_products.dot, matrix_products.inner, matrix_products.outer, matrix_products.tensordot,
+        matrix_products.kron, matrix_products.cross, matrix_products.matvec, einsum,
+    )},
+    **{f: _conjugated(f) for f in (matrix_products.vdot, matrix_products.vecdot, matrix_products.vecmat)},
 }  # fmt: skip
 
 
@@ -136,6 +210,36 @@ def complex_rule(function: Callable[..., Any]) -> Callable[..., Any]:
         return refuse(DTypeError(f"{function.__name__} of complex arrays; apply it to .real and .imag"))
 
     return COMPLEX_RULES.get(function, raise_unsupported)
+
+
+@functools.cache
+def with_complex_rule(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that applies the complex implementation, if there is one, to complex operands."""
+    rule = COMPLEX_RULES.get(function)
+    if rule is None:
+        return function
+
+    @functools.wraps(function)
+    def apply_rule(*operands: Any, **settings: Any) -> Any:
+        return (rule if any(map(is_complex, operands)) else function)(*operands, **settings)
+
+    return apply_rule
+
+
+def astype(x: ComplexArrayLike, dtype: AnyDType, /, *, copy: bool = True, device: str | None = None) -> Any:
+    """Cast `x` to `dtype`: floats to integers truncate and saturate, integers to integers wrap.
+
+    From complex to real dtypes the imaginary part is discarded, with NumPy's warning.
+    """
+    target = as_dtype(dtype)
+    a, b = _parts(x)
+    if target.kind == "c":
+        component = np.dtype(np.float64 if target.itemsize == 16 else np.float32)
+        a = ew.astype(a, component, copy=copy, device=device)
+        return from_parts(a, zeros_like(a) if b is None else ew.astype(b, component, copy=copy))
+    if b is not None:
+        warnings.warn("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning, stacklevel=2)
+    return ew.astype(a, target, copy=copy, device=device)
 
 
 def real(x: ComplexArrayLike, /) -> Any:
@@ -152,7 +256,10 @@ def imag(x: ComplexArrayLike, /) -> Any:
 def conj(x: ComplexArrayLike, /) -> Any:
     """Return the complex conjugate; real arrays unchanged."""
     a, b = _parts(x)
-    return operand(a) if b is None else _complex_array(a, _negate_component(b))
+    if b is not None:
+        return _complex_array(a, _negate_component(b))
+    a = operand(a)
+    return convert(a, np.int8) if a.dtype == np.bool_ else a
 
 
 def abs(x: ComplexArrayLike, /) -> Any:
@@ -161,10 +268,11 @@ def abs(x: ComplexArrayLike, /) -> Any:
     return ew.abs(a) if b is None else floats.hypot(a, b)
 
 
-def angle(x: ComplexArrayLike, /) -> Any:
-    """Return the argument of a complex number in radians, in [-π, π]; 0 or π for real arrays."""
+def angle(x: ComplexArrayLike, /, deg: bool = False) -> Any:
+    """Return the argument of a complex number in radians, in [-π, π], or degrees if `deg`; 0 or π for real arrays."""
     a, b = _parts(x)
-    return floats.atan2(imag(a) if b is None else b, a)
+    radians = floats.atan2(imag(a) if b is None else b, a)
+    return ew.rad2deg(radians) if deg else radians
 
 
 def exp(x: ComplexArrayLike, /) -> Any:

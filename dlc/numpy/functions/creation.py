@@ -15,7 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import is_nonnegative
-from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, errors_at_user_line, is_python_scalar
 from dlc.numpy.apply import (
     AnyDType,
@@ -37,6 +37,7 @@ from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
 from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, floor, floor_divide, multiply, negative, power, subtract, where
+from dlc.numpy.functions.shape_manipulation import moveaxis
 from dlc.numpy.namespace import check_device
 from dlc.traced_dims import TracedDim, untraced
 
@@ -52,13 +53,16 @@ Shape = int | Sequence[int]
 def asarray(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None, copy: bool | None = None) -> Any:
     """Convert `x` to an array, of `dtype` if given; lists may contain traced arrays."""
     check_device(device)
-    x = operand(x) if dtype is None else convert(x, dtype)
-    return np.array(x) if copy and isinstance(x, np.ndarray) else x
+    result = operand(x) if dtype is None else convert(x, dtype)
+    if copy is False and result is not x:
+        refuse(ArgumentError(f"asarray: copy = False, but a {type(x).__name__} needs a copy; pass copy=None"))
+    return np.array(result) if copy and isinstance(result, np.ndarray) else result
 
 
-def array(x: ArrayLike, /, dtype: AnyDType = None) -> Any:
-    """Convert `x` to a new array, of `dtype` if given; lists may contain traced arrays."""
-    return asarray(x, dtype, copy=True)
+def array(x: ArrayLike, /, dtype: AnyDType = None, *, copy: bool | None = True, ndmin: int = 0) -> Any:
+    """Convert `x` to a new array of at least `ndmin` axes, of `dtype` if given; lists may contain traced arrays."""
+    result = asarray(x, dtype, copy=copy)
+    return apply(dl.ReshapeOp, result, shape=(1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
 
 
 @componentwise("x")
@@ -86,33 +90,40 @@ def _static_shape(name: str, shape: Shape) -> tuple[Any, ...]:
     return as_shape(name, shape)
 
 
+# The dtype of arrays that are created without one.
+_DEFAULT_DTYPE = np.dtype(np.float32)
+
+
 def _fill(name: str, shape: Shape, value: int, dtype: AnyDType) -> Array:
-    return call_numpy(name, np.ones if value else np.zeros, _static_shape(name, shape), as_dtype(dtype))
+    dtype = as_dtype(_DEFAULT_DTYPE if dtype is None else dtype)
+    if has_symbolic_size(shape):
+        return full(shape, value, dtype)
+    return call_numpy(name, np.ones if value else np.zeros, _static_shape(name, shape), dtype)
 
 
-def zeros(shape: Shape, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
+def zeros(shape: Shape, dtype: AnyDType = None, *, device: str | None = None) -> Array:
     """Return zeros; float32 by default."""
     check_device(device)
-    return full(shape, 0, dtype) if has_symbolic_size(shape) else _fill("zeros", shape, 0, dtype)
+    return _fill("zeros", shape, 0, dtype)
 
 
-def ones(shape: Shape, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
+def ones(shape: Shape, dtype: AnyDType = None, *, device: str | None = None) -> Array:
     """Return ones; float32 by default."""
     check_device(device)
-    return full(shape, 1, dtype) if has_symbolic_size(shape) else _fill("ones", shape, 1, dtype)
+    return _fill("ones", shape, 1, dtype)
 
 
-def empty(shape: Shape, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
+def empty(shape: Shape, dtype: AnyDType = None, *, device: str | None = None) -> Array:
     """Return zeros, since a traced function has no uninitialized memory; float32 by default."""
     check_device(device)
-    return full(shape, 0, dtype) if has_symbolic_size(shape) else _fill("empty", shape, 0, dtype)
+    return _fill("empty", shape, 0, dtype)
 
 
 def full(shape: Shape, fill_value: ArrayLike, dtype: AnyDType = None, *, device: str | None = None) -> Any:
     """Return an array filled with a value, which may broadcast; by default float32, int64 or bool for a scalar."""
     check_device(device)
     if dtype is None:
-        dtype = np.float32 if isinstance(fill_value, float) and is_python_scalar(fill_value) else operand(fill_value).dtype
+        dtype = _DEFAULT_DTYPE if isinstance(fill_value, float) and is_python_scalar(fill_value) else operand(fill_value).dtype
     shape = _static_shape("full", shape)
     value = convert(fill_value, dtype)
     if not isinstance(value, Tracer) and not has_symbolic_size(shape):
@@ -120,25 +131,33 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: AnyDType = None, *, device:
     return apply(dl.BroadcastToOp, value, shape=shape)
 
 
-def zeros_like(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None) -> Array:
-    """Return zeros with the shape and dtype of `x`."""
-    return full_like(x, 0, dtype, device=device)
+def zeros_like(x: ArrayLike, /, dtype: AnyDType = None, *, shape: Shape | None = None, device: str | None = None) -> Array:
+    """Return zeros with the shape and dtype of `x`, or those given."""
+    return full_like(x, 0, dtype, shape=shape, device=device)
 
 
-def ones_like(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None) -> Array:
-    """Return ones with the shape and dtype of `x`."""
-    return full_like(x, 1, dtype, device=device)
+def ones_like(x: ArrayLike, /, dtype: AnyDType = None, *, shape: Shape | None = None, device: str | None = None) -> Array:
+    """Return ones with the shape and dtype of `x`, or those given."""
+    return full_like(x, 1, dtype, shape=shape, device=device)
 
 
-def empty_like(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None) -> Array:
-    """Return zeros with the shape and dtype of `x`, since a traced function has no uninitialized memory."""
-    return full_like(x, 0, dtype, device=device)
+def empty_like(x: ArrayLike, /, dtype: AnyDType = None, *, shape: Shape | None = None, device: str | None = None) -> Array:
+    """Return zeros with the shape and dtype of `x`, or those given, since a traced function has no uninitialized memory."""
+    return full_like(x, 0, dtype, shape=shape, device=device)
 
 
-def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: AnyDType = None, *, device: str | None = None) -> Any:
-    """Return an array filled with a value, which may broadcast, with the shape and dtype of `x`."""
+def full_like(
+    x: ArrayLike,
+    /,
+    fill_value: ArrayLike,
+    dtype: AnyDType = None,
+    *,
+    shape: Shape | None = None,
+    device: str | None = None,
+) -> Any:
+    """Return an array filled with a value, which may broadcast, with the shape and dtype of `x`, or those given."""
     x = operand(x)
-    return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
+    return full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
 
 def arange(
@@ -146,13 +165,12 @@ def arange(
 ) -> Array:
     """Return start, start + step, … before stop; 0, 1, … before `start` without `stop`. int64, or float32 for float bounds."""
     check_device(device)
-    bounds = (start,) if stop is None else (start, stop, step)
+    bounds = (0, start, step) if stop is None else (start, stop, step)
     if dtype is None and not has_tracer(bounds) and any(isinstance(x, float) for x in bounds):
         dtype = np.float32
     if has_tracer(bounds) or has_symbolic_size(bounds):
-        first, last = (0, start) if stop is None else (start, stop)
-        symbolic_result = _symbolic_arange(first, last, step, dtype or np.int64)
-        return _traced_arange(first, last, step, dtype) if symbolic_result is None else symbolic_result
+        symbolic_result = _symbolic_arange(*bounds, dtype or np.int64)
+        return _traced_arange(*bounds, dtype) if symbolic_result is None else symbolic_result
     # As Python integers: NumPy computes the length of narrow ones in their dtype.
     bounds = [int(x) if isinstance(x, np.integer) else x for x in bounds]
     return call_numpy("arange", np.arange, *bounds, dtype=dtype)
@@ -211,25 +229,36 @@ def linspace(
     stop: ArrayLike,
     /,
     num: int = 50,
-    *,
     endpoint: bool = True,
+    retstep: bool = False,
     dtype: AnyDType = None,
+    axis: int = 0,
+    *,
     device: str | None = None,
 ) -> Any:
-    """Return `num` evenly spaced values from start to stop along a new first axis; float32 by default."""
+    """Return `num` evenly spaced values from start to stop along a new axis, and with `retstep` their distance.
+
+    float32 by default. The distance is NaN if there is only one value.
+    """
     check_device(device)
     dtype = as_dtype(_float_dtype(dtype, start, stop))
     if not has_tracer((start, stop)) and not has_symbolic_size((start, stop, num)):
-        values = call_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint)
-        return (np.floor(values) if dtype.kind in "iu" else values).astype(dtype)
-    first, last = promote_to_float(start, stop)
-    rank = max(first.ndim, last.ndim)
-    intervals = convert(maximum(num - 1 if endpoint else num, 1), first.dtype)
-    index = convert(apply(dl.ReshapeOp, arange(num), shape=(num, *[1] * rank)), first.dtype)
-    values = add(first, multiply(divide(subtract(last, first), intervals), index))
-    # The last element is exactly `stop`; a single element is `start`.
-    values = where(greater_equal(index, intervals), last, values) if endpoint else values
-    return convert(floor(values) if dtype.kind in "iu" else values, dtype)
+        values, step = call_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint, retstep=True)
+        step = step if dtype.kind in "iu" else np.asarray(step, dtype)
+        values = (np.floor(values) if dtype.kind in "iu" else values).astype(dtype)
+    else:
+        first, last = promote_to_float(start, stop)
+        rank, intervals = max(first.ndim, last.ndim), num - 1 if endpoint else num
+        divisor = convert(maximum(intervals, 1), first.dtype)
+        index = convert(apply(dl.ReshapeOp, arange(num), shape=(num, *[1] * rank)), first.dtype)
+        step = divide(subtract(last, first), divisor)
+        values = add(first, multiply(step, index))
+        # The last element is exactly `stop`; a single element is `start`.
+        values = where(greater_equal(index, divisor), last, values) if endpoint else values
+        values = convert(floor(values) if dtype.kind in "iu" else values, dtype)
+        step = where(greater(intervals, 0), step, np.nan)
+    values = moveaxis(values, 0, axis)
+    return (values, step) if retstep else values
 
 
 def _float_dtype(dtype: Any, *xs: ArrayLike) -> Any:
@@ -237,23 +266,33 @@ def _float_dtype(dtype: Any, *xs: ArrayLike) -> Any:
     if dtype is not None:
         return dtype
     typed = [x for x in xs if isinstance(x, Tracer | np.ndarray | np.generic)]
-    return promote_to_float(*typed)[0].dtype if typed else np.float32
+    return promote_to_float(*typed)[0].dtype if typed else _DEFAULT_DTYPE
 
 
 def logspace(
-    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, base: float = 10.0, dtype: AnyDType = None
+    start: ArrayLike,
+    stop: ArrayLike,
+    /,
+    num: int = 50,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+    dtype: AnyDType = None,
+    axis: int = 0,
 ) -> Any:
-    """Return `num` powers of `base` with evenly spaced exponents; float32 by default."""
-    if has_tracer((start, stop)):
-        return convert(power(base, linspace(start, stop, num, endpoint=endpoint)), _float_dtype(dtype, start, stop))
+    """Return `num` powers of `base` with evenly spaced exponents along a new axis; float32 by default."""
+    if has_tracer((start, stop, base)):
+        exponents = linspace(start, stop, num, endpoint)
+        return moveaxis(convert(power(base, exponents), _float_dtype(dtype, start, stop)), 0, axis)
     bounds = operand(start), operand(stop)
-    return call_numpy("logspace", np.logspace, *bounds, num, endpoint=endpoint, base=base).astype(
+    return call_numpy("logspace", np.logspace, *bounds, num, endpoint=endpoint, base=base, axis=axis).astype(
         _float_dtype(dtype, start, stop)
     )
 
 
-def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: AnyDType = None) -> Any:
-    """Return `num` values of a geometric progression from start to stop, which have the same sign; float32 by default."""
+def geomspace(
+    start: ArrayLike, stop: ArrayLike, /, num: int = 50, endpoint: bool = True, dtype: AnyDType = None, axis: int = 0
+) -> Any:
+    """Return `num` values of a geometric progression along a new axis, from start to stop of one sign; float32 by default."""
     if has_tracer((start, stop)):
         first, last = promote_to_float(start, stop)
         rank = max(first.ndim, last.ndim)
@@ -262,27 +301,32 @@ def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: 
         )
         values = multiply(first, power(divide(last, first), fraction))
         # The last element is exactly `stop`.
-        return convert(where(greater_equal(fraction, 1), last, values), _float_dtype(dtype, start, stop))
+        values = convert(where(greater_equal(fraction, 1), last, values), _float_dtype(dtype, start, stop))
+        return moveaxis(values, 0, axis)
     bounds = operand(start), operand(stop)
-    return call_numpy("geomspace", np.geomspace, *bounds, num, endpoint=endpoint).astype(_float_dtype(dtype, start, stop))
+    return call_numpy("geomspace", np.geomspace, *bounds, num, endpoint=endpoint, axis=axis).astype(
+        _float_dtype(dtype, start, stop)
+    )
 
 
-def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
+def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = None, *, device: str | None = None) -> Any:
     """Return an n × m matrix (n × n if `m` is None) with ones on the k-th diagonal; float32 by default."""
     check_device(device)
+    dtype = as_dtype(_DEFAULT_DTYPE if dtype is None else dtype)
     if has_symbolic_size((n, m, k)):
         rows, columns = _static_shape("eye", (n, n if m is None else m))
         return convert(equal(add(_column(rows), k), arange(columns)), dtype)
     return call_numpy("eye", np.eye, n, m, k, dtype=dtype)
 
 
-def identity(n: int, /, dtype: AnyDType = np.float32) -> Array:
+def identity(n: int, /, dtype: AnyDType = None) -> Array:
     """Return the n × n identity matrix; float32 by default."""
-    return eye(n, dtype=dtype) if has_symbolic_size(n) else call_numpy("identity", np.eye, n, dtype=dtype)
+    return eye(n, dtype=dtype)
 
 
-def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32) -> Any:
+def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = None) -> Any:
     """Return an n × m matrix with ones on and below the k-th diagonal; float32 by default."""
+    dtype = as_dtype(_DEFAULT_DTYPE if dtype is None else dtype)
     if has_symbolic_size((n, m, k)):
         rows, columns = _static_shape("tri", (n, n if m is None else m))
         return convert(greater_equal(add(_column(rows), k), arange(columns)), dtype)
@@ -325,7 +369,7 @@ def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Ar
     return call_numpy("triu_indices", np.triu_indices, n, k, m)
 
 
-def vander(x: ArrayLike, /, n: int | None = None, *, increasing: bool = False) -> Any:
+def vander(x: ArrayLike, n: int | None = None, /, increasing: bool = False) -> Any:
     """Return the Vandermonde matrix of a vector: columns are its powers n - 1, …, 1, 0; ascending if `increasing`.
 
     Integers and bools are promoted to int64, uint64 to float64.
@@ -336,28 +380,32 @@ def vander(x: ArrayLike, /, n: int | None = None, *, increasing: bool = False) -
     if x.ndim != 1:
         refuse(ShapeError(f"vander: array of shape {x.shape}; expected a vector"))
     count = x.shape[0] if n is None else n
+    if isinstance(n, int) and n < 0:
+        refuse(ArgumentError(f"vander: N {n}; expected at least 0"))
     exponents = arange(count) if increasing else subtract(count - 1, arange(count))
     powers = convert(exponents, x.dtype)
     return apply(dl.PowOp, apply(dl.ReshapeOp, x, shape=(*x.shape, 1)), powers)
 
 
-def indices(dimensions: Sequence[int], dtype: AnyDType = np.int64) -> Array:
-    """Return the index arrays of a grid: one entry for each axis along a new first axis."""
-    return call_numpy("indices", np.indices, dimensions, dtype)
+def indices(dimensions: Sequence[int], dtype: AnyDType = int, sparse: bool = False) -> Any:
+    """Return the index arrays of a grid along a new first axis; with `sparse`, a tuple of arrays that broadcast to it."""
+    return call_numpy("indices", np.indices, dimensions, dtype, sparse)
 
 
-def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Any]:
-    """Return the coordinate arrays of the grid over these vectors; "xy" swaps the first two axes, "ij" does not."""
+def meshgrid(*arrays: ArrayLike, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """Return the coordinate arrays of the grid over these vectors; "xy" swaps the first two axes, "ij" does not.
+
+    With `sparse` they have size 1 along the axes of the other vectors.
+    """
+    if indexing not in ("xy", "ij"):
+        refuse(ArgumentError(f"meshgrid: indexing {indexing!r}; expected 'xy' or 'ij'"))
     vectors = [operand(x) for x in arrays]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) > 1:
         order[:2] = 1, 0
     sizes = [vectors[k].size for k in order]
-    return [
-        apply(
-            dl.BroadcastToOp,
-            apply(dl.ReshapeOp, x, shape=[x.size if a == order.index(k) else 1 for a in range(len(vectors))]),
-            shape=sizes,
-        )
+    columns = [
+        apply(dl.ReshapeOp, x, shape=[x.size if a == order.index(k) else 1 for a in range(len(vectors))])
         for k, x in enumerate(vectors)
     ]
+    return columns if sparse else [apply(dl.BroadcastToOp, column, shape=sizes) for column in columns]

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, ShapeError
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
@@ -104,6 +104,8 @@ def diff(
 ) -> Any:
     """Return the `n`-th difference of consecutive elements along `axis`; for bools, whether they differ."""
     x = operand(x)
+    if n < 0:
+        refuse(ArgumentError(f"diff: n {n}; expected at least 0"))
     axis = normalize_axis("diff", x, axis)
     boundary_arrays = [None if e is None else _boundary_array(e, x, axis) for e in (prepend, append)]
     if any(e is not None for e in boundary_arrays):
@@ -160,7 +162,7 @@ def _convolve(x: Operand, v: Operand, mode: str, name: str) -> Any:
     k = v.size
     padding = {"valid": (0, 0), "same": ((k - 1) - (k - 1) // 2, (k - 1) // 2), "full": (k - 1, k - 1)}
     if mode not in padding:
-        refuse(UnsupportedError(f"{name}: mode {mode!r}; expected one of full, same and valid"))
+        refuse(ArgumentError(f"{name}: mode {mode!r}; expected one of full, same and valid"))
     low, high = padding[mode]
     padded = concat([broadcast_to(np.zeros((), x.dtype), (low,)), x, broadcast_to(np.zeros((), x.dtype), (high,))], axis=0)
     data, weights = reshape(padded, (1, -1, 1)), reshape(flip(v), (k, 1, 1))

@@ -13,15 +13,17 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
-from dlc.errors import ShapeError
+from dlc.errors import ArgumentError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
     ArrayLike,
+    Axes,
     Operand,
     apply,
     call_numpy,
     convert,
     has_tracer,
+    normalize_axes,
     normalize_axis,
     operand,
     promote,
@@ -32,14 +34,15 @@ from dlc.numpy.apply import (
 from dlc.numpy.data_dependent import constant_if_empty, dynamic_arange, true_indices
 from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, less_equal, logical_and, maximum
 from dlc.numpy.functions.creation import linspace, ones, zeros
-from dlc.numpy.functions.cumulative import cumsum
-from dlc.numpy.functions.elementwise import add, multiply, subtract, where
+from dlc.numpy.functions.cumulative import cumsum, diff
+from dlc.numpy.functions.elementwise import add, divide, multiply, subtract, where
 from dlc.numpy.functions.indexed_updates import At
 from dlc.numpy.functions.indexing import getitem, take
 from dlc.numpy.functions.joining import append, stack
-from dlc.numpy.functions.reductions import max, min
+from dlc.numpy.functions.reductions import max, min, sum
 from dlc.numpy.functions.shape_manipulation import flip, ravel, reshape
 from dlc.numpy.functions.sorting import isin, searchsorted, sort
+from dlc.traced_dims import untraced
 
 __all__ = [
     "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",
@@ -162,16 +165,20 @@ def union1d(x: ArrayLike, y: ArrayLike, /) -> Any:
     return unique(append(x, y))
 
 
-def intersect1d(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """Return the sorted unique elements that are in both arrays."""
+def intersect1d(x: ArrayLike, y: ArrayLike, /, *, return_indices: bool = False) -> Any:
+    """Return the sorted unique elements that are in both arrays, and with `return_indices` their first indices in each."""
     x, y = promote(x, y)
-    values = unique(x)
-    return getitem(values, isin(values, y))
+    values, first = unique(x, return_index=True)
+    common = isin(values, y)
+    if not return_indices:
+        return getitem(values, common)
+    other_values, other_first = unique(y, return_index=True)
+    return getitem(values, common), getitem(first, common), getitem(other_first, isin(other_values, x))
 
 
-def setdiff1d(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """Return the sorted unique elements of the first array that are not in the second."""
-    values = unique(x)
+def setdiff1d(x: ArrayLike, y: ArrayLike, /, assume_unique: bool = False) -> Any:
+    """Return the sorted unique elements of the first array that are not in the second; with `assume_unique` in their order."""
+    values = ravel(x) if assume_unique else unique(x)
     return getitem(values, isin(values, y, invert=True))
 
 
@@ -181,9 +188,14 @@ def setxor1d(x: ArrayLike, y: ArrayLike, /) -> Any:
     return sort(append(setdiff1d(x, y), setdiff1d(y, x)))
 
 
-def trim_zeros(x: ArrayLike, /, trim: str = "fb") -> Any:
-    """Trim leading ("f") or trailing ("b") zeros of a vector, or both."""
+def trim_zeros(x: ArrayLike, /, trim: str = "fb", axis: Axes = None) -> Any:
+    """Trim leading ("f") or trailing ("b") zeros along axes, or both; a traced array must be a vector."""
     x = operand(x)
+    if trim.lower() not in ("f", "b", "fb", "bf"):
+        refuse(ArgumentError(f"trim_zeros: trim {trim!r}; expected 'f', 'b' or 'fb'"))
+    normalize_axes("trim_zeros", x, axis)
+    if not isinstance(x, Tracer):
+        return call_numpy("trim_zeros", np.trim_zeros, x, trim, axis)
     if x.ndim != 1:
         refuse(ShapeError(f"trim_zeros: array of shape {x.shape}; expected a vector"))
     counts = convert(convert(x, np.bool_), np.int64)
@@ -213,21 +225,39 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int =
     return getitem(At(empty)[bins].add(increments), slice(None, -1))
 
 
-def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[float, float] | None = None) -> Any:
-    """Return the number of elements in each bin, and the bin edges; the last bin includes its upper edge."""
+def histogram(
+    x: ArrayLike,
+    /,
+    bins: int | str | Sequence[float] = 10,
+    range: tuple[float, float] | None = None,
+    density: bool | None = None,
+    weights: ArrayLike | None = None,
+) -> Any:
+    """Return the number of elements in each bin, or the sum of their weights, and the bin edges.
+
+    The last bin includes its upper edge. `density`: divide by the total and the widths of the bins. The names of NumPy's
+    estimators are `bins` for arrays that are not traced, since the number of bins depends on the elements.
+    """
     x = constant_if_empty(operand(x))
-    if not has_tracer([x, bins, range]):
-        return call_numpy(
-            "histogram", np.histogram, x, bins if isinstance(bins, int) else operand(cast("ArrayLike", bins)), range
-        )
+    if not has_tracer([x, bins, range, weights]):
+        edges = bins if isinstance(bins, int | str) else operand(cast("ArrayLike", bins))
+        return call_numpy("histogram", np.histogram, x, edges, range, density, None if weights is None else operand(weights))
+    if isinstance(bins, str):
+        problem = f"bins {bins!r} of a traced array: the number of bins depends on its elements"
+        refuse(UnsupportedError(f"histogram: {problem}; pass their number, or edges of numpy.histogram_bin_edges"))
+    if isinstance(bins, int) and bins < 1:
+        refuse(ArgumentError(f"histogram: {bins} bins; expected at least 1"))
+    if weights is not None and untraced(operand(weights).shape) != untraced(x.shape):
+        refuse(ShapeError(f"histogram: weights of shape {operand(weights).shape} for shape {x.shape}; expected equal shapes"))
     x = ravel(x)
     edges = _edges(operand(x), bins, range) if isinstance(bins, int) else operand(cast("ArrayLike", bins))
     last = getitem(edges, -1)
     indices = subtract(searchsorted(edges, x, side="right"), 1)
     indices = where(equal(x, last), edges.shape[0] - 2, indices)
     is_in_range = logical_and(greater_equal(x, getitem(edges, 0)), less_equal(x, last))
-    counts = At(zeros(edges.shape[0] - 1, np.int64))[where(is_in_range, indices, 0)].add(convert(is_in_range, np.int64))
-    return counts, edges
+    increments = convert(is_in_range, np.int64) if weights is None else where(is_in_range, ravel(weights), 0)
+    counts = At(zeros(edges.shape[0] - 1, increments.dtype))[where(is_in_range, indices, 0)].add(increments)
+    return divide(divide(counts, diff(edges)), sum(counts)) if density else counts, edges
 
 
 def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:

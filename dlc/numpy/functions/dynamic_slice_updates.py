@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dims import is_static
-from dlc.errors import ShapeError
+from dlc.errors import OutOfBoundsError, ShapeError
 from dlc.numpy.apply import Operand, apply, convert, has_tracer, iota, operand, refuse
 from dlc.numpy.functions.comparison import equal, greater_equal, less, logical_and
 from dlc.numpy.functions.elementwise import floor_divide, multiply, remainder, subtract, where
@@ -75,7 +75,7 @@ def _select(key: Any, axis: int, x: Operand) -> _AxisSelection:
     positions = operand(iota(size))
     if isinstance(key, int):
         if not -size <= key < size:
-            refuse(ShapeError(f"index {key} is out of bounds for axis {axis} of shape {x.shape}"))
+            refuse(OutOfBoundsError(f"index {key} is out of bounds for axis {axis} of shape {x.shape}"))
         return _AxisSelection(1, operand(equal(positions, key % size)), operand(multiply(positions, 0)))
     if not has_tracer(key) and key == slice(None):
         return _AxisSelection(size)

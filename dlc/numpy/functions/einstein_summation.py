@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
 
-from dlc.errors import ShapeError, UnsupportedError
-from dlc.numpy.apply import ArrayLike, Operand, promote, refuse
+from dlc.errors import ArgumentError, DTypeError, ShapeError
+from dlc.numpy.apply import AnyDType, Operand, convert, promote, refuse
 from dlc.numpy.functions.matrix_products import contract
 from dlc.numpy.functions.reductions import any, sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, diagonal, moveaxis, permute_dims
@@ -18,14 +20,14 @@ from dlc.traced_dims import untraced
 __all__ = ["einsum"]
 
 
-def einsum(equation: str, /, *operands: ArrayLike, optimize: object = None) -> Any:
-    """Return the sum of products in Einstein notation; `...` denotes broadcast axes.
+def einsum(*operands: Any, dtype: AnyDType = None) -> Any:
+    """Return the sum of products in Einstein notation: an equation and arrays, or arrays that each precede a list of labels.
 
-    Without `->` the result has the labels that occur once, in alphabetical order. Products are evaluated from left to right.
+    `einsum("ij,jk->ik", a, b)` or `einsum(a, [0, 1], b, [1, 2], [0, 2])`. `...` denotes broadcast axes. Without `->` the result
+    has the labels that occur once, in alphabetical order. Products are evaluated from left to right, in `dtype` if given.
     """
-    if not isinstance(equation, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        refuse(UnsupportedError('einsum: operands with axis lists are not supported; pass an equation, such as "ij,jk->ik"'))
-    arrays = promote(*operands) if operands else []
+    equation, arrays = equation_of(operands)
+    arrays = promote(*arrays) if dtype is None else [convert(x, dtype) for x in arrays]
     terms, result_labels = _terms(equation, arrays)
     operands_with_labels = [_diagonals(x, term, equation) for x, term in zip(arrays, terms, strict=True)]
     sizes = _sizes(equation, operands_with_labels)
@@ -36,6 +38,26 @@ def einsum(equation: str, /, *operands: ArrayLike, optimize: object = None) -> A
     value, labels = _sum_out(value, labels, set(result_labels))
     value = permute_dims(value, [labels.index(c) for c in result_labels])
     return broadcast_to(value, [sizes[c] for c in result_labels])
+
+
+def equation_of(operands: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the equation and the arrays of a call of einsum in either notation."""
+    if operands and isinstance(operands[0], str):
+        return operands[0], list(operands[1:])
+    if len(operands) < 2:
+        refuse(ArgumentError('einsum: expected an equation, such as "ij,jk->ik", and arrays'))
+    terms = [_term(labels) for labels in operands[1::2]]
+    equation = ",".join(terms)
+    return (f"{equation}->{_term(operands[-1])}" if len(operands) % 2 else equation), list(operands[: 2 * len(terms) : 2])
+
+
+def _term(labels: Any) -> str:
+    """Return a list of labels from 0, and an Ellipsis, as letters."""
+    try:
+        return "".join("..." if label is Ellipsis else ascii_letters[operator.index(label)] for label in labels)
+    except (TypeError, IndexError) as error:
+        problem = f"einsum: the labels {labels!r:.60}; expected a list of integers from 0 to {len(ascii_letters) - 1}"
+        return refuse(ArgumentError(problem) if isinstance(error, IndexError) else DTypeError(problem))
 
 
 def _terms(equation: str, arrays: list[Operand]) -> tuple[list[str], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.numpy.apply import (
     AnyDType,
@@ -35,7 +36,7 @@ from dlc.numpy.data_dependent import true_indices
 from dlc.numpy.namespace import check_device
 
 __all__ = [
-    "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "cbrt", "ceil", "clip", "cos", "cosh",
+    "acos", "acosh", "add", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "clip", "cos", "cosh",
     "deg2rad", "divide", "divmod", "exp2", "expm1", "fix", "float_power", "floor", "floor_divide", "fmod",
     "log10", "log1p", "log2", "multiply", "negative", "positive", "power", "rad2deg", "reciprocal",
     "remainder", "rint", "round", "sign", "sin", "sinc", "sinh", "square", "subtract", "tan", "tanh", "trunc", "where",
@@ -191,7 +192,7 @@ _MAX_DECIMALS = 308
 
 def round(x: ArrayLike, /, decimals: int = 0) -> Any:
     """Round to the given number of decimals, half to even."""
-    x = operand(x)
+    x, decimals = operand(x), operator.index(decimals)
     if not -_MAX_DECIMALS <= decimals <= _MAX_DECIMALS:
         refuse(ShapeError(f"round: decimals {decimals}; expected from -{_MAX_DECIMALS} to {_MAX_DECIMALS}"))
     if x.dtype == np.bool_:
@@ -256,12 +257,26 @@ def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | Non
             refuse(ShapeError("where: a condition of rank 0 has no axes to index; pass x1 and x2, or an array"))
         return tuple(true_indices(convert(condition, np.bool_)))
     if x1 is None or x2 is None:
-        return refuse(UnsupportedError("where with only one of x1 and x2; pass both, or neither"))
+        return refuse(ArgumentError("where with only one of x1 and x2; pass both, or neither"))
     return apply(dl.SelectOp, convert(condition, np.bool_), *promote(x1, x2))
 
 
-def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Any:
-    """Limit `x` to [min, max]; None for no bound."""
+def clip(
+    x: ArrayLike,
+    a_min: ArrayLike | None = None,
+    a_max: ArrayLike | None = None,
+    /,
+    *,
+    min: ArrayLike | None = None,
+    max: ArrayLike | None = None,
+) -> Any:
+    """Limit `x` to the bounds `min` and `max`, which may also be positional; None for no bound."""
+    if (a_min is not None and min is not None) or (a_max is not None and max is not None):
+        refuse(DTypeError("clip: two values for a bound; pass min and max, or positional bounds"))
+    return _clip(x, a_min if min is None else min, a_max if max is None else max)
+
+
+def _clip(x: ArrayLike, min: ArrayLike | None, max: ArrayLike | None) -> Any:
     if operand(x).dtype.kind in "iu":
         limits = np.iinfo(operand(x).dtype)
         # A bound outside of the dtype's range is as good as the dtype's own limit: every element satisfies it.

@@ -176,23 +176,36 @@ class Update:
         return broadcast_to(value, shape)
 
     def _update_slices(self, value: Operand, entries: Sequence[KeyEntry], combine: Callable[[Any, Any], Any]) -> Any:
-        """Update slices: gather along each axis the element of the value that belongs to each element of `x`, if any."""
-        x = self.x
+        """Update slices: pad the value, and a mask of the updated elements, to the shape of `x`."""
+        x, slices = self.x, [e for e in entries if isinstance(e, AxisSlice)]
         value = self._broadcast_value(value, tuple(entry_size(x, e) for e in entries if not is_dropped(e)))
-        value = reshape(value, [e.count for e in entries if isinstance(e, AxisSlice)])
+        value = reshape(value, [e.count for e in slices])
         if 0 in untraced(value.shape):
             return x
-        update_mask: Any = None
-        for e in (e for e in entries if isinstance(e, AxisSlice)):
-            if _is_whole_axis(x, e):
-                continue
-            source = np.full(x.shape[e.axis], -1)
-            source[e.indices] = np.arange(e.count)
-            value = apply(dl.GatherOp, value, np.maximum(source, 0), axis=e.axis)
-            is_selected = (source >= 0).reshape([-1 if a == e.axis else 1 for a in range(x.ndim)])
-            update_mask = is_selected if update_mask is None else update_mask & is_selected
-        new = combine(x, value)
-        return convert(new, x.dtype) if update_mask is None else where(update_mask, new, x)
+        reversed_axes = [e.axis for e in slices if e.step < 0]
+        value = apply(dl.ReverseOp, value, axes=reversed_axes) if reversed_axes else value
+        if all(_is_whole_axis(x, e) for e in slices):
+            return convert(combine(x, value), x.dtype)
+        update_mask = _pad_to_slices(operand(broadcast_to(np.ones((), np.bool_), value.shape)), slices, x)
+        return where(update_mask, convert(combine(x, _pad_to_slices(value, slices, x)), x.dtype), x)
+
+
+def _pad_to_slices(values: Operand, slices: Sequence[AxisSlice], x: Operand) -> Any:
+    """Return an array of the shape of `x` with the values in these slices, ascending, and 0 between and around them."""
+    zero = np.zeros((), values.dtype)
+    if any(abs(e.step) > 1 for e in slices):
+        # Each element becomes a run of `step` elements, of which only the first is not 0.
+        runs = reshape(values, [n for e in slices for n in (e.count, 1)])
+        high = [n for e in slices for n in (0, abs(e.step) - 1)]
+        runs = apply(dl.PadOp, runs, zero, low=[0] * len(high), high=high, pad_mode="constant")
+        values = reshape(runs, [e.count * abs(e.step) for e in slices])
+    widths = [(0, 0)] * len(slices)
+    for k, e in enumerate(slices):
+        if untraced((e.count,)) != untraced((x.shape[e.axis],)):
+            first = min(e.start, e.start + (e.count - 1) * e.step)
+            widths[k] = first, x.shape[e.axis] - first - e.count * abs(e.step)
+    low, high = zip(*widths, strict=True)
+    return apply(dl.PadOp, values, zero, low=low, high=high, pad_mode="constant") if any(low) or any(high) else values
 
 
 def _is_whole_axis(x: Operand, entry: AxisSlice) -> bool:

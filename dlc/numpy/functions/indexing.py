@@ -16,7 +16,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.dims import UndecidableError, is_nonnegative
-from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
     ArrayLike,
@@ -43,7 +43,7 @@ from dlc.numpy.functions.shape_manipulation import (
     reshape,
     slice_axis,
 )
-from dlc.traced_dims import TracedDim, untraced
+from dlc.traced_dims import TracedDim, TracedSize, untraced
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
 
@@ -167,7 +167,7 @@ def split_key(x: Operand, key: Any) -> tuple[list[Any], list[int]]:
     keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
     axis_counts = [_num_indexed_axes(k) for k in keys]
     if sum(axis_counts) > x.ndim:
-        refuse(ShapeError(f"{sum(axis_counts)} indices for an array with {x.ndim} axes"))
+        refuse(OutOfBoundsError(f"{sum(axis_counts)} indices for an array with {x.ndim} axes"))
     if sum(isinstance(k, EllipsisType) for k in keys) > 1:
         refuse(ShapeError("an index with more than one Ellipsis (...); expected at most one"))
     ellipsis_position = next((p for p, k in enumerate(keys) if isinstance(k, EllipsisType)), len(keys))
@@ -301,7 +301,7 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
             # The bounds check happens at run time.
             return axis, cast(Tracer, x).owner.constant(np.asarray(k))
         if not -size <= k < size:
-            refuse(ShapeError(f"index {k} is out of bounds for axis {axis} of shape {x.shape}"))
+            refuse(OutOfBoundsError(f"index {k} is out of bounds for axis {axis} of shape {x.shape}"))
         return AxisSlice(axis, k % size, 1, 1, dropped=True)
     if isinstance(k, slice):
         if has_tracer(k):
@@ -322,28 +322,36 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
     return axis, k
 
 
-def _require_in_bounds(indices: Operand, x: Operand, axis: int) -> None:
-    """Raise ShapeError if a static index is out of bounds."""
+def _require_in_bounds(indices: Operand, x: Operand, axis: int, *, is_from_end_allowed: bool = True) -> None:
+    """Raise OutOfBoundsError if a static index is out of bounds."""
     size = x.shape[axis]
     if not isinstance(indices, np.ndarray) or indices.dtype.kind not in "iu" or not indices.size:
         return
     low, high = int(indices.min()), int(indices.max())
-    if not -size <= low <= high < size:
-        refuse(ShapeError(f"indices from {low} to {high} are out of bounds for axis {axis} of shape {x.shape}"))
+    if not (-size if is_from_end_allowed else 0) <= low <= high < size:
+        refuse(OutOfBoundsError(f"indices from {low} to {high} are out of bounds for axis {axis} of shape {x.shape}"))
 
 
 @componentwise("x")
-def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str | None = None) -> Any:
+def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str = "raise") -> Any:
     """Gather slices of `x` along `axis` by index; axis None: of the flattened array. `mode`: "clip" or "wrap" the indices."""
     (x, axis), indices = with_axis_or_flattened("take", x, axis), operand(indices)
-    if mode == "wrap":
-        indices = operand(remainder(as_index(indices), x.shape[axis]))
-    elif mode == "clip":
-        indices = operand(maximum(minimum(as_index(indices), x.shape[axis] - 1), 0))
-    elif mode not in (None, "raise"):
-        refuse(UnsupportedError(f'take: mode {mode!r}; expected "raise", "clip" or "wrap"'))
+    indices = _indices_by_mode("take", indices, x.shape[axis], mode)
     _require_in_bounds(indices, x, axis)
     return _apply_checked_gather(dl.GatherOp, x, indices, axis=axis)
+
+
+def _indices_by_mode(name: str, indices: Operand, size: TracedSize, mode: str) -> Operand:
+    """Return indices of an axis after applying `mode`: "raise" leaves those out of bounds, "clip" and "wrap" change them."""
+    match mode:
+        case "raise":
+            return indices
+        case "clip":
+            return operand(maximum(minimum(as_index(indices), size - 1), 0))
+        case "wrap":
+            return operand(remainder(as_index(indices), size))
+        case _:
+            return refuse(ArgumentError(f'{name}: mode {mode!r}; expected "raise", "clip" or "wrap"'))
 
 
 @componentwise("x")
@@ -358,14 +366,19 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) 
     return _apply_checked_gather(dl.GatherElementsOp, *rows, axis=axis)
 
 
-def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str = "clip") -> Any:
+def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str = "raise") -> Any:
     """Return for each element of `x` the element of the choice with that index; `mode`: "clip" or "wrap" the indices."""
     if not len(choices):
         refuse(ShapeError("choose: no choices; expected at least one"))
     selectors, *rows = broadcast_arrays(as_index(operand(x)), *promote(*cast("Sequence[ArrayLike]", choices)))
-    selectors = remainder(selectors, len(rows)) if mode == "wrap" else maximum(minimum(selectors, len(rows) - 1), 0)
+    selectors = _indices_by_mode("choose", selectors, len(rows), mode)
     table = apply(dl.ConcatOp, *(expand_dims(row) for row in rows), axis=0)
-    return reshape(apply(dl.GatherElementsOp, table, expand_dims(selectors), axis=0), selectors.shape)
+    _require_in_bounds(selectors, table, 0, is_from_end_allowed=False)
+    if isinstance(selectors, Tracer):
+        # A choice is not counted from the end: a negative index is out of bounds as well.
+        selectors = where(less(selectors, 0), len(rows), selectors)
+    chosen = _apply_checked_gather(dl.GatherElementsOp, table, expand_dims(selectors), axis=0)
+    return reshape(chosen, selectors.shape)
 
 
 @componentwise("choices", "default")

@@ -13,13 +13,14 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dims import is_static
-from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
     Operand,
     apply,
+    as_dtype,
     as_list,
     call_numpy,
     convert,
@@ -51,15 +52,20 @@ __all__ = [
 # Each section becomes an array; more sections are taken for a mistake.
 _MAX_SECTIONS = 1 << 20
 Arrays = Sequence[ArrayLike] | Tracer
+# The sets of conversions that numpy.can_cast knows.
+_CASTINGS = "no", "equiv", "safe", "same_kind", "unsafe"
 
 
 @componentwise("arrays")
-def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: AnyDType = None) -> Any:
-    """Concatenate arrays along `axis`; axis None: of the flattened arrays."""
+def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: AnyDType = None, casting: str = "same_kind") -> Any:
+    """Concatenate arrays along `axis`; axis None: of the flattened arrays.
+
+    The result has the `dtype`, to which `casting` must allow to convert the arrays: as in `numpy.can_cast`.
+    """
     array_list = as_list("concat", arrays)
     if not array_list:
         refuse(ShapeError("concat: no arrays; expected at least one"))
-    operands = promote(*array_list) if dtype is None else [convert(x, dtype) for x in array_list]
+    operands = promote(*array_list) if dtype is None else [_cast(x, as_dtype(dtype), casting) for x in array_list]
     if axis is None:
         operands, axis = [ravel(x) for x in operands], 0
     if operands[0].ndim == 0:
@@ -68,28 +74,38 @@ def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: AnyDType = None) -
     return apply(dl.ConcatOp, *operands, axis=axis) if len(operands) > 1 else operands[0]
 
 
+def _cast(x: ArrayLike, dtype: np.dtype[Any], casting: str) -> Operand:
+    """Convert an array. Raises DTypeError if `casting` does not allow that."""
+    own_dtype = operand(x).dtype
+    if casting not in _CASTINGS:
+        refuse(ArgumentError(f"concat: casting {casting!r}; expected one of {', '.join(_CASTINGS)}"))
+    if not np.can_cast(own_dtype, dtype, cast(Any, casting)):
+        refuse(DTypeError(f"concat: {own_dtype} to {dtype} with casting {casting!r}; convert the array with .astype"))
+    return convert(x, dtype)
+
+
 @componentwise("arrays")
-def stack(arrays: Arrays, /, axis: int = 0) -> Any:
+def stack(arrays: Arrays, /, axis: int = 0, *, dtype: AnyDType = None, casting: str = "same_kind") -> Any:
     """Join arrays along a new axis."""
     operands = [operand(x) for x in as_list("stack", arrays)]
     shapes = {untraced(x.shape) for x in operands}
     if len(shapes) != 1:
         refuse(ShapeError(f"stack: arrays of shapes {', '.join(map(str, sorted(shapes)))}; expected equal shapes"))
     new_axis = normalize_axis("stack", np.empty((1,) * (operands[0].ndim + 1)), axis)
-    return concat([expand_dims(x, new_axis) for x in operands], axis=new_axis)
+    return concat([expand_dims(x, new_axis) for x in operands], axis=new_axis, dtype=dtype, casting=casting)
 
 
 @componentwise("arrays")
-def hstack(arrays: Arrays, /) -> Any:
+def hstack(arrays: Arrays, /, *, dtype: AnyDType = None, casting: str = "same_kind") -> Any:
     """Concatenate arrays along the second axis; vectors along their only axis."""
     operands = [atleast_1d(x) for x in as_list("hstack", arrays)]
-    return concat(operands, axis=0 if operands and operands[0].ndim == 1 else 1)
+    return concat(operands, axis=0 if operands and operands[0].ndim == 1 else 1, dtype=dtype, casting=casting)
 
 
 @componentwise("arrays")
-def vstack(arrays: Arrays, /) -> Any:
+def vstack(arrays: Arrays, /, *, dtype: AnyDType = None, casting: str = "same_kind") -> Any:
     """Concatenate arrays along the first axis; vectors are rows."""
-    return concat([atleast_2d(x) for x in as_list("vstack", arrays)], axis=0)
+    return concat([atleast_2d(x) for x in as_list("vstack", arrays)], axis=0, dtype=dtype, casting=casting)
 
 
 @componentwise("arrays")
@@ -123,9 +139,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis: int = 0) -> list[Any]:
     """Split `x` along `axis` into equal sections, or before the given indices."""
     size = operand(x).shape[normalize_axis("split", operand(x), axis)]
-    if np.ndim(indices_or_sections) == 0 and (
-        int(cast(int, indices_or_sections)) < 1 or size % int(cast(int, indices_or_sections))
-    ):
+    if np.ndim(indices_or_sections) == 0 and (cast(int, indices_or_sections) < 1 or size % cast(int, indices_or_sections)):
         refuse(ShapeError(f"split: size {size} does not divide into {indices_or_sections} equal sections; use array_split"))
     return array_split(x, indices_or_sections, axis)
 
@@ -181,6 +195,8 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         return refuse(ShapeError(f"pad: pad_width {pad_width} for shape {x.shape}; expected (before, after) for each axis"))
     if widths.dtype.kind not in "iu":
         refuse(DTypeError(f"pad: pad_width {pad_width!r}; expected integers, (before, after) for each axis"))
+    if np.any(widths < 0):
+        refuse(ArgumentError(f"pad: pad_width {pad_width!r}; expected integers ≥ 0"))
     low, high = ([operator.index(w) for w in side] for side in widths.T)
     if mode == "constant":
         value = convert(constant_values, x.dtype)

@@ -129,14 +129,19 @@ def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtyp
     return sum(diagonal(x, offset, axis1, axis2), -1, dtype)
 
 
-def cross(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Any:
-    """Return the cross product of 3-vectors along `axis`; the other axes broadcast."""
-    a, b = (moveaxis(x, normalize_axis("cross", x, axis), -1) for x in promote(x1, x2))
+def cross(x1: ArrayLike, x2: ArrayLike, /, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    """Return the cross product of 3-vectors along `axis`; the other axes broadcast.
+
+    Without `axis`, the vectors are along `axisa` of `x1` and `axisb` of `x2`, and `axisc` of the result.
+    """
+    axisa, axisb, axisc = (axisa, axisb, axisc) if axis is None else (axis, axis, axis)
+    a, b = promote(x1, x2)
+    a, b = moveaxis(a, normalize_axis("cross", a, axisa), -1), moveaxis(b, normalize_axis("cross", b, axisb), -1)
     if a.shape[-1] != 3 or b.shape[-1] != 3:
-        refuse(ShapeError(f"cross: sizes {a.shape[-1]} and {b.shape[-1]} along axis {axis}; expected 3"))
+        refuse(ShapeError(f"cross: sizes {a.shape[-1]} and {b.shape[-1]} along axes {axisa} and {axisb}; expected 3"))
 
     def element(k: int, m: int) -> Any:
         return multiply(getitem(a, (..., k)), getitem(b, (..., m)))
 
     components = [subtract(element(k, m), element(m, k)) for k, m in ((1, 2), (2, 0), (0, 1))]
-    return moveaxis(stack(components, -1), -1, axis)
+    return moveaxis(stack(components, -1), -1, axisc)

@@ -6,6 +6,7 @@ are included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +14,14 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.errors import ShapeError
+from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
     Axes,
     Operand,
     apply,
+    as_dtype,
     convert,
     in_float32_or_wider,
     is_floating,
@@ -31,7 +33,7 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.componentwise import componentwise
-from dlc.numpy.functions.comparison import equal, greater, isnan, logical_not, maximum, minimum
+from dlc.numpy.functions.comparison import equal, fmax, fmin, greater, isnan, logical_and, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, sqrt, square, subtract
 from dlc.numpy.functions.elementwise import where as select
 from dlc.traced_dims import untraced
@@ -70,7 +72,7 @@ def sum(
 ) -> Any:
     """Return the sum, plus `initial`; integers are summed in 64-bit unless `dtype` is given."""
     result = _reduce(dl.ReduceSumOp, _summable(x, dtype, where, 0), axis, keepdims)
-    return result if initial is None else add(result, initial)
+    return result if initial is None else add(result, convert(initial, result.dtype))
 
 
 def prod(
@@ -85,7 +87,7 @@ def prod(
 ) -> Any:
     """Return the product, times `initial`; integers are multiplied in 64-bit unless `dtype` is given."""
     result = _reduce(dl.ReduceProdOp, _summable(x, dtype, where, 1), axis, keepdims)
-    return result if initial is None else multiply(result, initial)
+    return result if initial is None else multiply(result, convert(initial, result.dtype))
 
 
 def max(
@@ -162,6 +164,10 @@ def mean(
     return y if dtype is None else convert(y, dtype)
 
 
+# For functions that have a parameter of this name.
+_mean = mean
+
+
 def _mean_where(x: Operand, where: ArrayLike, axis: Axes, keepdims: bool, correction: float = 0) -> Any:
     """Return the sum of the included elements divided by their number minus `correction`."""
     # A sum of half-precision elements may overflow although the mean does not.
@@ -179,19 +185,33 @@ def var(
     axis: Axes = None,
     dtype: AnyDType = None,
     *,
-    correction: float = 0,
-    ddof: float | None = None,
+    ddof: float = 0,
     keepdims: bool = False,
     where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Any:
-    """Return the variance: the sum of squared deviations from the mean, divided by the count minus `correction` (or `ddof`)."""
+    """Return the variance: the sum of squared deviations from the mean, divided by the count minus `ddof` (or `correction`).
+
+    `mean`: the mean, of a shape that broadcasts to that of `x`, if it is known.
+    """
+    if dtype is not None and not is_floating(as_dtype(dtype)):
+        refuse(UnsupportedError(f"var: dtype {as_dtype(dtype)}; expected a float dtype, convert the result with .astype"))
     (x,) = promote_to_float(x if dtype is None else convert(x, dtype))
     x_wide = convert(x, np.float32) if x.dtype.itemsize == 2 else x
-    squared_deviation = square(subtract(x_wide, mean(x_wide, axis, keepdims=True, where=where)))
-    correction = correction if ddof is None else ddof
+    center = _mean(x_wide, axis, keepdims=True, where=where) if mean is None else convert(mean, x_wide.dtype)
+    squared_deviation = square(subtract(x_wide, center))
+    correction = _correction(ddof, correction)
     if where is None and not correction:
-        return convert(mean(squared_deviation, axis, keepdims=keepdims), x.dtype)
+        return convert(_mean(squared_deviation, axis, keepdims=keepdims), x.dtype)
     return convert(_mean_where(squared_deviation, True if where is None else where, axis, keepdims, correction), x.dtype)
+
+
+def _correction(ddof: float, correction: float | None) -> float:
+    """Return the number that is subtracted from the count, from either of its names."""
+    if ddof and correction is not None:
+        refuse(ArgumentError("var, std: ddof and correction; pass one of them"))
+    return ddof if correction is None else correction
 
 
 def std(
@@ -200,41 +220,64 @@ def std(
     axis: Axes = None,
     dtype: AnyDType = None,
     *,
-    correction: float = 0,
-    ddof: float | None = None,
+    ddof: float = 0,
     keepdims: bool = False,
     where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Any:
     """Return the standard deviation √var."""
-    variance = var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where)
+    variance = var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction)
     # The derivative at variance 0 is defined as 0, where that of the root is infinite.
     is_zero = equal(variance, 0)
     return select(is_zero, 0, sqrt(select(is_zero, 1, variance)))
 
 
-def average(x: ArrayLike, /, axis: Axes = None, weights: ArrayLike | None = None, *, keepdims: bool = False) -> Any:
-    """Return the weighted mean; `weights` have the shape of `x`, or are a vector along `axis`."""
+def average(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    weights: ArrayLike | None = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+) -> Any:
+    """Return the weighted mean, and with `returned` the sum of the weights.
+
+    `weights` have the shape of `x`, or that of the axes.
+    """
     x = operand(x)
     if weights is None:
-        return mean(x, axis, keepdims=keepdims)
-    w = operand(weights)
-    axes = normalize_axes("average", x, axis)
-    if w.shape != x.shape:
-        if w.shape != tuple(x.shape[a] for a in axes) or len(axes) != 1:
-            refuse(
-                ShapeError(
-                    f"average: weights of shape {w.shape} for shape {x.shape} and axis {axis}; expected one for each element"
-                )
-            )
-        w = apply(dl.ReshapeOp, w, shape=[s if a in axes else 1 for a, s in enumerate(x.shape)])
-    # Integers are promoted to float64 regardless of the dtype of the weights.
+        result = mean(x, axis, keepdims=keepdims)
+        count = math.prod(x.shape[a] for a in normalize_axes("average", x, axis))
+        return (result, apply(dl.BroadcastToOp, convert(count, result.dtype), shape=result.shape)) if returned else result
+    w = align_weights("average", operand(weights), x, axis)
 
     @in_float32_or_wider
     def weighted_mean(x: Operand, w: Operand) -> Any:
         total = sum(apply(dl.BroadcastToOp, w, shape=x.shape), axis, keepdims=keepdims)
-        return divide(sum(multiply(x, w), axis, keepdims=keepdims), total)
+        return divide(sum(multiply(x, w), axis, keepdims=keepdims), total), total
 
-    return weighted_mean(*promote(*promote_to_float(x), w))
+    # Integers are promoted to float64 regardless of the dtype of the weights.
+    result, total = weighted_mean(*promote(*promote_to_float(x), w))
+    return (result, total) if returned else result
+
+
+def align_weights(name: str, weights: Operand, x: Operand, axis: Axes) -> Operand:
+    """Return weights that broadcast to `x`, from those of the shape of `x` or of the axes in the given order."""
+    if untraced(weights.shape) == untraced(x.shape):
+        return weights
+    axes = normalize_axes(name, x, axis)
+    if axis is None:
+        refuse(DTypeError(f"{name}: weights of shape {weights.shape} for shape {x.shape}; pass the axis"))
+    if untraced(weights.shape) != untraced([x.shape[a] for a in axes]):
+        refuse(ShapeError(f"{name}: weights of shape {weights.shape} for axis {axis} of shape {x.shape}; expected its sizes"))
+    order = sorted(range(len(axes)), key=lambda k: axes[k])
+    return apply(
+        dl.ReshapeOp,
+        apply(dl.TransposeOp, weights, permutation=order),
+        shape=[s if a in axes else 1 for a, s in enumerate(x.shape)],
+    )
 
 
 def argmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
@@ -260,43 +303,112 @@ def _without_nan(x: ArrayLike, value: float) -> Any:
     return select(isnan(x), value, x) if is_floating(x.dtype) else x
 
 
-def nansum(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False) -> Any:
+def nansum(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    dtype: AnyDType = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Any:
     """Return the sum, ignoring NaN."""
-    return sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims)
+    return sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
-def nanprod(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False) -> Any:
+def nanprod(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    dtype: AnyDType = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Any:
     """Return the product, ignoring NaN."""
-    return prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims)
+    return prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
-def nanmax(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
-    """Return the maximum, ignoring NaN; NaN if all elements are NaN."""
+def nanmax(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Any:
+    """Return the maximum of the elements and `initial`, ignoring NaN; NaN if all elements are NaN."""
     op = dl.ReduceNanmaxOp if is_floating(operand(x).dtype) else dl.ReduceMaxOp
-    return _extremum(op, x, axis, keepdims, None, None)
+    result = _extremum(op, x, axis, keepdims, initial, where)
+    return result if initial is None else fmax(result, convert(initial, result.dtype))
 
 
-def nanmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
-    """Return the minimum, ignoring NaN; NaN if all elements are NaN."""
+def nanmin(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Any:
+    """Return the minimum of the elements and `initial`, ignoring NaN; NaN if all elements are NaN."""
     op = dl.ReduceNanminOp if is_floating(operand(x).dtype) else dl.ReduceMinOp
-    return _extremum(op, x, axis, keepdims, None, None)
+    result = _extremum(op, x, axis, keepdims, initial, where)
+    return result if initial is None else fmin(result, convert(initial, result.dtype))
 
 
-def nanmean(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False) -> Any:
-    """Return the mean, ignoring NaN; NaN if all elements are NaN."""
-    return mean(x, axis, dtype, keepdims=keepdims, where=logical_not(isnan(x)))
+def nanmean(
+    x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False, where: ArrayLike | None = None
+) -> Any:
+    """Return the mean, ignoring NaN; NaN if all elements are NaN. The `dtype` of a mean of floats is a float dtype."""
+    return mean(x, axis, dtype, keepdims=keepdims, where=_is_number("nanmean", x, dtype, where))
 
 
-def nanvar(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
-    """Return the variance, ignoring NaN; NaN if there are at most `ddof` other elements."""
+def _is_number(name: str, x: ArrayLike, dtype: AnyDType, where: ArrayLike | None) -> Any:
+    """Return whether the elements are included and not NaN. Raises DTypeError for an integer dtype of floats."""
+    if dtype is not None and is_floating(operand(x).dtype) and not is_floating(as_dtype(dtype)):
+        refuse(DTypeError(f"{name}: dtype {as_dtype(dtype)} for an array of {operand(x).dtype}; expected a float dtype"))
     is_number = logical_not(isnan(x))
-    variance = var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=is_number)
-    return select(greater(count_nonzero(is_number, axis, keepdims=keepdims), ddof), variance, np.nan) if ddof else variance
+    return is_number if where is None else logical_and(is_number, where)
 
 
-def nanstd(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+def nanvar(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    dtype: AnyDType = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
+) -> Any:
+    """Return the variance, ignoring NaN; NaN if there are at most `ddof` other elements."""
+    is_number = _is_number("nanvar", x, dtype, where)
+    variance = var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=is_number, mean=mean, correction=correction)
+    excess = _correction(ddof, correction)
+    return select(greater(count_nonzero(is_number, axis, keepdims=keepdims), excess), variance, np.nan) if excess else variance
+
+
+def nanstd(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    dtype: AnyDType = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
+) -> Any:
     """Return the standard deviation, ignoring NaN; NaN if all elements are NaN."""
-    return sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims))
+    return sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction))
 
 
 def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dlc.errors import ShapeError
+import numpy as np
+
+from dlc.errors import ArgumentError, DTypeError, ShapeError
 from dlc.numpy.apply import (
+    AnyDType,
     ArrayLike,
     Axes,
     Operand,
@@ -21,38 +24,57 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.functions.comparison import equal, greater, less, logical_and, maximum, minimum
 from dlc.numpy.functions.cumulative import cumsum, diff
-from dlc.numpy.functions.elementwise import abs, add, divide, multiply, remainder, sqrt, square, subtract, where
+from dlc.numpy.functions.elementwise import abs, add, divide, multiply, remainder, sqrt, subtract, where
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.matrix_products import matmul
 from dlc.numpy.functions.reductions import average, mean, sum
 from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose, ravel, reshape, slice_axis
+from dlc.traced_dims import untraced
 
 __all__ = ["corrcoef", "cov", "ediff1d", "gradient", "polyval", "unwrap"]
 
 
 def gradient(f: ArrayLike, /, *spacing: ArrayLike, axis: Axes = None, edge_order: int = 1) -> Any:
-    """Return the gradient along each axis by central differences, one-sided at the ends; a tuple for several axes.
+    """Return the gradient along each axis by second-order differences, one-sided at the ends; a tuple for several axes.
 
-    `spacing` is the distance of the samples: one value for all axes, or one for each. Only `edge_order` 1 is supported.
+    `spacing` is the distance of the samples, or a vector of their coordinates: one for all axes, or one for each. The
+    differences at the ends are of order `edge_order`, 1 or 2.
     """
     (f,) = promote_to_float(f)
     axes = normalize_axes("gradient", f, axis)
-    if edge_order != 1:
-        refuse(ShapeError(f"gradient: edge_order {edge_order}; expected 1, first-order differences at the ends"))
-    if len(spacing) not in (0, 1, len(axes)) or any(operand(s).ndim for s in spacing):
-        refuse(ShapeError(f"gradient: {len(spacing)} spacings for {len(axes)} axes; expected one scalar, or one for each axis"))
+    if edge_order not in (1, 2):
+        refuse(ArgumentError(f"gradient: edge_order {edge_order}; expected 1 or 2"))
+    if len(spacing) not in (0, 1, len(axes)):
+        refuse(DTypeError(f"gradient: {len(spacing)} spacings for {len(axes)} axes; expected one, or one for each axis"))
     steps = spacing if len(spacing) == len(axes) else [*spacing, 1.0][:1] * len(axes)
-    gradients = [_gradient_along_axis(f, a, step) for a, step in zip(axes, steps, strict=True)]
+    gradients = [_gradient_along_axis(f, a, convert(step, f.dtype), edge_order) for a, step in zip(axes, steps, strict=True)]
     return gradients[0] if len(gradients) == 1 else tuple(gradients)
 
 
-def _gradient_along_axis(f: Operand, axis: int, step: ArrayLike) -> Any:
+def _gradient_along_axis(f: Operand, axis: int, spacing: Operand, edge_order: int) -> Any:
     size = f.shape[axis]
-    if size < 2:
-        refuse(ShapeError(f"gradient: size {size} of axis {axis} of shape {f.shape}; expected at least 2"))
-    first, last = (subtract(slice_axis(f, axis, k + 1, k + 2), slice_axis(f, axis, k, k + 1)) for k in (0, size - 2))
-    interior = multiply(subtract(slice_axis(f, axis, 2, size), slice_axis(f, axis, 0, size - 2)), 0.5)
-    return divide(concat([first, interior, last], axis=axis), convert(step, f.dtype))
+    if size < edge_order + 1:
+        refuse(ShapeError(f"gradient: size {size} of axis {axis} of shape {f.shape}; expected at least {edge_order + 1}"))
+    if spacing.ndim > 1 or (spacing.ndim and untraced(spacing.shape) != untraced((size,))):
+        refuse(ShapeError(f"gradient: coordinates of shape {spacing.shape} for size {size} of axis {axis}"))
+    distances = reshape(diff(spacing), [size - 1 if a == axis else 1 for a in range(f.ndim)]) if spacing.ndim else spacing
+    slopes = divide(diff(f, axis=axis), distances)
+    if spacing.ndim:
+        # The slope at an inner point is the mean of those of the adjacent intervals, weighted by the other interval.
+        (left, right), (left_slope, right_slope) = (
+            (slice_axis(v, axis, 0, size - 2), slice_axis(v, axis, 1, size - 1)) for v in (distances, slopes)
+        )
+        weight = divide(left, add(left, right))
+        interior = add(left_slope, multiply(weight, subtract(right_slope, left_slope)))
+    else:
+        difference = subtract(slice_axis(f, axis, 2, size), slice_axis(f, axis, 0, size - 2))
+        interior = divide(multiply(difference, 0.5), spacing)
+    first, last = (slice_axis(slopes, axis, k, k + 1) for k in (0, size - 2))
+    if edge_order == 2:
+        # The parabola through three points: the slope changes by as much on both sides of the middle of the outer interval.
+        first = subtract(multiply(first, 2), slice_axis(interior, axis, 0, 1))
+        last = subtract(multiply(last, 2), slice_axis(interior, axis, size - 3, size - 2))
+    return concat([first, interior, last], axis=axis)
 
 
 def ediff1d(x: ArrayLike, /, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Any:
@@ -90,31 +112,48 @@ def cov(
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
-    *,
+    fweights: ArrayLike | None = None,
     aweights: ArrayLike | None = None,
+    *,
+    dtype: AnyDType = None,
 ) -> Any:
     """Return the covariance matrix of the variables in the rows of `m` (columns unless `rowvar`) and of `y`.
 
-    The divisor is the number of samples minus `ddof`, by default 1, or 0 if `bias`. `aweights`: a weight for each sample.
+    The divisor is the number of samples minus `ddof`, by default 1, or 0 if `bias`. `fweights`: how often each sample occurs;
+    `aweights`: a weight for each sample.
     """
-    rows = [_variables(v, rowvar) for v in (m, y) if v is not None]
+    if ddof is not None and ddof != int(ddof):
+        refuse(ArgumentError(f"cov: ddof {ddof}; expected an integer"))
+    rows = [_variables(v if dtype is None else convert(v, dtype), rowvar) for v in (m, y) if v is not None]
     correction = (0 if bias else 1) if ddof is None else ddof
 
     @in_float32_or_wider
     def covariance(x: Operand) -> Any:
-        if aweights is None:
+        if fweights is None and aweights is None:
             x = subtract(x, mean(x, axis=1, keepdims=True))
             weighted, count = x, max(x.shape[1] - correction, 0)
         else:
-            weights = convert(aweights, x.dtype)
+            frequencies, importances = (_sample_weights(w, x) for w in (fweights, aweights))
+            weights = multiply(frequencies, importances)
             total = sum(weights)
             x = subtract(x, expand_dims(average(x, 1, weights), 1))
             weighted = multiply(x, weights)
-            count = subtract(total, divide(multiply(sum(square(weights)), correction), total)) if correction else total
+            correction_weight = divide(sum(multiply(weights, importances)), total)
+            count = subtract(total, multiply(correction_weight, correction)) if correction else total
         return divide(matmul(weighted, matrix_transpose(x)), convert(count, x.dtype))
 
     product: Any = covariance(operand(concat(promote(*rows), axis=0)))
     return product[0, 0] if 1 <= product.shape[0] < 2 else product
+
+
+def _sample_weights(weights: ArrayLike | None, x: Operand) -> Any:
+    """Return a weight for each sample, 1 by default."""
+    if weights is None:
+        return np.ones((x.shape[1],), x.dtype)
+    w = operand(weights)
+    if untraced(w.shape) != untraced(x.shape[1:]):
+        refuse(ShapeError(f"cov: weights of shape {w.shape}; expected one for each of {x.shape[1]} samples"))
+    return convert(w, x.dtype)
 
 
 def _variables(v: ArrayLike, rowvar: bool) -> Operand:
@@ -125,9 +164,9 @@ def _variables(v: ArrayLike, rowvar: bool) -> Operand:
     return rows if rowvar or v.ndim < 2 else matrix_transpose(rows)
 
 
-def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Any:
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: AnyDType = None) -> Any:
     """Return the correlation matrix: covariances divided by both standard deviations, from -1 to 1."""
-    c = cov(x, y, rowvar)
+    c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return divide(c, c)
     deviations = sqrt(diagonal(c))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -12,7 +13,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
 from dlc.dims import is_known_different, is_nonnegative
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from dlc.frontend.complex_numbers import is_complex, real_and_imaginary
 from dlc.frontend.trace import Tracer, errors_at_user_line
 from dlc.numpy.apply import (
     ArrayLike,
@@ -43,10 +45,11 @@ __all__ = [
 
 @componentwise("x")
 def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Any:
-    """Return the elements of `x`, in row-major order, in another shape; one size may be -1."""
+    """Return the elements of `x` in another shape; one size may be -1. Order "C": row-major, "F": column-major."""
     x = operand(x)
-    if order != "C":
-        refuse(UnsupportedError(f"reshape: order {order!r}; expected 'C' (transpose before and after)"))
+    if _is_column_major("reshape", order):
+        sizes = shape if isinstance(shape, Sequence) else (shape,)
+        return transpose(reshape(transpose(x), sizes[::-1], copy=copy))
     if _holds_tracer(shape):
         refuse(
             UnsupportedError("reshape: a size is a traced value; sizes must be static: name the argument in static_argnames")
@@ -62,14 +65,27 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
     return x if tuple(sizes) == untraced(x.shape) else apply(dl.ReshapeOp, x, shape=tuple(sizes))
 
 
+def _is_column_major(name: str, order: str) -> bool:
+    """Return whether an order is "F". Raises UnsupportedError for orders that depend on the memory layout."""
+    if order in ("A", "K"):
+        refuse(
+            UnsupportedError(
+                f"{name}: order {order!r} depends on the memory layout, which a traced array does not have; use 'C'"
+            )
+        )
+    if order not in ("C", "F"):
+        refuse(ArgumentError(f"{name}: order {order!r}; expected 'C' or 'F'"))
+    return order == "F"
+
+
 def _holds_tracer(shape: Any) -> bool:
     return any(isinstance(s, Tracer) for s in (cast("Sequence[Any]", shape) if isinstance(shape, Sequence) else [shape]))
 
 
 @componentwise("x")
-def ravel(x: ArrayLike, /) -> Any:
-    """Return the elements of `x`, in row-major order, as a vector."""
-    return with_axis_or_flattened("ravel", x, None)[0]
+def ravel(x: ArrayLike, /, order: str = "C") -> Any:
+    """Return the elements of `x` as a vector. Order "C": row-major, "F": column-major."""
+    return with_axis_or_flattened("ravel", transpose(x) if _is_column_major("ravel", order) else x, None)[0]
 
 
 def shape(x: ArrayLike, /) -> tuple[int, ...]:
@@ -82,16 +98,17 @@ def ndim(x: ArrayLike, /) -> int:
     return operand(x).ndim
 
 
-def size(x: ArrayLike, /, axis: int | None = None) -> int:
-    """Return the number of elements of `x`, or its size along `axis`."""
+def size(x: ArrayLike, /, axis: Axes = None) -> int:
+    """Return the number of elements of `x`, or of one slice along the axes."""
     x = operand(x)
-    return x.size if axis is None else x.shape[normalize_axis("size", x, axis)]
+    return prod(x.shape[a] for a in normalize_axes("size", x, axis))
 
 
 @componentwise("x")
-def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Any:
-    """Permute the axes of `x`."""
+def permute_dims(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Any:
+    """Permute the axes of `x`; reverse them if `axes` is None."""
     x = operand(x)
+    axes = tuple(reversed(range(x.ndim))) if axes is None else axes
     order = normalize_axes("permute_dims", x, tuple(axes))
     if len(order) != x.ndim:
         refuse(ShapeError(f"permute_dims: axes {tuple(axes)} for shape {x.shape}; expected each of its {x.ndim} axes once"))
@@ -101,8 +118,7 @@ def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Any:
 @componentwise("x")
 def transpose(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Any:
     """Permute the axes of `x`; reverse them if `axes` is None."""
-    x = operand(x)
-    return permute_dims(x, tuple(reversed(range(x.ndim))) if axes is None else axes)
+    return permute_dims(x, axes)
 
 
 @componentwise("x")
@@ -128,6 +144,8 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Any:
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
     """Move axes to new positions; the other axes keep their order."""
     x = operand(x)
+    if source is None or destination is None:  # pyright: ignore[reportUnnecessaryComparison]
+        refuse(DTypeError("moveaxis: axis None; expected an integer, or a tuple of integers"))
     sources, destinations = normalize_axes("moveaxis", x, source), normalize_axes("moveaxis", x, destination)
     if len(sources) != len(destinations):
         refuse(ShapeError(f"moveaxis: {len(sources)} source axes, {len(destinations)} destination axes; expected as many"))
@@ -141,6 +159,8 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
 def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Any:
     """Insert axes of size 1 at these positions of the result."""
     x = operand(x)
+    if axis is None:  # pyright: ignore[reportUnnecessaryComparison]
+        refuse(DTypeError("expand_dims: axis None; expected an integer, or a tuple of integers"))
     count = len(axis) if isinstance(axis, Sequence) else 1
     new_axes = normalize_axes("expand_dims", np.empty((1,) * (x.ndim + count)), axis)
     sizes = list(x.shape)
@@ -159,25 +179,25 @@ def squeeze(x: ArrayLike, /, axis: Axes = None) -> Any:
     return reshape(x, [s for a, s in enumerate(x.shape) if a not in removed])
 
 
-@componentwise("x")
-def atleast_1d(x: ArrayLike, /) -> Any:
-    """Return `x` with at least one axis."""
-    x = operand(x)
-    return x if x.ndim else reshape(x, 1)
+def atleast_1d(*arrays: ArrayLike) -> Any:
+    """Return each array with at least one axis; a tuple if there are several."""
+    return _with_axes(arrays, lambda shape: shape or (1,))
 
 
-@componentwise("x")
-def atleast_2d(x: ArrayLike, /) -> Any:
-    """Return `x` with at least two axes; new axes come first."""
-    x = operand(x)
-    return x if x.ndim >= 2 else reshape(x, (1,) * (2 - x.ndim) + x.shape)
+def atleast_2d(*arrays: ArrayLike) -> Any:
+    """Return each array with at least two axes, of which the new ones come first; a tuple if there are several."""
+    return _with_axes(arrays, lambda shape: (1,) * (2 - len(shape)) + shape)
 
 
-@componentwise("x")
-def atleast_3d(x: ArrayLike, /) -> Any:
-    """Return `x` with at least three axes: a vector becomes 1 × n × 1, a matrix m × n × 1."""
-    x = operand(atleast_1d(x))
-    return x if x.ndim >= 3 else reshape(x, (*((1,) if x.ndim == 1 else ()), *x.shape, 1))
+def atleast_3d(*arrays: ArrayLike) -> Any:
+    """Return each array with at least three axes: a vector becomes 1 × n × 1, a matrix m × n × 1; a tuple if several."""
+    return _with_axes(arrays, lambda shape: shape if len(shape) > 2 else (*(1,) * (len(shape) < 2), *(shape or (1,)), 1))
+
+
+def _with_axes(arrays: Sequence[ArrayLike], new_shape: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Any:
+    """Reshape each array to the new shape for its shape; return a tuple unless there is one."""
+    results = [reshape(x, new_shape(real_and_imaginary(x)[0].shape if is_complex(x) else operand(x).shape)) for x in arrays]
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 @componentwise("x")
@@ -226,7 +246,9 @@ def fliplr(x: ArrayLike, /) -> Any:
 def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """Rotate `x` by k · 90° in the plane of two axes, from the first toward the second."""
     x = operand(x)
-    a, b = normalize_axes("rot90", x, axes)
+    a, b = (normalize_axis("rot90", x, axis) for axis in axes)
+    if a == b:
+        refuse(ArgumentError(f"rot90: axes {axes} of shape {x.shape}; expected two axes"))
     if k % 4 == 2:
         return flip(x, axes)
     rotated = flip(x, b) if k % 4 == 1 else x
@@ -302,7 +324,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
     """Repeat `x` along each of its last axes."""
     x = operand(x)
-    counts = [int(n) for n in np.atleast_1d(repetitions)]
+    counts = [operator.index(n) for n in np.atleast_1d(repetitions)]
     if any(n < 0 for n in counts):
         refuse(ShapeError(f"tile: repetitions {repetitions}; expected integers ≥ 0"))
     counts = [1] * (x.ndim - len(counts)) + counts
@@ -330,7 +352,9 @@ def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -
 def diag(x: ArrayLike, /, k: int = 0) -> Any:
     """Return the k-th diagonal of a matrix; for a vector, the matrix with the vector as its k-th diagonal."""
     x = operand(x)
-    if x.ndim != 1:
+    if x.ndim not in (1, 2):
+        refuse(ShapeError(f"diag: array of shape {x.shape}; expected a vector or a matrix"))
+    if x.ndim == 2:
         return diagonal(x, k)
     size = x.size + abs(k)
     # Element i of the vector is in row i, or in row i - k below the main diagonal.

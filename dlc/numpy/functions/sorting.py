@@ -1,4 +1,4 @@
-"""Sorting, searching and order statistics.
+"""Sorting and searching.
 
 NaN is sorted last, as the largest value.
 """
@@ -13,17 +13,15 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import is_static
-from dlc.errors import ShapeError, UnsupportedError
-from dlc.frontend.trace import Tracer
+from dlc.errors import ArgumentError, ShapeError
+from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Block
 from dlc.numpy.apply import (
     ArrayLike,
-    Axes,
     Operand,
     apply,
     convert,
     is_floating,
-    normalize_axes,
     normalize_axis,
     operand,
     promote,
@@ -41,32 +39,65 @@ from dlc.numpy.functions.comparison import (
     less_equal,
     logical_and,
     logical_not,
-    maximum,
     minimum,
 )
-from dlc.numpy.functions.elementwise import add, floor, multiply, subtract, where
+from dlc.numpy.functions.elementwise import add, multiply, remainder, subtract, where
 from dlc.numpy.functions.indexing import take, take_along_axis
-from dlc.numpy.functions.joining import stack
+from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.reductions import any as any_true
-from dlc.numpy.functions.reductions import sum
-from dlc.numpy.functions.shape_manipulation import expand_dims, flip, moveaxis, ravel, reshape
+from dlc.numpy.functions.shape_manipulation import expand_dims, flip, ravel, reshape
+from dlc.traced_dims import untraced
 
 __all__ = [
-    "argsort", "digitize", "interp", "isin", "lexsort", "median", "nanmedian", "nanpercentile", "nanquantile", "percentile",
-    "quantile", "searchsorted", "sort", "top_k",
+    "argsort", "digitize", "interp", "isin", "lexsort", "searchsorted", "sort", "top_k",
 ]  # fmt: skip
 
 
-def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """Return the indices of a stable sort along `axis`, ascending or descending. Axis None: of the flattened array."""
+_SORT_KINDS = "quicksort", "mergesort", "heapsort", "stable"
+
+
+def argsort(
+    x: ArrayLike,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = None,
+) -> Any:
+    """Return the indices of a sort along `axis`, ascending or descending. Axis None: of the flattened array.
+
+    Sorts of every `kind` are stable.
+    """
+    _require_kind("argsort", kind, stable)
     x, axis = with_axis_or_flattened("argsort", x, axis)
     return apply(dl.ArgsortOp, x, axis=axis, descending=descending)
 
 
-def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """Sort the elements along `axis`, ascending or descending. Axis None: of the flattened array."""
+def sort(
+    x: ArrayLike,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = None,
+) -> Any:
+    """Sort the elements along `axis`, ascending or descending. Axis None: of the flattened array.
+
+    Sorts of every `kind` are stable.
+    """
+    _require_kind("sort", kind, stable)
     x, axis = with_axis_or_flattened("sort", x, axis)
     return apply(dl.SortOp, x, axis=axis, descending=descending)
+
+
+def _require_kind(name: str, kind: str | None, stable: bool | None) -> None:
+    """Raise ArgumentError for a sort algorithm that NumPy does not have, and for one in addition to `stable`."""
+    if kind is not None and kind not in _SORT_KINDS:
+        refuse(ArgumentError(f"{name}: kind {kind!r}; expected one of {', '.join(_SORT_KINDS)}"))
+    if kind is not None and stable is not None:
+        refuse(ArgumentError(f"{name}: kind and stable; pass one of them"))
 
 
 def lexsort(keys: ArrayLike, /, axis: int = -1) -> Any:
@@ -98,11 +129,15 @@ def top_k(x: ArrayLike, k: int, /, *, axis: int = -1) -> tuple[Any, Any]:
 def searchsorted(x: ArrayLike, v: ArrayLike, /, side: str = "left", sorter: ArrayLike | None = None) -> Any:
     """Return the insertion indices of `v` in the sorted vector `x` (sorted by `sorter`); side "right": after equal elements."""
     if side not in ("left", "right"):
-        refuse(UnsupportedError(f'searchsorted: side {side!r}; expected "left" or "right"'))
-    a, v = promote(x, v)
+        refuse(ArgumentError(f'searchsorted: side {side!r}; expected "left" or "right"'))
+    # As in NumPy, a Python number keeps its own dtype: it may be between two elements, or beyond all of them.
+    a, v = promote(x, np.asarray(v) if is_python_scalar(v) else v)
     if a.ndim != 1:
         refuse(ShapeError(f"searchsorted: x of shape {a.shape}; expected a sorted vector"))
     if sorter is not None:
+        order = operand(sorter)
+        if untraced(order.shape) != untraced(a.shape):
+            refuse(ShapeError(f"searchsorted: sorter of shape {order.shape} for x of shape {a.shape}; expected its shape"))
         a = take(a, sorter, axis=0)
     if a.dtype == np.bool_:
         a, v = (convert(array, np.int8) for array in (a, v))
@@ -133,12 +168,16 @@ _MAX_VALUES_WITHOUT_TABLE = 16
 _MAX_TABLE_BYTES = 1 << 16
 
 
-def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
-    """Return whether each element is one of `values`, or none of them if `invert`.
+def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False, kind: str | None = None) -> Any:
+    """Return whether each element is one of `values`, or none of them if `invert`. The result does not depend on `kind`.
 
     Few values are compared pairwise; integers in a small range are looked up in a table; else a binary search is used.
     """
     x, values = operand(x), operand(ravel(values))
+    if kind not in (None, "sort", "table"):
+        refuse(ArgumentError(f"isin: kind {kind!r}; expected None, 'sort' or 'table'"))
+    if kind == "table" and not (x.dtype.kind in "iub" and values.dtype.kind in "iub"):
+        refuse(ArgumentError(f"isin: kind 'table' for {x.dtype} and {values.dtype}; expected integers or bools"))
     if x.dtype.kind in "iu" and values.dtype.kind in "iu" and np.result_type(x.dtype, values.dtype).kind == "f":
         # No integer dtype represents both: only elements in the range of the dtype of `values` can be among them.
         limits = np.iinfo(values.dtype)
@@ -201,12 +240,25 @@ def _bits_of(x: Operand) -> Any:
     return apply(dl.BitcastOp, normalized, to=element_type(f"uint{8 * x.dtype.itemsize}"))
 
 
-def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None = None, right: ArrayLike | None = None) -> Any:
+def interp(
+    x: ArrayLike,
+    xp: ArrayLike,
+    fp: ArrayLike,
+    /,
+    left: ArrayLike | None = None,
+    right: ArrayLike | None = None,
+    period: float | None = None,
+) -> Any:
     """Return the piecewise linear interpolation at `x` of the points (xp, fp), xp ascending; `left`, `right` beyond them.
 
-    NaN for NaN. Between an infinite and a finite value the result is infinite; at a point it is the point's value.
+    NaN for NaN. Between an infinite and a finite value the result is infinite; at a point it is the point's value. With a
+    `period` the coordinates are periodic: xp may have any order, and no x is beyond the points.
     """
     x, xp, fp = promote_to_float(x, xp, fp)
+    if xp.ndim != 1 or untraced(xp.shape) != untraced(fp.shape) or untraced(xp.shape) == (0,):
+        refuse(ShapeError(f"interp: xp of shape {xp.shape} and fp of shape {fp.shape}; expected vectors of one length, not 0"))
+    if period is not None:
+        x, xp, fp, left, right = *_periodic(x, xp, fp, period), None, None
     size = xp.size
     above = minimum(where(less(searchsorted(xp, x, side="right"), 1), 1, searchsorted(xp, x, side="right")), size - 1)
     below = subtract(above, 1)
@@ -220,108 +272,13 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None
     return where(greater(x, last), take(fp, size - 1, axis=0) if right is None else right, interpolated)
 
 
-def median(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
-    """Return the median; NaN if any element is NaN. Integers are promoted to float64."""
-    return quantile(x, 0.5, axis, keepdims=keepdims)
-
-
-def percentile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """Return the quantile for `q` in percent."""
-    return quantile(x, _percent_to_fraction(q), axis, method=method, keepdims=keepdims)
-
-
-def _percent_to_fraction(q: ArrayLike) -> Any:
-    return apply(dl.DivOp, *promote_to_float(q, 100.0)) if isinstance(q, Tracer) else np.asarray(q) / 100
-
-
-_METHODS = {"linear", "lower", "higher", "nearest", "midpoint"}
-
-
-def quantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """Return the `q`-quantile, 0 ≤ q ≤ 1, interpolated between elements by `method`; NaN if any element is NaN.
-
-    The axes of `q` come first. Methods: linear, lower, higher, nearest and midpoint.
-    """
-    return _quantile(x, q, axis, method, keepdims, ignore_nan=False)
-
-
-def nanmedian(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
-    """Return the median, ignoring NaN; NaN if all elements are NaN."""
-    return nanquantile(x, 0.5, axis, keepdims=keepdims)
-
-
-def nanpercentile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """Return the percentile, ignoring NaN; NaN if all elements are NaN."""
-    return nanquantile(x, _percent_to_fraction(q), axis, method=method, keepdims=keepdims)
-
-
-def nanquantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """Return the quantile, ignoring NaN; NaN if all elements are NaN."""
-    return _quantile(x, q, axis, method, keepdims, ignore_nan=True)
-
-
-def _quantile(x: ArrayLike, q: ArrayLike, axis: Axes, method: str, keepdims: bool, *, ignore_nan: bool) -> Any:
-    if method not in _METHODS:
-        refuse(UnsupportedError(f"quantile: method {method!r}; expected one of {', '.join(sorted(_METHODS))}"))
-    (x,) = promote_to_float(x)
-    axes = normalize_axes("quantile", x, axis)
-    other_axes = [a for a in range(x.ndim) if a not in axes]
-    size = math.prod(x.shape[a] for a in axes)
-    rows = reshape(moveaxis(x, axes, range(len(axes))) if axes else x, (size, *(x.shape[a] for a in other_axes)))
-    if size == 0:
-        refuse(ShapeError(f"quantile: no elements along axis {axis} of shape {x.shape}"))
-    rows = sort(rows, 0)
-    fraction = operand(q)
-    if not isinstance(fraction, Tracer) and not np.all((fraction >= 0) & (fraction <= 1)):
-        refuse(ShapeError(f"quantile: q {q}; expected 0 ≤ q ≤ 1, or a percentile from 0 to 100"))
-    # NaN is sorted last.
-    last: Any = maximum(subtract(sum(logical_not(isnan(rows)), 0), 1), 0) if ignore_nan else size - 1
-    rank = multiply(
-        reshape(convert(fraction, np.float64), (*fraction.shape, *(1 for _ in other_axes))), convert(last, np.float64)
-    )
-    low = convert(floor(rank), np.int64)
-    high = minimum(add(low, 1), last)
-    weight = subtract(rank, convert(low, np.float64))
-    match method:
-        case "lower":
-            weight = multiply(weight, 0.0)
-        case "higher":
-            weight = convert(less(0.0, weight), np.float64)
-        case "nearest":
-            weight = subtract(apply(dl.RoundOp, rank), convert(low, np.float64))
-        case "midpoint":
-            weight = multiply(convert(less(0.0, weight), np.float64), 0.5)
-        case _:
-            pass
-    weight = convert(weight, x.dtype)
-    below, above = (_elements_at_ranks(rows, ranks, fraction, ignore_nan) for ranks in (low, high))
-    result = where(less(0, weight), where(less(weight, 1), _interpolate(below, above, weight), above), below)
-    if not ignore_nan:
-        # The last row is NaN if any element is.
-        result = where(isnan(take(rows, size - 1, axis=0)), np.nan, result)
-    return _restore_axes(result, fraction, x, axes) if keepdims else result
-
-
-# Up to this many static ranks are taken one at a time, so that the compiler can select them without a full sort.
-_MAX_SELECTED_RANKS = 8
-
-
-def _elements_at_ranks(rows: Operand, ranks: Any, fraction: Operand, per_column: bool) -> Any:
-    """Return the elements at these ranks along the first axis: the same ranks in all columns, or separate ranks per column."""
-    shape = (*fraction.shape, *rows.shape[1:])
-    static_ranks: list[int] = [] if per_column or isinstance(ranks, Tracer) else np.ravel(ranks).tolist()
-    if fraction.shape and 0 < len(static_ranks) <= _MAX_SELECTED_RANKS:
-        return reshape(stack([take(rows, rank, axis=0) for rank in static_ranks]), shape)
-    if not per_column:
-        return take(rows, reshape(ranks, fraction.shape), axis=0)
-    return reshape(take_along_axis(rows, reshape(ranks, (fraction.size, *rows.shape[1:])), 0), shape)
-
-
-def _interpolate(below: Operand, above: Operand, weight: Operand) -> Any:
-    # Not below + weight · (above - below): that is NaN between infinities, and the difference may overflow.
-    return where(equal(below, above), below, add(multiply(below, subtract(1, weight)), multiply(above, weight)))
-
-
-def _restore_axes(result: Operand, fraction: Operand, x: Operand, axes: tuple[int, ...]) -> Any:
-    sizes = [1 if a in axes else s for a, s in enumerate(x.shape)]
-    return reshape(result, (*fraction.shape, *sizes))
+def _periodic(x: Operand, xp: Operand, fp: Operand, period: float) -> tuple[Operand, Operand, Operand]:
+    """Reduce coordinates to one period, sort the points, and repeat the last one before and the first one after them."""
+    if period == 0:
+        refuse(ArgumentError("interp: period 0; expected another number"))
+    period = math.fabs(period)
+    x, xp = operand(remainder(x, period)), operand(remainder(xp, period))
+    order = argsort(xp)
+    xp, fp = take(xp, order, axis=0), take(fp, order, axis=0)
+    first, last, first_value, last_value = (take(v, [k], axis=0) for v in (xp, fp) for k in (0, -1))
+    return x, concat([subtract(last, period), xp, add(first, period)]), concat([last_value, fp, first_value])
