@@ -57,19 +57,21 @@ def _gradient_along_axis(f: Operand, axis: int, spacing: Operand, edge_order: in
         refuse(ShapeError(f"gradient: size {size} of axis {axis} of shape {f.shape}; expected at least {edge_order + 1}"))
     if spacing.ndim > 1 or (spacing.ndim and untraced(spacing.shape) != untraced((size,))):
         refuse(ShapeError(f"gradient: coordinates of shape {spacing.shape} for size {size} of axis {axis}"))
-    distances = reshape(diff(spacing), [size - 1 if a == axis else 1 for a in range(f.ndim)]) if spacing.ndim else spacing
-    slopes = divide(diff(f, axis=axis), distances)
     if spacing.ndim:
+        distances = reshape(diff(spacing), [size - 1 if a == axis else 1 for a in range(f.ndim)])
+        slopes = divide(diff(f, axis=axis), distances)
         # The slope at an inner point is the mean of those of the adjacent intervals, weighted by the other interval.
         (left, right), (left_slope, right_slope) = (
             (slice_axis(v, axis, 0, size - 2), slice_axis(v, axis, 1, size - 1)) for v in (distances, slopes)
         )
         weight = divide(left, add(left, right))
         interior = add(left_slope, multiply(weight, subtract(right_slope, left_slope)))
+        first, last = (slice_axis(slopes, axis, k, k + 1) for k in (0, size - 2))
     else:
+        differences = (subtract(slice_axis(f, axis, k + 1, k + 2), slice_axis(f, axis, k, k + 1)) for k in (0, size - 2))
+        first, last = (divide(difference, spacing) for difference in differences)
         difference = subtract(slice_axis(f, axis, 2, size), slice_axis(f, axis, 0, size - 2))
         interior = divide(multiply(difference, 0.5), spacing)
-    first, last = (slice_axis(slopes, axis, k, k + 1) for k in (0, size - 2))
     if edge_order == 2:
         # The parabola through three points: the slope changes by as much on both sides of the middle of the outer interval.
         first = subtract(multiply(first, 2), slice_axis(interior, axis, 0, 1))
