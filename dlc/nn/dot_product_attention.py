@@ -8,11 +8,11 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.dims import Size
 from dlc.errors import DTypeError
 from dlc.nn.activations import softmax
 from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
 from dlc.numpy.apply import ArrayLike, convert, iota, operand, promote_to_float, refuse
+from dlc.traced_dims import TracedSize
 
 __all__ = ["attention"]
 
@@ -56,7 +56,7 @@ def attention(
     return matmul(weights if has_unmasked_key else where(unmasked, weights, 0), v)
 
 
-def _causal(queries: Size, keys: Size) -> Any:
+def _causal(queries: TracedSize, keys: TracedSize) -> Any:
     """Return the causal mask: query t attends to the keys up to t, where the last query is aligned with the last key."""
     # Computed by ops: the fused attention kernel evaluates the mask from positions instead of loading an array.
     return greater_equal(add(expand_dims(iota(queries), -1), keys - queries), iota(keys))

@@ -218,8 +218,8 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
     return _take_runs(x, indices)
 
 
-# The maximum pieces of a padded array that are copied from the operand; with more of them, axes are padded one after the other.
-_MAX_PADDED_PIECES = 32
+# The maximum operands of a padded array's concatenations; with more of them, axes are padded one after the other.
+_MAX_PAD_OPERANDS = 32
 
 
 def _take_runs(x: Operand, indices: Mapping[int, np.ndarray]) -> Any:
@@ -230,7 +230,7 @@ def _take_runs(x: Operand, indices: Mapping[int, np.ndarray]) -> Any:
     pieces: list[tuple[int, list[_Run]]] = []
     for axis, positions in indices.items():
         runs = _runs(positions)
-        if prod(len(r) for _, r in pieces) * len(runs) > _MAX_PADDED_PIECES:
+        if prod(len(r) for _, r in pieces) * len(runs) > _MAX_PAD_OPERANDS:
             x, pieces = operand(_join_runs(x, pieces)), []
         pieces.append((axis, runs))
     return _join_runs(x, pieces)
