@@ -68,6 +68,7 @@ def test_reference(sample: Sample) -> None:
 OPS_WITH_STATIC_SIZES: dict[type[DlOp], str] = {
     dl.ConvTransposeOp: "its weights are rearranged by their sizes",
     dl.HouseholderOp: "which of two sizes is smaller is the number of reflections",
+    dl.LoopsOp: "its body is traced for static sizes",
     dl.PackNibblesOp: "an even number share bytes",
     dl.UnpackOp: "the number of tiles must be that of `size`",
 }

@@ -188,7 +188,7 @@ def expand(value: Array, axes: int) -> Array:
 _MAX_CACHED_ELEMENTS = 1024
 
 
-def _steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+def offsets_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     """Return the offset of each element relative to the first."""
     return (_cached_grid if math.prod(shape) <= _MAX_CACHED_ELEMENTS else _grid)(shape, strides)
 
@@ -230,7 +230,7 @@ def _rows(base: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> tupl
     if not shape or shape[-1] < 2 or strides[-1] != 1:
         return None
     length = shape[-1]
-    return strided(base, 0, (base.size - length + 1, length), (1, 1)), _steps(shape[:-1], strides[:-1])
+    return strided(base, 0, (base.size - length + 1, length), (1, 1)), offsets_of(shape[:-1], strides[:-1])
 
 
 def gather(owner: Operation, base: Array, offset: int | Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
@@ -244,7 +244,7 @@ def gather(owner: Operation, base: Array, offset: int | Array, shape: tuple[int,
     if rows := _rows(base, shape, strides):
         windows, steps = rows
         return windows[expand(starts, steps.ndim) + steps]
-    steps = _steps(shape, strides)
+    steps = offsets_of(shape, strides)
     return base.take(expand(starts, steps.ndim) + steps)
 
 
@@ -270,5 +270,5 @@ def scatter(
         windows, steps = rows
         windows[expand(starts, steps.ndim) + steps] = values
         return
-    steps = _steps(shape, strides)
+    steps = offsets_of(shape, strides)
     base[expand(starts, steps.ndim) + steps] = values

@@ -47,6 +47,7 @@ from dlc.dialects.dl.library_kernels import (
     cumulative,
     decision_trees,
     factorization,
+    loops,
     row_sorting,
     searchsorted,
     sorting,
@@ -55,6 +56,8 @@ from dlc.dialects.dl.library_kernels.axis_scans import *
 from dlc.dialects.dl.library_kernels.cumulative import *
 from dlc.dialects.dl.library_kernels.decision_trees import *
 from dlc.dialects.dl.library_kernels.factorization import *
+from dlc.dialects.dl.library_kernels.loops import *
+from dlc.dialects.dl.library_kernels.loops import LoopBodyAttr
 from dlc.dialects.dl.library_kernels.row_sorting import *
 from dlc.dialects.dl.library_kernels.searchsorted import *
 from dlc.dialects.dl.library_kernels.sorting import *
@@ -113,6 +116,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     row_sorting,
     searchsorted,
     decision_trees,
+    loops,
     selection,
     unique,
     non_max_suppression,
@@ -142,4 +146,4 @@ def op_classes_of(family: ModuleType) -> list[type[Operation]]:
     ]
 
 
-Dl = Dialect("dl", [op for family in FAMILIES for op in op_classes_of(family)], [DimsAttr])
+Dl = Dialect("dl", [op for family in FAMILIES for op in op_classes_of(family)], [DimsAttr, LoopBodyAttr])

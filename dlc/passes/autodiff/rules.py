@@ -89,6 +89,9 @@ def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
 
 
 def _no_derivative_message(op: Operation) -> str:
+    if isinstance(op, dl.LoopsOp):
+        repair = "give the function that calls it a rule by dlc.custom_vjp or dlc.custom_jvp (docs/kernels.md)"
+        return f"{location_prefix(op.location)}the kernel {op.kernel_name} has no derivative: its loops are opaque; {repair}"
     reason = NO_DERIVATIVE.get(type(op), "it has no rule") if isinstance(op, DlOp) else "it has no rule"
     repair = "apply dlc.stop_gradient to its operand to treat it as constant"
     return f"{location_prefix(op.location)}{op.name} has no derivative: {reason}; {repair}"

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 from dlc.dialects.dl.arithmetic.activation import Activation, PreluOp
 from dlc.dialects.dl.arithmetic.elementwise import SelectOp
 from dlc.dialects.dl.arithmetic.random import RandomBitsOp
-from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.interfaces import Elementwise, LibraryKernel, Reduction, RowwiseKernel
 from dlc.dialects.dl.library_kernels.cumulative import CumulativeOp
 from dlc.dialects.dl.library_kernels.decision_trees import TreeEnsembleOp
+from dlc.dialects.dl.library_kernels.loops import LoopsOp
 from dlc.dialects.dl.library_kernels.searchsorted import SortedSearch
 from dlc.dialects.dl.library_kernels.sorting import ArgsortOp, SortOp
 from dlc.dialects.dl.low_precision.quantization import QuantizationOp
@@ -32,8 +33,9 @@ from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.reductions.arg_extrema import ArgReduction
 from dlc.dialects.dl.reductions.composite import CompositeReduction
 from dlc.dialects.dl.reductions.normalization import BatchNormOp, LrnOp, SoftmaxLike, TrailingNorm
-from dlc.ir import SSAValue, i1
+from dlc.ir import ArrayAttr, SSAValue, i1
 from dlc.passes.batching.batching_context import BatchingContext
+from dlc.passes.batching.loop_bodies import batched_loop_body
 
 Rule: TypeAlias = Callable[[BatchingContext, Any], "Sequence[SSAValue] | None"]
 
@@ -115,6 +117,14 @@ def tree_ensemble(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAV
     return [build(ConcatOp, *(build(ReshapeOp, y, shape=(1, *shape_of(y))) for y in results), axis=0)]
 
 
+def loops(context: BatchingContext, op: LoopsOp) -> Sequence[SSAValue]:
+    """Add a leading dimension to the grids of the body; it is an index of the results and of the batched operands."""
+    is_batched = [*map(context.is_batched, op.operands), *(True for _ in op.results)]
+    types = [tensor_type((context.size, *shape_of(r)), element_type_of(r)) for r in op.results]
+    body = batched_loop_body(op.body, is_batched, context.size)
+    return context.clone_op(op, *map(context.lookup, op.operands), body=body, types=ArrayAttr(types))
+
+
 def transpose(context: BatchingContext, op: TransposeOp) -> Sequence[SSAValue]:
     return context.clone_op(op, context.with_batch_axis(op.x), permutation=(0, *(a + 1 for a in op.axes)))
 
@@ -183,6 +193,7 @@ RULES: dict[type, Rule] = {
     QuantizationOp: quantized,
     **dict.fromkeys((SortedSearch, RandomBitsOp, LibraryKernel), rows),
     RowwiseKernel: merge_rows,
+    LoopsOp: loops,
     TreeEnsembleOp: tree_ensemble,
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
+from dlc.dialects.dl.library_kernels.loops import LoopsOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DispatchOp
@@ -75,6 +76,8 @@ class FormedKernel:
 
 
 def _display_name(op: Operation) -> str:
+    if isinstance(op, LoopsOp):
+        return op.kernel_name
     return f"kernel {op.symbol}" if isinstance(op, DispatchOp) else op.name.partition(".")[2]
 
 
@@ -169,7 +172,7 @@ class _KernelFormer:
 
     def unique_name(self, members: Sequence[DlOp]) -> str:
         """Return a unique kernel name, composed of the names of its ops."""
-        op_names = [op.name.removeprefix("dl.") for op in members]
+        op_names = [op.kernel_name if isinstance(op, LoopsOp) else op.name.removeprefix("dl.") for op in members]
         op_names = [w for k, w in enumerate(op_names) if k == 0 or w != op_names[k - 1]]
         if len(op_names) > _MAX_NAMED_OPS:
             op_names = [*op_names[: _MAX_NAMED_OPS - 1], f"{len(op_names) - _MAX_NAMED_OPS}_more", op_names[-1]]

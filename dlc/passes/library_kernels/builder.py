@@ -28,7 +28,7 @@ from dlc.passes.types import memref_of, vector_type
 
 _CACHE_LINE_BYTES = 64
 # Minimum work of a task, in multiply-adds.
-_TASK_MULTIPLY_ADDS = 1 << 16
+TASK_MULTIPLY_ADDS = 1 << 16
 
 
 def split_extent(extent: Size, width: int) -> list[tuple[int, int, Size]]:
@@ -109,7 +109,7 @@ class KernelBuilder(ValueBuilder):
 
         Iterations with little static work are grouped into tasks.
         """
-        share = max(1, _TASK_MULTIPLY_ADDS // max(1, work)) if isinstance(work, int) else 1
+        share = max(1, TASK_MULTIPLY_ADDS // max(1, work)) if isinstance(work, int) else 1
         share = min(share, count) if isinstance(count, int) and count else share
         if share == 1:
             with self._tasks(count, 1) as iteration:

@@ -13,6 +13,7 @@ from dlc.passes.library_kernels import matrix_factorizations
 from dlc.passes.library_kernels.axis_scans import accumulate, arg_extremum
 from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
 from dlc.passes.library_kernels.decision_trees import forest
+from dlc.passes.library_kernels.loop_bodies import inline_body
 from dlc.passes.library_kernels.non_max_suppression import non_max_suppression
 from dlc.passes.library_kernels.rank_selection import select_ranks
 from dlc.passes.library_kernels.sorting import smallest, sort_columns, sort_digits
@@ -30,6 +31,7 @@ _RULES: dict[type[LibraryKernel], Callable[..., None]] = {
     dl.OrderStatisticsOp: select_ranks,
     dl.TreeEnsembleOp: forest,
     dl.TrueIndicesOp: true_indices,
+    dl.LoopsOp: inline_body,
     dl.SuppressOverlapsOp: matrix_factorizations.batched(non_max_suppression),
     **{op: matrix_factorizations.batched(rule) for op, rule in matrix_factorizations.RULES.items()},
 }

@@ -173,23 +173,27 @@ class KernelValue:
             return self.builder.op(arith.CmpfOp(a.ssa, b.ssa, float_predicate))
         return self.builder.op(arith.CmpiOp(a.ssa, b.ssa, signed_predicate if self.signed else unsigned_predicate))
 
+    def compared(self, relation: str, other: Operand) -> KernelValue:
+        """Return whether a relation (`lt`, `le`, `gt`, `ge`, `eq`, `ne`) holds; only `ne` does for NaN."""
+        return self._compare(other, PREDICATES[relation])
+
     def __lt__(self, other: Operand) -> KernelValue:
-        return self._compare(other, PREDICATES["lt"])
+        return self.compared("lt", other)
 
     def __le__(self, other: Operand) -> KernelValue:
-        return self._compare(other, PREDICATES["le"])
+        return self.compared("le", other)
 
     def __gt__(self, other: Operand) -> KernelValue:
-        return self._compare(other, PREDICATES["gt"])
+        return self.compared("gt", other)
 
     def __ge__(self, other: Operand) -> KernelValue:
-        return self._compare(other, PREDICATES["ge"])
+        return self.compared("ge", other)
 
     def equals(self, other: Operand) -> KernelValue:
-        return self._compare(other, PREDICATES["eq"])
+        return self.compared("eq", other)
 
     def differs(self, other: Operand) -> KernelValue:
-        return self._compare(other, PREDICATES["ne"])
+        return self.compared("ne", other)
 
     def fails(self, relation: str, other: Operand) -> KernelValue:
         """Return whether a comparison (`lt`, `le`, `gt`, `ge`) does not hold; true for NaN."""

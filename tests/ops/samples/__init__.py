@@ -14,6 +14,7 @@ from tests.ops.samples import (
     factorization,
     fourier,
     functions,
+    loops,
     random,
     scatter,
     shape,
@@ -26,6 +27,7 @@ from tests.ops.samples import (
 SAMPLES: list[Sample] = [
     *elementwise.SAMPLES,
     *functions.SAMPLES,
+    *loops.SAMPLES,
     *shape.SAMPLES,
     *contraction.SAMPLES,
     *winograd.SAMPLES,

@@ -1,0 +1,149 @@
+"""Kernels with explicit loops: an op whose body is a function on buffers, written by the user (dlc/kernels)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from io import StringIO
+from typing import Any, ClassVar, cast
+
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of
+from dlc.dialects.dl.interfaces import LibraryKernel, storage_type
+from dlc.dims import is_static
+from dlc.errors import CompileError, DTypeError
+from dlc.ir import (
+    ArrayAttr,
+    Attribute,
+    AttrParser,
+    Builtin,
+    Context,
+    Data,
+    MemRefType,
+    Parser,
+    Printer,
+    SSAValue,
+    TensorType,
+    VerifyException,
+    arith,
+    func,
+    irdl_attr_definition,
+    irdl_op_definition,
+    math,
+    memref,
+    prop_def,
+    scf,
+    var_operand_def,
+    var_result_def,
+    vector,
+)
+
+_BODY_DIALECTS = (arith.Arith, func.Func, math.Math, memref.MemRef, scf.Scf, vector.Vector)
+_BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)
+
+
+@irdl_attr_definition
+class LoopBodyAttr(Data[str]):
+    """A function on buffers, one per operand and result: `#dl.loop_body<func.func @f(%x: memref<4xf32>, …) { … }>`.
+
+    It is stored as text, so that equal bodies are equal attributes. Locations are not part of it.
+    """
+
+    name = "dl.loop_body"
+
+    @staticmethod
+    def of(function: func.FuncOp) -> LoopBodyAttr:
+        """Return the body with the ops of a function."""
+        stream = StringIO()
+        Printer(stream=stream, print_debuginfo=False).print_op(function)
+        return LoopBodyAttr(stream.getvalue())
+
+    @property
+    def function(self) -> func.FuncOp:
+        """The function, which is shared: clone it before changing it."""
+        return _function(self.data)
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> str:
+        assert isinstance(parser, Parser)
+        # The names of the body are its own, and its dialects need not be loaded outside.
+        outer = parser.ctx, parser.ssa_values
+        parser.ctx, parser.ssa_values = _context(), {}
+        try:
+            with parser.in_angle_brackets():
+                op = parser.parse_op()
+        finally:
+            parser.ctx, parser.ssa_values = outer
+        if not isinstance(op, func.FuncOp):
+            parser.raise_error(f"expected a func.func, got {op.name}")
+        return LoopBodyAttr.of(op).data
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(self.data)
+
+
+@lru_cache(maxsize=256)
+def _function(text: str) -> func.FuncOp:
+    return cast(func.FuncOp, Parser(_context(), text, "loop body").parse_op())
+
+
+def _context() -> Context:
+    """Return a context with the dialects of loop bodies."""
+    context = Context()
+    for dialect in (Builtin, *_BODY_DIALECTS):
+        context.load_dialect(dialect)
+    return context
+
+
+@irdl_op_definition
+class LoopsOp(LibraryKernel):
+    """The results of a function on buffers: `body(x…, y…)` reads the operands `x` and writes the results `y` of `types`.
+
+    Grids (`scf.parallel`) at the top of the body run one after the other; the points of one grid run in any order.
+    (C1) the arguments of `body` are row-major buffers of the operands, then of the results, and it returns nothing; (C2) it
+    contains ops of arith, math, memref, scf, vector only; (C3) no point of a grid reads or writes an element of a result that
+    another point of the same grid writes, which the evaluator checks; (C4) the body writes all elements of the results.
+    """
+
+    name = "dl.loops"
+    arguments = var_operand_def(TensorType)
+    body = prop_def(LoopBodyAttr)
+    types = prop_def(ArrayAttr)
+    outputs = var_result_def(TensorType)
+
+    # Runs a body on arrays of the operands; the evaluator of loops sets it (dlc/backends/reference/loop_bodies.py).
+    EVALUATE_BODY: ClassVar[Callable[[LoopsOp, Sequence[Array]], tuple[Array, ...]] | None] = None
+
+    @property
+    def kernel_name(self) -> str:
+        return self.body.function.sym_name.data
+
+    def infer(self) -> Sequence[Tensor]:
+        results = [cast(Tensor, t) for t in self.types.data]
+        function = self.body.function
+        expected = [_buffer_type(v) for v in (*self.operands, *results)]
+        got = list(function.function_type.inputs.data)
+        if got != expected or function.function_type.outputs.data:
+            got_types, expected_types = list(map(str, got)), list(map(str, expected))
+            raise DTypeError(f"dl.loops: the body of @{self.kernel_name} takes {got_types}; expected {expected_types} (C1)")
+        foreign = {op.name for op in function.walk() if op.name.partition(".")[0] not in _BODY_DIALECT_NAMES}
+        if foreign:
+            raise DTypeError(f"dl.loops: the body of @{self.kernel_name} contains {', '.join(sorted(foreign))} (C2)")
+        try:
+            function.verify()
+        except VerifyException as error:
+            raise DTypeError(f"dl.loops: the body of @{self.kernel_name} is invalid: {error}") from error
+        return results
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        if LoopsOp.EVALUATE_BODY is None:
+            raise CompileError("dl.loops is run by the evaluator; import dlc.backends.reference first")
+        return LoopsOp.EVALUATE_BODY(self, operands)
+
+
+def _buffer_type(value: SSAValue | Attribute) -> MemRefType[Attribute]:
+    """Return the type of the buffer of a tensor; raise DTypeError for one with symbolic sizes."""
+    shape = shape_of(value)
+    if not is_static(shape):
+        raise DTypeError(f"dl.loops: a tensor of shape {shape}; its sizes must be static (C1)")
+    return MemRefType(storage_type(element_type_of(value)), cast(Any, shape))

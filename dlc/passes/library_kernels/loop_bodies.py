@@ -1,0 +1,98 @@
+"""Inline the body of `dl.loops`, with its grids divided into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from math import prod
+from typing import cast
+
+from dlc.dialects import dl
+from dlc.dims import product
+from dlc.ir import Block, IntegerAttr, Operation, SSAValue, arith, func, memref, scf
+from dlc.passes.library_kernels.builder import TASK_MULTIPLY_ADDS, Buffer, KernelBuilder
+from dlc.passes.library_kernels.values import KernelValue, shape_of_vector
+
+# The assumed number of iterations of a loop whose bounds are computed.
+_ASSUMED_LOOP_ITERATIONS = 16
+
+
+def inline_body(builder: KernelBuilder, op: dl.LoopsOp, *buffers: Buffer) -> None:
+    """Copy the ops of the body; each of its grids becomes a grid of tasks of one or several points.
+
+    scf.parallel (%i, %j) = (0, 0) to (100, 8) { A }
+    →
+    scf.parallel (%task) = 0 to 100 step 25 { scf.for %i = %task to %task + 25 { scf.for %j = 0 to 8 { A } } }
+    """
+    body = op.body.function.body.block
+    values: dict[SSAValue, SSAValue] = {a: b.memref for a, b in zip(body.args, buffers, strict=True)}
+    for inner in body.ops:
+        if isinstance(inner, scf.ParallelOp):
+            _inline_grid(builder, inner, values)
+        elif not isinstance(inner, func.ReturnOp):
+            _copy(builder, inner, values)
+
+
+def _copy(builder: KernelBuilder, op: Operation, values: dict[SSAValue, SSAValue]) -> None:
+    if isinstance(op, arith.ConstantOp):
+        values[op.result] = builder.op_builder.constants.get(op.value, op.result.type)
+        return
+    copy = op.clone(values)
+    for inner in copy.walk():
+        if builder.op_builder.location is not None:
+            inner.location = builder.op_builder.location
+    builder.op_builder.insert(copy)
+    values.update(zip(op.results, copy.results, strict=True))
+
+
+def _inline_grid(builder: KernelBuilder, grid: scf.ParallelOp, values: dict[SSAValue, SSAValue]) -> None:
+    extents = [_constant(upper) for upper in grid.upperBound]
+    indices = grid.body.block.args
+    # Trailing axes become loops as long as all their points fit into one task.
+    work, split = _work(grid.body.block), len(extents)
+    while split > 1 and work * extents[split - 1] <= TASK_MULTIPLY_ADDS:
+        split -= 1
+        work *= extents[split]
+    with ExitStack() as stack:
+        points = _split_index(builder, stack.enter_context(builder.grid(product(extents[:split]), work)), extents[:split])
+        for extent, index in zip(extents[split:], indices[split:], strict=True):
+            points.append(stack.enter_context(builder.loop(0, extent, name=index.name_hint or "i")))
+        values.update(zip(indices, (point.ssa for point in points), strict=True))
+        for op in grid.body.block.ops:
+            if not isinstance(op, scf.ReduceOp):
+                _copy(builder, op, values)
+
+
+def _split_index(builder: KernelBuilder, index: KernelValue, extents: Sequence[int]) -> list[KernelValue]:
+    """Return the coordinates of a row-major index."""
+    points: list[KernelValue] = []
+    for extent in reversed(extents[1:]):
+        index, coordinate = builder.split_index(index, extent)
+        points.append(coordinate)
+    return [index, *reversed(points)]
+
+
+def _constant(value: SSAValue) -> int:
+    """Return a constant index."""
+    return cast("IntegerAttr", cast(arith.ConstantOp, value.owner).value).value.data
+
+
+def _work(block: Block) -> int:
+    """Return the approximate number of operations on elements in one execution of a block."""
+    total = 0
+    for op in block.ops:
+        if isinstance(op, scf.ForOp):
+            bounds = [v.owner for v in (op.lb, op.ub, op.step)]
+            trips = _ASSUMED_LOOP_ITERATIONS
+            if all(isinstance(b, arith.ConstantOp) for b in bounds):
+                low, high, step = map(_constant, (op.lb, op.ub, op.step))
+                trips = max(0, -(-(high - low) // step))
+            total += trips * _work(op.body.block)
+        elif op.regions:
+            total += sum(_work(region.block) for region in op.regions if region.blocks)
+        elif not isinstance(op, memref.AllocaOp):
+            elements = 1
+            for result in op.results:
+                elements *= prod(shape_of_vector(result.type))
+            total += elements
+    return total
