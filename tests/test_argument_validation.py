@@ -27,8 +27,8 @@ WRONG: dict[str, Any] = {
     "large": 1 << 62, "ragged": [[1, 2], [3]], "function": lambda: 1, "text array": np.array(["a"]), "list of None": [None],
     "complex": 1j, "rank 3": np.ones((2, 3, 5)), "NaN": float("nan"),
 }  # fmt: skip
-# Their functions are called by the onnx package, or print.
-LEFT_OUT = {"onnx_backend", "debug.print"}
+# Their functions are called by the onnx package or inside of kernels, or print.
+LEFT_OUT = {"onnx_backend", "kernels", "debug.print"}
 # They pass further arguments on to a user function.
 TAKE_ANYTHING = {"debug.first_nan", "debug.saved_residuals", "checkpoint", "jit", "vmap"}
 # Valid calls that run forever, or whose function does not accept its arguments.

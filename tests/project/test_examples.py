@@ -57,6 +57,14 @@ def test_k_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert sorted(int(line.split()[2]) for line in rest) == [10, 20, 30, 40]
 
 
+def test_drawdowns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 50)).cumsum(1)
+    np.save(tmp_path / "series.npy", x)
+    run("drawdowns.py", str(tmp_path / "series.npy"), monkeypatch=monkeypatch)
+    largest = (np.maximum.accumulate(x, 1) - x).max(1)
+    assert f"largest drawdown {largest.max():.3f}, in series {largest.argmax()}" in capsys.readouterr().out
+
+
 def test_find_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     image = np.full((60, 80, 3), 40, np.uint8)
     image[20:40, 30:60] = [250, 200, 10]
@@ -104,7 +112,7 @@ def test_neural_ode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert len(rest) == 4
 
 
-@pytest.mark.parametrize("name", ["find_edges.py", "identify_file.py", "k_means.py", "c_target.py"])
+@pytest.mark.parametrize("name", ["drawdowns.py", "find_edges.py", "identify_file.py", "k_means.py", "c_target.py"])
 def test_missing_file_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = str(tmp_path / "missing")
     output_arguments = [str(tmp_path / "out")] * (name == "find_edges.py")

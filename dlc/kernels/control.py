@@ -1,0 +1,165 @@
+"""Loops and branches inside kernels. Their bodies run once, while the kernel is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeAlias
+
+from dlc.errors import DTypeError, ShapeError
+from dlc.frontend.trace import user_line_text
+from dlc.ir import scf
+from dlc.kernels.functions import index, is_python_integer, require_value
+from dlc.kernels.index_ranges import Interval, LinearForm
+from dlc.kernels.kernel_trace import KernelTrace, LoopVariable, Scope, current_kernel_trace
+from dlc.kernels.values import Value, comparison_facts
+from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.library_kernels.values import KernelValue
+
+Bound: TypeAlias = "int | Value"
+
+
+class LoopIterator(Iterator[Any]):
+    """The iterator of `for i in k.range(…)`: its first step opens the loop and yields the index, the second closes it."""
+
+    def __init__(self, trace: KernelTrace) -> None:
+        self._trace = trace
+        self._scope: Scope | None = None
+        self._stack = ExitStack()
+
+    def __next__(self) -> Any:
+        if self._scope is None:
+            indices = self._open()
+            return indices[0] if len(indices) == 1 else indices
+        self._trace.close(self._scope)
+        self._stack.close()
+        raise StopIteration
+
+    def _open(self) -> tuple[Value, ...]:
+        """Emit the loop; return its indices."""
+        raise NotImplementedError
+
+    def _enter(self, loop: AbstractContextManager[Any]) -> Any:
+        return self._stack.enter_context(loop)
+
+    def _start(self, scope: Scope, variables: Sequence[KernelValue]) -> tuple[Value, ...]:
+        """Begin the body; return the indices."""
+        self._scope = scope
+        self._trace.open(scope)
+        return tuple(Value(self._trace, v, None, scope, LinearForm.of(v.ssa)) for v in variables)
+
+
+class GridIterator(LoopIterator):
+    """A grid of independent points."""
+
+    def __init__(self, trace: KernelTrace, sizes: Sequence[int]) -> None:
+        super().__init__(trace)
+        self._sizes = sizes
+
+    def _open(self) -> tuple[Value, ...]:
+        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, self._sizes))
+        scope = Scope(
+            "grid",
+            user_line_text(),
+            [LoopVariable(p.ssa, 0, 1, n) for p, n in zip(points, self._sizes, strict=True)],
+            runs_once_or_more=0 not in self._sizes,
+            never_runs=0 in self._sizes,
+        )
+        for point, size in zip(points, self._sizes, strict=True):
+            self._trace.set_range(point.ssa, Interval(0, size - 1))
+        return self._start(scope, points)
+
+
+class RangeIterator(LoopIterator):
+    """A sequential loop."""
+
+    def __init__(self, trace: KernelTrace, low: Value, high: Value, step: int) -> None:
+        super().__init__(trace)
+        self._low, self._high, self._step = low, high, step
+
+    def _open(self) -> tuple[Value, ...]:
+        low, high = self._low.range, self._high.range
+        # The index after the last one must not overflow, or the loop would not end.
+        self._trace.require_no_overflow((self._high.form or LinearForm()) + LinearForm(self._step - 1))
+        loop = self._trace.builder.loop(self._low.kernel_value, self._high.kernel_value, self._step)
+        variable: KernelValue = self._enter(loop)
+        variables: list[LoopVariable] = []
+        interval = Interval(low.low, high.high - 1)
+        if low.low == low.high and high.low == high.high:
+            trip_count = max(0, -(-(high.low - low.low) // self._step))
+            variables = [LoopVariable(variable.ssa, low.low, self._step, trip_count)]
+            interval = Interval(low.low, low.low + (trip_count - 1) * self._step)
+        self._trace.set_range(variable.ssa, interval)
+        form = LinearForm.of(variable.ssa)
+        facts = [
+            *comparison_facts(self._trace, "ge", form, self._low.form or LinearForm()),
+            *comparison_facts(self._trace, "lt", form, self._high.form or LinearForm()),
+        ]
+        scope = Scope(
+            "range",
+            user_line_text(),
+            variables,
+            facts,
+            runs_once_or_more=low.high < high.low,
+            never_runs=interval.is_empty,
+        )
+        return self._start(scope, [variable])
+
+
+@contextmanager
+def parallel_loop(builder: KernelBuilder, sizes: Sequence[int]) -> Generator[list[KernelValue]]:
+    """Open a grid; yield the indices of a point."""
+    outer = builder.op_builder
+    names = ["i", "j", "k", "l"]
+    points = outer.parallel("grid", [(n, 1) for n in sizes], [names[k] if k < 4 else f"i{k}" for k, _ in enumerate(sizes)])
+    builder.op_builder = outer.at_block_end(points.body.block)
+    yield [KernelValue(builder, argument) for argument in points.body.block.args]
+    builder.op_builder.insert(scf.ReduceOp())
+    builder.op_builder = outer
+
+
+def grid(*sizes: int) -> GridIterator:
+    """Iterate over the points of a grid, which run in parallel: `for i, j in k.grid(n, m):`.
+
+    No point may read or write an element of a result that another point writes. The sizes are Python integers.
+    """
+    trace = current_kernel_trace("grid")
+    if trace.is_in_grid:
+        raise trace.error("k.grid inside of a k.grid; use one grid of several dimensions, or k.range")
+    if not sizes:
+        raise trace.error("k.grid() without a size; write k.grid(n)", ShapeError)
+    for size in sizes:
+        if not is_python_integer(size) or size < 0:
+            raise trace.error(f"k.grid: size {size!r:.60}; expected an integer that is known while tracing", ShapeError)
+    return GridIterator(trace, sizes)
+
+
+def range(start: Bound, stop: Bound | None = None, step: int = 1) -> RangeIterator:
+    """Iterate in sequence over start, start + step, … below stop: `for j in k.range(n):`.
+
+    Bounds are Python integers, indices, or integer values; the step is a positive Python integer.
+    """
+    trace = current_kernel_trace("range")
+    trace.require_grid("k.range")
+    if not is_python_integer(step) or step < 1:
+        raise trace.error(f"k.range: step {step!r:.60}; expected a positive integer that is known while tracing", DTypeError)
+    low, high = (index(0), index(start)) if stop is None else (index(start), index(stop))
+    return RangeIterator(trace, low, high, step)
+
+
+@contextmanager
+def when(condition: Value) -> Generator[None]:
+    """Run the body of the `with` statement only if a condition holds: `with k.when(i < n):`.
+
+    Comparisons of indices, also combined by `&`, limit the indices inside.
+    """
+    trace = current_kernel_trace("when")
+    require_value(trace, "when", condition, "use a Python if")
+    if not condition.is_bool or condition.shape:
+        raise trace.error(f"k.when: {condition!r}; expected one boolean, such as x > 0", DTypeError)
+    trace.require_grid("k.when")
+    scope = Scope("when", user_line_text(), facts=condition.facts, runs_once_or_more=False)
+    with trace.builder.when(condition.kernel_value):
+        trace.open(scope)
+        yield
+        trace.close(scope)

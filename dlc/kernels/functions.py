@@ -1,0 +1,199 @@
+"""Functions of values inside kernels: elementwise mathematics, selection, vectors of constants, and indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.dtypes import is_bool, is_float
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import Operation, arith, bf16, f16, f32, f64, i64, math
+from dlc.ir import index as index_type
+from dlc.kernels.index_ranges import Interval
+from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
+from dlc.kernels.values import Value, ValueLike, common, constant, element_type_of_dtype, matched
+from dlc.passes.library_kernels import values as kernel_values
+from dlc.passes.library_kernels.values import KernelValue
+
+_INT64_RANGE = Interval(-(1 << 63), (1 << 63) - 1)
+
+
+def maximum(x: ValueLike, y: ValueLike) -> Value:
+    """Return the larger of two values, elementwise; NaN if one is NaN."""
+    return _extremum("maximum", x, y, kernel_values.maximum, lambda a, b: Interval(max(a.low, b.low), max(a.high, b.high)))
+
+
+def minimum(x: ValueLike, y: ValueLike) -> Value:
+    """Return the smaller of two values, elementwise; NaN if one is NaN."""
+    return _extremum("minimum", x, y, kernel_values.minimum, lambda a, b: Interval(min(a.low, b.low), min(a.high, b.high)))
+
+
+def _extremum(
+    name: str,
+    x: ValueLike,
+    y: ValueLike,
+    compute: Callable[[KernelValue, KernelValue], KernelValue],
+    combine: Callable[[Interval, Interval], Interval],
+) -> Value:
+    trace = current_kernel_trace(name)
+    a, b = common(trace, name, x, y)
+    _require_arithmetic(trace, name, a)
+    result = compute(a.kernel_value, b.kernel_value)
+    return a.index_of(result, combine(a.range, b.range)) if a.is_index else a.derived(result)
+
+
+def select(condition: Value, x: ValueLike, y: ValueLike) -> Value:
+    """Return `x` where the condition holds, else `y`."""
+    trace = current_kernel_trace("select")
+    require_value(trace, "select", condition)
+    if not condition.is_bool:
+        raise trace.error(
+            f"k.select: a condition of dtype {condition.dtype_name}; expected a boolean, such as x > 0", DTypeError
+        )
+    a, b = common(trace, "select", x, y)
+    if condition.shape:
+        condition, a, b = matched(condition, a, b)
+    result = condition.kernel_value.builder.op(
+        arith.SelectOp(condition.kernel_value.ssa, a.kernel_value.ssa, b.kernel_value.ssa), signed=a.kernel_value.signed
+    )
+    return a.index_of(result, a.range | b.range) if a.is_index else a.derived(result)
+
+
+def fma(x: ValueLike, y: ValueLike, z: ValueLike) -> Value:
+    """Return `x · y + z` of floats, rounded once if the target has the instruction."""
+    trace = current_kernel_trace("fma")
+    a, b, c = common(trace, "fma", x, y, z)
+    _require_float(trace, "fma", a)
+    return a.derived(kernel_values.fma(a.kernel_value, b.kernel_value, c.kernel_value))
+
+
+def _math(name: str, op: type[Operation], doc: str) -> Callable[[Value], Value]:
+    """Return an elementwise function of floats of 32 or 64 bits."""
+
+    def function(x: Value) -> Value:
+        trace = current_kernel_trace(name)
+        require_value(trace, name, x)
+        _require_float(trace, name, x)
+        return x.derived(_apply(op, x.kernel_value))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+sqrt = _math("sqrt", math.SqrtOp, "Return √x.")
+rsqrt = _math("rsqrt", math.RsqrtOp, "Return 1/√x.")
+exp = _math("exp", math.ExpOp, "Return eˣ.")
+exp2 = _math("exp2", math.Exp2Op, "Return 2ˣ.")
+expm1 = _math("expm1", math.ExpM1Op, "Return eˣ - 1, accurate near 0.")
+log = _math("log", math.LogOp, "Return the natural logarithm.")
+log2 = _math("log2", math.Log2Op, "Return the logarithm to base 2.")
+log1p = _math("log1p", math.Log1pOp, "Return log(1 + x), accurate near 0.")
+sin = _math("sin", math.SinOp, "Return the sine.")
+cos = _math("cos", math.CosOp, "Return the cosine.")
+tanh = _math("tanh", math.TanhOp, "Return the hyperbolic tangent.")
+erf = _math("erf", math.ErfOp, "Return the error function.")
+floor = _math("floor", math.FloorOp, "Return the largest integer that is not above x.")
+ceil = _math("ceil", math.CeilOp, "Return the smallest integer that is not below x.")
+trunc = _math("trunc", math.TruncOp, "Return x rounded toward zero.")
+round = _math("round", math.RoundEvenOp, "Return x rounded to the nearest integer, halves to even.")
+
+
+def power(x: ValueLike, y: ValueLike) -> Value:
+    """Return x to the power of y, of floats."""
+    trace = current_kernel_trace("power")
+    a, b = common(trace, "power", x, y)
+    _require_float(trace, "power", a)
+    return a.derived(_apply(math.PowFOp, a.kernel_value, b.kernel_value))
+
+
+def absolute(x: Value) -> Value:
+    """Return |x|; the smallest integer is its own absolute value."""
+    trace = current_kernel_trace("absolute")
+    require_value(trace, "absolute", x)
+    _require_arithmetic(trace, "absolute", x)
+    if x.is_float:
+        return x.derived(_apply(math.AbsFOp, x.kernel_value))
+    return select(x < 0, -x, x) if x.is_index or x.kernel_value.signed else x
+
+
+def full(width: int, value: ValueLike, dtype: Any) -> Value:
+    """Return a vector of `width` equal elements."""
+    trace = current_kernel_trace("full")
+    element = element_type_of_dtype(trace, dtype)
+    if isinstance(value, Value):
+        scalar_value = value.require_usable().astype(dtype)
+        return scalar_value.derived(scalar_value.kernel_value.splat((require_width(trace, "full", width),)))
+    return constant(trace, value, element, (require_width(trace, "full", width),))
+
+
+def iota(width: int, dtype: Any) -> Value:
+    """Return the vector 0, 1, … width - 1."""
+    trace = current_kernel_trace("iota")
+    element = element_type_of_dtype(trace, dtype)
+    integers = trace.builder.iota(0, require_width(trace, "iota", width), i64)
+    if is_bool(element):
+        raise trace.error("k.iota of booleans; expected integers or floats", DTypeError)
+    return Value(trace, integers, element_type_of_dtype(trace, "int64"), trace.scope).astype(dtype)
+
+
+def index(value: ValueLike) -> Value:
+    """Return an integer as an index, of any value: limit it by `k.clip` or `k.when` before it is used."""
+    trace = current_kernel_trace("index")
+    if not isinstance(value, Value):
+        return constant(trace, value, None)
+    value.require_usable()
+    if value.element is None:
+        return value
+    if value.shape or is_float(value.element) or value.is_bool:
+        raise trace.error(f"k.index of {value!r}; expected one integer; convert with .astype(np.int64)", DTypeError)
+    # An unsigned integer of 64 bits may be a negative index.
+    limits = Interval(*map(int, scalar.limits(value.element))) if scalar.bits(value.element) < 64 else _INT64_RANGE
+    wide = value.kernel_value.widened(i64)
+    return value.index_of(trace.builder.op(arith.IndexCastOp(wide.ssa, index_type)), limits)
+
+
+def clip(value: ValueLike, size: int) -> Value:
+    """Return an integer or index limited to 0 … size - 1, as an index."""
+    trace = current_kernel_trace("clip")
+    if size < 1:
+        raise trace.error(f"k.clip: an axis of size {size} has no index", ShapeError)
+    return minimum(maximum(index(value), 0), size - 1)
+
+
+def require_width(trace: KernelTrace, function: str, width: object) -> int:
+    """Return the width of a vector; raise ShapeError unless it is 1 to 64."""
+    if not isinstance(width, int) or not 1 <= width <= 64:
+        raise trace.error(f"k.{function}: width {width!r}; expected an integer from 1 to 64", ShapeError)
+    return width
+
+
+def _apply(op: type[Operation], *operands: KernelValue) -> KernelValue:
+    x = operands[0]
+    properties = {"fastmath": arith.FastMathFlagsAttr("none")}
+    return x.builder.op(op.create(operands=[v.ssa for v in operands], result_types=[x.type], properties=properties))
+
+
+def is_python_integer(x: object) -> bool:
+    """Return whether an argument is an integer that is known while tracing; booleans are not integers."""
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def require_value(trace: KernelTrace, function: str, x: object, repair: str = "use the function of NumPy") -> None:
+    """Raise DTypeError unless `x` is a value of the kernel, of a scope that is open."""
+    if not isinstance(x, Value):
+        raise trace.error(f"k.{function}: {x!r:.60} is known while tracing; {repair}", DTypeError)
+    x.require_usable()
+
+
+def _require_float(trace: KernelTrace, function: str, x: Value) -> None:
+    if x.element not in (f32, f64):
+        hint = "expected float32 or float64; convert with .astype"
+        raise trace.error(f"k.{function}: a value of dtype {x.dtype_name}; {hint}", DTypeError)
+
+
+def _require_arithmetic(trace: KernelTrace, function: str, x: Value) -> None:
+    if x.is_bool or x.element in (f16, bf16):
+        hint = "expected integers, float32 or float64; convert with .astype"
+        raise trace.error(f"k.{function}: a value of dtype {x.dtype_name}; {hint}", DTypeError)

@@ -1,0 +1,187 @@
+"""`@dlc.kernel`: functions of arrays whose loops are written out."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, cast
+
+from dlc.argument_validation import call_user_function
+from dlc.arrays import ShapeDtype
+from dlc.backends.reference import loop_bodies
+from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.interfaces import is_unsigned, storage_type
+from dlc.dims import Dim, UndecidableError
+from dlc.errors import DlcError, DTypeError
+from dlc.frontend.identifiers import identifier
+from dlc.frontend.trace import Tracer, current_trace, with_user_line
+from dlc.ir import ArrayAttr, Block, FunctionType, Region, func
+from dlc.just_in_time import JitFunction, jit
+from dlc.kernels.control import parallel_loop
+from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
+from dlc.kernels.references import ArrayReference
+from dlc.kernels.results import Result
+from dlc.kernels.values import constant, element_type_of_dtype
+from dlc.numpy.apply import apply_all, as_shape, operand
+from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
+from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.types import memref_type
+
+# Importing it sets the evaluator of kernels.
+_evaluator = loop_bodies
+
+
+class Kernel:
+    """A function of arrays, as loops over their elements. Calls take the operands, and return the result or a tuple of them.
+
+    Keyword-only parameters are static: Python values for which the kernel is specialized.
+    """
+
+    def __init__(self, function: Callable[..., Any], results: Callable[..., Any] | Result | Sequence[Result]) -> None:
+        functools.update_wrapper(cast(Any, self), function)
+        self._function = function
+        self._results = results
+        self._name = identifier(getattr(function, "__name__", "kernel"))
+        parameters = list(inspect.signature(function).parameters.values())
+        self._parameters = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._statics = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        if len(self._parameters) + len(self._statics) < len(parameters):
+            kinds = "expected operands, then results, then keyword-only static parameters"
+            raise self._error(f"the parameters {inspect.signature(function)}; {kinds}")
+        self._num_operands = self._count_operands()
+        # Compiled functions by static values, for calls outside of traced functions.
+        self._compiled: dict[Hashable, JitFunction] = {}
+        self.__signature__ = inspect.Signature([*self._parameters[: self._num_operands], *self._statics])
+
+    def __call__(self, *operands: Any, **static: Any) -> Any:
+        """Return the results; compile first if these shapes, dtypes and static values are new."""
+        try:
+            bound = self.__signature__.bind(*operands, **static)
+        except TypeError as error:
+            raise self._error(f"{error}; it is {self._name}{self.__signature__}", DTypeError) from None
+        bound.apply_defaults()
+        if current_trace() is not None or any(isinstance(x, Tracer) for x in bound.args):
+            return self._insert(bound.args, bound.kwargs)
+        key = tuple(sorted(bound.kwargs.items()))
+        try:
+            compiled = self._compiled.get(key)
+        except TypeError:
+            raise self._error(f"static values {bound.kwargs}; they must be hashable", DTypeError) from None
+        if compiled is None:
+            compiled = self._compiled[key] = jit(self._with_static_values(bound.kwargs))
+        return compiled(*bound.args)
+
+    def _with_static_values(self, static: Mapping[str, Any]) -> Callable[..., Any]:
+        def call(*operands: Any) -> Any:
+            return self._insert(operands, static)
+
+        call.__name__ = self._name
+        return call
+
+    def _count_operands(self) -> int:
+        """Return the number of operands: the parameters of `results`, or all but the results."""
+        if isinstance(self._results, Result):
+            return len(self._parameters) - 1
+        if not callable(self._results):
+            return len(self._parameters) - len(self._results)
+        parameters = inspect.signature(self._results).parameters.values()
+        return sum(p.name not in {s.name for s in self._statics} for p in parameters)
+
+    def _insert(self, operands: Sequence[Any], static: Mapping[str, Any]) -> Any:
+        """Trace the kernel for these operands, insert it into the program that is being traced, and return its results."""
+        arrays = [operand(x) for x in operands]
+        if not arrays:
+            raise self._error("it has no operands; expected at least one", DTypeError)
+        types = [tensor_type(x.shape, element_type(x.dtype)) for x in arrays]
+        for k, x in enumerate(arrays):
+            if any(isinstance(n, Dim) for n in x.shape):
+                parameter = self._parameters[k].name
+                raise UndecidableError(f"kernel {self._name}: {parameter} of shape {x.shape}; kernels need static sizes")
+        specs, is_tuple = self._result_specs(arrays, static)
+        body, result_types = self._trace(types, specs, static)
+        results = apply_all(dl.LoopsOp, *arrays, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types))
+        return tuple(results) if is_tuple else results[0]
+
+    def _result_specs(self, arrays: Sequence[Any], static: Mapping[str, Any]) -> tuple[list[Result], bool]:
+        """Return the results for these operands, and whether the kernel returns a tuple."""
+        specs: Any = self._results
+        if callable(specs):
+            names = inspect.signature(specs).parameters
+            shapes = [ShapeDtype(x.shape, x.dtype) for x in arrays]
+            specs = call_user_function(specs, *shapes, **{name: value for name, value in static.items() if name in names})
+        listed = list(cast("Sequence[Any]", specs)) if isinstance(specs, tuple | list) else [specs]
+        if not listed or not all(isinstance(spec, Result) for spec in listed):
+            raise self._error(f"results = {specs!r:.80}; expected a k.Result(shape, dtype), or a tuple of them", DTypeError)
+        expected = len(arrays) + len(listed)
+        if len(self._parameters) != expected:
+            raise self._error(
+                f"it has {len(self._parameters)} parameters, but {len(arrays)} operands and {len(listed)} results", DTypeError
+            )
+        return listed, isinstance(specs, tuple | list)
+
+    def _trace(self, types: Sequence[Any], specs: Sequence[Result], static: Mapping[str, Any]) -> tuple[func.FuncOp, list[Any]]:
+        """Return the body as a function on buffers, and the types of the results."""
+        names = [p.name for p in self._parameters]
+        body = Block()
+        function = func.FuncOp(self._name, FunctionType.from_lists([], []), Region(body))
+        trace = KernelTrace(
+            self._name, KernelBuilder(OpBuilder(ConstantPool(function), body), storage_type(element_type_of(types[0])))
+        )
+        result_types = [self._result_type(trace, spec) for spec in specs]
+        references: list[ArrayReference] = []
+        for k, t in enumerate([*types, *result_types]):
+            element, shape = element_type_of(t), cast("tuple[int, ...]", shape_of(t))
+            argument = body.insert_arg(memref_type(storage_type(element), shape), k)
+            argument.name_hint = names[k]
+            memory = Buffer(trace.builder, argument, not is_unsigned(element))
+            kind = "operand" if k < len(types) else "result"
+            references.append(ArrayReference(trace, names[k], shape, element, memory, kind, trace.scope))
+        function.properties["function_type"] = FunctionType.from_lists([a.type for a in body.args], [])
+        results = references[len(types) :]
+        with tracing_kernel(trace):
+            for reference, spec in zip(results, specs, strict=True):
+                self._initialize(reference, spec)
+            call_user_function(self._function, *references, **static)
+            trace.require_innermost(trace.scopes[0])
+        for reference in results:
+            if not reference.is_initialized and not reference.is_covered:
+                raise self._error(
+                    f"the result {reference.name} of shape {reference.shape} may have elements that are not written; "
+                    f"give an initial value: k.Result(shape, dtype, fill=0), or write it in loops over all of its axes"
+                )
+        trace.builder.op_builder.insert(func.ReturnOp())
+        return function, result_types
+
+    def _result_type(self, trace: KernelTrace, spec: Result) -> Any:
+        return tensor_type(as_shape(f"kernel {self._name}: k.Result", spec.shape), element_type_of_dtype(trace, spec.dtype))
+
+    def _initialize(self, reference: ArrayReference, spec: Result) -> None:
+        """Emit a grid that writes the initial value of a result."""
+        reference.is_initialized = spec.fill is not None
+        if spec.fill is None or 0 in reference.shape:
+            return
+        trace = reference.trace
+        with parallel_loop(trace.builder, reference.shape or (1,)) as point:
+            fill_value = constant(trace, spec.fill, reference.element)
+            reference.memory[tuple(point) if reference.shape else ()] = fill_value.kernel_value
+
+    def _error(self, problem: str, kind: type[DlcError] = DlcError) -> DlcError:
+        return with_user_line(kind(f"kernel {self._name}: {problem}"))
+
+
+def kernel(*, results: Callable[..., Any] | Result | Sequence[Result]) -> Callable[[Callable[..., Any]], Kernel]:
+    """Return a decorator of kernels: functions of references to the operands, then to the results.
+
+        @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+        def double(x, y):
+            for i in k.grid(x.shape[0]):
+                y[i] = 2 * x[i]
+
+    `results` describes the results, for the shapes and dtypes of the operands: a `k.Result`, a tuple of them, or a function of
+    the operands, and of static parameters that it names, that returns one of these. Loops are written with `dlc.kernels`
+    (docs/kernels.md). Raises ShapeError for an index that may be out of bounds.
+    """
+    return lambda function: Kernel(function, results)

@@ -1,0 +1,239 @@
+"""Memory inside kernels: references to operands and results, local buffers and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.interfaces import is_unsigned, storage_type
+from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.ir import Attribute
+from dlc.kernels.coverage import covers_all_elements
+from dlc.kernels.functions import index, require_width
+from dlc.kernels.index_ranges import Interval, LinearForm
+from dlc.kernels.kernel_trace import KernelTrace, Scope, current_kernel_trace
+from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
+from dlc.numpy.apply import as_shape
+from dlc.passes.library_kernels.builder import Buffer, Cell
+
+# The stack of a thread of a task has this much room for the buffers of one kernel.
+_MAX_BUFFER_BYTES = 1 << 16
+
+
+@dataclass(eq=False)
+class ArrayReference:
+    """An operand, a result or a local buffer: `x[i, j]` is an element, `x.load` and `x.store` move vectors.
+
+    Indices are Python integers and indices of loops, one per axis. Every index must be provably in bounds.
+
+    Attributes:
+        name: Its name for messages.
+        shape: Its sizes.
+        kind: `operand`, `result` or `buffer`.
+        is_initialized: Whether all elements have values: those of a result without an initial value do not.
+        is_covered: Whether a store certainly writes all elements.
+    """
+
+    trace: KernelTrace = field(repr=False)
+    name: str
+    shape: tuple[int, ...]
+    element: Attribute
+    memory: Buffer = field(repr=False)
+    kind: str
+    scope: Scope = field(repr=False)
+    is_initialized: bool = True
+    is_covered: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return numpy_dtype(self.element)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, indices: Any) -> Value:
+        positions = self._positions(indices, None, 1)
+        self._require_readable()
+        return self._value(self.memory[tuple(i.kernel_value for i in positions)])
+
+    def __setitem__(self, indices: Any, value: ValueLike) -> None:
+        positions = self._positions(indices, None, 1)
+        element = self._stored(value)
+        if element.shape:
+            raise self._error(f"a vector of shape {element.shape} is stored to one element; use {self.name}.store", ShapeError)
+        self.memory[tuple(i.kernel_value for i in positions)] = element.kernel_value
+        self._record_store(positions, 0, 1)
+
+    def load(self, *indices: Any, width: int, axis: int = -1) -> Value:
+        """Return the vector of `width` elements along `axis` that starts at these indices."""
+        axis = self._axis(axis)
+        positions = self._positions(indices, axis, require_width(self.trace, "load", width))
+        self._require_readable()
+        return self._value(self.memory.block([i.kernel_value for i in positions], (width,), (axis,)))
+
+    def store(self, *indices: Any, value: Value, axis: int = -1) -> None:
+        """Store a vector along `axis`, starting at these indices."""
+        axis = self._axis(axis)
+        vector = self._stored(value)
+        if len(vector.shape) != 1:
+            raise self._error(f"{self.name}.store of a scalar; use {self.name}[…] = value", ShapeError)
+        (width,) = vector.shape
+        positions = self._positions(indices, axis, width)
+        self.memory.set_block([i.kernel_value for i in positions], (axis,), vector.kernel_value)
+        self._record_store(positions, axis, width)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise self._error("len() of a reference of rank 0", ShapeError)
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        raise self._error(f"iteration over {self.name}; use `for i in k.range(len({self.name})):`", DlcError)
+
+    def _value(self, kernel_value: Any) -> Value:
+        return Value(self.trace, kernel_value, self.element, self.trace.scope)
+
+    def _error(self, problem: str, kind: type[DlcError]) -> DlcError:
+        return self.trace.error(problem, kind)
+
+    def _axis(self, axis: int) -> int:
+        if not -self.ndim <= axis < self.ndim:
+            raise self._error(f"axis {axis} of {self.name}, which has {self.ndim} axes", ShapeError)
+        return axis % self.ndim
+
+    def _positions(self, indices: Any, axis: int | None, width: int) -> list[Value]:
+        """Return one index per axis. Raises ShapeError unless all are in bounds, with `width` elements along `axis`."""
+        self.trace.require_grid(f"{self.name} is accessed")
+        self.trace.require_open(self.scope, f"the buffer {self.name}")
+        given = cast("Sequence[Any]", indices if isinstance(indices, tuple) else (indices,))
+        if len(given) != self.ndim:
+            hint = "elements have one index per axis; use .load and .store for vectors"
+            raise self._error(f"{len(given)} indices of {self.name}, which has shape {self.shape}; {hint}", ShapeError)
+        return [self._position(k, i, width if k == axis else 1) for k, i in enumerate(given)]
+
+    def _position(self, axis: int, given: Any, width: int) -> Value:
+        size = self.shape[axis]
+        if isinstance(given, slice) or given is None or given is Ellipsis:
+            hint = f"a slice of elements is {self.name}.load(i, width=8)"
+            raise self._error(f"index {axis} of {self.name} is {given!r}; expected an integer or an index; {hint}", DTypeError)
+        if isinstance(given, int) and not isinstance(given, bool) and -size <= given < 0 and width == 1:
+            given += size
+        position = index(given)
+        interval = position.range
+        if not self.trace.never_runs and not Interval(0, size - width).contains(interval):
+            elements = "" if width == 1 else f" with {width} elements from there"
+            allowed = f"is not within 0..{size - width}" if size >= width else "exceeds the axis"
+            end = max(size - width + 1, 1)
+            raise self._error(
+                f"index {interval} of {self.name}{elements} {allowed}: axis {axis} of shape {self.shape}; "
+                f"limit it by k.clip(index, {end}), or by `with k.when((index >= 0) & (index < {end})):`",
+                ShapeError,
+            )
+        return position
+
+    def _require_readable(self) -> None:
+        if self.kind == "result" and not self.is_initialized:
+            raise self._error(
+                f"the result {self.name} is read, but it has no initial value; give one: k.Result(shape, dtype, fill=0)",
+                DlcError,
+            )
+
+    def _stored(self, value: ValueLike) -> Value:
+        """Return a value with this dtype. Raises DTypeError for another dtype, and for an operand."""
+        if self.kind == "operand":
+            raise self._error(f"{self.name} is an operand, which a kernel only reads; store to a result", DlcError)
+        if not isinstance(value, Value):
+            return constant(self.trace, value, self.element)
+        value.require_usable()
+        if value.element != self.element:
+            problem = f"a value of dtype {value.dtype_name} is stored to {self.name} of dtype {self.dtype}"
+            raise self._error(f"{problem}; convert it with .astype({self.name}.dtype)", DTypeError)
+        return value
+
+    def _record_store(self, positions: Sequence[Value], axis: int, width: int) -> None:
+        forms = [p.form or LinearForm() for p in positions]
+        if not self.is_covered:
+            self.is_covered = covers_all_elements(self.shape, forms, axis, width, self.trace.scopes)
+
+
+class Variable:
+    """A mutable scalar or vector: `best.value` reads it, and assignments change it."""
+
+    def __init__(self, trace: KernelTrace, initial: Value) -> None:
+        self._trace = trace
+        self._scope = trace.scope
+        self._element = initial.element
+        self._shape = initial.shape
+        self._cell: Cell = trace.builder.cell(initial.kernel_value)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        assert self._element is not None
+        return numpy_dtype(self._element)
+
+    @property
+    def value(self) -> Value:
+        """Its value at this point."""
+        self._trace.require_open(self._scope, "a variable")
+        return Value(self._trace, self._cell.value, self._element, self._trace.scope)
+
+    @value.setter
+    def value(self, value: ValueLike) -> None:
+        self._trace.require_open(self._scope, "a variable")
+        if not isinstance(value, Value):
+            assert self._element is not None
+            value = constant(self._trace, value, self._element, self._shape)
+        value.require_usable()
+        if value.element != self._element:
+            problem = f"a value of dtype {value.dtype_name} is assigned to a variable of dtype {self.dtype}"
+            raise self._trace.error(f"{problem}; convert it with .astype", DTypeError)
+        if value.shape != self._shape:
+            problem = f"a value of shape {value.shape} is assigned to a variable of shape {self._shape}"
+            raise self._trace.error(f"{problem}; use k.full, or reduce the vector", ShapeError)
+        self._cell.value = value.kernel_value
+
+
+def variable(value: ValueLike, dtype: Any = None) -> Variable:
+    """Return a mutable variable with this initial value; the dtype of a Python number must be given."""
+    trace = current_kernel_trace("variable")
+    trace.require_grid("k.variable")
+    if isinstance(value, Value):
+        value.require_usable()
+        if value.is_index:
+            raise trace.error("k.variable of an index; convert it with .astype(np.int64)", DTypeError)
+        return Variable(trace, value if dtype is None else value.astype(dtype))
+    if dtype is None:
+        raise trace.error(f"k.variable({value!r:.60}) needs a dtype; write k.variable({value!r:.60}, x.dtype)", DTypeError)
+    return Variable(trace, constant(trace, value, element_type_of_dtype(trace, dtype)))
+
+
+def buffer(shape: int | Sequence[int], dtype: Any, fill: float = 0) -> ArrayReference:
+    """Return a local buffer of one grid point, with all elements `fill`."""
+    trace = current_kernel_trace("buffer")
+    trace.require_grid("k.buffer")
+    sizes = as_shape("k.buffer", shape, 1)
+    element = element_type_of_dtype(trace, dtype)
+    if (size := prod(sizes) * numpy_dtype(element).itemsize) > _MAX_BUFFER_BYTES:
+        raise trace.error(f"k.buffer: {size} bytes; a local buffer has at most {_MAX_BUFFER_BYTES}", ShapeError)
+    memory = Buffer(
+        trace.builder, trace.builder.scratch(*sizes, element=storage_type(element)).memref, not is_unsigned(element)
+    )
+    reference = ArrayReference(trace, "the buffer", sizes, element, memory, "buffer", trace.scope)
+    fill_elements(reference, fill)
+    return reference
+
+
+def fill_elements(reference: ArrayReference, fill: float) -> None:
+    """Emit loops that set all elements of a reference, inside of a grid."""
+    value = constant(reference.trace, fill, reference.element).kernel_value
+    loops = [reference.trace.builder.loop(0, n) for n in reference.shape]
+    indices = tuple(loop.__enter__() for loop in loops)
+    reference.memory[indices] = value
+    for loop in reversed(loops):
+        loop.__exit__(None, None, None)
