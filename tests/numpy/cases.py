@@ -174,10 +174,10 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "interp": ("f, v, v * 2, period=1.5", "f, v, w", "f, v[:0], w[:0]", "f, v, v, period=0", "f, m.sort(v), v", "f, m.sort(v), v, -9, 9.5", "x_f4, m.sort(v), v"),
     },
     "quantiles": {
-        "median": ("zero", "zero, 0, keepdims=True", "c, (0, 1), None, False, True", "f", "f, 1", "v", "c, (0, 2), keepdims=True", "n, 1", "i", "h, 0", "zero, 1"),
+        "median": ("c, (0, 1), None, False, True", "f", "f, 1", "v", "c, (0, 2), keepdims=True", "n, 1", "i", "h, 0", "zero, 1"),
         "quantile": ("f, 0.3", "zero, [0.1, 0.9], 1", "f, [0.1, 0.9], 1", "c, 0.5, (0, 1)", "zero, 0.3, 0", "f, 0.3, method='x'", "f, 2.0", "f, 0.5, method='linear', weights=g", "f, 0.4, 1, method='inverted_cdf', weights=m.abs(row)", "f, [0, 0.5, 1], 0, method='inverted_cdf', weights=m.abs(g)", "i, 0.5, method='inverted_cdf', weights=m.abs(i)", "n, 0.5, 0, None, False, 'hazen', True", *(f"{x}, method='{k}'" for k in _METHODS for x in ("v, 0.37", "i, [0, 0.5, 1], 1", "d, 0.25, 0"))),
         "percentile": ("f, [10, 50], method='hazen'", "f, 101", "f, 30", "v, [10, 50], keepdims=True", "i, 25, 1"),
-        "nanmedian": ("zero", "m3, 0, None, False, True", "n", "n, 0", "m3, 1, keepdims=True", "i, 1", "zero, 1"),
+        "nanmedian": ("m3, 0, None, False, True", "n", "n, 0", "m3, 1, keepdims=True", "i, 1", "zero, 1"),
         "nanquantile": ("m3, 0.3", "zero, 0.3, 1", "n[:2], [0.1, 0.9], 1", "m3, 0.4, method='inverted_cdf', weights=m.abs(i[:, :3])", *(f"m3, 0.37, 0, method='{k}'" for k in _METHODS)),
         "nanpercentile": ("m3, 30", "n[:2], [10, 50], 0"),
     },

@@ -101,3 +101,18 @@ def test_polygamma_of_traced_orders() -> None:
     )
     derivative = jit(lambda n, x: dlc.grad(lambda x: special.polygamma(n, x).sum())(x))(orders[2:], NEGATIVE[:1])
     assert np.isnan(derivative).all()
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+@pytest.mark.parametrize("settings", [{}, {"axis": 0}, {"axis": 0, "keepdims": True}])
+def test_median_of_nothing(name: str, settings: Any) -> None:
+    x = np.zeros((0, 3), np.float32)
+    of_numpy, of_dlc = getattr(np, name), getattr(dnp, name)
+    for call in (
+        lambda: of_numpy(x, **settings),
+        lambda: of_dlc(x, **settings),
+        lambda: dlc.jit(lambda x: of_dlc(x, **settings))(x),
+    ):
+        with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+            got = call()
+        np.testing.assert_array_equal(got, np.full({0: (), 1: (3,), 2: (1, 3)}[len(settings)], np.nan))
