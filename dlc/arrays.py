@@ -120,7 +120,7 @@ def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT_B
     try:
         memory = np.empty(count + alignment, np.uint8)
     except (MemoryError, ValueError) as error:
-        raise DeviceError(f"no memory for a buffer of {count} bytes ({dtype}{list(shape)}); make the sizes smaller") from error
+        raise DeviceError(f"out of memory: a buffer of {count} bytes ({dtype}{list(shape)}); reduce the sizes") from error
     return np.ndarray(shape, dtype, memory, -address_of(memory) % alignment)
 
 

@@ -1,4 +1,4 @@
-"""Sizes of traced arrays: symbolic dimensions whose comparisons are decided, and guarded, by their trace.
+"""Sizes of traced arrays: symbolic dimensions whose comparisons add guards to the trace.
 
 `x.shape[0]` of a traced array is a `TracedDim`. Arithmetic with sizes returns a size, arithmetic with other numbers and arrays
 a traced array. The trace decides comparisons whose result depends on the values of symbols, as for PyTorch's `SymInt`.

@@ -175,7 +175,7 @@ def specialize_value_type(value_type: ValueType, shapes: ValueShapes, where: str
                 return TensorValueType(value_type.dtype, sizes)
         case _:
             pass
-    raise ShapeError(f"{where}: the shape {shapes} does not fit the model's {value_type}")
+    raise ShapeError(f"{where}: shape {shapes} does not match {value_type}")
 
 
 def flatten_value_type(name: str, value_type: ValueType) -> Iterator[tuple[str, TensorValueType]]:

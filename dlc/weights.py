@@ -25,7 +25,7 @@ from dlc.files.mapped_files import copy_to_memory, iter_chunks
 
 Array = NDArray[Any]
 
-# `.npy` headers support only NumPy's own dtypes: these are stored as raw bits, and the file name contains the dtype.
+# Dtypes that `.npy` headers do not support: arrays are stored as raw bits, and the file name contains the dtype.
 _EXTENDED_DTYPES = {
     name: np.dtype(getattr(ml_dtypes, name))
     for name in (
@@ -65,11 +65,11 @@ class WeightStore(Mapping[str, Array]):
         """Store `array`, made C-contiguous, and return its name, which starts with `hint`."""
         if not array.flags.c_contiguous:
             array = np.require(array, requirements="C")
-        candidates = self._names_by_sample.setdefault(_sample(array), [])
+        candidates = self._names_by_sample.setdefault(_sample_digest(array), [])
         # Large arrays are rarely equal: a full digest is computed only if the samples are.
-        content = _digest(array) if candidates else b""
+        digest = _digest(array) if candidates else b""
         for name in candidates:
-            if self._compute_digest(name) == content:
+            if self._compute_digest(name) == digest:
                 return name
         stem = _NON_WORD.sub("_", hint) or "w"
         name = stem
@@ -78,7 +78,7 @@ class WeightStore(Mapping[str, Array]):
             name = f"{stem}_{k}"
         self._arrays[name] = array
         if candidates:
-            self._digests[name] = content
+            self._digests[name] = digest
         candidates.append(name)
         return name
 
@@ -134,7 +134,7 @@ class WeightStore(Mapping[str, Array]):
         return store
 
 
-def _sample(array: Array) -> bytes:
+def _sample_digest(array: Array) -> bytes:
     """Return a digest of sampled chunks: equal arrays have equal samples, different ones rarely do."""
     if array.nbytes <= _SAMPLE_CHUNKS * _SAMPLE_CHUNK_BYTES:
         return _digest(array)

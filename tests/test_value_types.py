@@ -136,8 +136,8 @@ def test_invalid_inputs(compiled: dlc.Model, given: Any, error: type[DlcError], 
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"frames": (2, 3)}, r"input 'frames': the shape \(2, 3\) does not fit the model's list of float32\[h, 3\]"),
-        ({"frames": [(2, 4)], "bias": None}, r"input 'frames'\[0\]: the shape \(2, 4\) does not fit"),
+        ({"frames": (2, 3)}, r"input 'frames': shape \(2, 3\) does not match list of float32\[h, 3\]"),
+        ({"frames": [(2, 4)], "bias": None}, r"input 'frames'\[0\]: shape \(2, 4\) does not match"),
         ({"names": [(2,)]}, r"input 'names': expected the shape of a tensor"),
     ],
 )
@@ -198,6 +198,6 @@ def test_on_the_command_line(path: Path, tmp_path: Path) -> None:
     assert "input   frames: list of 2: float32[2, 3], float32[1, 3]" in printed
     np.save(tmp_path / "names.npy", np.array(["ä"]))
     assert "twice: 2 elements" in run("run", tmp_path / "m.dlc", "--input", f"names={tmp_path / 'names.npy'}")
-    assert "give the elements: --input frames[0]=FILE.npy" in run("run", path)
+    assert "pass the elements: --input frames[0]=FILE.npy" in run("run", path)
     assert "set them with input_shapes" in run("compile", path, "-o", tmp_path / "n.dlc")
     assert "None: x=none" in run("compile", path, "--shape", "frames=2,;3,x y")

@@ -17,7 +17,7 @@ two files of the same kind and key are interchangeable. Keys are used as folder 
     path = cache.store("opencl", key, write, metadata)       calls write(path of a new file); None if it was not stored
     with cache.lock("opencl", key): ...                      excludes other processes and threads
     cache.read("opencl", key, read)                          returns read(path), or None; removes invalid entries
-    cache.fetch("opencl", key, read, make, write, metadata)  reads the entry, or creates it in one process
+    cache.fetch("opencl", key, read, create, write, metadata)  reads the entry, or creates it in one process
 
 Entries appear atomically: they are written to a temporary folder and renamed. The operating system releases the locks of
 processes that die. An unusable folder is reported once, and caching is disabled in this process. When the capacity is
@@ -75,7 +75,7 @@ class CacheEntry:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of the entry; empty if it cannot be read, since it is only shown to people."""
+        """The metadata of the entry; empty if it cannot be read: it is for display only."""
         try:
             return json.loads((self.path.parent / _METADATA).read_text())
         except (OSError, ValueError):
@@ -139,11 +139,11 @@ class Cache:
         kind: str,
         key: str,
         read: Callable[[Path], T],
-        make: Callable[[], T],
+        create: Callable[[], T],
         write: Callable[[T, Path], object],
         metadata: Mapping[str, Any],
     ) -> tuple[T, bool]:
-        """Return `read` of the entry's file, and True; or store and return the result of `make`, and False.
+        """Return the cached value, as `read` returns it, and True; or store and return the result of `create`, and False.
 
         While one process creates the entry, others wait and then read it.
         """
@@ -154,12 +154,12 @@ class Cache:
             cached = self.read(kind, key, read)
             if cached is not None:
                 return cached, True
-            result = make()
+            result = create()
             self.store(kind, key, lambda path: write(result, path), metadata)
             return result, False
 
     def read(self, kind: str, key: str, read: Callable[[Path], T]) -> T | None:
-        """Return `read` of the entry's file, or None.
+        """Return `read(path)` for the file of an entry; None without an entry.
 
         If `read` raises DlcError or OSError, the entry is damaged and is removed.
         """

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dlc.arrays import TensorInfo, read_npy, read_npz
-from dlc.cli.structured_values import assemble_value, infer_value_type, names_input, tensor_infos
+from dlc.cli.structured_values import assemble_value, infer_value_type, is_input_name, tensor_infos
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
 from dlc.instrument.report import Progress
@@ -233,7 +233,7 @@ def make_inputs(
     for text in input_options:
         name, separator, value = text.rpartition("=")
         if Path(text).is_dir():
-            element_names = [path.stem for path in Path(text).glob("*[[]*[]].npy") if names_input(path.stem, infos)]
+            element_names = [path.stem for path in Path(text).glob("*[[]*[]].npy") if is_input_name(path.stem, infos)]
             files = {n: str(Path(text) / f"{n}.npy") for n in (*names, *element_names) if (Path(text) / f"{n}.npy").exists()}
             if not files:
                 file_names = ", ".join(f"{n}.npy" for n in names)
@@ -249,7 +249,7 @@ def make_inputs(
         else:
             expected = "NAME=FILE.npy, NAME=random, FILE.npz or a folder"
             raise click.BadParameter(f"{text!r}: expected {expected}", param_hint="--input")
-    unknown = [name for name in (*values, *npz_arrays) if not names_input(name, infos)]
+    unknown = [name for name in (*values, *npz_arrays) if not is_input_name(name, infos)]
     if unknown:
         raise click.BadParameter(
             f"no input is named {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"

@@ -29,7 +29,7 @@ from dlc.value_types import (
 )
 
 
-def names_input(name: str, infos: Collection[TensorInfo]) -> bool:
+def is_input_name(name: str, infos: Collection[TensorInfo]) -> bool:
     """Return whether `name` is the name of an input or of an element of one."""
     names = {info.name for info in infos}
     return name in names or name.partition("[")[0] in {info.name for info in infos if isinstance(info, ValueInfo)}
@@ -51,7 +51,7 @@ def infer_value_type(info: TensorInfo, names: Collection[str]) -> ValueType:
                 element_types = tuple(infer(value_type.element, element) for element in elements)
                 if not element_types:
                     raise DTypeError(
-                        f"input {info}: lists have no random values; give the elements: --input {name}[0]=FILE.npy"
+                        f"input {info}: random values of a list need its length; pass the elements: --input {name}[0]=FILE.npy"
                     )
                 return FixedListType(element_types)
             case _:

@@ -24,7 +24,7 @@ class Snapshots:
 
     def take(self, array: Array) -> Array:
         """Return the contents of `array`: a copy, or a large array itself, which is read-only until `restore_writeable`."""
-        owners = _writeable(array)
+        owners = _writeable_arrays(array)
         if not owners:
             return array
         if array.nbytes <= _MAX_COPIED_BYTES:
@@ -51,7 +51,7 @@ def is_unchanged(array: Array, snapshot: Array) -> bool:
     return array is snapshot or np.array_equal(array, snapshot)
 
 
-def _writeable(array: Array) -> list[Array]:
+def _writeable_arrays(array: Array) -> list[Array]:
     """Return the arrays through which its elements can be written: itself and its bases."""
     writeable: list[Array] = []
     while isinstance(cast("Any", array), np.ndarray):

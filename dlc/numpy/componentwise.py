@@ -1,4 +1,4 @@
-"""Run functions on the real and the imaginary part of complex arrays separately: reshape, join, select, sums."""
+"""Apply functions to the real and the imaginary part of complex arrays separately: reshape, join, select, sums."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def componentwise(*values: str) -> Callable[[Function], Function]:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def apply_to_parts(*arguments: Any, **settings: Any) -> Any:
-            if not any(map(_has_complex, arguments)) and not any(map(_has_complex, settings.values())):
-                return function(*arguments, **settings)
-            bound_arguments = signature.bind(*arguments, **settings)
+        def apply_to_parts(*arguments: Any, **kwargs: Any) -> Any:
+            if not any(map(_contains_complex, arguments)) and not any(map(_contains_complex, kwargs.values())):
+                return function(*arguments, **kwargs)
+            bound_arguments = signature.bind(*arguments, **kwargs)
             dtype = bound_arguments.arguments.get("dtype")
             if dtype is not None and as_dtype(dtype).kind != "c":
                 problem = f"{function.__name__}: dtype {as_dtype(dtype)} of a complex array"
                 refuse(UnsupportedError(f"{problem}; apply it to .real, or convert with .astype"))
             if dtype is not None:
                 bound_arguments.arguments["dtype"] = np.float64 if as_dtype(dtype).itemsize == 16 else np.float32
-            component_pairs = {name: _parts(value) for name, value in bound_arguments.arguments.items() if name in values}
+            component_pairs = {name: _split_parts(value) for name, value in bound_arguments.arguments.items() if name in values}
             results: list[Any] = []
             for k in (0, 1):
                 bound_arguments.arguments.update((name, pair[k]) for name, pair in component_pairs.items())
@@ -55,16 +55,16 @@ def componentwise(*values: str) -> Callable[[Function], Function]:
 COMPONENTWISE_FUNCTIONS: set[Callable[..., Any]] = set()
 
 
-def _has_complex(value: object) -> bool:
+def _contains_complex(value: object) -> bool:
     return any(map(is_complex, cast("Sequence[object]", value))) if isinstance(value, list | tuple) else is_complex(value)
 
 
-def _parts(value: Any) -> tuple[Any, Any]:
+def _split_parts(value: Any) -> tuple[Any, Any]:
     """Return the real and the imaginary part; the imaginary part of a real value is zero."""
     if is_complex(value):
         return real_and_imaginary(value)
-    if _has_complex(value):
-        pairs = [_parts(v) for v in value]
+    if _contains_complex(value):
+        pairs = [_split_parts(v) for v in value]
         return [a for a, _ in pairs], [b for _, b in pairs]
     if value is None or is_python_scalar(value):
         return value, None if value is None else 0

@@ -130,7 +130,7 @@ def _skip_reason(graph: QuantizationGraph, node: NodeProto) -> str:
 def quantized_tensors(graph: QuantizationGraph, layers: Iterable[Layer], *, quantize_outputs: bool = False) -> dict[str, str]:
     """Return the tensors to quantize, in topological order, each with the tensor that determines its range.
 
-    These are the inputs of the layers, and the operands of the data-movement ops before them, which then move integers.
+    These are the inputs of the layers, and the operands of the data-movement ops before them, which then run on integers.
     `quantize_outputs` adds the layers' results and the tensors between layers, which other runtimes need to compute in
     integers.
     """
@@ -138,14 +138,14 @@ def quantized_tensors(graph: QuantizationGraph, layers: Iterable[Layer], *, quan
     tensor_names = [layer.data for layer in layers]
     if quantize_outputs:
         tensor_names += _intermediate_tensors(graph, layers)
-    last_in_path: dict[str, str] = {}
+    range_tensors: dict[str, str] = {}
     for name in tensor_names:
         path = [name]
         while (node := producers.get(path[-1])) is not None and _is_data_movement(graph, node):
             path.append(node.input[0])
-        last_in_path.update(dict.fromkeys(path, path[-1]))
+        range_tensors.update(dict.fromkeys(path, path[-1]))
     order = [*(value.name for value in graph.inputs), *(name for node in graph.nodes for name in node.output)]
-    return {name: last_in_path[name] for name in order if name in last_in_path}
+    return {name: range_tensors[name] for name in order if name in range_tensors}
 
 
 def _is_data_movement(graph: QuantizationGraph, node: NodeProto) -> bool:
@@ -161,13 +161,13 @@ def _is_data_movement(graph: QuantizationGraph, node: NodeProto) -> bool:
 def _intermediate_tensors(graph: QuantizationGraph, layers: Iterable[Layer]) -> list[str]:
     """Return the results of layers after their fused activation, and the tensors computed from them between layers."""
     users = graph.users
-    floats = {layer.node.output[0] for layer in layers}
+    float_names = {layer.node.output[0] for layer in layers}
     tensors: list[str] = []
     for node in graph.nodes:
         output = node.output[0]
-        if not (output in floats or (node.op_type in (*_INTEGER_OPS, *_ACTIVATION_OPS) and node.input[0] in floats)):
+        if not (output in float_names or (node.op_type in (*_INTEGER_OPS, *_ACTIVATION_OPS) and node.input[0] in float_names)):
             continue
-        floats.add(output)
+        float_names.add(output)
         output_users = users.get(output, [])
         fused = len(output_users) == 1 and output_users[0].op_type in _ACTIVATION_OPS and output not in graph.outputs
         if not fused and output not in graph.outputs:

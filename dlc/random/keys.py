@@ -1,4 +1,4 @@
-"""Keys: their creation, derivation and validation."""
+"""Keys: create, derive and validate random keys."""
 
 from __future__ import annotations
 

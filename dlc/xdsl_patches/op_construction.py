@@ -32,7 +32,7 @@ def initialize(
         operand_values: Any = SSAValues(operands)
         uses: list[Any] = []
         for operand in operand_values:
-            use: Any = _new(Use)
+            use: Any = _allocate(Use)
             use._operation, use._index, use._prev_use = self, len(uses), None
             use._next_use = first = operand.first_use
             if first is not None:
@@ -41,11 +41,11 @@ def initialize(
             uses.append(use)
         self._operands, self._operand_uses = operand_values, tuple(uses)
     else:
-        self._operands, self._operand_uses = _NO_VALUES, ()
+        self._operands, self._operand_uses = _EMPTY_VALUES, ()
     if result_types:
         attach_results(self, result_types)
     else:
-        self.results = _NO_VALUES
+        self.results = _EMPTY_VALUES
     self.properties = dict(properties)
     self.attributes = dict(attributes)
     self.location = UNKNOWN_LOC if location is None else location
@@ -67,15 +67,15 @@ def attach_results(op: Any, types: Sequence[Attribute]) -> None:
     """Attach results of these types to a new op."""
     results: list[Any] = []
     for type_ in types:
-        result: Any = _new(OpResult)
+        result: Any = _allocate(OpResult)
         result._name = result.first_use = None
         result.type, result.owner, result.index = type_, op, len(results)
         results.append(result)
-    op.results = SSAValues(results) if results else _NO_VALUES
+    op.results = SSAValues(results) if results else _EMPTY_VALUES
 
 
-def _flat(arguments: Sequence[Any], definitions: Sequence[tuple[str, Any]], cls: type[Any]) -> list[Any] | None:
-    """Return operands or regions as one list, if there is one per definition or a sequence for a variadic one; else None."""
+def _flatten_arguments(arguments: Sequence[Any], definitions: Sequence[tuple[str, Any]], cls: type[Any]) -> list[Any] | None:
+    """Return operands or regions as one list; None unless each definition has one argument (a sequence if it is variadic)."""
     if len(arguments) != len(definitions):
         return None
     flat: list[Any] = []
@@ -95,11 +95,11 @@ def _is_variadic_argument(definition: Any, argument: Any) -> bool:
     )
 
 
-def _initialize_defined(self: Any, definition: OpDef, **fields: Any) -> None:
+def _init_from_definition(self: Any, definition: OpDef, **fields: Any) -> None:
     """Initialize an op from the operands, results and regions of its definition; fall back to xDSL for other arguments."""
-    operands = _flat(fields["operands"], definition.operands, SSAValue)
-    types = _flat(fields["result_types"], definition.results, Attribute)
-    regions = _flat(fields["regions"], definition.regions, Region)
+    operands = _flatten_arguments(fields["operands"], definition.operands, SSAValue)
+    types = _flatten_arguments(fields["result_types"], definition.results, Attribute)
+    regions = _flatten_arguments(fields["regions"], definition.regions, Region)
     if definition.options or fields["successors"] or operands is None or types is None or regions is None:
         _xdsl_init(self, definition, **fields)
         return
@@ -143,7 +143,7 @@ _OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
 
 
 def _get_single(self: Any, op: Any, kind: Any = None) -> Any:
-    """Return the operand or result of an accessor before which all are single."""
+    """Return the operand or result of an accessor that no variadic definition precedes."""
     if self.construct is _OPERAND:
         return _item_of(op._operands, self.idx)
     if self.construct is _RESULT:
@@ -183,8 +183,8 @@ def _replace_all_uses(self: Any, value: Any) -> None:
 
 
 # Creates instances whose fields the caller sets.
-_new: Any = object.__new__
-_NO_VALUES: Any = SSAValues()
+_allocate: Any = object.__new__
+_EMPTY_VALUES: Any = SSAValues()
 _values_of: Any = SSAValues
 _post_init: Any = Operation.__post_init__
 _item_of = cast(Any, tuple).__getitem__
@@ -195,7 +195,7 @@ _valid_name: Any = cast(Any, IRWithName.extract_valid_name).__func__
 
 def patch_op_construction() -> None:
     """Construct ops in one step, store operands as a plain tuple, and cache the validation of name hints."""
-    cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
+    cast(Any, xdsl.irdl.operations).irdl_op_init = _init_from_definition
     cast(Any, Operation).__init__, cast(Any, Operation).create = initialize, classmethod(_create)
     cast(Any, IRDLOperation).__post_init__ = _add_default_values
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _get_single

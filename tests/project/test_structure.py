@@ -64,7 +64,7 @@ ALLOWED = {
     **{leaf: set[str]() for leaf in LEAVES},
     **{
         unit: set(re.findall(r"`([\w.]+)`", row))
-        for unit, row in re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.partition("## Imports point one way")[2], re.M)
+        for unit, row in re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.partition("## Import rules")[2], re.M)
     },
 }
 

@@ -27,7 +27,7 @@ from dlc.ir import SSAValue, parse_module
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling.matrix_units import choose_matrix_unit_tiles
-from dlc.runtime.opencl.kernel import matrix_unit_name
+from dlc.runtime.opencl.kernel import matrix_unit_feature
 from dlc.target import resolve
 from tests.passes.programs import Writer, program
 
@@ -150,7 +150,7 @@ def test_text(precision: str) -> None:
     source = emit_kernel(kernel, resolve(TARGET))
     text = source.functions
     # A saved file states its device requirements.
-    assert OpenCL(TARGET).compile_kernel("k", source).required_features == (matrix_unit_name(precision),)
+    assert OpenCL(TARGET).compile_kernel("k", source).required_features == (matrix_unit_feature(precision),)
     assert f"mma.sync.aligned.m16n8k16.row.col.f32.{precision}.{precision}.f32" in "".join(source.definitions)
     assert text.count(f"multiply_words_{precision}(&") == count(lowering)
     assert "[8]" not in text and "vload" not in text and "(long)" not in text

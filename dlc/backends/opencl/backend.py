@@ -17,7 +17,7 @@ from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import Device, fit_target, select_device, target_of
-from dlc.runtime.opencl.kernel import OpenCLKernel, matrix_unit_name
+from dlc.runtime.opencl.kernel import OpenCLKernel, matrix_unit_feature
 from dlc.runtime.program.host_program import KernelSignature
 from dlc.runtime.program.kernel_text import program_text
 from dlc.target import OPENCL_PROFILES, Target
@@ -66,7 +66,7 @@ class OpenCL(KernelBackend[KernelSource, OpenCLKernel]):
         # The driver compiles all kernels of a program together, in `assemble`.
         macros_by_feature = {
             **OPENCL.extensions,
-            **{matrix_unit_name(dot): definition for dot, definition in MATRIX_PRODUCTS.items()},
+            **{matrix_unit_feature(dot): definition for dot, definition in MATRIX_PRODUCTS.items()},
         }
         required_features = tuple(feature for feature, macro in macros_by_feature.items() if macro in text.definitions)
         return OpenCLKernel(name, text.chunks, text.grids, KernelSignature(text.sizes, text.bytes), required_features)

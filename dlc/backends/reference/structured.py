@@ -97,12 +97,12 @@ def plan_generic(op: linalg.GenericOp, *shapes: tuple[int, ...]) -> GenericPlan:
     count = maps[0].num_dims
     affine_indices = tuple(tuple(affine_index(e, count) for e in m.results) for m in maps)
     reduced = tuple(i for i, t in enumerate(op.iterator_types) if t == IteratorTypeAttr.reduction())
-    combinator, element = _combinator(op.body.block) if reduced else (None, None)
-    multiply, factors = _factors(combinator, element)
+    combinator, element = _match_combinator(op.body.block) if reduced else (None, None)
+    multiply, factors = _match_factors(combinator, element)
     return GenericPlan(
         maps=maps,
         affine_indices=affine_indices,
-        extents=_extents(op, affine_indices, shapes, count),
+        extents=_infer_extents(op, affine_indices, shapes, count),
         reduced=reduced,
         combinator=combinator,
         element=element,
@@ -112,7 +112,7 @@ def plan_generic(op: linalg.GenericOp, *shapes: tuple[int, ...]) -> GenericPlan:
     )
 
 
-def _extents(
+def _infer_extents(
     op: Operation, affine_indices: Sequence[Sequence[AffineIndex | None]], shapes: Sequence[tuple[int, ...]], count: int
 ) -> tuple[int, ...]:
     """Compute the extent of each iterator from the sizes of the operands that it indexes."""
@@ -144,7 +144,7 @@ def _has_single_use(value: SSAValue) -> bool:
     return len(list(value.uses)) == 1
 
 
-def _combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
+def _match_combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
     """Match `combine(accumulator, element)` as the value that a body yields; return the op and the element."""
     last = body.last_op
     assert last is not None
@@ -162,7 +162,7 @@ def _combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
     return (root, element) if element is not accumulator else (None, None)
 
 
-def _factors(
+def _match_factors(
     combinator: Operation | None, element: SSAValue | None
 ) -> tuple[Operation | None, tuple[SSAValue, SSAValue] | None]:
     """Match a sum of products; return the multiplication (None for an fma) and its factors."""
@@ -175,9 +175,9 @@ def _factors(
     return None, None
 
 
-def contents(op: Operation, frame: Frame, name: SSAValue) -> Array:
+def contents(op: Operation, frame: Frame, operand: SSAValue) -> Array:
     """Return the elements of a tensor or buffer, or a scalar."""
-    value = frame[name]
+    value = frame[operand]
     return value.read(op) if isinstance(value, MemrefView) else value
 
 
@@ -197,7 +197,7 @@ def generic(op: linalg.GenericOp, frame: Frame) -> Sequence[Value]:
 
 
 def _evaluate(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, arrays: list[Array]) -> Array:
-    """Return the elements of the result: an axis of points, then one per iterator; size 1 where the result does not vary."""
+    """Return the result with an axis of grid points, then one per iterator; the size is 1 where the result is constant."""
     body = op.body.block
     iterators = [i[None] for i in np.ogrid[tuple(slice(n) for n in plan.extents)]] if plan.rank else []
     if plan.has_regions:
@@ -216,7 +216,7 @@ def _evaluate(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, arrays: lis
         element = u * v
     else:
         element = full_rank(inner.array(cast(SSAValue, plan.element)), plan.rank)
-    # An element that does not depend on a reduced iterator is combined once for each of its values.
+    # Broadcast an element that does not depend on a reduced iterator: it is combined once per iteration.
     sizes = [n if a in plan.reduced else s for a, (n, s) in enumerate(zip(plan.extents, element.shape[1:], strict=True))]
     elements = np.broadcast_to(element, (element.shape[0], *sizes))
     return combinator.combine(arrays[-1], combinator.reduce(elements, tuple(a + 1 for a in plan.reduced)))
@@ -226,10 +226,10 @@ class _BodyFrame(Frame):
     """The frame of a body: scalars are arrays over points and iterators. `iterators` holds the results of `linalg.index`."""
 
     def __init__(self, outer: Frame, iterators: Sequence[Array], points: int | None = None, adapt: ValueAdapter | None = None):
-        super().__init__(outer.context, points, outer, adapt or self._captured)
+        super().__init__(outer.context, points, outer, adapt or self._expand_captured)
         self.iterators = iterators
 
-    def _captured(self, value: Value, type: Attribute) -> Value:
+    def _expand_captured(self, value: Value, type: Attribute) -> Value:
         """Return a captured value; one that varies with the grid points gets an axis per iterator."""
         count = len(self.iterators)
         if isinstance(value, MemrefView):
@@ -248,7 +248,7 @@ def iterator_value(op: linalg.IndexOp, frame: Frame) -> Sequence[Value]:
 def _evaluate_sequentially(
     plan: GenericPlan, frame: Frame, body: Block, arrays: list[Array], iterators: Sequence[Array]
 ) -> Array:
-    """Evaluate by definition: pass the accumulator through the body once per reduced point, in order."""
+    """Evaluate a reduction sequentially: pass the accumulator through the body once per reduced point, in order."""
 
     def slice_at_point(array: Array, point: dict[int, int]) -> Array:
         slices = [slice(None)] * array.ndim
@@ -270,22 +270,22 @@ def _evaluate_sequentially(
 def _evaluate_in_lockstep(
     plan: GenericPlan, frame: Frame, body: Block, arrays: list[Array], iterators: Sequence[Array]
 ) -> Array:
-    """Evaluate a body that contains loops or branches: each point of the iteration space is a point in lockstep."""
+    """Evaluate a body with loops or branches at all points of the iteration space in lockstep, along one array axis."""
     if plan.reduced:
         raise UnsupportedError("linalg.generic with a reduction whose body has regions; split it into two ops")
     shape = (frame.points or 1, *plan.extents)
     repeats = int(np.prod(plan.extents))
 
-    def flat(array: Array) -> Array:
+    def flatten(array: Array) -> Array:
         return np.broadcast_to(array, shape).reshape(-1)
 
-    def captured(value: Value, type: Attribute) -> Value:
+    def repeat_captured(value: Value, type: Attribute) -> Value:
         if isinstance(value, MemrefView):
             return value.per_point(lambda x: np.repeat(x, repeats))
         return np.repeat(value, repeats) if varies(value, type) else value
 
-    inner = _BodyFrame(frame, [flat(i) for i in iterators], shape[0] * repeats, captured)
-    (result,) = inner.run(body, [flat(a) for a in arrays])
+    inner = _BodyFrame(frame, [flatten(i) for i in iterators], shape[0] * repeats, repeat_captured)
+    (result,) = inner.run(body, [flatten(a) for a in arrays])
     return np.broadcast_to(cast(Array, result), shape[0] * repeats).reshape(shape)
 
 

@@ -24,7 +24,7 @@ from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
 from dlc.runtime.program.kernel_text import required_alignment
 
 # A work-item loads up to this many elements with one vector load.
-_ELEMENTS_PER_LOAD = 4
+_MAX_ELEMENTS_PER_LOAD = 4
 # The interval of a kernel's size arguments; the caller guarantees it, so that sums of a few sizes do not overflow.
 _SIZE_INTERVAL = (-(1 << 62), (1 << 62) - 1)
 
@@ -77,15 +77,15 @@ class CMemoryWriter(CWriter):
         if interval is not None and (high < 0 or low >= size):
             return "0"
         text = self.index(index)
-        tests = [concat(text, " >= 0")] * (low < 0) + [concat(text, f" < {size}")] * (high >= size)
-        return self._conjunction(*tests) if tests else "1"
+        conditions = [concat(text, " >= 0")] * (low < 0) + [concat(text, f" < {size}")] * (high >= size)
+        return self._conjunction(*conditions) if conditions else "1"
 
     def conjunction(self, a: str, b: str) -> str:
         return self._conjunction(a, b)
 
-    def _conjunction(self, *tests: str) -> str:
+    def _conjunction(self, *conditions: str) -> str:
         """Return the conjunction of several conditions."""
-        value = concat(tests[0], *(token for test in tests[1:] for token in (" && ", test)))
+        value = concat(conditions[0], *(token for condition in conditions[1:] for token in (" && ", condition)))
         return self.define_once(value, Register("i1"), value, "inside")
 
     # One register
@@ -162,7 +162,7 @@ class CMemoryWriter(CWriter):
         return self.compute(type, self.from_lanes(type, texts), hint, movable=True)
 
     def read_transposed(self, access: TileAccess, result: SSAValue) -> list[str] | None:
-        """Read a tile whose rows each broadcast one element, contiguous in memory: load vectors and splat their elements.
+        """Read a tile in which each row is a splat of one element: load vectors of these elements, and splat each element.
 
         Only for targets with work-groups: CPUs load and splat one element in a single instruction.
         """
@@ -174,7 +174,7 @@ class CMemoryWriter(CWriter):
             or any(b is not None for b in access.bounds)
         ):
             return None
-        vector, row_strides = types[0].with_width(gcd(shape[-2], _ELEMENTS_PER_LOAD)), access.strides[:-2]
+        vector, row_strides = types[0].with_width(gcd(shape[-2], _MAX_ELEMENTS_PER_LOAD)), access.strides[:-2]
         stored_type = vector.with_kind(self.stored_kind(vector.kind))
         if not all(isinstance(s, int) and self._is_aligned(access, stored_type, s) for s in (0, *row_strides)):
             return None
@@ -231,9 +231,9 @@ def written_buffers(kernel: Operation) -> set[SSAValue]:
     for op in kernel.walk():
         match op:
             case memref.StoreOp():
-                buffers.add(_root(op.memref))
+                buffers.add(_root_buffer(op.memref))
             case vector.TransferWriteOp():
-                buffers.add(_root(op.source))
+                buffers.add(_root_buffer(op.source))
             case _:
                 continue
     return buffers
@@ -245,15 +245,15 @@ def read_buffers(kernel: Operation) -> set[SSAValue]:
     for op in kernel.walk():
         match op:
             case memref.LoadOp():
-                buffers.add(_root(op.memref))
+                buffers.add(_root_buffer(op.memref))
             case vector.TransferReadOp():
-                buffers.add(_root(op.source))
+                buffers.add(_root_buffer(op.source))
             case _:
                 continue
     return buffers
 
 
-def _root(buffer: SSAValue) -> SSAValue:
+def _root_buffer(buffer: SSAValue) -> SSAValue:
     """Return the buffer at the root of a chain of views."""
     while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
         buffer = buffer.op.source

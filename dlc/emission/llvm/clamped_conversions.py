@@ -9,24 +9,24 @@ from dlc.emission.common.constants import splat_constant
 from dlc.ir import Attribute, IntegerAttr, Operation, SSAValue, VectorType, arith, math
 
 # Predicate numbers of `arith.cmpf ogt` and `arith.cmpf olt`.
-_GREATER, _LESS = 2, 4
+_OGT, _OLT = 2, 4
 
 
 def is_clamped_conversion(op: Operation) -> bool:
     """Return whether the operand of a conversion to integers is provably in the range of the result type."""
     result = op.results[0].type
-    integers = cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
-    return is_clamped(op.operands[0], integers)
+    integer_type = cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
+    return is_clamped(op.operands[0], integer_type)
 
 
-def is_clamped(value: SSAValue, integers: Attribute) -> bool:
+def is_clamped(value: SSAValue, integer_type: Attribute) -> bool:
     """Return whether a float is clamped, `x = x > low ? x : low;  x = x < high ? x : high`, to limits of the integer type."""
-    lowest, highest = limits(integers)
-    high = _limit(value, _LESS)
+    lowest, highest = limits(integer_type)
+    high = _clamp_bound(value, _OLT)
     if high is None or not high <= highest:
         return False
     assert isinstance(value.owner, arith.SelectOp)
-    low = _limit(value.owner.lhs, _GREATER)
+    low = _clamp_bound(value.owner.lhs, _OGT)
     return low is not None and lowest <= low
 
 
@@ -46,22 +46,22 @@ def is_rounded_by_conversion(op: math.RoundEvenOp) -> bool:
         selects = [user for user in users if isinstance(user, arith.SelectOp)]
         if not selects:
             return bool(users) and all(isinstance(user, arith.FPToSIOp) and is_clamped_conversion(user) for user in users)
-        (select, *other_selects), tests = selects, [user for user in users if isinstance(user, arith.CmpfOp)]
+        (select, *other_selects), comparisons = selects, [user for user in users if isinstance(user, arith.CmpfOp)]
         limit = splat_constant(select.rhs)
         if (
             other_selects
             or select.lhs is not value
             or limit is None
             or not float(limit).is_integer()
-            or len(users) != len(tests) + 1
+            or len(users) != len(comparisons) + 1
         ):
             return False
-        if any(use.operation is not select for test in tests for use in test.result.uses):
+        if any(use.operation is not select for comparison in comparisons for use in comparison.result.uses):
             return False
         value = select.result
 
 
-def _limit(value: SSAValue, predicate: int) -> float | None:
+def _clamp_bound(value: SSAValue, predicate: int) -> float | None:
     """Return the constant c of `x if x <predicate> c else c`, or None."""
     select = value.owner
     if not isinstance(select, arith.SelectOp) or not isinstance(select.cond.owner, arith.CmpfOp):

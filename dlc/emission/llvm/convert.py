@@ -13,8 +13,8 @@ from dlc.emission.llvm.core import LlvmWriter, bits_of, llvm_type, splat, splat_
 _F16_INF = 0x7C00  # The bits of f16 infinity, and of its largest exponent.
 
 
-class _Bits:
-    """Emit a formula over registers of one integer type."""
+class _IntegerBuilder:
+    """A builder of integer instructions on registers of one type."""
 
     def __init__(self, writer: LlvmWriter, type: Register) -> None:
         self.writer, self.type = writer, type
@@ -25,7 +25,7 @@ class _Bits:
     def _operand(self, b: int | str) -> str:
         return b if isinstance(b, str) else splat_literal(self.type, str(b))
 
-    def test(self, predicate: str, a: str, b: int) -> str:
+    def compare(self, predicate: str, a: str, b: int) -> str:
         return self(f"icmp {predicate}", a, b)
 
     def select(self, condition: str, a: str | int, b: str | int) -> str:
@@ -35,7 +35,7 @@ class _Bits:
 def extend_half(writer: LlvmWriter, type: Register, x: str) -> str:
     """Convert f16 or bf16 to f32."""
     wide, bits = type.with_kind("f32"), type.with_kind("i32")
-    b = _Bits(writer, bits)
+    b = _IntegerBuilder(writer, bits)
     if type.kind == "f16" and writer.target.has_f16_conversion:
         half = type.with_kind("half")
         return writer.cast("fpext", half, writer.cast("bitcast", type, x, half), wide)
@@ -47,7 +47,7 @@ def extend_half(writer: LlvmWriter, type: Register, x: str) -> str:
     shifted = b("shl", magnitude, 13)
     scaled = writer.compute("fmul", wide, writer.cast("bitcast", bits, shifted, wide), splat(wide, 2.0**112))
     finite = writer.cast("bitcast", wide, scaled, bits)
-    f32_bits = b.select(b.test("uge", magnitude, _F16_INF), b("or", shifted, 0x7F800000), finite)
+    f32_bits = b.select(b.compare("uge", magnitude, _F16_INF), b("or", shifted, 0x7F800000), finite)
     sign = b("shl", b("and", u, 0x8000), 16)
     return writer.cast("bitcast", bits, b("or", f32_bits, sign), wide)
 
@@ -58,7 +58,7 @@ def truncate_half(writer: LlvmWriter, type: Register, x: str) -> str:
     if type.kind == "f16" and writer.target.has_f16_conversion:
         half = type.with_kind("half")
         return writer.cast("bitcast", half, writer.cast("fptrunc", wide, x, half), type)
-    b = _Bits(writer, bits)
+    b = _IntegerBuilder(writer, bits)
     u = writer.cast("bitcast", wide, x, bits)
     if type.kind != "f16":
         odd = b("and", b("lshr", u, 16), 1)
@@ -73,20 +73,20 @@ def truncate_half(writer: LlvmWriter, type: Register, x: str) -> str:
     denormal = b("sub", writer.cast("bitcast", wide, shifted, bits), 0x3F000000)
     odd = b("and", b("lshr", magnitude, 13), 1)
     normal = b("lshr", b("add", b("add", magnitude, 0xFFF - (112 << 23)), odd), 13)
-    special = b.select(b.test("ugt", magnitude, 0x7F800000), 0x7E00, _F16_INF)
-    finite = b.select(b.test("ult", magnitude, 0x38800000), denormal, normal)
-    f16_bits = b.select(b.test("uge", magnitude, 0x47800000), special, finite)
+    special = b.select(b.compare("ugt", magnitude, 0x7F800000), 0x7E00, _F16_INF)
+    finite = b.select(b.compare("ult", magnitude, 0x38800000), denormal, normal)
+    f16_bits = b.select(b.compare("uge", magnitude, 0x47800000), special, finite)
     return writer.cast("trunc", bits, b("or", f16_bits, sign), half_bits)
 
 
-def _double_to_odd(writer: LlvmWriter, source: Register, x: str) -> str:
-    """Convert f64 to f32, setting the last bit of an inexact result: a second rounding, to half precision, is then correct.
+def _round_f64_to_odd(writer: LlvmWriter, source: Register, x: str) -> str:
+    """Convert f64 to f32 with rounding to odd, so that a second rounding, to half precision, is correct.
 
-    The nearest f32 is replaced by its odd neighbour on the other side of x (S. Boldo and G. Melquiond, "Emulation of FMA
+    An inexact result is rounded towards zero, and its last bit is set (S. Boldo and G. Melquiond, "Emulation of FMA
     and correctly rounded sums", 2008).
     """
     narrow, bits = source.with_kind("f32"), source.with_kind("i32")
-    b = _Bits(writer, bits)
+    b = _IntegerBuilder(writer, bits)
     nearest = writer.cast("fptrunc", source, x, narrow)
     widened = writer.cast("fpext", narrow, nearest, source)
     u = writer.cast("bitcast", narrow, nearest, bits)
@@ -103,14 +103,14 @@ def float_to_float(writer: LlvmWriter, type: Register, source_type: Register, xs
     if is_half(source_type.kind):
         source_type, x = source_type.with_kind("f32"), extend_half(writer, source_type, x)
     if is_half(type.kind):
-        return truncate_half(writer, type, _double_to_odd(writer, source_type, x) if source_type.kind == "f64" else x)
+        return truncate_half(writer, type, _round_f64_to_odd(writer, source_type, x) if source_type.kind == "f64" else x)
     if source_type.kind == type.kind:
         return x
     return writer.cast("fpext" if type.kind == "f64" else "fptrunc", source_type, x, type)
 
 
 def float_to_integer(signed: bool):
-    """Return the primitive of a saturating truncation (NaN becomes zero): clamps around the machine's instruction.
+    """Return an emitter of saturating float-to-integer conversions (NaN becomes zero): clamps around the native instruction.
 
     llvm.fptosi.sat is equivalent, but becomes one scalar conversion per lane on x86.
     """
@@ -143,7 +143,7 @@ def float_to_integer(signed: bool):
 
 
 def integer_to_float(opcode: str):
-    """Return the primitive of an integer-to-float conversion."""
+    """Return an emitter of integer-to-float conversions."""
 
     def convert(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
         wide = type
@@ -157,7 +157,7 @@ def integer_to_float(opcode: str):
 
 
 def integer_to_integer(opcode: str):
-    """Return the primitive of an integer extension or truncation."""
+    """Return an emitter of integer extensions or truncations."""
 
     def convert(writer: LlvmWriter, type: Register, source_type: Register, xs: tuple[str, ...]) -> str:
         return writer.cast(opcode, source_type, xs[0], type) if llvm_type(type) != llvm_type(source_type) else xs[0]

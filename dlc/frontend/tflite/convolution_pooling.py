@@ -1,4 +1,4 @@
-"""Convolution and pooling. Data is [N, H, W, C] as in `dl`; transposes of weights are preprocessed at compile time."""
+"""Convolution and pooling. Data is [N, H, W, C] as in `dl`; transposes of weights are folded at compile time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _per_axis(node: TfliteNode, name: str, axes: str = "hw") -> tuple[int, ...]:
     return entries
 
 
-def _pads(
+def _padding(
     node: TfliteNode, sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the padding before and after each spatial axis; SAME gives ⌈size / stride⌉ windows."""
@@ -46,7 +46,7 @@ def _pads(
     return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
 
 
-def _padded(
+def _pad(
     node: TfliteNode, x: ImportedValue, low: Sequence[int], high: Sequence[int], fill: float | None = None
 ) -> ImportedValue:
     if not any((*low, *high)):
@@ -69,8 +69,8 @@ def _convolve(node: TfliteNode, weights: ImportedValue, groups: int, axes: str =
     """Convolve the first input with weights [*K, C / groups, O]."""
     x, strides, dilations = node.dequantized(0), _per_axis(node, "stride", axes), _per_axis(node, "dilation", axes)
     kernel = tuple(int(s) for s in weights.shape[:-2])
-    low, high = _pads(node, x.shape[1:-1], kernel, strides, dilations)
-    y = node.emit(dl.ConvOp, _padded(node, x, low, high), weights, strides=strides, dilations=dilations, groups=groups)
+    low, high = _padding(node, x.shape[1:-1], kernel, strides, dilations)
+    y = node.emit(dl.ConvOp, _pad(node, x, low, high), weights, strides=strides, dilations=dilations, groups=groups)
     return node.activate_and_quantize(_with_bias(node, y, 2))
 
 
@@ -102,7 +102,7 @@ def transpose_conv(node: TfliteNode) -> ImportedValue:
     emit, sizes = node.emit, node.sizes(0, "shape")
     _require_rank(node, 4, 1, 2)
     if len(sizes) != 4:
-        raise ModelError(f"{node.description}: a result of shape {list(sizes)}; expected rank 4")
+        raise ModelError(f"{node.description}: result shape {list(sizes)}; expected rank 4")
     w, strides = emit.transpose(node.dequantized(1), (1, 2, 3, 0)), _per_axis(node, "stride")
     y = emit(dl.ConvTransposeOp, node.dequantized(2), w, strides=strides, dilations=(1, 1), groups=1)
     return node.activate_and_quantize(_with_bias(node, _trim(node, y, sizes[1:3], strides, w), 3))
@@ -113,10 +113,10 @@ def _trim(
 ) -> ImportedValue:
     """Slice a full transposed convolution to the given sizes."""
     kernel = [int(s) for s in weights.shape[:2]]
-    low, _ = _pads(node, sizes, kernel, strides, (1, 1))
-    excess = [first + size - total for first, size, total in zip(low, sizes, full.shape[1:3], strict=True)]
-    high = [max(m, 0) if isinstance(m, int) else 0 for m in excess]
-    full = _padded(node, full, (0, 0), high)
+    low, _ = _padding(node, sizes, kernel, strides, (1, 1))
+    missing_sizes = [first + size - total for first, size, total in zip(low, sizes, full.shape[1:3], strict=True)]
+    high = [max(m, 0) if isinstance(m, int) else 0 for m in missing_sizes]
+    full = _pad(node, full, (0, 0), high)
     for axis in range(2):
         full = node.emit.slice(full, axis + 1, low[axis], low[axis] + sizes[axis])
     return full
@@ -127,9 +127,9 @@ def _pooling(node: TfliteNode) -> tuple[dict[str, tuple[int, ...]], tuple[tuple[
     _require_rank(node, 4, 0)
     kernel, strides = (node.integer("height"), node.integer("width")), _per_axis(node, "stride")
     if min(kernel) < 1:
-        raise ModelError(f"{node.description}: windows of {list(kernel)} must be positive")
+        raise ModelError(f"{node.description}: window sizes {list(kernel)} must be positive")
     windows = {"kernel": kernel, "strides": strides, "dilations": (1, 1)}
-    return windows, _pads(node, node[0].shape[1:3], kernel, strides, (1, 1))
+    return windows, _padding(node, node[0].shape[1:3], kernel, strides, (1, 1))
 
 
 @table("MAX_POOL_2D", options=_POOL)
@@ -137,16 +137,16 @@ def max_pool_2d(node: TfliteNode) -> ImportedValue:
     windows, (low, high) = _pooling(node)
     if node.integer("activation"):
         x = node.dequantized(0)
-        return node.activate_and_quantize(node.emit(dl.MaxPoolOp, _padded(node, x, low, high, -np.inf), **windows))
+        return node.activate_and_quantize(node.emit(dl.MaxPoolOp, _pad(node, x, low, high, -np.inf), **windows))
     x = node[0]
     lowest = -np.inf if is_float(x.element_type) else int(np.iinfo(numpy_dtype(x.element_type)).min)
-    return node.emit(dl.MaxPoolOp, _padded(node, x, low, high, lowest), **windows)
+    return node.emit(dl.MaxPoolOp, _pad(node, x, low, high, lowest), **windows)
 
 
-def _average(node: TfliteNode, x: ImportedValue) -> ImportedValue:
+def _average_pool(node: TfliteNode, x: ImportedValue) -> ImportedValue:
     """Average each window without its padding."""
     windows, (low, high) = _pooling(node)
-    total = node.emit(dl.SumPoolOp, _padded(node, x, low, high), **windows)
+    total = node.emit(dl.SumPoolOp, _pad(node, x, low, high), **windows)
     counts = node.emit.scalar(1, x)
     for axis, size in enumerate(x.shape[1:3]):
         kernel, stride = windows["kernel"][axis], windows["strides"][axis]
@@ -166,10 +166,10 @@ def _average(node: TfliteNode, x: ImportedValue) -> ImportedValue:
 
 @table("AVERAGE_POOL_2D", options=_POOL)
 def average_pool_2d(node: TfliteNode) -> ImportedValue:
-    return node.activate_and_quantize(_average(node, node.dequantized(0)))
+    return node.activate_and_quantize(_average_pool(node, node.dequantized(0)))
 
 
 @table("L2_POOL_2D", options=_POOL)
 def l2_pool_2d(node: TfliteNode) -> ImportedValue:
     x = node.dequantized(0)
-    return node.activate_and_quantize(node.emit(dl.SqrtOp, _average(node, node.emit(dl.MulOp, x, x))))
+    return node.activate_and_quantize(node.emit(dl.SqrtOp, _average_pool(node, node.emit(dl.MulOp, x, x))))

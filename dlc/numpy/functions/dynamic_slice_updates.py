@@ -25,7 +25,7 @@ __all__: list[str] = []
 class _AxisSelection:
     """The `count` elements of an axis that a key selects.
 
-    For each element of the axis, `is_selected` is a mask, and `value_indices` the index of its new value; both are None if the
+    `is_selected` is a mask over the axis, and `value_indices` has the index of each element's new value; both are None if the
     whole axis is selected.
     """
 
@@ -51,17 +51,17 @@ def has_dynamic_slices(x: Operand, keys: Sequence[Any]) -> bool:
 def update_dynamic_slices(x: Operand, keys: Sequence[Any], value: Operand, combine: Callable[[Any, Any], Any]) -> Any:
     """Return `x` with the selected elements replaced by `combine(x, value)`.
 
-    Each element of `x` gathers along each axis the element of the value that belongs to it, if any.
+    Along each axis, `value` is gathered to the size of `x`; a mask selects the updated elements.
     """
     axis_keys = [k for k in keys if k is not None]
-    selections = [_select(k, axis, x) for axis, k in enumerate(axis_keys)]
+    selections = [_select_along_axis(k, axis, x) for axis, k in enumerate(axis_keys)]
     value = _align_value(value, keys, [selection.count for selection in selections])
     update_mask: Any = None
     for axis, selection in enumerate(selections):
         if selection.is_selected is None or selection.value_indices is None:
             continue
         if untraced(value.shape[axis]) != 1:
-            # Append an element, which is gathered if the slice is empty.
+            # Append a zero, so that there is an element to gather if the slice is empty.
             shape = [1 if a == axis else size for a, size in enumerate(value.shape)]
             padding = apply(dl.BroadcastToOp, np.zeros((), value.dtype), shape=shape)
             value = apply(dl.GatherOp, apply(dl.ConcatOp, value, padding, axis=axis), selection.value_indices, axis=axis)
@@ -70,13 +70,13 @@ def update_dynamic_slices(x: Operand, keys: Sequence[Any], value: Operand, combi
     return where(update_mask, convert(combine(x, value), x.dtype), x)
 
 
-def _select(key: Any, axis: int, x: Operand) -> _AxisSelection:
+def _select_along_axis(key: Any, axis: int, x: Operand) -> _AxisSelection:
     size = x.shape[axis]
-    positions = operand(iota(size))
+    axis_indices = operand(iota(size))
     if isinstance(key, int):
         if not -size <= key < size:
             refuse(OutOfBoundsError(f"index {key} is out of bounds for axis {axis} of shape {x.shape}"))
-        return _AxisSelection(1, operand(equal(positions, key % size)), operand(multiply(positions, 0)))
+        return _AxisSelection(1, operand(equal(axis_indices, key % size)), operand(multiply(axis_indices, 0)))
     if not has_tracer(key) and key == slice(None):
         return _AxisSelection(size)
     step, first, count = slice_step(key), 0, 0
@@ -89,10 +89,10 @@ def _select(key: Any, axis: int, x: Operand) -> _AxisSelection:
     else:
         first, indices = dynamic_slice_range(size, key)
         count = indices.shape[0]
-    distance = subtract(positions, first)
-    is_selected = logical_and(greater_equal(distance, 0), less(distance, multiply(count, step)))
-    is_selected = is_selected if step == 1 else logical_and(is_selected, equal(remainder(distance, step), 0))
-    return _AxisSelection(count, operand(is_selected), operand(where(is_selected, floor_divide(distance, step), 0)))
+    offsets = subtract(axis_indices, first)
+    is_selected = logical_and(greater_equal(offsets, 0), less(offsets, multiply(count, step)))
+    is_selected = is_selected if step == 1 else logical_and(is_selected, equal(remainder(offsets, step), 0))
+    return _AxisSelection(count, operand(is_selected), operand(where(is_selected, floor_divide(offsets, step), 0)))
 
 
 def _align_value(value: Operand, keys: Sequence[Any], counts: Sequence[int]) -> Operand:
@@ -100,7 +100,7 @@ def _align_value(value: Operand, keys: Sequence[Any], counts: Sequence[int]) -> 
     remaining = iter(counts)
     selected = [(k, 1 if k is None else next(remaining)) for k in keys]
     target = [count for k, count in selected if not isinstance(k, int)]
-    value = without_leading_ones(value, len(target))
+    value = squeeze_leading_axes(value, len(target))
     if value.ndim > len(target) or not all(map(broadcasts_to, value.shape[::-1], target[::-1])):
         refuse(ShapeError(f"a value of shape {value.shape} does not broadcast to the selected shape {tuple(target)}"))
     sizes = iter([1] * (len(target) - value.ndim) + list(value.shape))
@@ -113,7 +113,7 @@ def broadcasts_to(size: int, target: int) -> bool:
     return untraced(size) in (1, untraced(target))
 
 
-def without_leading_ones(value: Operand, rank: int) -> Operand:
+def squeeze_leading_axes(value: Operand, rank: int) -> Operand:
     """Return a value without leading axes of size 1 as long as it has more than `rank` axes."""
     while value.ndim > rank and untraced(value.shape[0]) == 1:
         value = operand(reshape(value, value.shape[1:]))

@@ -20,8 +20,8 @@ from dlc.numpy.functions.comparison import maximum, minimum
 from dlc.numpy.functions.dynamic_slice_updates import (
     broadcasts_to,
     has_dynamic_slices,
+    squeeze_leading_axes,
     update_dynamic_slices,
-    without_leading_ones,
 )
 from dlc.numpy.functions.elementwise import add, divide, multiply, negative, where
 from dlc.numpy.functions.indexing import (
@@ -136,7 +136,7 @@ class Update:
     def _update_masked(self, mask: Operand, value: Operand, mode: str, combine: Callable[[Any, Any], Any]) -> Any:
         """Update the elements selected by a mask of the leading axes, by a value that broadcasts or one for each of them."""
         x, trailing_shape, flags = self.x, self.x.shape[mask.ndim :], constant_if_empty(reshape(mask, (mask.size,)))
-        value = without_leading_ones(value, len(trailing_shape) + 1)
+        value = squeeze_leading_axes(value, len(trailing_shape) + 1)
         if value.ndim <= len(trailing_shape) or untraced(value.shape[0]) == 1:
             value = self._broadcast_value(value, trailing_shape)
         elif not isinstance(flags, Tracer) or untraced(value.shape[0]) == selected_count(flags):
@@ -165,7 +165,7 @@ class Update:
 
         Data-dependent sizes are checked when the function is called.
         """
-        value = without_leading_ones(value, len(shape))
+        value = squeeze_leading_axes(value, len(shape))
         for axis, n, m in zip(range(-1, -1 - value.ndim, -1), value.shape[::-1], shape[::-1], strict=False):
             if not broadcasts_to(n, m) and (trace := current_trace()) is not None and trace.is_data_dependent(m):
                 count = apply(dl.SizeOp, size=(m,), to=i64)

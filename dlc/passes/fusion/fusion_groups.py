@@ -32,7 +32,7 @@ from dlc.passes.fusion.iteration_spaces import (
     is_scalarized,
     row_axes,
 )
-from dlc.passes.fusion.producers import producers
+from dlc.passes.fusion.producers import find_producers
 from dlc.target import Target
 
 # Minimum rows of scores that a cache must hold: a register tile.
@@ -194,7 +194,7 @@ class FusionGrouper:
                 yield from self._fused_producers(value.owner)
                 yield value.owner
             else:
-                yield from producers(self.candidates, [value], root, (), IterationSpace(shape_of(value)))
+                yield from find_producers(self.candidates, [value], root, (), IterationSpace(shape_of(value)))
 
     def _is_nested_concat(self, op: Operation | Block) -> TypeGuard[ConcatOp]:
         """Return whether an op is a concatenation that only another concatenation reads."""
@@ -276,7 +276,7 @@ class FusionGrouper:
             return [user]
         if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
             return None
-        fused_ops = [*producers(self.candidates, [*deferred_operands, *user.operands], user, members, space), user]
+        fused_ops = [*find_producers(self.candidates, [*deferred_operands, *user.operands], user, members, space), user]
         return fused_ops if space.accepts_scalarized_ops or not any(map(is_scalarized, fused_ops)) else None
 
     def _epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:

@@ -14,12 +14,12 @@ from dlc.passes.fusion.candidates import MAX_KERNEL_OPS, Candidates
 from dlc.passes.fusion.iteration_spaces import IterationSpace, choose_iteration_space, row_axes
 
 
-def producers(
+def find_producers(
     candidates: Candidates, values: Iterable[SSAValue], user: DlOp, members: Container[Operation | Block], space: IterationSpace
 ) -> list[DlOp]:
     """Return the ops that compute `values` only for `user` and the group `members`, in program order.
 
-    It is the largest set whose results have no other users, and whose operands other kernels have to store anyway. The
+    This is the largest set whose results have no other users and whose operands are fused or in memory. The
     return of the program does not count as a user if the kernel may have several results.
     """
     fused: dict[Operation | Block, None] = {}
@@ -46,7 +46,7 @@ def producers(
         pending = []
         if queue:
             op = heapq.heappop(queue)[-1]
-            if op not in members and _fits(op, candidates, space) and not has_other_users(op):
+            if op not in members and _is_fusible(op, candidates, space) and not has_other_users(op):
                 fused[op] = None
                 pending = [value.owner for value in op.operands]
     pending = list(fused)
@@ -60,7 +60,7 @@ def producers(
     return sorted((op for op in fused if isinstance(op, DlOp)), key=candidates.position_of)
 
 
-def _fits(op: Operation | Block, candidates: Candidates, space: IterationSpace) -> TypeGuard[DlOp]:
+def _is_fusible(op: Operation | Block, candidates: Candidates, space: IterationSpace) -> TypeGuard[DlOp]:
     """Return whether an op's result may be computed in a kernel that iterates over `space`."""
     if isinstance(op, Elementwise):
         shape = shape_of(op.results[0])
@@ -71,7 +71,7 @@ def _fits(op: Operation | Block, candidates: Candidates, space: IterationSpace) 
 
 
 def _is_available(candidates: Candidates, value: SSAValue, members: Container[Operation | Block]) -> bool:
-    """Return whether a kernel reads a value from memory: a member computes it, or an op that this kernel cannot fuse."""
+    """Return whether a value is in memory for the kernel: it is computed by a member, or by an op that cannot be fused."""
     op = value.owner
     if op in members or not isinstance(op, DlOp) or op not in candidates or not shape_of(value):
         return True

@@ -17,7 +17,7 @@ from dlc.pytorch.rules.rule_table import RuleTable
 table = RuleTable()
 
 
-def _resized_backward(forward: Callable[..., Any]) -> Any:
+def _resize_backward(forward: Callable[..., Any]) -> Any:
     def backward(g: Any, output_size: Sequence[int], input_size: Sequence[int], *settings: Any) -> Any:
         def resized(x: Any) -> Any:
             return forward(x, output_size, *settings)
@@ -31,15 +31,15 @@ for _name in (
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa",
     "_upsample_bicubic2d_aa", *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
 ):  # fmt: skip
-    table(f"{_name}_backward")(_resized_backward(interpolation.rules[_name]))
+    table(f"{_name}_backward")(_resize_backward(interpolation.rules[_name]))
 for _rank in (1, 2, 3):
     # The name of this backward operator is irregular.
     table(f"_upsample_nearest_exact{_rank}d_backward")(
-        _resized_backward(interpolation.rules[f"_upsample_nearest_exact{_rank}d"])
+        _resize_backward(interpolation.rules[f"_upsample_nearest_exact{_rank}d"])
     )
 
 
-def _edge_backward(forward: Callable[..., Any]) -> Any:
+def _pad_backward(forward: Callable[..., Any]) -> Any:
     def backward(g: Any, x: Any, padding: Sequence[int]) -> Any:
         def padded(x: Any) -> Any:
             return forward(x, padding)
@@ -50,7 +50,7 @@ def _edge_backward(forward: Callable[..., Any]) -> Any:
 
 
 for _name in (f"{mode}_pad{rank}d" for mode in ("reflection", "replication") for rank in (1, 2, 3)):
-    table(f"{_name}_backward")(_edge_backward(pooling.rules[_name]))
+    table(f"{_name}_backward")(_pad_backward(pooling.rules[_name]))
 
 
 @table("avg_pool2d_backward avg_pool3d_backward")
@@ -61,7 +61,7 @@ def avg_pool_backward(g: Any, x: Any, kernel_size: Sequence[int], *settings: Any
     return apply_vjp(forward, g, x)[0]
 
 
-def _adaptive_backward(rank: int) -> Any:
+def _adaptive_avg_pool_backward(rank: int) -> Any:
     def backward(g: Any, x: Any) -> Any:
         def pool(x: Any) -> Any:
             return pooling.rules[f"_adaptive_avg_pool{rank}d"](x, g.shape[-rank:])
@@ -71,8 +71,8 @@ def _adaptive_backward(rank: int) -> Any:
     return backward
 
 
-def _adaptive_max_backward(rank: int) -> Any:
-    """Define the gradient of adaptive max pooling: cotangents are added at the indices of the maxima."""
+def _adaptive_max_pool_backward(rank: int) -> Any:
+    """Return the backward rule of adaptive max pooling, which adds cotangents at the indices of the maxima."""
 
     def backward(g: Any, x: Any, indices: Any) -> Any:
         axis = x.ndim - rank
@@ -83,5 +83,5 @@ def _adaptive_max_backward(rank: int) -> Any:
 
 
 for _rank in (2, 3):
-    table(f"_adaptive_avg_pool{_rank}d_backward")(_adaptive_backward(_rank))
-    table(f"adaptive_max_pool{_rank}d_backward")(_adaptive_max_backward(_rank))
+    table(f"_adaptive_avg_pool{_rank}d_backward")(_adaptive_avg_pool_backward(_rank))
+    table(f"adaptive_max_pool{_rank}d_backward")(_adaptive_max_pool_backward(_rank))

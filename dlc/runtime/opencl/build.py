@@ -105,7 +105,7 @@ def build(name: str, sources: Sequence[OpenCLKernel], launches: Sequence[Launch]
         KIND,
         key,
         read=lambda path: _load(path, session),
-        make=lambda: _compile(sources, launches, options, builder),
+        create=lambda: _compile(sources, launches, options, builder),
         write=_save,
         metadata={"model": name, "target": str(device), "driver": device.driver, "kernels": [s.name for s in sources]},
     )

@@ -14,7 +14,7 @@ from dlc.runtime.program.host_program import KernelSignature
 from dlc.runtime.program.kernel_text import Grid, program_text
 
 
-def matrix_unit_name(dot: str) -> str:
+def matrix_unit_feature(dot: str) -> str:
     """Return the feature name of matrix instructions for packed dot-product operands (see `PACKED_DOTS`)."""
     return f"matrices of {dot}"
 
@@ -28,8 +28,8 @@ class OpenCLKernel:
     Attributes:
         chunks: The source text in chunks, definitions first; kernels of a program may share chunks.
         signature: The number of size parameters, and the byte sizes of the arrays.
-        required_features: Features that not every device has: f16, f64, `matrix_unit_name` of packed operands.
-        origins, flops, results: As of KernelObject.
+        required_features: Features that not every device has: f16, f64, `matrix_unit_feature` of packed operands.
+        origins, flops, results: As in `KernelObject`.
     """
 
     name: str
@@ -60,7 +60,7 @@ class OpenCLKernel:
         has_feature = {
             "f16": target.has_f16,
             "f64": target.has_f64,
-            **{matrix_unit_name(dot): True for dot in target.dot_products},
+            **{matrix_unit_feature(dot): True for dot in target.dot_products},
         }
         yield from (
             f"the device does not support {feature}"

@@ -20,7 +20,7 @@ from dlc.options import Environment
 from dlc.runtime.opencl import devices
 from dlc.runtime.opencl.devices import Device, all_devices, fit_target, probe_device, select_device, target_of
 from dlc.runtime.opencl.driver import driver_errors, opencl
-from dlc.runtime.opencl.kernel import OpenCLKernel, matrix_unit_name
+from dlc.runtime.opencl.kernel import OpenCLKernel, matrix_unit_feature
 from dlc.runtime.program.host_program import KernelSignature
 from dlc.target import OPENCL_PROFILES, OpenCLName, Target, resolve
 
@@ -114,7 +114,7 @@ def test_the_target_of_a_device(said: dict[str, Any], name: str) -> None:
 
 
 def test_missing_features_of_kernels() -> None:
-    kernel = OpenCLKernel("k", (), (), KernelSignature(0, ()), (matrix_unit_name("bf16"),))
+    kernel = OpenCLKernel("k", (), (), KernelSignature(0, ()), (matrix_unit_feature("bf16"),))
     assert kernel.missing_features(device()) == "the device does not support matrices of bf16"
     assert not kernel.missing_features(device(extensions=NVIDIA, compute_capability_major_nv=9))
 

@@ -53,7 +53,7 @@ class Pointwise(Elementwise, ABC):
 
     @property
     def element(self) -> Attribute:
-        """The element type of the operands, with the signedness that scalar bodies lack."""
+        """The element type of the operands; unlike the scalars of a body, it has a signedness."""
         return element_type_of(self.operands[-1])
 
     def result_element(self) -> Attribute:

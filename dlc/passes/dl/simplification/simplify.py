@@ -15,12 +15,12 @@ from dlc.dims import product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.simplify_arithmetic import ARITHMETIC
-from dlc.passes.dl.simplification.simplify_movement import MOVEMENT, without_broadcast
+from dlc.passes.dl.simplification.simplify_movement import MOVEMENT_RULES, without_broadcast
 
 # Larger constants are not folded: the IR stays readable, and cheap to print and to hash.
 MAX_LITERAL_ELEMENTS = 64
 
-_RULES: dict[type[DlOp], Sequence[Callable[..., Sequence[SSAValue] | None]]] = {**ARITHMETIC, **MOVEMENT}
+_RULES: dict[type[DlOp], Sequence[Callable[..., Sequence[SSAValue] | None]]] = {**ARITHMETIC, **MOVEMENT_RULES}
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,13 @@ _BROADCASTING_PRODUCERS = {BroadcastToOp, ConstantOp}
 
 # f(broadcast(x), y) = f(x, y), and f(constant tensor, y) = f(scalar, y), where y alone gives the result its shape
 def without_broadcast(op: Elementwise) -> Values:
-    """Return the elementwise op on operands before their explicit broadcast, or None if there are none."""
+    """Return the elementwise op without explicit broadcasts of its operands, or None if no operand is broadcast."""
     if _BROADCASTING_PRODUCERS.isdisjoint([v.owner.__class__ for v in op.operands]):
         return None
     operands = list(op.operands)
     shape = shape_of(op.results[0])
     for k, value in enumerate(operands):
-        source = _before_broadcast(op, value)
+        source = _broadcast_source(op, value)
         if source is None:
             continue
         other_shapes = [shape_of(v) for i, v in enumerate(operands) if i != k]
@@ -54,7 +54,7 @@ def without_broadcast(op: Elementwise) -> Values:
     return [DlBuilder(op)(type(op), *operands, **op.properties)]
 
 
-def _before_broadcast(op: Elementwise, value: SSAValue) -> SSAValue | None:
+def _broadcast_source(op: Elementwise, value: SSAValue) -> SSAValue | None:
     broadcast = defining_op(value, BroadcastToOp)
     if broadcast is not None:
         return broadcast.x
@@ -63,7 +63,7 @@ def _before_broadcast(op: Elementwise, value: SSAValue) -> SSAValue | None:
 
 
 # transpose(x, identity) = x;  transpose(transpose(x, p), q) = transpose(x, p∘q)
-def _transpose(op: TransposeOp) -> Values:
+def _fold_transpose(op: TransposeOp) -> Values:
     if is_identity(op.axes):
         return [op.x]
     inner = defining_op(op.x, TransposeOp)
@@ -73,7 +73,7 @@ def _transpose(op: TransposeOp) -> Values:
 
 
 # reshape(x, its own shape) = x;  reshape(reshape(x)) = reshape(x)
-def _reshape(op: ReshapeOp) -> Values:
+def _fold_reshape(op: ReshapeOp) -> Values:
     if op.x.type == op.result.type:
         return [op.x]
     inner = defining_op(op.x, ReshapeOp)
@@ -81,7 +81,7 @@ def _reshape(op: ReshapeOp) -> Values:
 
 
 # broadcast(x, its own shape) = x;  broadcast(broadcast(x)) = broadcast(x)
-def _broadcast(op: BroadcastToOp) -> Values:
+def _fold_broadcast(op: BroadcastToOp) -> Values:
     if op.x.type == op.result.type:
         return [op.x]
     inner = defining_op(op.x, BroadcastToOp)
@@ -89,7 +89,7 @@ def _broadcast(op: BroadcastToOp) -> Values:
 
 
 # x[:] = x;  x[a:b:s][c:d:t] = x[a + c·s : a + (d-1)·s + 1 : s·t]
-def _slice(op: SliceOp) -> Values:
+def _fold_slice(op: SliceOp) -> Values:
     starts, limits, strides = sizes(op.starts), sizes(op.limits), ints(op.strides)
     if op.x.type == op.result.type and all(s == 0 for s in starts) and all(s == 1 for s in strides):
         return [op.x]
@@ -143,7 +143,7 @@ def _slice_of_reverse(op: SliceOp) -> Values:
     return [DlBuilder(op)(SliceOp, reverse.x, starts=starts, limits=limits, strides=ints(op.strides))]
 
 
-# pad(x, l, h)[a:b] = pad(x[a - l : b - l], remaining l, remaining h): no padding is computed that the slice drops
+# pad(x, l, h)[a:b] = pad(x[a - l : b - l], remaining l, remaining h): padding outside of the slice is not computed
 def _slice_of_pad(op: SliceOp) -> Values:
     pad = defining_op(op.x, PadOp)
     if pad is None or not op.x.has_one_use() or pad.mode != "constant" or min(*ints(pad.low), *ints(pad.high), 0) < 0:
@@ -151,14 +151,14 @@ def _slice_of_pad(op: SliceOp) -> Values:
     if any(s != 1 for s in ints(op.strides)) or not is_static((*shape_of(op.x), *shape_of(op.result))):
         return None
     shape = cast("tuple[int, ...]", shape_of(pad.x))
-    axes_of_slice = list(zip(ints(pad.low), shape, sizes(op.starts), sizes(op.limits), strict=True))
-    starts, limits = [max(a - low, 0) for low, _, a, _ in axes_of_slice], [min(b - low, n) for low, n, _, b in axes_of_slice]
+    axis_ranges = list(zip(ints(pad.low), shape, sizes(op.starts), sizes(op.limits), strict=True))
+    starts, limits = [max(a - low, 0) for low, _, a, _ in axis_ranges], [min(b - low, n) for low, n, _, b in axis_ranges]
     if any(a >= b for a, b in zip(starts, limits, strict=True)):
         return None
     build = DlBuilder(op)
     sliced = build(SliceOp, pad.x, starts=starts, limits=limits, strides=ints(op.strides))
-    low = [max(low - a, 0) for low, _, a, _ in axes_of_slice]
-    return [build(PadOp, sliced, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in axes_of_slice])]
+    low = [max(low - a, 0) for low, _, a, _ in axis_ranges]
+    return [build(PadOp, sliced, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in axis_ranges])]
 
 
 # conv(x, w)[images, positions] = conv(x[images, receptive field of the positions], w)
@@ -170,17 +170,15 @@ def _slice_of_conv(op: SliceOp) -> Values:
         return None
     kernel, dilations = shape_of(conv.w)[:-2], ints(conv.dilations)
     window_extents = [1, *((int(k) - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))]
-    axes_of_slice = list(
-        zip(sizes(op.starts)[:-1], sizes(op.limits)[:-1], (1, *ints(conv.strides)), window_extents, strict=True)
-    )
-    starts, limits = [a * s for a, _, s, _ in axes_of_slice], [(b - 1) * s + r for _, b, s, r in axes_of_slice]
+    axis_ranges = list(zip(sizes(op.starts)[:-1], sizes(op.limits)[:-1], (1, *ints(conv.strides)), window_extents, strict=True))
+    starts, limits = [a * s for a, _, s, _ in axis_ranges], [(b - 1) * s + r for _, b, s, r in axis_ranges]
     build = DlBuilder(op)
     input_slice = build(SliceOp, conv.x, starts=(*starts, 0), limits=(*limits, shape_of(conv.x)[-1]), strides=ints(op.strides))
     return [build(ConvOp, input_slice, conv.w, **conv.properties)]
 
 
 # pad(x, 0, 0) = x;  pad(pad(x, a, b), c, d) = pad(x, a + c, b + d) for equal values and non-negative padding
-def _pad(op: PadOp) -> Values:
+def _fold_pad(op: PadOp) -> Values:
     low, high = ints(op.low), ints(op.high)
     if not any(low) and not any(high):
         return [op.x]
@@ -227,7 +225,7 @@ def _negative_pad(op: PadOp) -> Values:
 
 
 # reversing axes of size 1 changes nothing
-def _reverse(op: ReverseOp) -> Values:
+def _fold_reverse(op: ReverseOp) -> Values:
     return [op.x] if all(shape_of(op.x)[a] == 1 for a in op.reversed_axes) else None
 
 
@@ -244,8 +242,8 @@ def _dynamic_reverse(op: ReverseOp) -> Values:
 
 
 # concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z), one kernel with a loop per operand; very
-# many operands become concat(concat(x, …), concat(y, …), …), a few kernels that are often equal
-def _concat(op: ConcatOp) -> Values:
+# many operands become concat(concat(x, …), concat(y, …), …), whose few kernels are often identical
+def _flatten_concat(op: ConcatOp) -> Values:
     axis = op.concat_axis
     operands: list[SSAValue] = []
     for value in op.values:
@@ -267,7 +265,7 @@ def _concat(op: ConcatOp) -> Values:
 
 
 # reduce(x) = reshape(reduce(x, keepdims)); a reduction over no axes, or over unit axes only, is a reshape
-def _reduce(op: AxisReduction) -> Values:
+def _normalize_reduction(op: AxisReduction) -> Values:
     build, shape = DlBuilder(op), shape_of(op.result)
     if all(shape_of(op.x)[a] == 1 for a in op.reduction_axes) and element_type_of(op.x) == element_type_of(op.result):
         return [build(ReshapeOp, op.x, shape=shape) if shape_of(op.x) != shape else op.x]
@@ -278,14 +276,14 @@ def _reduce(op: AxisReduction) -> Values:
 
 _REDUCTIONS = (ReduceSumOp, ReduceProdOp, ReduceMaxOp, ReduceMinOp, ReduceNanmaxOp, ReduceNanminOp, ReduceAnyOp, ReduceAllOp)
 
-MOVEMENT: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
-    TransposeOp: (_transpose,),
-    ReshapeOp: (_reshape,),
-    BroadcastToOp: (_broadcast,),
-    SliceOp: (_slice, _slice_of_concat, _slice_of_reverse, _slice_of_pad, _slice_of_conv),
-    PadOp: (_pad, _negative_pad),
-    ReverseOp: (_reverse, _dynamic_reverse),
-    ConcatOp: (_concat,),
+MOVEMENT_RULES: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
+    TransposeOp: (_fold_transpose,),
+    ReshapeOp: (_fold_reshape,),
+    BroadcastToOp: (_fold_broadcast,),
+    SliceOp: (_fold_slice, _slice_of_concat, _slice_of_reverse, _slice_of_pad, _slice_of_conv),
+    PadOp: (_fold_pad, _negative_pad),
+    ReverseOp: (_fold_reverse, _dynamic_reverse),
+    ConcatOp: (_flatten_concat,),
     GatherOp: (_gather_constant_index,),
-    **{reduction: (_reduce,) for reduction in _REDUCTIONS},
+    **{reduction: (_normalize_reduction,) for reduction in _REDUCTIONS},
 }

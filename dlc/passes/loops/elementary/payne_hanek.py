@@ -1,8 +1,8 @@
 """Payne-Hanek argument reduction: x·2/π modulo 4 for any finite x, in integer arithmetic.
 
-|x| = m·2^q with an integer m. Of the digits of 2/π, in limbs of 32 bits, only those matter whose product with m·2^q is neither
+|x| = m·2^q with an integer m. Only some 32-bit limbs of 2/π are needed: those whose product with m·2^q is neither
 a multiple of 4 nor negligible. Their exact integer product with m has the quadrant in its first two bits, followed by the
-fraction, to 2⁻⁷⁰ in f32 and 2⁻¹³⁷ in f64. No float of these formats is closer to a multiple of π/2 than 2⁻³³ and 2⁻⁶².
+fraction (error: 2⁻⁷⁰ in f32, 2⁻¹³⁷ in f64). Each float is at least 2⁻³³ (f32) or 2⁻⁶² (f64) away from a multiple of π/2.
 
 M. Payne and R. Hanek: Radian reduction for trigonometric functions. SIGNUM Newsletter 18 (1983).
 """
@@ -34,13 +34,13 @@ _LIMB_MASK = (1 << _LIMB_BITS) - 1
 def reduce_argument(x: Float) -> tuple[Bits, Float]:
     """Return n, of which only the low two bits are valid, and r with x = n·π/2 + r, |r| ≤ π/4; NaN for infinities.
 
-    For a scalar with |x| ≥ 2⁹ in f32 and 2²² in f64.
+    `x` is a scalar with |x| ≥ 2⁹ in f32, or |x| ≥ 2²² in f64.
     """
     f = x.format
     is_f32 = f.float_type == f32
     bits = _zero_extend(abs(x).bits())
     mantissa = (bits & ((1 << f.mantissa) - 1)) | (1 << f.mantissa)
-    # 2^(q − 2): whole turns are multiples of 4. A limb of zeros before the digits keeps the bit position non-negative.
+    # 2^(q − 2) drops full turns (multiples of 4). A zero limb before the digits keeps the bit position non-negative.
     first_bit = f.bias + f.mantissa + 2 - _LIMB_BITS
     position = bits.unsigned_shift(f.mantissa) - first_bit
     mantissa_limbs = [mantissa] if is_f32 else [mantissa & _LIMB_MASK, mantissa.unsigned_shift(_LIMB_BITS)]
@@ -50,7 +50,7 @@ def reduce_argument(x: Float) -> tuple[Bits, Float]:
     # Shift within 64 bits, so that a shift by 0 needs no special case.
     aligned_digits = [(((a << _LIMB_BITS) | b) << shift).unsigned_shift(_LIMB_BITS) for a, b in pairwise(digits)]
     limbs = _product(mantissa_limbs, aligned_digits)
-    # As a signed integer this is the distance from the nearest multiple, which is the next quadrant's if it is negative.
+    # As a signed integer, `fraction` is the distance from the nearest multiple of π/2; if it is negative, n is rounded up.
     fraction = (limbs[0] << _LIMB_BITS + 2) | (limbs[1] << 2) | limbs[2].unsigned_shift(_LIMB_BITS - 2)
     n = limbs[0].unsigned_shift(_LIMB_BITS - 2) + fraction.unsigned_shift(63)
     total = fraction.to_float()
@@ -104,9 +104,9 @@ def _load_limbs(first: Bits, count: int, max_first: int) -> list[Bits]:
     table = constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), limb_values), t)
     ops.transfer_write(table, array, [0], AffineMap.identity(1))
     start = builder.insert(arith.IndexCastOp, [first.value], IndexType())
-    positions = (ops.value(ops.add(start, k)) for k in range(count))
-    loads = (ops.op(memref.LoadOp.create(operands=[array, position], result_types=[i64])) for position in positions)
-    return [Bits(builder, first.format, word) for word in loads]
+    limb_indices = (ops.value(ops.add(start, k)) for k in range(count))
+    loads = (ops.op(memref.LoadOp.create(operands=[array, index], result_types=[i64])) for index in limb_indices)
+    return [Bits(builder, first.format, limb) for limb in loads]
 
 
 def _product(mantissa_limbs: Sequence[Bits], factors: Sequence[Bits]) -> list[Bits]:

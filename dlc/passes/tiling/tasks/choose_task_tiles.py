@@ -21,10 +21,10 @@ _MAX_BALANCED_TILES = 3
 
 
 class TaskTileChooser(TileRules):
-    """Choose the plan of any nest."""
+    """Choose the tile plan of a loop nest."""
 
     def plan(self) -> TaskTiles:
-        """Return the plan of a nest by the default rules."""
+        """Return the tile plan of a loop nest by the default rules."""
         nest, shared_dims = self.nest, self.nest.shared_dims
         if any(op.has_indirect_loads for op in nest.ops):
             register = self.indirect_load_tile()
