@@ -157,7 +157,9 @@ class ParameterKinds:
         for name, shape, axes in zip(self.names(tree), shapes, self.symbolic_sizes(tree), strict=True):
             for axis, (size, allowed) in axes.items():
                 if allowed is not None and shape[axis] not in allowed:
-                    raise ShapeError(f"{name} of {self.name}: {size} = {shape[axis]}, outside of its range: {allowed}")
+                    raise ShapeError(
+                        f"{name} of {self.name}: {size} = {shape[axis]}; expected a size in the declared range {allowed}"
+                    )
 
     def require_representable(self, arguments: CallArguments, integer_dtypes: Mapping[int, set[np.dtype[Any]]]) -> None:
         """Raise DTypeError for a Python scalar that does not fit the integer dtypes to which it is converted.

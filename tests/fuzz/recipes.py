@@ -541,7 +541,8 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.WeightOp: _creation,
 }
 # Ops with data-dependent result sizes are drawn by data_dependent.py.
-OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp) and not issubclass(op, DataDependent)]
+# The bodies of user kernels are tested in tests/kernels.
+OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp) and not issubclass(op, DataDependent | dl.LoopsOp)]
 
 
 def recipe(op: type[DlOp]) -> Recipe:

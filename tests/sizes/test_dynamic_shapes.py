@@ -517,5 +517,5 @@ def test_functions_that_need_static_sizes_are_specialized() -> None:
         else:
             got = mean(x)
         np.testing.assert_allclose(got, x.mean(0) + x[0] + x[-1], rtol=1e-5)
-    with pytest.raises(ShapeError, match=r"N = 9, outside of its range: 1\.\.8"):
+    with pytest.raises(ShapeError, match=r"N = 9; expected a size in the declared range 1\.\.8"):
         mean(input_of_size(9))

@@ -36,6 +36,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.UniqueOp: "the set of unique values is discrete; gather at the indices it returns instead",
     **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOverlapsOp), "it returns indices"),
     dl.TreeEnsembleOp: "it is piecewise constant",
+    dl.LoopsOp: "its loops are opaque",
     **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
     dl.PackOp: _CREATED_AFTER_AUTODIFF,
     dl.UnpackOp: _CREATED_AFTER_AUTODIFF,
@@ -89,12 +90,12 @@ def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
 
 
 def _no_derivative_message(op: Operation) -> str:
+    name, repair = op.name, "apply dlc.stop_gradient to its operand to treat it as constant"
     if isinstance(op, dl.LoopsOp):
+        name = f"the kernel {op.kernel_name}"
         repair = "give the function that calls it a rule by dlc.custom_vjp or dlc.custom_jvp (docs/kernels.md)"
-        return f"{location_prefix(op.location)}the kernel {op.kernel_name} has no derivative: its loops are opaque; {repair}"
     reason = NO_DERIVATIVE.get(type(op), "it has no rule") if isinstance(op, DlOp) else "it has no rule"
-    repair = "apply dlc.stop_gradient to its operand to treat it as constant"
-    return f"{location_prefix(op.location)}{op.name} has no derivative: {reason}; {repair}"
+    return f"{location_prefix(op.location)}{name} has no derivative: {reason}; {repair}"
 
 
 def derivative_location(location: LocationAttr) -> LocationAttr:

@@ -197,8 +197,8 @@ class FusionGrouper:
                 yield from find_producers(self.candidates, [value], root, (), IterationSpace(shape_of(value)))
 
     def _is_nested_concat(self, op: Operation | Block) -> TypeGuard[ConcatOp]:
-        """Return whether an op is a concatenation that only another concatenation reads."""
-        if not isinstance(op, ConcatOp) or op not in self.candidates:
+        """Return whether an op is a concatenation that only another concatenation reads, once."""
+        if not isinstance(op, ConcatOp) or op not in self.candidates or not op.results[0].has_one_use():
             return False
         user = single_user(op.results[0])
         return isinstance(user, ConcatOp) and user in self.candidates

@@ -169,5 +169,6 @@ def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> DeviceP
 
 def in_one_round(nest: StaticLoopNest, plan: GroupTiles) -> GroupTiles:
     """Return the plan with one round of all work-items along dimensions with a partial group, as barriers need."""
-    grid = {d: min(n, plan.group_tile(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
+    extents = nest.extents
+    grid = {d: min(plan.group_tile(d), extents[d]) if extents[d] % n else n for d, n in plan.grid.items()}
     return replace(plan, grid=grid)

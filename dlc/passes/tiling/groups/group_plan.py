@@ -47,10 +47,11 @@ class GroupPlan(TilePlan, ABC):
                     f"grid[d{d}] = {self.grid.get(d)}: along a dynamic dimension, a work-item must compute one index"
                 )
         for d, block in self.grid.items() if self.needs_barriers else ():
-            if block > self.group_tile(d) and nest.extents[d] % block:
+            one_round = min(self.group_tile(d), nest.extents[d])
+            if block != one_round and nest.extents[d] % block:
                 raise ValueError(
-                    f"grid[d{d}] = {block}: a group with barriers cannot loop over partial tiles of "
-                    f"the extent {nest.extents[d]}; use grid[d{d}] = {self.group_tile(d)}"
+                    f"grid[d{d}] = {block}: a group with barriers cannot compute partial tiles of "
+                    f"the extent {nest.extents[d]}; use grid[d{d}] = {one_round}"
                 )
 
     def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
