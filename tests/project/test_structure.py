@@ -57,7 +57,7 @@ def tree() -> dict[str, str]:
 
 
 # Modules that any module may import; they import only each other.
-LEAVES = {Path(name).stem for name, heading in tree().items() if heading.startswith("Leaves")}
+LEAVES = {Path(name).stem for name, heading in tree().items() if heading.startswith("Leaf modules")}
 # Each unit with the units that it may import, in addition to the leaves and itself.
 ALLOWED = {
     "": set[str](),
