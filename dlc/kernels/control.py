@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from dlc.passes.library_kernels.values import KernelValue
 Bound: TypeAlias = "int | Value"
 
 
-class LoopIterator(Iterator[Any]):
+class LoopIterator(Iterator[Any], ABC):
     """The iterator of `for i in k.range(…)`: its first step opens the loop and yields the index, the second closes it."""
 
     def __init__(self, trace: KernelTrace) -> None:
@@ -35,9 +36,9 @@ class LoopIterator(Iterator[Any]):
         self._stack.close()
         raise StopIteration
 
+    @abstractmethod
     def _open(self) -> tuple[Value, ...]:
         """Emit the loop; return its indices."""
-        raise NotImplementedError
 
     def _enter(self, loop: AbstractContextManager[Any]) -> Any:
         return self._stack.enter_context(loop)

@@ -55,7 +55,8 @@ class NextPanel:
     def prefetch_in(self, loop: scf.ForOp, line_bytes: int, constants: ConstantPool) -> None:
         """Emit the prefetches of one register tile in its k loop: tile t of n prefetches the t-th of n parts of the panel.
 
-        They are in the first iterations, one or more lines in each; the loop is split behind them.
+        The first iterations prefetch one or more cache lines each. The loop is split after them, so that the other iterations
+        have no prefetches.
         """
         bounds = constant_bounds(loop)
         assert bounds is not None and loop.parent is not None

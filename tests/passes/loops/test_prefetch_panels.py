@@ -148,7 +148,7 @@ def test_short_loops_and_other_reads_stay() -> None:
 @pytest.mark.parametrize(("way", "is_prefetched"), [(1 << 12, False), (1 << 7, True)])
 def test_small_local_buffers_are_not_prefetched(way: int, is_prefetched: bool) -> None:
     """Queries are transposed into a buffer of 48×9 floats, which half of 32 KiB holds and half of 1 KiB does not."""
-    module = parse_module(CONTEXT, KERNELS["attention, turned"].replace("x6x", "x48x"))
+    module = parse_module(CONTEXT, KERNELS["attention, transposed"].replace("x6x", "x48x"))
     costs = replace(TARGET.costs, way_bytes=way)
     for p in (*PASSES, PrefetchPanelsPass(replace(TARGET, costs=costs))):
         p.apply(CONTEXT, module)

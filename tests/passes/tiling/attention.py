@@ -86,7 +86,7 @@ builtin.module {
 """
 
 # The same, vectorized along queries: queries have a transposed copy, and keys are read in place.
-TURNED_ATTENTION = """
+TRANSPOSED_ATTENTION = """
 #hie = affine_map<(h, i, e) -> (h, i, e)>
 #he = affine_map<(h, i, e) -> (h, i)>
 #hij = affine_map<(h, j, i) -> (h, j, i)>

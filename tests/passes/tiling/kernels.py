@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, parse_module
 
-from .attention import ATTENTION, TURNED_ATTENTION
+from .attention import ATTENTION, TRANSPOSED_ATTENTION
 
 MATMUL = """
 builtin.module {
@@ -302,7 +302,7 @@ KERNELS = {
     "distances": DISTANCES,
     "turned": TURNED,
     "attention": ATTENTION,
-    "attention, turned": TURNED_ATTENTION,
+    "attention, transposed": TRANSPOSED_ATTENTION,
 }
 
 

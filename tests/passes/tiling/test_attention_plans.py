@@ -106,7 +106,7 @@ def test_other_sums_have_no_online_softmax(old: str, new: str) -> None:
     ],
 )
 def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, int], height: int, tile: tuple[int, int]) -> None:
-    (kernel,) = kernels_of(buffered("attention, turned"))
+    (kernel,) = kernels_of(buffered("attention, transposed"))
     nest = next(iter(form_loop_nests(kernel))).specialize({})
     sums = match_attention(nest)
     assert sums is not None and sums.is_transposed

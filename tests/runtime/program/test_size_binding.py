@@ -91,10 +91,10 @@ def launching(*instructions: Instruction) -> HostProgram:
 
 
 HOSTILE: dict[str, HostProgram] = {
-    "a part that ends behind an input": launching(launch("k", ((2, 16), (5, 0)), (N,))),
-    "a part that ends behind a region": launching(launch("k", ((2, 0), (6, 0)), (N,))),
-    "a part that ends behind an output where the input is short": launching(launch(None, ((5, 0), (3, 0)), (250,))),
-    "a part that ends behind a weight": launching(launch("k", ((4, 0), (3, 0)), (N + 1,))),
+    "a part that ends after an input": launching(launch("k", ((2, 16), (5, 0)), (N,))),
+    "a part that ends after a region": launching(launch("k", ((2, 0), (6, 0)), (N,))),
+    "a part that ends after an output where the input is short": launching(launch(None, ((5, 0), (3, 0)), (250,))),
+    "a part that ends after a weight": launching(launch("k", ((4, 0), (3, 0)), (N + 1,))),
     "more rows than there are": launching(launch("k", ((2, 0), (5, 0)), (N * N,))),
     "rows below none": launching(launch("k", ((2, 0), (5, 0)), (1 - N,))),
     "an arena that is no slot of a region": launching(launch("k", ((1, 0), (5, 0)), (N,))),
@@ -144,7 +144,7 @@ HOSTILE |= {
     "an element of nothing": looping(**element((0, 0), 16)),
     "an element of a carried slot": looping(**element((7, 0), 16)),
     "an element after the last": looping(launch(None, ((6, 0), (8, 0)), (16,))),
-    "a row behind the last one that was found": looping(launch(None, ((6, 0), (7, 16)), (16,))),
+    "a row after the last one that was found": looping(launch(None, ((6, 0), (7, 16)), (16,))),
     "a state that moves on": looping(carried=(CarriedSlot(7, (5, 0), (7, 16)),)),
     "a loop in a loop that sets its slot": looping(body=(replace(ROWS, carried=()), *ROWS.body)),
     "a loop in a loop of as many steps": looping(
