@@ -30,7 +30,8 @@ file (`runtime.saving.container`). `runtime` contains all that is needed to run 
 two stages can be compared with each other; it is also available to users as the target `reference`.
 
 **Array API.** Traced functions are written with `numpy`, `special` (special functions) and `lax` (structured control flow).
-`kernels` is a language of explicit loops for functions that these do not express (`dlc.kernel`).
+`kernels` is a language of explicit loops for functions that these do not express (`dlc.kernel`). `ffi` calls native code
+and Python functions.
 `random` draws from explicit keys, `nn` has neural-network layers, `optim` has optimizers, and `tree` handles nested
 containers of arrays. `just_in_time` compiles such functions (`dlc.jit`), `jax_functions` compiles functions of JAX.
 
@@ -54,6 +55,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlc import debug as debug
+    from dlc import ffi as ffi
     from dlc import kernels as kernels
     from dlc import lax as lax
     from dlc import nn as nn
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from dlc.errors import ModelError as ModelError
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
+    from dlc.ffi import pure_callback as pure_callback
     from dlc.jax_functions import from_jax as from_jax
     from dlc.just_in_time import jit as jit
     from dlc.kernels.kernel_functions import kernel as kernel
@@ -127,6 +130,7 @@ _PUBLIC = {
     "jit": "dlc.just_in_time",
     "kernel": "dlc.kernels.kernel_functions",
     "load": "dlc.runtime.load",
+    "pure_callback": "dlc.ffi",
     "quantize": "dlc.quantization.post_training",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
@@ -140,7 +144,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("debug", "kernels", "lax", "nn", "numpy", "onnx_backend", "optim", "random", "special", "tree")
+_PUBLIC_MODULES = ("debug", "ffi", "kernels", "lax", "nn", "numpy", "onnx_backend", "optim", "random", "special", "tree")
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dlc.dims import Size
 from dlc.errors import DeviceError, DTypeError, ShapeError
+from dlc.traced_dims import TracedDim
 
 _DATA_POINTER_OFFSET, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
 ALIGNMENT_BYTES = 64  # bytes: a cache line, and the widest vector register
@@ -51,16 +52,19 @@ class Array(np.ndarray[Any, np.dtype[Any]]):
 
 
 class ShapeDtype:
-    """A placeholder for an array with a shape and a dtype but no elements: `f.lower(dlc.ShapeDtype((64, 784), np.float32))`."""
+    """A placeholder for an array with a shape and a dtype but no elements: `f.lower(dlc.ShapeDtype((64, 784), np.float32))`.
+
+    In a traced function, sizes may be symbolic sizes of its arrays.
+    """
 
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
         """Raises ShapeError for negative sizes and DTypeError for an invalid shape or dtype."""
         try:
-            self.shape = tuple(index(size) for size in shape)
+            self.shape: tuple[int, ...] = tuple(size if isinstance(size, TracedDim) else index(size) for size in shape)
             self.dtype: np.dtype[Any] = np.dtype(dtype)
         except TypeError as error:
             raise DTypeError(f"ShapeDtype({shape!r}, {dtype!r}): expected a sequence of sizes and a dtype: {error}") from error
-        if any(size < 0 for size in self.shape):
+        if any(not isinstance(cast(object, size), TracedDim) and size < 0 for size in self.shape):
             raise ShapeError(f"ShapeDtype: the shape {self.shape} has a negative size")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:

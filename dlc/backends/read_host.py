@@ -13,6 +13,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.dl.programs.size_ranges import equal_sizes, guards_of, size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, sizes_of
+from dlc.dialects.location_text import location_text
 from dlc.dims import Size, SizeRange
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
@@ -123,7 +124,7 @@ class _HostReader:
                         (self.arrays(op.arguments), self.arrays(op.result_buffers)),
                         host.sizes_bound_by(op),
                     )
-                    settings, where = json.loads(op.settings.data), str(op.location)
+                    settings, where = json.loads(op.settings.data), location_text(op.location)
                     instructions.append(PythonCall(op.function.data, settings, where, *arrays, data_dependent_sizes))
                 case func.ReturnOp() | host.YieldOp():
                     pass

@@ -22,6 +22,7 @@ from dlc.compiler.numerical_checks import check, check_first_call
 from dlc.compiler.program import Program
 from dlc.compiler.program_builder import build_program
 from dlc.compiler.size_domains import data_dependent_sizes, infer_domain, restrict_to_domain
+from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.index_checks import checked_op_locations
 from dlc.dialects.dl.programs.size_ranges import size_ranges
@@ -325,7 +326,9 @@ def _load_or_build(
 ) -> CompiledProgram | Executable:
     """Return the program, from the cache or compiled now."""
     backend, program = cast("KernelBackend[Any, Any]", compilation.backend), compilation.program
-    if compilation.recorder is not None or reason_not_cached(backend.target, compilation.options) is not None:
+    # A program that calls functions of this process cannot be stored.
+    is_foreign = contains(program.module, ForeignCallOp)
+    if compilation.recorder is not None or is_foreign or reason_not_cached(backend.target, compilation.options) is not None:
         return build_program(compilation, backend, rebuild_module)
 
     def build() -> CompiledProgram:

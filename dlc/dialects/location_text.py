@@ -5,6 +5,11 @@ from __future__ import annotations
 from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, LocationAttr, NameLoc
 
 
+def location_text(location: Attribute) -> str:
+    """Return a location such as `model.py:12`."""
+    return location_prefix(location).removesuffix(": ") or "an unknown location"
+
+
 def location_prefix(location: Attribute) -> str:
     """Return a location as the prefix of a message, such as `model.py:12: `; empty for an unknown one."""
     match location:

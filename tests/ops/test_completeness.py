@@ -40,6 +40,7 @@ OPS_WITHOUT_INTERFACE: dict[type[DlOp], str] = {
 }
 OPS_WITHOUT_SAMPLE: dict[type[DlOp], str] = {
     dl.WeightOp: "its value is in the weights store",
+    dl.ForeignCallOp: "its function is registered by a trace: see tests/functions/test_ffi.py",
     **dict.fromkeys(dl.op_classes_of(dl.strings), "string pools belong to calls: see tests/frontend/onnx/test_strings.py"),
 }
 

@@ -10,7 +10,7 @@ import nothing from the subfolders, which hold the families of ops, one file eac
     contractions/     matmul, convolution, FFT
     library_kernels/  sorting, scans, factorizations, decision trees: ops with hand-written loops
     low_precision/    quantization, weight-only products, packed dot-product operands
-    data_dependent/   results with data-dependent sizes, strings
+    data_dependent/   results with data-dependent sizes, strings, foreign functions
     programs/         kernels, control flow, function transformations; symbolic sizes and weights of whole programs
 
 Every op class that a family defines belongs to the dialect and is exported here.
@@ -37,7 +37,8 @@ from dlc.dialects.dl.contractions.convolution import *
 from dlc.dialects.dl.contractions.fourier import *
 from dlc.dialects.dl.contractions.winograd import *
 from dlc.dialects.dl.creation import *
-from dlc.dialects.dl.data_dependent import non_max_suppression, selection, strings, unique
+from dlc.dialects.dl.data_dependent import foreign, non_max_suppression, selection, strings, unique
+from dlc.dialects.dl.data_dependent.foreign import *
 from dlc.dialects.dl.data_dependent.non_max_suppression import *
 from dlc.dialects.dl.data_dependent.selection import *
 from dlc.dialects.dl.data_dependent.strings import *
@@ -121,6 +122,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     unique,
     non_max_suppression,
     strings,
+    foreign,
     composite,
     normalization,
     quantization,

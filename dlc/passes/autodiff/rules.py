@@ -37,6 +37,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
     **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOverlapsOp), "it returns indices"),
     dl.TreeEnsembleOp: "it is piecewise constant",
     dl.LoopsOp: "its loops are opaque",
+    dl.ForeignCallOp: "its function is opaque",
     **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
     dl.PackOp: _CREATED_AFTER_AUTODIFF,
     dl.UnpackOp: _CREATED_AFTER_AUTODIFF,
@@ -94,6 +95,9 @@ def _no_derivative_message(op: Operation) -> str:
     if isinstance(op, dl.LoopsOp):
         name = f"the kernel {op.kernel_name}"
         repair = "give the function that calls it a rule by dlc.custom_vjp or dlc.custom_jvp (docs/kernels.md)"
+    elif isinstance(op, dl.ForeignCallOp):
+        name = op.label
+        repair = "give the function that calls it a rule by dlc.custom_vjp or dlc.custom_jvp (docs/ffi.md)"
     reason = NO_DERIVATIVE.get(type(op), "it has no rule") if isinstance(op, DlOp) else "it has no rule"
     return f"{location_prefix(op.location)}{name} has no derivative: {reason}; {repair}"
 

@@ -91,7 +91,7 @@ def _batch_plain(context: BatchingContext, op: Operation) -> bool:
 
 def _results(context: BatchingContext, op: DlOp) -> list[SSAValue] | None:
     """Return an op's batched results; None where its decomposition has to be batched instead."""
-    if isinstance(op, DataDependent):
+    if isinstance(op, DataDependent) and op.data_dependent_sizes:
         problem = f"{op.name} has data-dependent result sizes, which may differ between batch elements"
         raise UnsupportedError(f"{location_prefix(op.location)}dlc.vmap: {problem}; use a mask and static sizes")
     if context.size == 0:

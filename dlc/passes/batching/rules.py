@@ -12,6 +12,7 @@ from dlc.dialects.dl.arithmetic.activation import Activation, PreluOp
 from dlc.dialects.dl.arithmetic.elementwise import SelectOp
 from dlc.dialects.dl.arithmetic.random import RandomBitsOp
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
 from dlc.dialects.dl.interfaces import Elementwise, LibraryKernel, Reduction, RowwiseKernel
 from dlc.dialects.dl.library_kernels.cumulative import CumulativeOp
 from dlc.dialects.dl.library_kernels.decision_trees import TreeEnsembleOp
@@ -125,6 +126,12 @@ def loops(context: BatchingContext, op: LoopsOp) -> Sequence[SSAValue]:
     return context.clone_op(op, *map(context.lookup, op.operands), body=body, types=ArrayAttr(types))
 
 
+def foreign_call(context: BatchingContext, op: ForeignCallOp) -> Sequence[SSAValue]:
+    """Add a batch axis to operands and results; the function runs once per batch entry, or in its batched form."""
+    types = ArrayAttr([tensor_type((context.size, *shape_of(r)), element_type_of(r)) for r in op.results])
+    return context.clone_op(op, *map(context.with_batch_axis, op.operands), types=types, batch_axes=op.batch_rank + 1)
+
+
 def transpose(context: BatchingContext, op: TransposeOp) -> Sequence[SSAValue]:
     return context.clone_op(op, context.with_batch_axis(op.x), permutation=(0, *(a + 1 for a in op.axes)))
 
@@ -194,6 +201,7 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys((SortedSearch, RandomBitsOp, LibraryKernel), rows),
     RowwiseKernel: merge_rows,
     LoopsOp: loops,
+    ForeignCallOp: foreign_call,
     TreeEnsembleOp: tree_ensemble,
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,

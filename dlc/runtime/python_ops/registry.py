@@ -1,6 +1,6 @@
 """The registry of ops that are implemented in Python, and the data-dependent ones among them, implemented with NumPy.
 
-String ops are in `string_ops.py`, image decoding in `images.py`.
+String ops are in `string_ops.py`, image decoding in `images.py`, functions of the user in `foreign_functions.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.runtime.python_ops import string_ops
+from dlc.runtime.python_ops.foreign_functions import foreign_call
 from dlc.runtime.python_ops.images import decode_image
 
 Array: TypeAlias = "NDArray[Any]"
@@ -81,6 +82,7 @@ PYTHON_OPS: Mapping[str, Callable[..., tuple[Array, ...]]] = {
         string_ops.number_to_string,
         string_ops.string_to_number,
         decode_image,
+        foreign_call,
     )
 }
 

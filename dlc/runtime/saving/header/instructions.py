@@ -7,6 +7,7 @@ from inspect import Parameter, signature
 from typing import Any, cast
 
 from dlc.arrays import named_dtype
+from dlc.errors import UnsupportedError
 from dlc.runtime.program.host_program import (
     Branch,
     BufferRef,
@@ -23,6 +24,7 @@ from dlc.runtime.program.host_program import (
     SetSize,
     While,
 )
+from dlc.runtime.python_ops.foreign_functions import FOREIGN_CALL, label_of
 from dlc.runtime.python_ops.registry import PYTHON_OPS, OpSetting
 from dlc.runtime.saving.header.values import count, distance, ref, size_from_json, size_to_json, text
 
@@ -65,6 +67,10 @@ def _instruction_to_json(instruction: Instruction) -> Any:
             results=results,
             data_dependent_sizes=data_dependent_sizes,
         ):
+            if op == FOREIGN_CALL:
+                function = label_of(str(settings["function"]))
+                problem = f"{where}: a file cannot contain the function of {function}"
+                raise UnsupportedError(f"{problem}; write it with dlc.numpy or as a dlc.kernel, or save the parts around it")
             arrays = {
                 "arguments": _arrays(arguments),
                 "results": _arrays(results),
