@@ -87,10 +87,12 @@ if TYPE_CHECKING:
     from dlc.calculus.linear_maps import vjp as vjp
     from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
+    from dlc.errors import DeadlineError as DeadlineError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
     from dlc.errors import DTypeError as DTypeError
     from dlc.errors import ModelError as ModelError
+    from dlc.errors import QueueFullError as QueueFullError
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.ffi import pure_callback as pure_callback
@@ -101,6 +103,8 @@ if TYPE_CHECKING:
     from dlc.quantization.post_training import quantize as quantize
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
+    from dlc.runtime.requests.future import Future as Future
+    from dlc.runtime.requests.request_queue import RequestQueue as RequestQueue
 
 __version__: str
 
@@ -134,13 +138,17 @@ _PUBLIC = {
     "quantize": "dlc.quantization.post_training",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
+    "Future": "dlc.runtime.requests.future",
+    "RequestQueue": "dlc.runtime.requests.request_queue",
     "ShapeDtype": "dlc.arrays",
     "TrainStep": "dlc.model_transforms",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
+    "DeadlineError": "dlc.errors",
     "DeviceError": "dlc.errors",
     "DlcError": "dlc.errors",
     "ModelError": "dlc.errors",
+    "QueueFullError": "dlc.errors",
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }

@@ -36,6 +36,7 @@ def compile_model(
     input_shapes: Mapping[str, int | str | Sequence[int | str | None]] | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
     num_threads: int | None = None,
+    streams: int = 1,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
@@ -71,6 +72,7 @@ def compile_model(
             values determine shapes or branches (axes, repeats, a condition; see `model.values`) are read at each call, and the
             model is specialized for each of their values.
         num_threads: Number of threads; by default one per processor that this process may use.
+        streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
         dump_ir: Write the IR after every pass to this folder.
         pipeline: Passes to run instead of the target's, such as `"a,b{k=1}"`.
         check_each_pass: Verify every pass numerically during the first call, on its inputs. CompileError names the first pass
@@ -100,6 +102,7 @@ def compile_model(
     folder = to_path(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,
+        streams=streams,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,
@@ -151,6 +154,7 @@ def from_torch(
     dynamic_shapes: Any = None,
     target: str | Backend = "cpu",
     num_threads: int | None = None,
+    streams: int = 1,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
@@ -180,6 +184,7 @@ def from_torch(
     folder = to_path(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,
+        streams=streams,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,

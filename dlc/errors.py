@@ -49,6 +49,14 @@ class DeviceError(DlcError):
     """A target or device does not exist or cannot run the program."""
 
 
+class DeadlineError(DlcError, TimeoutError):
+    """A submitted call did not start before its deadline; it did not run."""
+
+
+class QueueFullError(DlcError):
+    """A queue of submitted calls is full, and waiting for space is not possible."""
+
+
 class TooLargeError(DeviceError):
     """Some kernels exceed the resources of a device; `kernels` has the reason for each."""
 

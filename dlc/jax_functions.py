@@ -15,13 +15,15 @@ from dlc.files.atomic_writes import to_path
 from dlc.frontend.complex_numbers import from_parts, real_and_imaginary
 from dlc.options import Options
 from dlc.runtime.models.model import Model
+from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.submittable import Submittable
 from dlc.stablehlo import read_module
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend
 
 
-class JaxFunction:
+class JaxFunction(Submittable):
     """A compiled JAX function, with the arguments and results of the original; results are NumPy arrays.
 
     Random keys stay JAX keys. `arguments` and `results` are pytrees of shapes and dtypes. `model` is the program over the
@@ -44,6 +46,9 @@ class JaxFunction:
         arrays = (array for leaf, info in zip(leaves, self._argument_infos, strict=True) for array in self._arrays(leaf, info))
         results = iter(self.model(*arrays).values())
         return self._jax.tree.unflatten(self._result_tree, [self._result(results, info) for info in self._result_infos])
+
+    def _new_queue(self) -> RequestQueue:
+        return self.model.requests.of_function(self)
 
     def _arrays(self, leaf: Any, info: Any) -> Sequence[Any]:
         """Return the model's inputs for one leaf: real and imaginary part of a complex array, or the data of a random key."""
@@ -70,6 +75,7 @@ def from_jax(
     *examples: Any,
     target: str | Backend = "cpu",
     num_threads: int | None = None,
+    streams: int = 1,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
@@ -102,6 +108,7 @@ def from_jax(
         raise UnsupportedError(f"dlc.from_jax: {name}: results must have different names: {names}")
     options = Options.of(
         num_threads=num_threads,
+        streams=streams,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,

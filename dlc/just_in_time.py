@@ -28,11 +28,15 @@ from dlc.frontend.pytree import ARRAY_TYPES, Tree, tree_of_positional_arrays, un
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
-from dlc.options import Environment, Options
+from dlc.options import Environment, Options, thread_count
+from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCall, direct_call
 from dlc.runtime.models.model import Model, as_result, require_matching_inputs
 from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.opencl.array import DeviceArray
+from dlc.runtime.requests.future import Future
+from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.submittable import Submittable
 from dlc.runtime.sizes.domain import SizeDomain
 from dlc.weights import WeightStore
 
@@ -72,7 +76,7 @@ class _CompiledFunction:
         return direct_call(self.model.run_unchecked)
 
 
-class JitFunction:
+class JitFunction(Submittable):
     """A function that is traced and compiled once per tree structure, shapes and dtypes of its arguments and static values.
 
     Sizes of symbolic dimensions (`dynamic`) share a program as far as its guards admit.
@@ -134,6 +138,17 @@ class JitFunction:
         compiled = found.program
         self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
         return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
+
+    def _new_queue(self) -> RequestQueue:
+        options = self._options
+        threads = 1 if backend_of(self._target, options.device).takes_device_arrays else thread_count(options.num_threads)
+        reserve_pools(threads, options.streams)
+        return RequestQueue(self, name=self._parameters.name, num_threads=threads, streams=options.streams)
+
+    def submit(self, /, *arguments: Any, priority: int = 0, deadline: float | None = None, **named: Any) -> Future:
+        if any(type(leaf) is Tracer for leaf in (*arguments, *named.values())):
+            raise DlcError(f"{self._parameters.name}.submit: called while another function is traced; call the function itself")
+        return super().submit(*arguments, priority=priority, deadline=deadline, **named)
 
     def __reduce__(self) -> str:
         """Pickle by name, as functions are; the function is compiled again in the other process."""
@@ -299,6 +314,7 @@ def jit(
     donate_argnames: str | Sequence[str] = (),
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
+    streams: int = 1,
     pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
@@ -319,6 +335,7 @@ def jit(
     donate_argnames: str | Sequence[str] = (),
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
+    streams: int = 1,
     pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
@@ -340,6 +357,7 @@ def jit(
             without such a result.
         dump_ir: A folder for the IR after every pass of the first compilation.
         num_threads: Number of threads; by default one per processor that this process may use.
+        streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
         pipeline: Passes to run instead of the target's.
         check_each_pass: Verify every pass numerically during the first call with new shapes, on its arguments. CompileError
             names the first pass after which results are wrong, and the lines of your function.
@@ -357,6 +375,7 @@ def jit(
     folder = Path(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,
+        streams=streams,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,

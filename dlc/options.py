@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index
 from pathlib import Path
 from typing import Any, SupportsIndex, cast
@@ -140,6 +140,7 @@ class Options:
         until: The stage whose module the target `reference` runs (None: the imported module).
         verify: Verify the module after each pass.
         num_threads: Number of threads; None: one per processor that this process may use.
+        streams: Number of submitted calls that run at once.
         workers: Maximum number of processes that compile kernels.
         cache: Load programs from the cache and store them there.
         check_each_pass: Verify the results of each pass, on the inputs of the model's first run.
@@ -157,6 +158,7 @@ class Options:
     until: str | None = None
     verify: bool = field(default_factory=lambda: Environment.read().verify)
     num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
+    streams: int = 1
     workers: int | None = field(default_factory=lambda: Environment.read().workers)
     cache: bool = field(default_factory=lambda: Environment.read().cache)
     check_each_pass: bool = False
@@ -177,6 +179,8 @@ class Options:
         if not _is_count(self.group) or self.group % 8:
             raise UnsupportedError(f"group {self.group!r}: expected a multiple of 8 weights, such as 32")
         thread_count(self.num_threads)
+        if not _is_count(self.streams) or self.streams > MAX_THREADS:
+            raise UnsupportedError(f"streams {self.streams!r}: expected an integer from 1 to {MAX_THREADS}")
         if self.workers is not None and not _is_count(self.workers):
             raise UnsupportedError(f"workers {self.workers!r}: expected an integer >= 1")
         if not isinstance(cast(object, self.tune), int | float) or not self.tune >= 0:
@@ -184,8 +188,14 @@ class Options:
 
     @staticmethod
     def of(**values: Any) -> Options:
-        """Return options with these values; None leaves an option at its default."""
-        return Options(**{name: value for name, value in values.items() if value is not None})
+        """Return options with these values; None leaves an option at its default.
+
+        By default, each stream has its share of the threads.
+        """
+        options = Options(**{name: value for name, value in values.items() if value is not None})
+        if options.streams == 1 or values.get("num_threads") is not None:
+            return options
+        return replace(options, num_threads=max(1, thread_count(options.num_threads) // options.streams))
 
 
 def pocl_folder(variables: Mapping[str, str] | None = None) -> Path:

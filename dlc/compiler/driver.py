@@ -80,7 +80,7 @@ def compile(
         model = _compile(expanded, file, rebuild_module if expanded is compilation else None)
     clear_large_memo_tables()
     model.defaults = program.defaults
-    model.num_threads = options.num_threads
+    model.num_threads, model.streams = options.num_threads, options.streams
     return model
 
 

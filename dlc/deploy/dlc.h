@@ -197,7 +197,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 19, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 20, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
 enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */
@@ -209,7 +209,7 @@ typedef struct {
     int64_t arrays, weight_count, slot_inits, slot_init_count, records, symbol_count, size_readbacks, size_readback_count;
     int64_t record_words, array_count, symbols, failures, failure_count, failure_values, failure_value_count, text;
     int64_t kernels, kernel_count, entries, entry_count, code_bytes;
-    int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_end, crc32c;
+    int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_link, pool_end, crc32c;
 } dlc__image;
 typedef struct { int64_t name, dtype, element_bytes, rank, dims, otherwise, over; } dlc__tensor;
 typedef struct { int64_t kind, a, b; } dlc__operation;
@@ -398,7 +398,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         || !dlc__in_bounds(image->size_readbacks, image->size_readback_count, sizeof(dlc__size_readback), end)) return 0;
     if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
     if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
-    const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->pool_end,
+    const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->pool_link, image->pool_end,
                             image->crc32c};
     for (size_t i = 0; i < sizeof code / sizeof *code; i++)
         if (!dlc__is_code(image, code[i])) return 0;

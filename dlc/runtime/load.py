@@ -13,7 +13,7 @@ from dlc.caching.cache import Cache
 from dlc.errors import CompileError, ModelError
 from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.machine.cpus import usable_cpus
-from dlc.options import Environment
+from dlc.options import Environment, Options
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.io_conversion import ConvertedModel, StructuredModel
 from dlc.runtime.models.model import Model
@@ -30,7 +30,14 @@ from dlc.target import is_opencl, require_host
 CompiledProgram = Artifact | DeviceArtifact
 
 
-def load(model: ModelSource, *, num_threads: int | None = None, mapped: bool = True, device: str | None = None) -> Model:
+def load(
+    model: ModelSource,
+    *,
+    num_threads: int | None = None,
+    streams: int = 1,
+    mapped: bool = True,
+    device: str | None = None,
+) -> Model:
     """Load a model that `Model.save` wrote from a path, bytes, or an open file; nothing is compiled.
 
     A file given as a path is memory-mapped, so that processes share its weights: replace it by renaming another file, as
@@ -38,19 +45,20 @@ def load(model: ModelSource, *, num_threads: int | None = None, mapped: bool = T
 
     Args:
         num_threads: Number of threads; by default one per processor that this process may use.
+        streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
         device: The OpenCL device to run on, such as `0:1`; by default the one that DLC_DEVICE names, or the first that works.
 
     Raises ModelError for an invalid or damaged file and for one of another version of dlc. Raises DeviceError for a model of
     another processor, or one that needs features that the device does not have.
     """
-    source = path_or_bytes(model)
+    source, options = path_or_bytes(model), Options.of(num_threads=num_threads, streams=streams)
     if isinstance(source, bytes):
-        return _read(Container.read(Path("model"), page_aligned_copy(source)), num_threads, device)
+        return _read(Container.read(Path("model"), page_aligned_copy(source)), options, device)
     try:
         content = None if mapped else page_aligned_copy(source.read_bytes())
     except OSError as error:
         raise ModelError(f"{source}: cannot be read: {error.strerror}") from error
-    return _read(Container.read(source, content), num_threads, device)
+    return _read(Container.read(source, content), options, device)
 
 
 def program_in(path: Path, builder: Builder | None = None) -> CompiledProgram:
@@ -63,12 +71,12 @@ def program_in(path: Path, builder: Builder | None = None) -> CompiledProgram:
         return _program(container.model, container, builder)
 
 
-def _pickled(model: Model) -> tuple[Callable[..., Model], tuple[bytes, int | None]]:
-    return _unpickled, (to_bytes(model), model.num_threads)
+def _pickled(model: Model) -> tuple[Callable[..., Model], tuple[bytes, int | None, int]]:
+    return _unpickled, (to_bytes(model), model.num_threads, model.streams)
 
 
-def _unpickled(content: bytes, num_threads: int | None) -> Model:
-    return load(content, num_threads=num_threads)
+def _unpickled(content: bytes, num_threads: int | None, streams: int) -> Model:
+    return load(content, num_threads=num_threads, streams=streams)
 
 
 # Models are pickled as the content of their file, so that other processes compile nothing.
@@ -76,7 +84,7 @@ for kind in (Model, StructuredModel, ConvertedModel):
     copyreg.pickle(kind, _pickled)
 
 
-def _read(container: Container, num_threads: int | None, device: str | None) -> Model:
+def _read(container: Container, options: Options, device: str | None) -> Model:
     builder: Builder | None = None
     if is_opencl(container.common.target.name):
         # Kernels of untrusted files are built in another process first, since a driver may crash.
@@ -85,7 +93,7 @@ def _read(container: Container, num_threads: int | None, device: str | None) -> 
     else:
         require_host(container.common.target, str(container.path))
     with _header_errors(container):
-        return _ModelReader(container, num_threads, builder).model(container.model)
+        return _ModelReader(container, options, builder).model(container.model)
 
 
 @contextmanager
@@ -107,7 +115,7 @@ class _ModelReader:
     """Reads the models of a file; `builder` is set for OpenCL devices."""
 
     container: Container
-    num_threads: int | None
+    options: Options
     builder: Builder | None
 
     def model(self, fields: Mapping[str, Any]) -> Model:
@@ -117,7 +125,7 @@ class _ModelReader:
         if not set(model.inputs).issuperset(info for info, _ in defaults):
             raise ValueError("a default value for an unknown input")
         model.defaults = {info.name: array for info, array in defaults}
-        model.num_threads = self.num_threads
+        model.num_threads, model.streams = self.options.num_threads, self.options.streams
         return model
 
     def _without_defaults(self, fields: Mapping[str, Any]) -> Model:
@@ -125,4 +133,4 @@ class _ModelReader:
             return ConvertedModel(self.model(fields["program"]), io_signature_from_json(fields["io_signature"]))
         if "specializations" in fields:
             return SpecializedModel.read(fields, self.model).model(takes_device_arrays=self.builder is not None)
-        return _program(fields, self.container, self.builder).model(self.num_threads)
+        return _program(fields, self.container, self.builder).model(self.options.num_threads)

@@ -53,7 +53,8 @@
   [128 x i8],  ; 15 affinity mask of the threads, in the format of sched_getaffinity
   ptr,         ; 16 user callback that runs launches, parallel(user, task, arguments, tasks); null: the pool's threads do
   ptr,         ; 17 the callback's `user` argument
-  i32          ; 18 whether the threads should exit
+  i32,         ; 18 whether the threads should exit
+  ptr          ; 19 another pool with as many threads, for a caller that finds this one in use; null: none
 }
 
 declare i32 @llvm.umin.i32(i32, i32)
@@ -67,7 +68,8 @@ define i64 @dlc_pool_bytes() {
   ret i64 %bytes
 }
 
-; Initializes a pool in zeroed memory. The caller then starts `threads` - 1 threads at dlc_pool_worker.
+; Initializes a pool in zeroed memory. The caller then starts `threads` - 1 threads at dlc_pool_worker, and may link the pool to
+; the last one of a chain.
 define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %getcpu.at = getelementptr %Pool, ptr %pool, i64 0, i32 13
@@ -78,6 +80,13 @@ define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
   store i64 %threads, ptr %threads.at
   %getaffinity = call i64 @sched_getaffinity()
   %ignored = call i64 (i64, ...) %syscall(i64 %getaffinity, i64 0, i64 128, ptr %processors)
+  ret void
+}
+
+; Appends a pool to a chain of pools: calls that find `last` in use try it.
+define void @dlc_pool_link(ptr %last, ptr %pool) {
+  %sibling.at = getelementptr %Pool, ptr %last, i64 0, i32 19
+  store atomic ptr %pool, ptr %sibling.at release, align 8
   ret void
 }
 
@@ -354,7 +363,8 @@ end:
   ret void
 }
 
-; Runs one launch and returns the address of the next record. If another thread uses the pool, this thread runs all tasks.
+; Runs one launch and returns the address of the next record. If other threads use all pools of the chain, this thread runs all
+; tasks.
 define private ptr @launch(ptr %record, ptr %slots, ptr %pool) {
 entry:
   %counter.at = getelementptr i64, ptr %record, i64 1
@@ -413,13 +423,20 @@ callers:
   ret ptr %following
 
 enter:
-  %busy.at = getelementptr %Pool, ptr %pool, i64 0, i32 9
+  %candidate = phi ptr [ %pool, %claim ], [ %sibling, %occupied ]
+  %busy.at = getelementptr %Pool, ptr %candidate, i64 0, i32 9
   %claim.pair = cmpxchg ptr %busy.at, i32 0, i32 1 acquire monotonic
   %claimed = extractvalue { i32, i1 } %claim.pair, 1
-  br i1 %claimed, label %parallel, label %serial
+  br i1 %claimed, label %parallel, label %occupied
+
+occupied:
+  %sibling.at = getelementptr %Pool, ptr %candidate, i64 0, i32 19
+  %sibling = load atomic ptr, ptr %sibling.at acquire, align 8
+  %none = icmp eq ptr %sibling, null
+  br i1 %none, label %serial, label %enter
 
 parallel:
-  call void @fork_join(ptr %pool, ptr %task, ptr %arguments, i64 %tasks)
+  call void @fork_join(ptr %candidate, ptr %task, ptr %arguments, i64 %tasks)
   store atomic i32 0, ptr %busy.at release, align 4
   ret ptr %following
 

@@ -44,7 +44,7 @@ FIELDS = (
     ),
     *("record_words", "array_count", "symbols", "failures", "failure_count", "failure_values", "failure_value_count", "text"),
     *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
-    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "crc32c"),
+    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_link", "pool_end", "crc32c"),
 )
 HEADER_BYTES = ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
 # In the order of ONNX's TensorProto.DataType, from 1 on; 8 is the string type.
@@ -233,7 +233,7 @@ class _ImageWriter:
 
     def _written(self) -> bytes:
         code, entries = self.fields["code"], self.runtime.entries
-        for field in ("call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "crc32c"):
+        for field in ("call", "pool_bytes", "pool_init", "pool_worker", "pool_link", "pool_end", "crc32c"):
             self.fields[field] = code + entries[f"dlc_{field}"]
         self.fields["runtime_bytes"] = len(self.runtime.bytes)
         self.fields["code_bytes"] = len(self.code)

@@ -13,8 +13,12 @@ from dlc.arrays import Array, TensorInfo, format_type, require_unmasked, to_nump
 from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import to_path
+from dlc.options import thread_count
+from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCalls
 from dlc.runtime.opencl.array import DeviceArray
+from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.submittable import Submittable
 from dlc.runtime.saving.container import Saveable, SectionWriter, require_no_other_file, save
 from dlc.runtime.saving.header.arrays import array_to_json
 from dlc.runtime.sizes.input_sizes import InputSizes
@@ -37,7 +41,7 @@ class ModelInspector(Protocol):
         ...
 
 
-class Model:
+class Model(Submittable):
     """A program with named inputs and outputs: `model(x=x)`, `model({"x": x})`, or `model(x)` in the order of the inputs.
 
     A call returns a dict from output names to arrays. Inputs may be anything that NumPy converts to an array; C-contiguous
@@ -67,6 +71,8 @@ class Model:
         self._defaults: Mapping[str, NDArray[Any]] = {}
         # The requested number; None: one thread per usable processor.
         self.num_threads: int | None = None
+        # The number of submitted calls that run at once.
+        self.streams = 1
         # Set for models that were compiled in this process.
         self.inspector: ModelInspector | None = None
         self._takes_device_arrays = takes_device_arrays
@@ -105,6 +111,12 @@ class Model:
         if in_order:
             self._direct.record(arrays)
         return dict(zip(self._results, map(as_result, results), strict=True))
+
+    def _new_queue(self) -> RequestQueue:
+        # Commands of a device are queued without waiting.
+        num_threads = 1 if self._takes_device_arrays else thread_count(self.num_threads)
+        reserve_pools(num_threads, self.streams)
+        return RequestQueue(self, name=self.name, num_threads=num_threads, streams=self.streams)
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
         """Return the inputs of a call as checked arrays, in order."""

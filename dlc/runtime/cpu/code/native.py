@@ -37,6 +37,7 @@ class Runtime:
         call_from_python: Address of the entry point of direct calls (cpu/direct_calls.py).
         pool_bytes: Returns the size of a pool.
         pool_init: `pool_init(pool, num_threads, syscall, sched_getcpu)` initializes a pool in zeroed memory.
+        pool_link: `pool_link(last, pool)` appends a pool to a chain: calls that find `last` in use try `pool`.
         pool_end: Ends the threads of an unused pool.
         pool_worker: Address of the main function of pool threads.
         checksum: `checksum(address, bytes, crc)` extends a CRC-32C.
@@ -48,12 +49,15 @@ class Runtime:
     call_from_python: int
     pool_bytes: Callable[[], int]
     pool_init: Callable[[int, int, int, int], None]
+    pool_link: Callable[[int, int], None]
     pool_end: Callable[[int], None]
     pool_worker: int
     checksum: Callable[[int, int, int], int]
 
     def pool(self, num_threads: int) -> int:
         """Return the address of this process's pool of `num_threads` threads, one of which is the caller; 0 for one thread.
+
+        It is the first of a chain of as many pools as `reserve_pools` requested: calls use the first one that is free.
 
         Raises DeviceError if the system cannot start the threads.
         """
@@ -63,7 +67,7 @@ class Runtime:
         if cell.value == _NO_POOL:
             with _lock:
                 if cell.value == _NO_POOL:
-                    cell.value = _start_pool(self, num_threads)
+                    cell.value = _start_chain(self, num_threads, _num_pools.get(num_threads, 1))
         return cell.value
 
     def pool_cell(self, num_threads: int) -> ctypes.c_int64:
@@ -86,6 +90,7 @@ def runtime(object_code: bytes) -> Runtime:
         call_from_python=code.address("dlc_call_from_python"),
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
         pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),
+        pool_link=ctypes.CFUNCTYPE(None, pointer, pointer)(code.address("dlc_pool_link")),
         pool_end=ctypes.CFUNCTYPE(None, pointer)(code.address("dlc_pool_end")),
         pool_worker=code.address("dlc_pool_worker"),
         checksum=ctypes.CFUNCTYPE(ctypes.c_uint32, pointer, i64, ctypes.c_uint32)(code.address("dlc_crc32c")),
@@ -95,13 +100,46 @@ def runtime(object_code: bytes) -> Runtime:
 # Pools by the address of the worker function and the number of threads. Machine code reads the cells: they must not move.
 _pools: dict[tuple[int, int], ctypes.c_int64] = {}
 _NO_POOL = -1
+# The requested number of pools by the number of threads; pools that are started already are extended.
+_num_pools: dict[int, int] = {}
+# The pools of each chain, by the address of the first one.
+_chains: dict[int, tuple[Runtime, list[int]]] = {}
 _lock = Lock()
+
+
+def reserve_pools(num_threads: int, count: int) -> None:
+    """Make calls with `num_threads` threads use up to `count` pools, so that as many calls run in parallel at once.
+
+    Raises DeviceError if the system cannot start the threads.
+    """
+    if num_threads <= 1 or count <= _num_pools.get(num_threads, 1):
+        return
+    with _lock:
+        _num_pools[num_threads] = count
+        for native, pools in [*_chains.values()]:
+            if _pools[native.pool_worker, num_threads].value == pools[0]:
+                _extend_chain(native, pools, num_threads, count)
+
+
+def _start_chain(native: Runtime, num_threads: int, count: int) -> int:
+    pools = [_start_pool(native, num_threads)]
+    _chains[pools[0]] = native, pools
+    _extend_chain(native, pools, num_threads, count)
+    return pools[0]
+
+
+def _extend_chain(native: Runtime, pools: list[int], num_threads: int, count: int) -> None:
+    while len(pools) < count:
+        pool = _start_pool(native, num_threads)
+        native.pool_link(pools[-1], pool)
+        pools.append(pool)
 
 
 def _forget_pools() -> None:
     """Mark all pools as not started: a forked child has the memory of its parent's pools, but not their threads."""
     global _lock
     _lock = Lock()
+    _chains.clear()
     for (_, num_threads), cell in _pools.items():
         cell.value = _NO_POOL if num_threads > 1 else 0
 

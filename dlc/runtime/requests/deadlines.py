@@ -1,0 +1,86 @@
+"""Deadlines: a thread that ends requests which have not started in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
+
+from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, StartThread
+
+Item = TypeVar("Item")
+
+# The heap is cleared of ended items when it has more than twice as many entries as live ones, plus these.
+_MIN_HEAP_ENTRIES = 64
+
+
+class Deadlines(Generic[Item]):
+    """A heap of deadlines, and the thread that waits for the first one; it starts on demand.
+
+    `lock` guards all fields and is held by the callers of `add`, who also decrement `num_live` when an item ends.
+    `expire(item)` ends an item under the lock; it returns a function that reports this without the lock, or None if the item
+    has ended already.
+    """
+
+    def __init__(
+        self,
+        lock: Lock,
+        make_lock: Callable[[], Lock],
+        start_thread: StartThread,
+        clock: Callable[[], float],
+        expire: Callable[[Item], Callable[[], None] | None],
+    ) -> None:
+        self._lock, self._make_lock, self._start_thread, self._clock, self._expire = (
+            lock,
+            make_lock,
+            start_thread,
+            clock,
+            expire,
+        )
+        self.num_live = 0
+        self._heap: list[tuple[float, int, Item]] = []
+        self._numbers = count()
+        # The gate at which the thread waits, and whether it is closed; None without a thread.
+        self._gate: Gate | None = None
+        self._is_waiting = False
+
+    def add(self, deadline: float, item: Item, is_live: Callable[[Item], bool]) -> None:
+        """Add an item; `is_live` returns whether one has not ended."""
+        self.num_live += 1
+        if len(self._heap) > _MIN_HEAP_ENTRIES + 2 * self.num_live:
+            self._heap = [entry for entry in self._heap if is_live(entry[2])]
+            heapify(self._heap)
+        is_first = not self._heap or deadline < self._heap[0][0]
+        heappush(self._heap, (deadline, next(self._numbers), item))
+        if self._gate is None:
+            self._gate = gate = Gate(self._make_lock)
+            self._start_thread(lambda: self._watch(gate), "dlc-deadlines")
+        elif is_first and self._is_waiting:
+            self._is_waiting = False
+            self._gate.open()
+
+    def _watch(self, gate: Gate) -> None:
+        """End items whose deadline is over, until there have been no deadlines for some time."""
+        while True:
+            with self._lock:
+                reports, now = list[Callable[[], None]](), self._clock()
+                while self._heap and self._heap[0][0] <= now:
+                    report = self._expire(heappop(self._heap)[2])
+                    if report is not None:
+                        reports.append(report)
+                seconds = self._heap[0][0] - now if self._heap else IDLE_SECONDS
+                was_empty = not self._heap
+                self._is_waiting = not reports
+            for report in reports:
+                report()
+            if reports or gate.wait(seconds):
+                continue
+            with self._lock:
+                if not self._is_waiting:
+                    # It was opened after the time was over.
+                    gate.wait()
+                elif was_empty and not self._heap:
+                    self._gate, self._is_waiting = None, False
+                    return
+                self._is_waiting = False

@@ -1,0 +1,425 @@
+"""The executor: runs the requests of all models of the process, on threads that start on demand.
+
+The scheduler is a state machine under one lock; no lock is held while a request runs.
+
+    waiting → queued → running → done     waiting: until the futures among its arguments are done
+       └────────┴──────→ withdrawn        cancelled, past its deadline, or one of the futures failed
+
+A request occupies as many processors as its model has threads. The next one to start is that with the highest priority; among
+equal priorities, that of the queue which has used the least processor time: start-time fair queueing (Goyal et al. 1996), where
+a queue that was idle starts at the virtual time of the others, so that it cannot save up time. If the request does not fit,
+nothing overtakes it: small requests cannot starve large ones.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from atexit import register as register_at_exit
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future as BaseFuture
+from contextvars import Context, copy_context
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from time import monotonic
+from typing import Any
+
+from dlc.errors import DeadlineError, DeviceError, QueueFullError
+from dlc.machine.cpus import usable_cpus
+from dlc.runtime.requests.deadlines import Deadlines
+from dlc.runtime.requests.future import Future, error_of, with_results
+from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, StartThread, start_daemon
+
+# The number of usable processors is read again after this time: the quota of a container can change.
+_CAPACITY_SECONDS = 1.0
+# The share of the last request in the average processor time of a queue's requests.
+_LAST_FRACTION = 0.25
+# States of requests that have not started.
+_NOT_STARTED = ("waiting", "queued")
+
+
+class Request:
+    """A submitted call. All fields but the future belong to the executor."""
+
+    __slots__ = (
+        "arguments", "context", "deadline", "future", "missing", "named", "order", "queue", "state", "threads",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: QueueState,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        order: tuple[int, int],
+        deadline: float | None,
+        executor: Executor,
+    ) -> None:
+        self.queue = queue
+        self.arguments, self.named = arguments, named
+        # The negated priority, then the number of the submission.
+        self.order = order
+        self.deadline = deadline
+        self.state = "waiting"
+        # Futures among the arguments that are not done.
+        self.missing = 0
+        # Processors that it occupies while it runs.
+        self.threads = 0
+        self.context: Context | None = copy_context()
+        # None when it has ended: the future refers to the request, and a cycle would keep results alive.
+        self.future: Future | None = Future(partial(executor.cancel, self))
+
+    def __lt__(self, other: Request) -> bool:
+        return self.order < other.order
+
+    def end(self, state: str) -> None:
+        """Release the arguments and the future: a heap may refer to the request for some time."""
+        self.state = state
+        self.arguments, self.named, self.context, self.future = (), {}, None, None
+
+
+class QueueState:
+    """The part of a request queue that belongs to the executor.
+
+    Attributes:
+        run: Runs a request, with the arguments of its submission.
+        threads: Processors that a request occupies.
+        streams: The maximum number of requests that run at once.
+        max_pending: The maximum number of requests that have not started.
+        pending: Requests that have not started.
+        used: Virtual time: the processor time of its requests so far, or more.
+        average: The average processor time of its requests.
+    """
+
+    def __init__(self, run: Callable[..., Any], name: str, threads: int, streams: int, max_pending: int) -> None:
+        self.run, self.name, self.threads, self.streams, self.max_pending = run, name, threads, streams, max_pending
+        self.heap: list[Request] = []
+        self.pending = self.running = 0
+        self.used = self.average = 0.0
+        self.blocked: list[Gate] = []
+
+    def first(self) -> Request | None:
+        """Return the queued request that starts next; None if there is none."""
+        while self.heap and self.heap[0].state != "queued":
+            heappop(self.heap)
+        return self.heap[0] if self.heap else None
+
+
+class _Worker:
+    """A thread of the executor, which runs the requests that it is assigned."""
+
+    __slots__ = ("gate", "request")
+
+    def __init__(self, make_lock: Callable[[], Lock]) -> None:
+        self.gate = Gate(make_lock)
+        self.request: Request | None = None
+
+
+class _WorkerLocal(threading.local):
+    is_worker = False
+
+
+class Executor:
+    """Runs requests on up to `capacity()` processors. Tests replace the locks, threads and the clock."""
+
+    def __init__(
+        self,
+        capacity: Callable[[], int] = usable_cpus,
+        make_lock: Callable[[], Lock] = threading.Lock,
+        start_thread: StartThread = start_daemon,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._read_capacity, self._make_lock, self._start_thread, self._clock = capacity, make_lock, start_thread, clock
+        self._lock = make_lock()
+        self._capacity, self._capacity_time = capacity(), clock()
+        self._occupied = 0
+        self._active: set[QueueState] = set()
+        self._idle: list[_Worker] = []
+        self._busy = 0
+        self._virtual_time = 0.0
+        self._numbers = count()
+        self._deadlines = Deadlines[Request](self._lock, make_lock, start_thread, clock, self._expire)
+        self._local = _WorkerLocal()
+        self._drained: Gate | None = None
+
+    def submit(
+        self,
+        queue: QueueState,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        dependencies: Sequence[BaseFuture[Any]],
+        priority: int,
+        seconds: float | None,
+    ) -> Future:
+        """Submit a call, which must start within `seconds`; wait while the queue is full.
+
+        Raises QueueFullError if the queue is full and this thread runs requests: it would wait for itself.
+        """
+        deadline = None if seconds is None else self._clock() + seconds
+        request = Request(queue, arguments, named, (-priority, next(self._numbers)), deadline, self)
+        future = request.future
+        assert future is not None
+        if dependencies:
+            # One more, so that the request is not queued before all callbacks are registered.
+            request.missing = len(dependencies) + 1
+        while True:
+            with self._lock:
+                if queue.pending < queue.max_pending:
+                    failed = self._admit(request)
+                    break
+                gate = self._block(queue)
+            if not self._wait_for_place(queue, gate, deadline):
+                request.end("withdrawn")
+                future.set_exception(_deadline_error(queue))
+                return future
+        if failed:
+            _report_no_thread(failed)
+        if dependencies:
+            for dependency in dependencies:
+                dependency.add_done_callback(lambda done: self._resolve(request, error_of(done)))
+            self._resolve(request, None)
+        return future
+
+    def cancel(self, request: Request) -> bool:
+        """Cancel a request; return whether it will not run."""
+        with self._lock:
+            return self._withdraw(request) is not None or request.state == "withdrawn"
+
+    def close(self) -> None:
+        """Cancel the requests that have not started, and wait for those that run: called when the interpreter exits."""
+        with self._lock:
+            withdrawn = [self._withdraw(request) for queue in self._active for request in queue.heap]
+            drained = self._drained = Gate(self._make_lock) if self._busy else None
+        for future in withdrawn:
+            if future is not None:
+                future.cancel()
+        if drained is not None:
+            drained.wait()
+
+    def _admit(self, request: Request) -> Sequence[Future]:
+        request.queue.pending += 1
+        if request.deadline is not None:
+            self._deadlines.add(request.deadline, request, lambda r: r.state in _NOT_STARTED)
+        return () if request.missing else self._enqueue(request)
+
+    def _block(self, queue: QueueState) -> Gate:
+        """Return the gate at which this thread waits for a place in a full queue."""
+        if self._local.is_worker:
+            raise QueueFullError(
+                f"{queue.name}: {queue.pending} requests have not started, and a callback of a future cannot wait "
+                "for one to start: increase max_pending, or submit from another thread"
+            )
+        gate = Gate(self._make_lock)
+        queue.blocked.append(gate)
+        return gate
+
+    def _wait_for_place(self, queue: QueueState, gate: Gate, deadline: float | None) -> bool:
+        """Wait until a place in the queue is free; return False if the deadline is over before that."""
+        if gate.wait(None if deadline is None else deadline - self._clock()):
+            return True
+        with self._lock:
+            if gate in queue.blocked:
+                queue.blocked.remove(gate)
+                return False
+        # The gate was opened in the meantime.
+        return True
+
+    def _leave(self, queue: QueueState) -> None:
+        """Give back a place in the queue."""
+        queue.pending -= 1
+        if queue.blocked:
+            queue.blocked.pop(0).open()
+
+    def _resolve(self, request: Request, error: BaseException | None) -> None:
+        """Record that a future among the arguments is done."""
+        with self._lock:
+            if request.state != "waiting":
+                return
+            request.missing -= 1
+            failed = self._enqueue(request) if request.missing == 0 and error is None else ()
+            future = self._withdraw(request) if error is not None else None
+        if failed:
+            _report_no_thread(failed)
+        if future is not None and future.set_running_or_notify_cancel():
+            future.set_exception(error)
+
+    def _withdraw(self, request: Request) -> Future | None:
+        """End a request that has not started and return its future; return None for one that has started or ended."""
+        if request.state not in _NOT_STARTED:
+            return None
+        future = request.future
+        self._end_wait(request)
+        request.end("withdrawn")
+        return future
+
+    def _expire(self, request: Request) -> Callable[[], None] | None:
+        queue, future = request.queue, self._withdraw(request)
+        return None if future is None else lambda: _report_expiry(queue, future)
+
+    def _end_wait(self, request: Request) -> None:
+        self._leave(request.queue)
+        if request.deadline is not None:
+            self._deadlines.num_live -= 1
+
+    def _enqueue(self, request: Request) -> Sequence[Future]:
+        queue = request.queue
+        request.state = "queued"
+        if queue.running == 0 and queue.first() is None:
+            queue.used = max(queue.used, self._virtual_time)
+        heappush(queue.heap, request)
+        self._active.add(queue)
+        return self._dispatch()
+
+    def _dispatch(self) -> Sequence[Future]:
+        """Start requests while they fit; return the futures of those for which the system has no thread."""
+        failed: list[Future] = []
+        while (request := self._take()) is not None:
+            self._busy += 1
+            if self._idle:
+                worker = self._idle.pop()
+                worker.request = request
+                worker.gate.open()
+                continue
+            worker = _Worker(self._make_lock)
+            worker.request = request
+            worker.gate.open()
+            try:
+                self._start_thread(lambda worker=worker: self._work(worker), "dlc-requests")
+            except RuntimeError:
+                self._busy -= 1
+                if request.future is not None:
+                    failed.append(request.future)
+                self._release(request, 0.0)
+        return failed
+
+    def _take(self) -> Request | None:
+        """Take the next request if there are processors for it."""
+        if self._occupied >= self._capacity:
+            return None
+        best: tuple[tuple[int, float, int], Request] | None = None
+        for queue in [*self._active]:
+            request = queue.first()
+            if request is None:
+                self._active.remove(queue)
+            elif queue.running < queue.streams:
+                rank = (request.order[0], queue.used, request.order[1])
+                if best is None or rank < best[0]:
+                    best = rank, request
+        if best is None:
+            return None
+        request, queue = best[1], best[1].queue
+        threads = min(queue.threads, self._capacity)
+        if self._occupied + threads > self._capacity:
+            return None
+        heappop(queue.heap)
+        self._end_wait(request)
+        request.state, request.threads = "running", threads
+        self._occupied += threads
+        queue.running += 1
+        self._virtual_time = max(self._virtual_time, queue.used)
+        # Charged in advance, and corrected when the request ends.
+        queue.used += queue.average
+        return request
+
+    def _release(self, request: Request, seconds: float) -> None:
+        """Account for a request that has ended."""
+        queue, used = request.queue, seconds * request.threads
+        queue.running -= 1
+        queue.used += used - queue.average
+        queue.average += _LAST_FRACTION * (used - queue.average) * (1 if queue.average else 1 / _LAST_FRACTION)
+        self._occupied -= request.threads
+        request.end("done")
+
+    def _work(self, worker: _Worker) -> None:
+        """Run the requests that are assigned to a worker, until there has been none for some time."""
+        self._local.is_worker = True
+        while True:
+            if not worker.gate.wait(IDLE_SECONDS):
+                with self._lock:
+                    if worker in self._idle:
+                        self._idle.remove(worker)
+                        return
+                continue
+            request = worker.request
+            assert request is not None
+            start = self._clock()
+            self._run(request)
+            end = self._clock()
+            self._refresh_capacity(end)
+            with self._lock:
+                self._release(request, end - start)
+                # Its arguments and result must not stay alive while the thread is idle.
+                worker.request = request = None
+                self._busy -= 1
+                self._idle.append(worker)
+                failed = self._dispatch()
+                if self._drained is not None and self._busy == 0:
+                    self._drained.open()
+                    self._drained = None
+            if failed:
+                _report_no_thread(failed)
+
+    @staticmethod
+    def _run(request: Request) -> None:
+        """Run a request and set its result; callbacks of its future run here."""
+        future = request.future
+        assert future is not None and request.context is not None
+        future.set_running_or_notify_cancel()
+        try:
+            arguments, named = with_results(tuple(request.arguments)), with_results(request.named)
+            result = request.context.run(request.queue.run, *arguments, **named)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def _refresh_capacity(self, now: float) -> None:
+        if now - self._capacity_time < _CAPACITY_SECONDS:
+            return
+        self._capacity_time = now
+        # The affinity of this thread is that of the thread that started it.
+        self._capacity = self._read_capacity()
+
+
+def _report_no_thread(failed: Sequence[Future]) -> None:
+    for future in failed:
+        future.set_exception(DeviceError("the system cannot start a thread for a request; use fewer streams"))
+
+
+def _report_expiry(queue: QueueState, future: Future) -> None:
+    if future.set_running_or_notify_cancel():
+        future.set_exception(_deadline_error(queue))
+
+
+def _deadline_error(queue: QueueState) -> DeadlineError:
+    return DeadlineError(
+        f"{queue.name}: the request did not start before its deadline; submit fewer requests, or set a later deadline"
+    )
+
+
+class _ProcessExecutor:
+    """The executor of this process, created when it is first used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._executor: Executor | None = None
+
+    def get(self) -> Executor:
+        with self._lock:
+            if self._executor is None:
+                self._executor = Executor()
+                register_at_exit(self._executor.close)
+            return self._executor
+
+    def forget(self) -> None:
+        """Forget the executor of the parent process, whose threads a forked child does not have."""
+        self._lock, self._executor = threading.Lock(), None
+
+
+_process_executor = _ProcessExecutor()
+os.register_at_fork(after_in_child=_process_executor.forget)
+
+
+def process_executor() -> Executor:
+    """Return the executor of this process."""
+    return _process_executor.get()

@@ -1,0 +1,45 @@
+"""The synchronization of the executor, in terms of locks; tests replace them to explore interleavings."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
+
+# Starts a thread with a main function and a name. Raises RuntimeError if the system has no more threads.
+StartThread: TypeAlias = "Callable[[Callable[[], None], str], None]"
+
+# Threads end after this time without work.
+IDLE_SECONDS = 10.0
+
+
+class Lock(AbstractContextManager[Any], Protocol):
+    """A lock as in `threading`."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+class Gate:
+    """A binary event for one waiting thread: `wait` returns after `open`, and closes the gate again."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, make_lock: Callable[[], Lock]) -> None:
+        self._lock = make_lock()
+        self._lock.acquire()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the gate is opened; return False if the time is over before that."""
+        return self._lock.acquire(timeout=-1 if seconds is None else max(seconds, 0.0))
+
+    def open(self) -> None:
+        """Open the gate, which must be closed."""
+        self._lock.release()
+
+
+def start_daemon(main: Callable[[], None], name: str) -> None:
+    """Start a thread that does not keep the process alive."""
+    threading.Thread(target=main, name=name, daemon=True).start()

@@ -1,0 +1,291 @@
+"""Submitted calls: futures, order, bounds, deadlines, and models and functions that are submitted."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, as_completed
+from concurrent.futures import Future as BaseFuture
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc.errors import DeadlineError, DlcError, QueueFullError, ShapeError
+from dlc.runtime.requests.executor import Executor
+from dlc.runtime.requests.request_queue import RequestQueue
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+class Gated:
+    """A function whose first call waits until it is opened; `order` has the arguments of the calls so far."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name, self.order, self.started, self.gate = name, list[Any](), threading.Event(), threading.Event()
+
+    def __call__(self, x: Any) -> Any:
+        self.order.append(x)
+        self.started.set()
+        assert self.gate.wait(60)
+        return x
+
+    def block(self, queue: RequestQueue) -> BaseFuture[Any]:
+        """Make a call that occupies the queue."""
+        future = queue.submit("first")
+        assert self.started.wait(60)
+        return future
+
+
+@pytest.fixture
+def one() -> Iterator[Executor]:
+    yield Executor(lambda: 1)
+
+
+def test_results_and_errors_are_those_of_the_call() -> None:
+    queue = RequestQueue(lambda x, y=1: x / y)
+    assert queue.submit(6, y=3).result(60) == 2
+    with pytest.raises(ZeroDivisionError):
+        queue.submit(1, y=0).result(60)
+    assert {future.result() for future in as_completed([queue.submit(k) for k in range(5)], 60)} == {*range(5)}
+
+
+def test_futures_are_arguments() -> None:
+    queue = RequestQueue(lambda *parts: sum(map(np.sum, parts)))
+    first = queue.submit([1, 2], (3,))
+    assert queue.submit(first, 4).result(60) == 10
+    assert queue.submit([queue.submit(1), queue.submit(2)], {"x": 1}["x"]).result(60) == 4
+    failed = queue.submit("text")
+    with pytest.raises(TypeError):
+        queue.submit(failed).result(60)
+
+
+def test_parts_of_results() -> None:
+    queue = RequestQueue(lambda x: {"double": 2 * x, "half": x / 2})
+    whole = queue.submit(6)
+    assert RequestQueue(lambda a, b: a + b).submit(whole["double"], whole["half"]).result(60) == 15
+    with pytest.raises(KeyError):
+        whole["other"].result(60)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(whole)
+
+
+def test_a_cancelled_request_does_not_run(one: Executor) -> None:
+    function = Gated()
+    queue = RequestQueue(function, executor=one)
+    first, second = function.block(queue), queue.submit("second")
+    third = queue.submit(second)
+    assert not first.cancel() and second.cancel() and second.cancelled() and queue.pending == 0
+    function.gate.set()
+    with pytest.raises(CancelledError):
+        third.result(60)
+    assert first.result(60) == "first" and function.order == ["first"]
+
+
+def test_priorities_come_before_the_order_of_submission(one: Executor) -> None:
+    function = Gated()
+    queue, other = RequestQueue(function, executor=one), RequestQueue(function, priority=2, executor=one)
+    function.block(queue)
+    futures = [queue.submit("a"), queue.submit("b", priority=1), other.submit("c"), queue.submit("d", priority=3)]
+    function.gate.set()
+    for future in futures:
+        future.result(60)
+    assert function.order == ["first", "d", "c", "b", "a"]
+
+
+def test_queues_share_processors_fairly() -> None:
+    time = [0.0]
+    run, turns, gate = Executor(lambda: 1, clock=lambda: time[0]), list[str](), threading.Event()
+
+    def use(name: str, seconds: float) -> Callable[[], None]:
+        def call() -> None:
+            assert gate.wait(60)
+            turns.append(name)
+            time[0] += seconds
+
+        return call
+
+    slow, fast = RequestQueue(use("slow", 0.4), executor=run), RequestQueue(use("fast", 0.1), executor=run)
+    futures = [queue.submit() for queue in (slow, fast) for _ in range(40)]
+    gate.set()
+    for future in futures:
+        future.result(60)
+    # While both have requests, each uses half of the time: four fast calls for each slow one.
+    early = turns[:40]
+    assert 28 <= early.count("fast") <= 34
+
+
+def test_a_full_queue_blocks_until_a_request_starts(one: Executor) -> None:
+    function = Gated()
+    queue = RequestQueue(function, max_pending=1, executor=one)
+    function.block(queue)
+    queue.submit("second")
+    with pytest.raises(DeadlineError, match="did not start before its deadline"):
+        queue.submit("late", deadline=0.02).result(0)
+    submitted = threading.Thread(target=lambda: queue.submit("third").result(60))
+    submitted.start()
+    function.gate.set()
+    submitted.join(60)
+    assert function.order == ["first", "second", "third"]
+
+
+def test_callbacks_do_not_wait_for_space(one: Executor) -> None:
+    function, errors = Gated(), list[Exception]()
+    queue = RequestQueue(function, max_pending=1, executor=one)
+
+    def submit(done: BaseFuture[Any]) -> None:
+        try:
+            queue.submit("from the callback")
+        except QueueFullError as error:
+            errors.append(error)
+
+    first = function.block(queue)
+    first.add_done_callback(submit)
+    second = queue.submit("second")
+    function.gate.set()
+    assert second.result(60) == "second" and "increase max_pending" in str(errors[0])
+
+
+def test_deadlines_are_noticed_while_all_threads_are_busy(one: Executor) -> None:
+    function = Gated()
+    queue = RequestQueue(function, executor=one)
+    function.block(queue)
+    late, in_time = queue.submit("late", deadline=0.01), queue.submit("in time", deadline=60)
+    with pytest.raises(TimeoutError):
+        late.result(30)
+    function.gate.set()
+    assert in_time.result(60) == "in time" and function.order == ["first", "in time"]
+
+
+def test_map_keeps_the_order_and_reads_ahead() -> None:
+    read = list[int]()
+
+    def feeds() -> Iterator[int]:
+        for k in range(100):
+            read.append(k)
+            yield k
+
+    queue = RequestQueue(lambda x: -x, streams=2)
+    results = queue.map(feeds(), in_flight=3)
+    assert next(results) == 0 and read == [0, 1, 2]
+    assert [*results] == [-k for k in range(1, 100)]
+    with pytest.raises(DlcError, match=r"in_flight = 0; expected an integer >= 1"):
+        queue.map([], in_flight=0)
+
+
+def test_a_closed_map_cancels_its_requests(one: Executor) -> None:
+    function = Gated()
+    function.gate.set()
+    queue = RequestQueue(function, executor=one)
+    results = queue.map(iter(range(10**9)), in_flight=8)
+    assert [next(results), next(results)] == [0, 1]
+    results.close()
+    queue.submit("last").result(60)
+    assert len(function.order) <= 11
+
+
+def test_futures_can_be_awaited() -> None:
+    queue = RequestQueue(lambda x: 2 * x)
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(queue.submit(k) for k in range(20)))
+
+    assert asyncio.run(main()) == [2 * k for k in range(20)]
+
+
+def test_ended_requests_keep_nothing_alive() -> None:
+    """Without the garbage collector: arrays must be freed, and their memory reused, at once."""
+    queue = RequestQueue(lambda x: np.ones(3).view(dlc.Array))
+    argument = np.ones(4).view(dlc.Array)
+    given = weakref.ref(argument)
+    gc.disable()
+    try:
+        future = queue.submit(argument, deadline=1000)
+        result = weakref.ref(future.result(60))
+        del future, argument
+        for _ in range(1000):
+            if given() is None and result() is None:
+                break
+            threading.Event().wait(0.01)
+        assert given() is None and result() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("wrong", [{"streams": 0}, {"max_pending": -1}, {"num_threads": 0}])
+def test_wrong_settings(wrong: dict[str, int]) -> None:
+    name, value = next(iter(wrong.items()))
+    with pytest.raises(DlcError, match=f"{name} = {value}; expected an integer >= 1"):
+        RequestQueue(print, **wrong)
+
+
+@dlc.jit
+def halves(x: Any) -> Any:
+    return {"sum": dnp.sum(x), "parts": (x / 2, x * 2)}
+
+
+def test_functions_are_submitted() -> None:
+    first = halves.submit(X)
+    second = halves.submit(first["parts"][1])
+    np.testing.assert_array_equal(second.result(60)["parts"][0], X)
+    assert [float(result["sum"]) for result in halves.map([X, 2 * X])] == [15, 30]
+    with dlc.disable_jit():
+        assert float(halves.submit(X).result(60)["sum"]) == 15
+    with pytest.raises(DlcError, match=r"halves\.submit: called while another function is traced"):
+        dlc.jit(lambda x: halves.submit(x))(X)
+
+
+@pytest.mark.parametrize(("num_threads", "streams"), [(None, 1), (1, 4), (3, 2), (None, 2)])
+def test_streams_give_the_results_of_calls(num_threads: int | None, streams: int) -> None:
+    @dlc.jit(num_threads=num_threads, streams=streams)
+    def net(x: Any, w: Any) -> Any:
+        return dnp.tanh(x @ w) @ w
+
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((96, 96)).astype(np.float32)
+    feeds = [rng.standard_normal((256, 96)).astype(np.float32) for _ in range(40)]
+    expected = [net(x, w) for x in feeds]
+    results = [net.submit(x, w) for x in feeds]
+    assert net.requests.streams == streams
+    for future, right in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(future.result(60), right)
+
+
+def test_models_are_submitted(tmp_path: Any) -> None:
+    model = halves.lower(X).compile()
+    name = model.inputs[0].name
+    assert model.submit({name: X}).result(60).keys() == model(X).keys()
+    with pytest.raises(ShapeError):
+        model.submit(np.ones((9, 9), np.float32)).result(60)
+    model.save(tmp_path / "halves.dlc")
+    loaded = dlc.load(tmp_path / "halves.dlc", streams=2)
+    assert loaded.requests.streams == 2
+    for feed, result in zip((X, X + 1), loaded.map([{name: X}, {name: X + 1}]), strict=True):
+        for output, right in model(feed).items():
+            np.testing.assert_array_equal(result[output], right)
+
+
+def test_the_process_ends_with_requests_and_a_fork_has_its_own_executor() -> None:
+    script = """
+import os, time
+from dlc.runtime.requests.request_queue import RequestQueue
+queue = RequestQueue(lambda x: x)
+assert queue.submit(1).result(60) == 1
+child = os.fork()
+if not child:
+    os._exit(RequestQueue(lambda x: x).submit(3).result(60))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+slow = RequestQueue(time.sleep)
+for _ in range(3):
+    slow.submit(0.05)
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
