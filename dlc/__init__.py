@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from dlc.quantization.post_training import quantize as quantize
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
+    from dlc.runtime.requests.batched_model import batched as batched
     from dlc.runtime.requests.future import Future as Future
     from dlc.runtime.requests.request_queue import RequestQueue as RequestQueue
 
@@ -138,6 +139,7 @@ _PUBLIC = {
     "quantize": "dlc.quantization.post_training",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
+    "batched": "dlc.runtime.requests.batched_model",
     "Future": "dlc.runtime.requests.future",
     "RequestQueue": "dlc.runtime.requests.request_queue",
     "ShapeDtype": "dlc.arrays",

@@ -57,7 +57,10 @@ enum {
     DLC_PROCESSOR = 7,        /* a processor feature is missing, or the model is for another kind of device */
     DLC_ARGUMENT = 8,         /* an argument is missing or misaligned */
     DLC_SYSTEM = 9,           /* the operating system refused a file, memory or a thread */
-    DLC_FAILED = 10           /* the model executed a failure that its author specified */
+    DLC_FAILED = 10,          /* the model executed a failure that its author specified */
+    DLC_CANCELLED = 11,       /* the submitted call was cancelled */
+    DLC_DEADLINE = 12,        /* the submitted call did not start before its deadline */
+    DLC_BUSY = 13             /* a submitted call has not ended */
 };
 
 /* Element types, with the values of ONNX. A bool is a byte, 0 or 1; elements of less than 8 bits take one byte each. */
@@ -117,6 +120,7 @@ typedef struct {
     size_t message_bytes;
     const dlc_selector *selectors; /* select one of several programs */
     int32_t selector_count;
+    int32_t streams;          /* the number of submitted calls that run at once, each with `threads` threads; 0: one */
 } dlc_options;
 
 typedef struct {
@@ -160,7 +164,29 @@ int dlc_resize(dlc_context *context, const int64_t *sizes);
 /* Like dlc_info, with the sizes of the context; data-dependent sizes are those of the last call. */
 int dlc_context_info(const dlc_context *context, int outputs, int32_t i, dlc_tensor_info *info);
 int dlc_run(dlc_context *context, const void *const *inputs, void **outputs);
-void dlc_context_destroy(dlc_context *context); /* NULL is allowed */
+void dlc_context_destroy(dlc_context *context); /* NULL is allowed; cancels a submitted call, or waits for its end */
+
+/* Asynchronous calls. dlc_submit queues a call of dlc_run and returns; arrays and `submission->user` must stay valid until the call
+   has ended. Threads of the library run the calls of all models of the process: first those with the highest priority, then those
+   of the model that has used the least processor time. They start with the first submission, and end when the last model that
+   submitted calls is closed. A context has one call at a time: there are at most as many pending calls as contexts. */
+typedef struct {
+    int32_t priority;         /* calls with larger numbers start first */
+    int32_t after_count;
+    dlc_context *const *after; /* contexts whose submitted calls must end before this one starts, such as those that compute its
+                                 inputs; it fails with the code of one that failed */
+    int64_t deadline_ns;      /* nanoseconds from now: a call that has not started by then ends with DLC_DEADLINE; 0: none */
+    /* Called when the call has ended, in a thread of the library, or in that which cancels it; may submit or destroy the context,
+       but not wait or close models; or NULL. */
+    void (*done)(void *user, dlc_context *context, int code);
+    void *user;
+} dlc_submission;
+int dlc_submit(dlc_context *context, const void *const *inputs, void **outputs, const dlc_submission *submission /* or NULL */);
+/* Waits until no call is submitted, at most for this time (negative: without limit), and returns the code of the last call;
+   DLC_BUSY if the time is over. */
+int dlc_wait(dlc_context *context, int64_t nanoseconds);
+/* Cancels the submitted call unless it has started; returns DLC_OK if it will not run, else DLC_BUSY. */
+int dlc_cancel(dlc_context *context);
 
 const char *dlc_message(const dlc_context *context); /* message of the last failed call */
 const char *dlc_error(int code);
@@ -190,6 +216,7 @@ const char *dlc_error(int code);
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef __cplusplus
@@ -230,6 +257,7 @@ typedef struct { int64_t name, is_value, where, count; } dlc__condition;
 typedef int64_t dlc__call_function(dlc_call *, const dlc__image *, const char *);
 typedef int64_t dlc__pool_bytes_function(void);
 typedef void *dlc__worker(void *);
+typedef void dlc__pool_link_function(void *, void *);
 typedef void dlc__pool_end_function(void *);
 typedef void dlc__pool_init_function(void *, int64_t, long (*)(long, ...), int (*)(void));
 typedef uint32_t dlc__checksum_function(const void *, int64_t, uint32_t);
@@ -242,13 +270,29 @@ struct dlc_model {
     dlc_options options;
     struct dlc__pool *pool;   /* NULL: none */
     int64_t *shapes;          /* -1 for symbolic sizes */
+    struct dlc__queue *queue; /* of submitted calls */
 };
+
+enum { DLC__IDLE, DLC__WAITING, DLC__QUEUED, DLC__RUNNING, DLC__REPORTING }; /* states of a submitted call */
 
 struct dlc_context {
     const dlc_model *model;
     dlc_call call;
     int64_t memory_bytes, *sizes;
     char message[DLC__MESSAGE];
+    /* The submitted call; guarded by dlc__executor_lock. */
+    const void *executor;
+    dlc_submission submission;
+    const void *const *inputs;
+    void **outputs;
+    dlc_context *next;        /* in the list of queued or waiting calls */
+    dlc_context **after;      /* calls that have not ended; in memory for `after_room` of them */
+    int32_t after_count, after_room;
+    int64_t deadline;         /* CLOCK_MONOTONIC in nanoseconds; INT64_MAX: none */
+    int state, code;
+    int *resubmitted;         /* set in a callback: where to record that it reused or destroyed the context */
+    pthread_t reporter;       /* the thread of the callback */
+    pthread_cond_t ended;
 };
 
 const char *dlc_error(int code)
@@ -257,9 +301,10 @@ const char *dlc_error(int code)
         "success", "the model does not support a size", "out of memory", "the file is damaged", "not a model that dlc compiled",
         "the file was written by another version of dlc than dlc.h", "no program matches the selectors",
         "the processor lacks a feature", "an argument is missing or misaligned", "the operating system refused",
-        "the model failed",
+        "the model failed", "the call was cancelled", "the call did not start before its deadline",
+        "a submitted call has not ended",
     };
-    return code >= 0 && code <= DLC_FAILED ? texts[code] : "unknown error code";
+    return code >= 0 && code <= DLC_BUSY ? texts[code] : "unknown error code";
 }
 
 /* Stores the error message of opening a model and returns `code`. */
@@ -571,6 +616,7 @@ typedef struct dlc__pool {
     struct dlc__pool *next;
     int64_t models, threads;  /* models that use it; threads including the caller */
     int64_t started;          /* started threads */
+    struct dlc__pool *sibling; /* the next pool of the chain: calls that find this one in use try it */
     size_t bytes, state_bytes;
     char *code;               /* of size `bytes` */
     void *state;
@@ -580,14 +626,42 @@ typedef struct dlc__pool {
 static dlc__pool *dlc__pools;
 static pthread_mutex_t dlc__pools_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void dlc__before_fork(void) { pthread_mutex_lock(&dlc__pools_lock); }
-static void dlc__after_fork(void) { pthread_mutex_unlock(&dlc__pools_lock); }
-/* A child process has none of its parent's threads. */
+/* Calls of all models that are submitted, and the threads that run them. */
+typedef struct dlc__queue {
+    struct dlc__queue *next;
+    dlc_context *first;       /* queued calls by priority, then in the order of submission */
+    int64_t threads, streams, running;
+    double used, average;     /* virtual time, and the average processor time of a call, in nanoseconds */
+} dlc__queue;
+typedef struct {
+    dlc__queue *queues;       /* of models that have submitted calls */
+    dlc_context *waiting;     /* calls that wait for others */
+    pthread_cond_t work;      /* signaled when a call can start */
+    pthread_t *threads;
+    int64_t thread_count, idle, capacity, max_capacity, capacity_time, occupied;
+    double virtual_time;
+    int ends;
+} dlc__executor;
+static dlc__executor *dlc__shared_executor;
+static pthread_mutex_t dlc__executor_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void dlc__before_fork(void)
+{
+    pthread_mutex_lock(&dlc__executor_lock);
+    pthread_mutex_lock(&dlc__pools_lock);
+}
+static void dlc__after_fork(void)
+{
+    pthread_mutex_unlock(&dlc__pools_lock);
+    pthread_mutex_unlock(&dlc__executor_lock);
+}
+/* A child process has none of its parent's threads; it forgets the calls that they run. */
 static void dlc__in_child(void)
 {
-    for (dlc__pool *pool = dlc__pools; pool; pool = pool->next) pool->started = 0;
-    dlc__pools = NULL;
-    pthread_mutex_unlock(&dlc__pools_lock);
+    for (dlc__pool *pool = dlc__pools; pool; pool = pool->next)
+        for (dlc__pool *link = pool; link; link = link->sibling) link->started = 0;
+    dlc__pools = NULL, dlc__shared_executor = NULL;
+    dlc__after_fork();
 }
 static void dlc__at_fork(void) { pthread_atfork(dlc__before_fork, dlc__after_fork, dlc__in_child); }
 
@@ -604,9 +678,10 @@ static void *dlc__map_pages(const void *code, size_t bytes)
     return NULL;
 }
 
-/* Destroys a pool that no model uses. */
+/* Destroys a pool that no model uses, and the rest of its chain. */
 static void dlc__destroy_pool(dlc__pool *pool)
 {
+    if (pool->sibling) dlc__destroy_pool(pool->sibling);
     if (pool->started) pool->end(pool->state);
     for (int64_t k = 0; k < pool->started; k++) pthread_join(pool->workers[k], NULL);
     if (pool->code) munmap(pool->code, pool->bytes);
@@ -614,11 +689,26 @@ static void dlc__destroy_pool(dlc__pool *pool)
     free(pool);
 }
 
+/* Starts a thread that can run kernels; returns 0, or an error code of the system. */
+static int dlc__start_thread(pthread_t *thread, dlc__worker *worker, void *argument)
+{
+    pthread_attr_t attributes;
+    sigset_t blocked, before;
+    /* Leave signals to the application's threads; faults are not blocked. */
+    sigfillset(&blocked);
+    sigdelset(&blocked, SIGSEGV), sigdelset(&blocked, SIGBUS), sigdelset(&blocked, SIGILL), sigdelset(&blocked, SIGFPE);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 8 << 20); /* kernels allocate tiles on the stack */
+    pthread_sigmask(SIG_BLOCK, &blocked, &before);
+    int code = pthread_create(thread, &attributes, worker, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return code;
+}
+
 static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads)
 {
     dlc__pool *pool = (dlc__pool *)calloc(1, sizeof *pool + (size_t)threads * sizeof *pool->workers);
-    pthread_attr_t attributes;
-    sigset_t blocked, before;
     if (!pool) return NULL;
     pool->threads = threads, pool->workers = (pthread_t *)(void *)(pool + 1);
     pool->bytes = (size_t)image->runtime_bytes;
@@ -629,22 +719,14 @@ static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads)
     DLC__FUNCTION(dlc__pool_init_function, pool->code + (image->pool_init - image->code))(pool->state, threads, syscall, sched_getcpu);
     dlc__worker *worker = DLC__FUNCTION(dlc__worker, pool->code + (image->pool_worker - image->code));
     pool->end = DLC__FUNCTION(dlc__pool_end_function, pool->code + (image->pool_end - image->code));
-    /* Leave signals to the application's threads; faults are not blocked. */
-    sigfillset(&blocked);
-    sigdelset(&blocked, SIGSEGV), sigdelset(&blocked, SIGBUS), sigdelset(&blocked, SIGILL), sigdelset(&blocked, SIGFPE);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 8 << 20); /* kernels allocate tiles on the stack */
-    pthread_sigmask(SIG_BLOCK, &blocked, &before);
-    while (pool->started < threads - 1 && !pthread_create(pool->workers + pool->started, &attributes, worker, pool->state))
+    while (pool->started < threads - 1 && !dlc__start_thread(pool->workers + pool->started, worker, pool->state))
         pool->started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
     if (pool->started < threads - 1) return dlc__destroy_pool(pool), (dlc__pool *)NULL;
     return pool;
 }
 
-/* Returns the process's pool with this number of threads; NULL if the system refuses. */
-static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads)
+/* Returns the process's pool with this number of threads, the first of a chain of at least `count`; NULL if the system refuses. */
+static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads, int64_t count)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const void *runtime = dlc__at(image, image->code);
@@ -654,6 +736,12 @@ static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads)
     while (pool && (pool->threads != threads || pool->bytes != (size_t)image->runtime_bytes
                     || memcmp(pool->code, runtime, pool->bytes))) pool = pool->next;
     if (!pool && (pool = dlc__start_pool(image, threads))) pool->next = dlc__pools, dlc__pools = pool;
+    dlc__pool *last = pool;
+    while (last && --count) {
+        if (!last->sibling && (last->sibling = dlc__start_pool(image, threads)))
+            DLC__FUNCTION(dlc__pool_link_function, pool->code + (image->pool_link - image->code))(last->state, last->sibling->state);
+        last = last->sibling;
+    }
     if (pool) pool->models++;
     pthread_mutex_unlock(&dlc__pools_lock);
     return pool;
@@ -805,10 +893,10 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     /* More than any system has. */
     if (!o->parallel && threads > 8192)
         return dlc__refuse(o, DLC_ARGUMENT, "%lld threads: the maximum is 8192", (long long)threads);
-    if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads)))
+    if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads, o->streams > 1 ? o->streams : 1)))
         return dlc__refuse(o, DLC_SYSTEM, "%lld threads: the system refuses to start them",
                          (long long)threads);
-    o->message = NULL, o->selectors = NULL; /* valid during this call only */
+    o->threads = (int32_t)threads, o->message = NULL, o->selectors = NULL; /* the pointers are valid during this call only */
     return DLC_OK;
 }
 
@@ -929,10 +1017,13 @@ int dlc_open_linked(int64_t (*linked)(dlc_call *), const dlc_options *options, d
     return dlc__finish_open(model, dlc__open(model, (const dlc__image *)call.program, INT64_MIN / 2, INT64_MAX / 2, 1), result);
 }
 
+static void dlc__leave_executor(dlc_model *model);
+
 void dlc_close(dlc_model *model)
 {
     if (!model) return;
     dlc_options options = model->options;
+    dlc__leave_executor(model);
     if (model->pool) dlc__release_pool(model->pool);
     if (model->mapping) munmap(model->mapping, model->mapping_bytes);
     if (model->copy) munmap(model->copy, model->copy_bytes);
@@ -1067,6 +1158,11 @@ int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context
     dlc_context *c = (dlc_context *)dlc__allocate(o, sizeof *c + shapes + (size_t)model->image->symbol_count * 8, 16);
     if (!c) return DLC_NO_MEMORY;
     memset(c, 0, sizeof *c);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->ended, &clock);
+    pthread_condattr_destroy(&clock);
     c->model = model;
     c->call.shapes = (int64_t *)(c + 1);
     c->call.sizes = c->sizes = c->call.shapes + model->image->dim_count;
@@ -1116,10 +1212,324 @@ int dlc_run(dlc_context *c, const void *const *inputs, void **outputs)
     return code;
 }
 
+/* Asynchronous calls: a state machine under dlc__executor_lock, which no thread holds while a call or a callback runs.
+ *
+ *     idle -> (waiting ->) queued -> running -> reporting -> idle      reporting: its callback runs
+ *                  |          +---------------------^                  cancelled, past its deadline, or an earlier call failed
+ *                  +--------------------------------|
+ */
+
+static int64_t dlc__now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * (int64_t)1000000000 + time.tv_nsec;
+}
+
+/* Waits for a signal, at most until `time`. */
+static void dlc__wait_until(pthread_cond_t *condition, int64_t time)
+{
+    struct timespec until;
+    until.tv_sec = (time_t)(time / 1000000000), until.tv_nsec = (long)(time % 1000000000);
+    if (time == INT64_MAX) pthread_cond_wait(condition, &dlc__executor_lock);
+    else pthread_cond_timedwait(condition, &dlc__executor_lock, &until);
+}
+
+/* Removes a call from a list; returns whether it was there. */
+static int dlc__unlink(dlc_context **list, dlc_context *c)
+{
+    while (*list && *list != c) list = &(*list)->next;
+    if (!*list) return 0;
+    *list = c->next;
+    return 1;
+}
+
+static void *dlc__run_calls(void *executor);
+
+/* Lets a thread look for calls that can start and for deadlines: an idle one, or a new one. One thread more than processors
+ * watches deadlines while calls occupy all processors. */
+static void dlc__wake(dlc__executor *e)
+{
+    if (e->idle) pthread_cond_signal(&e->work);
+    else if (e->thread_count <= e->max_capacity && !dlc__start_thread(e->threads + e->thread_count, dlc__run_calls, e))
+        e->thread_count++;
+}
+
+static void dlc__enqueue(dlc__executor *e, dlc_context *c)
+{
+    dlc__queue *queue = c->model->queue;
+    dlc_context **at = &queue->first;
+    if (!queue->first && !queue->running && queue->used < e->virtual_time) queue->used = e->virtual_time;
+    while (*at && (*at)->submission.priority >= c->submission.priority) at = &(*at)->next;
+    c->state = DLC__QUEUED, c->next = *at, *at = c;
+    if (e->occupied < e->capacity || c->deadline != INT64_MAX) dlc__wake(e);
+}
+
+/* Ends a call that is in no list: calls that wait for it continue, then its callback is called, without the lock. */
+static void dlc__finish(dlc__executor *e, dlc_context *c, int code)
+{
+    int resubmitted = 0;
+    c->code = code, c->state = DLC__REPORTING;
+    for (dlc_context *w = e->waiting, *next; w; w = next) {
+        next = w->next;
+        int32_t count = w->after_count;
+        for (int32_t i = 0; i < w->after_count;)
+            if (w->after[i] == c) w->after[i] = w->after[--w->after_count];
+            else i++;
+        if (w->after_count == count) continue;
+        if (code && !w->code) w->code = code;
+        if (w->after_count) continue;
+        dlc__unlink(&e->waiting, w);
+        /* A call whose predecessor failed is queued too: a thread ends it, so that chains of failures need no recursion. */
+        dlc__enqueue(e, w);
+    }
+    if (c->submission.done) {
+        c->resubmitted = &resubmitted, c->reporter = pthread_self();
+        pthread_mutex_unlock(&dlc__executor_lock);
+        c->submission.done(c->submission.user, c, code);
+        pthread_mutex_lock(&dlc__executor_lock);
+    }
+    if (resubmitted) return; /* the context may not exist any more */
+    c->resubmitted = NULL, c->state = DLC__IDLE;
+    pthread_cond_broadcast(&c->ended);
+}
+
+static int dlc__has_queued(const dlc__executor *e)
+{
+    for (const dlc__queue *q = e->queues; q; q = q->next)
+        if (q->first) return 1;
+    return 0;
+}
+
+/* Returns the next call that can start, removed from its queue; NULL: none. */
+static dlc_context *dlc__take(dlc__executor *e)
+{
+    dlc__queue *best = NULL;
+    for (dlc__queue *q = e->queues; q; q = q->next) {
+        if (!q->first || q->running >= q->streams) continue;
+        int32_t ahead = best ? q->first->submission.priority - best->first->submission.priority : 1;
+        if (ahead > 0 || (!ahead && q->used < best->used)) best = q;
+    }
+    if (!best) return NULL;
+    int64_t threads = best->threads < e->capacity ? best->threads : e->capacity;
+    /* Nothing overtakes it: small calls must not starve large ones. */
+    if (e->occupied && e->occupied + threads > e->capacity) return NULL;
+    dlc_context *c = best->first;
+    best->first = c->next, best->running++, e->occupied += threads;
+    if (e->virtual_time < best->used) e->virtual_time = best->used;
+    best->used += best->average; /* charged in advance, and corrected when the call ends */
+    c->state = DLC__RUNNING;
+    return c;
+}
+
+/* Ends a call whose deadline is over, without the lock during its callback; returns whether there was one. Sets `*first` to the
+ * first deadline of the others. */
+static int dlc__expire(dlc__executor *e, int64_t now, int64_t *first)
+{
+    *first = INT64_MAX;
+    for (dlc__queue *q = e->queues; ; q = q->next) {
+        for (dlc_context **list = q ? &q->first : &e->waiting, *c = *list; c; c = c->next) {
+            if (c->deadline < *first) *first = c->deadline;
+            if (c->deadline > now) continue;
+            dlc__unlink(list, c);
+            dlc__finish(e, c, DLC_DEADLINE);
+            return 1;
+        }
+        if (!q) return 0;
+    }
+}
+
+/* The main function of the threads that run calls. */
+static void *dlc__run_calls(void *executor)
+{
+    dlc__executor *e = (dlc__executor *)executor;
+    int64_t first;
+    pthread_mutex_lock(&dlc__executor_lock);
+    for (;;) {
+        int64_t start = dlc__now();
+        if (dlc__expire(e, start, &first)) continue;
+        dlc_context *c = dlc__take(e);
+        if (!c && e->ends) break;
+        if (!c) {
+            e->idle++;
+            dlc__wait_until(&e->work, first);
+            e->idle--;
+            continue;
+        }
+        dlc__queue *queue = c->model->queue;
+        int64_t threads = queue->threads < e->capacity ? queue->threads : e->capacity;
+        int code = c->code;
+        if (e->occupied < e->capacity && dlc__has_queued(e)) dlc__wake(e);
+        pthread_mutex_unlock(&dlc__executor_lock);
+        if (!code) code = dlc_run(c, c->inputs, c->outputs);
+        int64_t end = dlc__now(), capacity = end - e->capacity_time > 1000000000 ? dlc__usable_cpus() : 0;
+        pthread_mutex_lock(&dlc__executor_lock);
+        double used = (double)(end - start) * (double)threads;
+        e->occupied -= threads, queue->running--;
+        queue->used += used - queue->average;
+        queue->average = queue->average > 0 ? queue->average + (used - queue->average) / 4 : used;
+        /* There is memory for the first number of threads. */
+        if (capacity) e->capacity = capacity < e->max_capacity ? capacity : e->max_capacity, e->capacity_time = end;
+        dlc__finish(e, c, code);
+    }
+    pthread_mutex_unlock(&dlc__executor_lock);
+    return NULL;
+}
+
+/* Returns whether a submitted call has not started. In a forked child, calls of the parent have ended. */
+static int dlc__is_pending(dlc_context *c)
+{
+    if (c->state != DLC__IDLE && c->executor != dlc__shared_executor) c->state = DLC__IDLE, c->code = DLC_CANCELLED;
+    return c->state == DLC__WAITING || c->state == DLC__QUEUED;
+}
+
+static void dlc__destroy_executor(dlc__executor *e)
+{
+    pthread_cond_destroy(&e->work);
+    free(e->threads);
+    free(e);
+}
+
+/* Returns the executor, in which the model has a queue; NULL if there is no memory. */
+static dlc__executor *dlc__join_executor(dlc_model *model)
+{
+    dlc__executor *e = dlc__shared_executor;
+    if (!e) {
+        pthread_condattr_t clock;
+        int64_t capacity = dlc__usable_cpus();
+        if (!(e = (dlc__executor *)calloc(1, sizeof *e))) return NULL;
+        e->capacity = e->max_capacity = capacity, e->capacity_time = dlc__now();
+        e->threads = (pthread_t *)calloc((size_t)capacity + 1, sizeof *e->threads);
+        pthread_condattr_init(&clock);
+        pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+        pthread_cond_init(&e->work, &clock);
+        pthread_condattr_destroy(&clock);
+        if (!e->threads) return dlc__destroy_executor(e), (dlc__executor *)NULL;
+        dlc__shared_executor = e;
+    }
+    dlc__queue *queue = e->queues;
+    while (queue && queue != model->queue) queue = queue->next;
+    if (queue) return e;
+    /* In a forked child, the queue is that of the parent. */
+    if (!model->queue) model->queue = (dlc__queue *)calloc(1, sizeof *model->queue);
+    if (!(queue = model->queue)) return NULL;
+    memset(queue, 0, sizeof *queue);
+    queue->threads = model->options.threads, queue->streams = model->options.streams > 1 ? model->options.streams : 1;
+    queue->used = e->virtual_time, queue->next = e->queues, e->queues = queue;
+    return e;
+}
+
+/* Removes a model's queue, which is empty; the last one ends the threads. */
+static void dlc__leave_executor(dlc_model *model)
+{
+    if (!model->queue) return;
+    pthread_mutex_lock(&dlc__executor_lock);
+    dlc__executor *e = dlc__shared_executor;
+    dlc__queue **at = e ? &e->queues : NULL;
+    while (at && *at && *at != model->queue) at = &(*at)->next;
+    if (at && *at) *at = model->queue->next;
+    int is_last = e && !e->queues;
+    if (is_last) {
+        e->ends = 1, dlc__shared_executor = NULL;
+        pthread_cond_broadcast(&e->work);
+    }
+    pthread_mutex_unlock(&dlc__executor_lock);
+    free(model->queue);
+    if (!is_last) return;
+    for (int64_t k = 0; k < e->thread_count; k++) pthread_join(e->threads[k], NULL);
+    dlc__destroy_executor(e);
+}
+
+/* Takes the context from its callback, if this is the thread that runs it. */
+static int dlc__leave_callback(dlc_context *c)
+{
+    if (c->state != DLC__REPORTING || !c->resubmitted || !pthread_equal(c->reporter, pthread_self())) return 0;
+    *c->resubmitted = 1, c->resubmitted = NULL, c->state = DLC__IDLE;
+    pthread_cond_broadcast(&c->ended);
+    return 1;
+}
+
+/* Prepares the end of a context: its callback is not called any more. Returns whether this is its callback. */
+static int dlc__abandon(dlc_context *c)
+{
+    pthread_mutex_lock(&dlc__executor_lock);
+    int is_callback = dlc__leave_callback(c);
+    if (dlc__is_pending(c)) c->submission.done = NULL;
+    pthread_mutex_unlock(&dlc__executor_lock);
+    return is_callback;
+}
+
+int dlc_submit(dlc_context *c, const void *const *inputs, void **outputs, const dlc_submission *submission)
+{
+    static const dlc_submission none = {0, 0, NULL, 0, NULL, NULL};
+    if (!c) return DLC_ARGUMENT;
+    if (!submission) submission = &none;
+    int32_t count = submission->after_count;
+    if (count < 0 || (count && !submission->after)) return DLC_ARGUMENT;
+    pthread_mutex_lock(&dlc__executor_lock);
+    dlc__executor *e = dlc__join_executor((dlc_model *)(uintptr_t)c->model);
+    int is_pending = dlc__is_pending(c), code = !e ? DLC_NO_MEMORY : is_pending ? DLC_BUSY : c->state == DLC__IDLE || dlc__leave_callback(c) ? DLC_OK : DLC_BUSY;
+    if (!code && count > c->after_room) {
+        dlc_context **after = (dlc_context **)realloc(c->after, (size_t)count * sizeof *after);
+        if (after) c->after = after, c->after_room = count;
+        else code = DLC_NO_MEMORY;
+    }
+    if (!code) {
+        c->executor = e, c->submission = *submission, c->inputs = inputs, c->outputs = outputs, c->code = DLC_OK, c->after_count = 0;
+        c->deadline = submission->deadline_ns > 0 ? dlc__now() + submission->deadline_ns : INT64_MAX;
+        for (int32_t i = 0; i < count; i++) {
+            dlc_context *a = submission->after[i];
+            if (a->state != DLC__IDLE && a->state != DLC__REPORTING) c->after[c->after_count++] = a;
+            else if (a->code && !c->code) c->code = a->code;
+        }
+        if (c->after_count) {
+            c->state = DLC__WAITING, c->next = e->waiting, e->waiting = c;
+            if (c->deadline != INT64_MAX) dlc__wake(e);
+        } else dlc__enqueue(e, c);
+        /* No thread: the call would wait forever. */
+        if (!e->thread_count) {
+            dlc__unlink(c->after_count ? &e->waiting : &c->model->queue->first, c);
+            c->state = DLC__IDLE, code = DLC_SYSTEM;
+        }
+    }
+    pthread_mutex_unlock(&dlc__executor_lock);
+    return code;
+}
+
+int dlc_wait(dlc_context *c, int64_t nanoseconds)
+{
+    if (!c) return DLC_ARGUMENT;
+    pthread_mutex_lock(&dlc__executor_lock);
+    int64_t until = nanoseconds < 0 ? INT64_MAX : dlc__now() + nanoseconds;
+    dlc__is_pending(c);
+    while (c->state != DLC__IDLE && (until == INT64_MAX || dlc__now() < until)) dlc__wait_until(&c->ended, until);
+    int code = c->state == DLC__IDLE ? c->code : DLC_BUSY;
+    pthread_mutex_unlock(&dlc__executor_lock);
+    return code;
+}
+
+int dlc_cancel(dlc_context *c)
+{
+    if (!c) return DLC_ARGUMENT;
+    pthread_mutex_lock(&dlc__executor_lock);
+    dlc__executor *e = dlc__shared_executor;
+    int code = DLC_BUSY;
+    if (dlc__is_pending(c)) {
+        dlc__unlink(c->state == DLC__WAITING ? &e->waiting : &c->model->queue->first, c);
+        dlc__finish(e, c, DLC_CANCELLED);
+        code = DLC_OK;
+    }
+    pthread_mutex_unlock(&dlc__executor_lock);
+    return code;
+}
+
 void dlc_context_destroy(dlc_context *c)
 {
     if (!c) return;
     const dlc_options *o = &c->model->options;
+    if (!dlc__abandon(c)) dlc_cancel(c), dlc_wait(c, -1);
+    pthread_cond_destroy(&c->ended);
+    free(c->after);
     dlc__release(o, c->call.memory);
     dlc__release(o, c);
 }

@@ -119,7 +119,7 @@ def prepare(page: Path, folder: Path) -> None:
         np.save(folder / subfolder / "x.npy", x)
     np.savez(folder / "examples.npz", x=np.tile(x, (16, 1)), targets=np.zeros((64, 3)), labels=np.zeros(64, np.int64))
     for name in ("model", "m", "old", "new", "resnet50"):
-        onnx.save(_network(_OUTPUTS.get(page.name, ["logits"]), _BATCH_SIZES.get(page.name, 4)), folder / f"{name}.onnx")
+        onnx.save(network(_OUTPUTS.get(page.name, ["logits"]), _BATCH_SIZES.get(page.name, 4)), folder / f"{name}.onnx")
     if (prepare_page := _PREPARATIONS.get(page.name)) is not None:
         prepare_page(page, folder)
 
@@ -144,10 +144,10 @@ _OUTPUTS = {"debugging.md": ["loss"], "explorer.md": ["logits", "loss"]}
 
 
 # Batch dimensions of the small network for pages that need a symbolic one.
-_BATCH_SIZES = {"autodiff.md": "batch", "deploy.md": "batch", "onnx.md": "batch"}
+_BATCH_SIZES = {"autodiff.md": "batch", "concurrency.md": "batch", "deploy.md": "batch", "onnx.md": "batch"}
 
 
-def _network(outputs: Sequence[str], batch: int | str) -> onnx.ModelProto:
+def network(outputs: Sequence[str], batch: int | str) -> onnx.ModelProto:
     """Build a network that scales rows and has two dense layers, with the selected outputs."""
     rng = np.random.default_rng(0)
     weights = {"w": (32,), "layer4.weight": (32, 8), "fc.weight": (8, 3)}

@@ -119,6 +119,18 @@ class _WorkerLocal(threading.local):
     is_worker = False
 
 
+_local = _WorkerLocal()
+
+
+def refuse_to_wait(name: str, pending: int) -> None:
+    """Raise QueueFullError in a thread that runs requests: it would wait for itself."""
+    if _local.is_worker:
+        raise QueueFullError(
+            f"{name}: {pending} requests have not started, and a callback of a future cannot wait for one to start: "
+            "increase max_pending, or submit from another thread"
+        )
+
+
 class Executor:
     """Runs requests on up to `capacity()` processors. Tests replace the locks, threads and the clock."""
 
@@ -139,7 +151,6 @@ class Executor:
         self._virtual_time = 0.0
         self._numbers = count()
         self._deadlines = Deadlines[Request](self._lock, make_lock, start_thread, clock, self._expire)
-        self._local = _WorkerLocal()
         self._drained: Gate | None = None
 
     def submit(
@@ -170,7 +181,7 @@ class Executor:
                 gate = self._block(queue)
             if not self._wait_for_place(queue, gate, deadline):
                 request.end("withdrawn")
-                future.set_exception(_deadline_error(queue))
+                future.set_exception(deadline_error(queue.name))
                 return future
         if failed:
             _report_no_thread(failed)
@@ -204,11 +215,7 @@ class Executor:
 
     def _block(self, queue: QueueState) -> Gate:
         """Return the gate at which this thread waits for a place in a full queue."""
-        if self._local.is_worker:
-            raise QueueFullError(
-                f"{queue.name}: {queue.pending} requests have not started, and a callback of a future cannot wait "
-                "for one to start: increase max_pending, or submit from another thread"
-            )
+        refuse_to_wait(queue.name, queue.pending)
         gate = Gate(self._make_lock)
         queue.blocked.append(gate)
         return gate
@@ -332,7 +339,7 @@ class Executor:
 
     def _work(self, worker: _Worker) -> None:
         """Run the requests that are assigned to a worker, until there has been none for some time."""
-        self._local.is_worker = True
+        _local.is_worker = True
         while True:
             if not worker.gate.wait(IDLE_SECONDS):
                 with self._lock:
@@ -388,12 +395,13 @@ def _report_no_thread(failed: Sequence[Future]) -> None:
 
 def _report_expiry(queue: QueueState, future: Future) -> None:
     if future.set_running_or_notify_cancel():
-        future.set_exception(_deadline_error(queue))
+        future.set_exception(deadline_error(queue.name))
 
 
-def _deadline_error(queue: QueueState) -> DeadlineError:
+def deadline_error(name: str) -> DeadlineError:
+    """Return the error of a request to a queue or model that did not start in time."""
     return DeadlineError(
-        f"{queue.name}: the request did not start before its deadline; submit fewer requests, or set a later deadline"
+        f"{name}: the request did not start before its deadline; submit fewer requests, or set a later deadline"
     )
 
 

@@ -12,7 +12,7 @@ from dlc.runtime.requests.future import Future, futures_in
 
 # The default bound of a queue.
 _MAX_PENDING_CALLS = 1024
-# By default, `map` submits this many requests per stream: one runs while the other waits.
+# By default, `map` submits this many calls per stream.
 _CALLS_PER_STREAM = 2
 
 
@@ -104,20 +104,30 @@ class RequestQueue:
         By default, `in_flight` is twice the number of streams. `feeds` is read as results are consumed, so that it may be
         endless. The exception of a call is raised at its place. Closing the generator cancels the calls that have not started.
         """
-        limit = _CALLS_PER_STREAM * self.streams if in_flight is None else in_flight
-        if limit < 1:
-            raise ArgumentError(f"{self.name}: map: in_flight = {in_flight!r}; expected an integer >= 1")
-        return self._results(iter(feeds), limit)
+        return results_in_order(self.submit, feeds, self.default_in_flight if in_flight is None else in_flight)
 
-    def _results(self, feeds: Iterable[Any], limit: int) -> Generator[Any]:
-        futures = deque[Future]()
-        try:
-            for feed in feeds:
-                futures.append(self.submit(feed))
-                if len(futures) == limit:
-                    yield futures.popleft().result()
-            while futures:
+    @property
+    def default_in_flight(self) -> int:
+        """The default of `in_flight`: one call runs while the next one waits."""
+        return _CALLS_PER_STREAM * self.streams
+
+
+def results_in_order(submit: Callable[[Any], Future], feeds: Iterable[Any], in_flight: int) -> Generator[Any]:
+    """Yield the results of submitted feeds in order; at most `in_flight` of them are submitted at a time."""
+    if in_flight < 1:
+        raise ArgumentError(f"map: in_flight = {in_flight!r}; expected an integer >= 1")
+    return _results(submit, iter(feeds), in_flight)
+
+
+def _results(submit: Callable[[Any], Future], feeds: Iterable[Any], in_flight: int) -> Generator[Any]:
+    futures = deque[Future]()
+    try:
+        for feed in feeds:
+            futures.append(submit(feed))
+            if len(futures) == in_flight:
                 yield futures.popleft().result()
-        finally:
-            for future in futures:
-                future.cancel()
+        while futures:
+            yield futures.popleft().result()
+    finally:
+        for future in futures:
+            future.cancel()

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dlc.runtime.requests.future import Future
-from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.request_queue import RequestQueue, results_in_order
 
 
 class Submittable:
@@ -40,4 +40,8 @@ class Submittable:
         By default, `in_flight` is twice the number of streams. `feeds` is read as results are consumed. Closing the generator
         cancels the calls that have not started.
         """
-        return self.requests.map(feeds, in_flight=in_flight)
+        return results_in_order(self.submit, feeds, self._default_in_flight if in_flight is None else in_flight)
+
+    @property
+    def _default_in_flight(self) -> int:
+        return self.requests.default_in_flight

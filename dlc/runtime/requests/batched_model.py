@@ -1,0 +1,288 @@
+"""Dynamic batching: join concurrent requests along the batch dimension of a model, and split the results.
+
+    requests   x: 1 row    x: 3 rows    x: 1 row
+    one call   x: 5 rows  →  y: 5 rows
+    results    y: 1 row    y: 3 rows    y: 1 row
+
+Requests wait in a group for each combination of sizes other than the batch size. When a call starts, it takes as many requests
+of a group as fit: under load, the requests that arrive while a call runs form the next batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import TensorInfo
+from dlc.dims import Dim, is_symbol
+from dlc.errors import ArgumentError, ShapeError, UnsupportedError
+from dlc.runtime.models.model import Model, as_result
+from dlc.runtime.requests.deadlines import Deadlines
+from dlc.runtime.requests.executor import deadline_error, refuse_to_wait
+from dlc.runtime.requests.future import Future, error_of, futures_in, with_results
+from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.submittable import Submittable
+from dlc.runtime.requests.threading_primitives import start_daemon
+
+# The default bound on requests that have not started.
+_MAX_PENDING_CALLS = 1024
+
+
+@dataclass(eq=False)
+class _BatchedRequest:
+    arrays: list[Any]
+    priority: int
+    deadline: float | None
+    future: Future = field(default_factory=Future)
+    group: _Group | None = None
+
+    @property
+    def rows(self) -> int:
+        return int(self.arrays[0].shape[0])
+
+
+@dataclass(eq=False)
+class _Group:
+    """Requests that may share a call, in the order of their arrival, and the calls that were submitted for them."""
+
+    waiting: deque[_BatchedRequest] = field(default_factory=deque[_BatchedRequest])
+    rows: int = 0
+    calls: int = 0
+
+
+class BatchedModel(Submittable):
+    """A model whose concurrent requests are joined; made by `dlc.batched`. It is called and submitted to like the model."""
+
+    def __init__(self, model: Model, max_batch: int, max_delay: float, max_pending: int) -> None:
+        self.model, self.name, self.inputs, self.outputs = model, model.name, model.inputs, model.outputs
+        self.max_batch, self._max_delay = max_batch, max_delay
+        self._symbol = _batch_symbol(model)
+        self._lock = threading.Lock()
+        self._groups: dict[Hashable, _Group] = {}
+        self._places, self._max_pending = threading.BoundedSemaphore(max_pending), max_pending
+        self._calls = model.requests.of_function(self._run_batch)
+        self._delays = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._end_delay)
+        self._deadlines = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._expire)
+        # Sizes of the batches so far, by the number of requests.
+        self.batch_sizes: dict[int, int] = {}
+
+    def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """Return the outputs for these inputs, computed together with other requests of this time."""
+        return self.submit(*arguments, **named).result()
+
+    def _new_queue(self) -> RequestQueue:
+        return self._calls
+
+    @property
+    def _default_in_flight(self) -> int:
+        return self._calls.default_in_flight * self.max_batch
+
+    def submit(self, /, *arguments: Any, priority: int = 0, deadline: float | None = None, **named: Any) -> Future:
+        until = None if deadline is None else monotonic() + deadline
+        if not self._places.acquire(blocking=False):
+            refuse_to_wait(self.name, self._max_pending)
+            if not self._places.acquire(timeout=deadline):
+                future = Future()
+                future.set_exception(deadline_error(self.name))
+                return future
+        request = _BatchedRequest([], priority, until)
+        request.future = future = Future(partial(self._cancel, request))
+        # The place is free again when the future is done, in whichever way.
+        future.add_done_callback(lambda done: self._places.release())
+        missing = [len(dependencies := futures_in((*arguments, *named.values()))) + 1]
+
+        def resolve(error: BaseException | None) -> None:
+            with self._lock:
+                missing[0] -= 1
+                is_ready = missing[0] == 0
+            if error is not None and not future.done() and future.set_running_or_notify_cancel():
+                future.set_exception(error)
+            elif is_ready and not future.done():
+                self._join(request, arguments, named)
+
+        for dependency in dependencies:
+            dependency.add_done_callback(lambda done: resolve(error_of(done)))
+        resolve(None)
+        return future
+
+    def _join(self, request: _BatchedRequest, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Add a request whose arguments are known to its group."""
+        try:
+            request.arrays = self.model.checked(*with_results(tuple(arguments)), **with_results(named))
+            if request.rows > self.max_batch:
+                raise ShapeError(
+                    f"{self.name}: a request of {request.rows} rows; expected at most max_batch = {self.max_batch}"
+                )
+        except BaseException as error:
+            if request.future.set_running_or_notify_cancel():
+                request.future.set_exception(error)
+            return
+        key = tuple([array.shape[1:] for array in request.arrays])
+        with self._lock:
+            if request.future.done():
+                return
+            group = request.group = self._groups.setdefault(key, _Group())
+            group.waiting.append(request)
+            group.rows += request.rows
+            if request.deadline is not None:
+                self._deadlines.add(request.deadline, request, _is_waiting)
+            starts = not self._max_delay or group.rows >= self.max_batch * (group.calls + 1)
+            if starts:
+                group.calls += 1
+            else:
+                self._delays.add(monotonic() + self._max_delay, request, _is_waiting)
+        if starts:
+            self._start(group, request.priority)
+
+    def _start(self, group: _Group, priority: int) -> None:
+        self._calls.submit(group, priority=priority)
+
+    def _end_delay(self, request: _BatchedRequest) -> Callable[[], None] | None:
+        """Start a call for a request that has waited long enough; called under the lock."""
+        self._delays.num_live -= 1
+        group = request.group
+        if group is None or group.calls:
+            # It is computed already, or the next call takes it.
+            return None
+        group.calls += 1
+        return lambda: self._start(group, request.priority)
+
+    def _expire(self, request: _BatchedRequest) -> Callable[[], None] | None:
+        if not self._leave(request):
+            return None
+
+        def report() -> None:
+            if request.future.set_running_or_notify_cancel():
+                request.future.set_exception(deadline_error(self.name))
+
+        return report
+
+    def _cancel(self, request: _BatchedRequest) -> bool:
+        with self._lock:
+            return self._leave(request) or not request.future.running()
+
+    def _leave(self, request: _BatchedRequest) -> bool:
+        """Remove a request from its group; return False if it is in none."""
+        group = request.group
+        if group is None:
+            return False
+        group.waiting.remove(request)
+        self._taken(group, request)
+        return True
+
+    def _taken(self, group: _Group, request: _BatchedRequest) -> None:
+        request.group = None
+        group.rows -= request.rows
+        if request.deadline is not None:
+            self._deadlines.num_live -= 1
+
+    def _run_batch(self, group: _Group) -> None:
+        """Compute the requests at the front of a group; called in a thread of the executor."""
+        batch, rows = list[_BatchedRequest](), 0
+        with self._lock:
+            group.calls -= 1
+            while group.waiting and rows + group.waiting[0].rows <= self.max_batch:
+                request = group.waiting.popleft()
+                self._taken(group, request)
+                if request.future.set_running_or_notify_cancel():
+                    batch.append(request)
+                    rows += request.rows
+            continues = bool(group.waiting) and not group.calls
+            if continues:
+                group.calls += 1
+            self.batch_sizes[len(batch)] = self.batch_sizes.get(len(batch), 0) + 1
+        if continues:
+            # Their delay may be over already.
+            self._start(group, group.waiting[0].priority if group.waiting else 0)
+        if not batch:
+            return
+        try:
+            results = self._joined_results(batch)
+        except BaseException as error:
+            self._run_separately(batch, error)
+            return
+        for request, result in zip(batch, results, strict=True):
+            request.future.set_result(result)
+
+    def _joined_results(self, batch: Sequence[_BatchedRequest]) -> list[dict[str, Any]]:
+        names = [info.name for info in self.outputs]
+        if len(batch) == 1:
+            return [dict(zip(names, map(as_result, self.model.run_unchecked(batch[0].arrays)), strict=True))]
+        arrays = [np.concatenate(parts) for parts in zip(*(request.arrays for request in batch), strict=True)]
+        outputs: list[NDArray[Any]] = [np.asarray(output) for output in self.model.run_unchecked(arrays)]
+        results, start = list[dict[str, Any]](), 0
+        for request in batch:
+            # Copied: a view would keep the results of the whole batch alive.
+            rows = slice(start, start + request.rows)
+            results.append({name: as_result(output[rows].copy()) for name, output in zip(names, outputs, strict=True)})
+            start += request.rows
+        return results
+
+    def _run_separately(self, batch: Sequence[_BatchedRequest], error: BaseException) -> None:
+        """Run the requests of a batch that failed one at a time: only some of them may have an error."""
+        for request in batch:
+            try:
+                if len(batch) == 1:
+                    raise error
+                result = self._joined_results([request])[0]
+            except BaseException as own:
+                request.future.set_exception(own)
+            else:
+                request.future.set_result(result)
+
+
+def batched(
+    model: Model, *, max_batch: int = 32, max_delay_ms: float = 1.0, max_pending: int = _MAX_PENDING_CALLS
+) -> BatchedModel:
+    """Return a model that joins concurrent requests into one call, and splits the results.
+
+    All inputs and outputs must have the same symbolic dimension as axis 0, the batch dimension: compile the model with
+    `input_shapes={"x": ("N", …)}`. Requests have one or more rows. Requests with different sizes of other dimensions are not
+    joined.
+
+    Args:
+        max_batch: The maximum number of rows of a call.
+        max_delay_ms: How long a request waits for others, in milliseconds, unless the batch is full. With 0, only requests that
+            arrive while a call runs are joined.
+        max_pending: The maximum number of requests that have not ended; `submit` waits for space.
+
+    Raises UnsupportedError for a model without a batch dimension.
+    """
+    for name, value, least in (("max_batch", max_batch, 1), ("max_delay_ms", max_delay_ms, 0), ("max_pending", max_pending, 1)):
+        if not value >= least:
+            raise ArgumentError(f"dlc.batched: {name} = {value!r}; expected a number >= {least}")
+    return BatchedModel(model, max_batch, max_delay_ms / 1e3, max_pending)
+
+
+def _is_waiting(request: _BatchedRequest) -> bool:
+    return request.group is not None
+
+
+def _batch_symbol(model: Model) -> str:
+    """Return the symbol of the batch dimension. Raises UnsupportedError, with all inputs and outputs that have none."""
+    first = model.inputs[0].shape[:1] if model.inputs else ()
+    symbol = str(first[0]) if first and is_symbol(first[0]) else None
+    problems = [f"input {info}" for info in model.inputs if not _is_batched(info, symbol)]
+    problems += [f"output {info}" for info in model.outputs if not _is_batched(info, symbol)]
+    if symbol is None or problems:
+        raise UnsupportedError(
+            f"dlc.batched: {model.name}: expected the same symbolic dimension as axis 0 of all inputs and outputs; got "
+            f"{', '.join(problems) or 'no inputs'}; compile the model with a symbolic batch size, such as "
+            'input_shapes={"x": ("N", …)}',
+            problems,
+        )
+    return symbol
+
+
+def _is_batched(info: TensorInfo, symbol: str | None) -> bool:
+    """Return whether the batch size is the size of axis 0, and of no other axis."""
+    sizes = [Dim.lift(size).symbols() for size in info.shape]
+    return bool(info.shape) and str(info.shape[0]) == symbol and not any(symbol in symbols for symbols in sizes[1:])
