@@ -15,7 +15,7 @@ their body once and emit a loop; operators on elements emit arithmetic. docs/ker
 """
 
 from dlc.argument_validation import validate_arguments
-from dlc.kernels.control import grid, range, when
+from dlc.kernels.control import grid, range, strips, when
 from dlc.kernels.functions import (
     absolute,
     ceil,
@@ -41,6 +41,7 @@ from dlc.kernels.functions import (
     select,
     sin,
     sqrt,
+    stack,
     tanh,
     trunc,
 )
@@ -50,7 +51,7 @@ from dlc.kernels.results import Result
 __all__ = [
     "Result", "absolute", "buffer", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "full", "grid",
     "index", "iota", "log", "log1p", "log2", "maximum", "minimum", "power", "range", "round", "rsqrt", "select", "sin", "sqrt",
-    "tanh", "trunc", "variable", "when",
+    "stack", "strips", "tanh", "trunc", "variable", "when",
 ]  # fmt: skip
 
 validate_arguments(globals())

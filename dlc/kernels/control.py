@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import user_line_text
 from dlc.ir import scf
-from dlc.kernels.functions import index, is_python_integer, require_value
+from dlc.kernels.conditions import comparison_facts
+from dlc.kernels.functions import index, require_value
 from dlc.kernels.index_ranges import Interval, LinearForm
 from dlc.kernels.kernel_trace import KernelTrace, LoopVariable, Scope, current_kernel_trace
-from dlc.kernels.values import Value, comparison_facts
+from dlc.kernels.shapes import is_python_integer
+from dlc.kernels.values import Value
 from dlc.passes.library_kernels.builder import KernelBuilder
 from dlc.passes.library_kernels.values import KernelValue
 
@@ -68,6 +70,8 @@ class GridIterator(LoopIterator):
         )
         for point, size in zip(points, self._sizes, strict=True):
             self._trace.set_range(point.ssa, Interval(0, size - 1))
+        if self._trace.checked and not scope.never_runs:
+            self._trace.add_checks(self._sizes).enter(points)
         return self._start(scope, points)
 
 
@@ -86,10 +90,11 @@ class RangeIterator(LoopIterator):
         variable: KernelValue = self._enter(loop)
         variables: list[LoopVariable] = []
         interval = Interval(low.low, high.high - 1)
-        if low.low == low.high and high.low == high.high:
-            trip_count = max(0, -(-(high.low - low.low) // self._step))
-            variables = [LoopVariable(variable.ssa, low.low, self._step, trip_count)]
-            interval = Interval(low.low, low.low + (trip_count - 1) * self._step)
+        if low.low == low.high:
+            max_trip_count = max(0, -(-(high.high - low.low) // self._step))
+            interval = Interval(low.low, low.low + (max_trip_count - 1) * self._step)
+            if high.low == high.high:
+                variables = [LoopVariable(variable.ssa, low.low, self._step, max_trip_count)]
         self._trace.set_range(variable.ssa, interval)
         form = LinearForm.of(variable.ssa)
         facts = [
@@ -148,6 +153,30 @@ def range(start: Bound, stop: Bound | None = None, step: int = 1) -> RangeIterat
     return RangeIterator(trace, low, high, step)
 
 
+def strips(stop: int, width: int) -> Generator[tuple[Value, int]]:
+    """Iterate over `width` indices at a time: `for j, lanes in k.strips(n, 16):` for `x.load(i, j, width=lanes)`.
+
+    A loop over whole strips is followed by one strip of the remaining indices, for which Python runs the body again. Outside of
+    a grid, the strips are points of a grid.
+    """
+    trace = current_kernel_trace("strips")
+    for name, n in (("stop", stop), ("width", width)):
+        if not is_python_integer(n) or n < (name == "width"):
+            raise trace.error(f"k.strips: {name} {n!r:.60}; expected an integer that is known while tracing", ShapeError)
+    whole = stop // width * width
+    if trace.is_in_grid:
+        if whole:
+            for start in range(0, whole, width):
+                yield start, width
+        if stop > whole:
+            yield index(whole), stop - whole
+        return
+    for first, count, lanes in ((0, stop // width, width), (whole, 1, stop - whole)):
+        if count and lanes:
+            for strip in grid(count):
+                yield width * strip + first, lanes
+
+
 @contextmanager
 def when(condition: Value) -> Generator[None]:
     """Run the body of the `with` statement only if a condition holds: `with k.when(i < n):`.
@@ -159,7 +188,7 @@ def when(condition: Value) -> Generator[None]:
     if not condition.is_bool or condition.shape:
         raise trace.error(f"k.when: {condition!r}; expected one boolean, such as x > 0", DTypeError)
     trace.require_grid("k.when")
-    scope = Scope("when", user_line_text(), facts=condition.facts, runs_once_or_more=False)
+    scope = Scope("when", user_line_text(), facts=condition.facts, runs_once_or_more=False, index_set=condition.index_set)
     with trace.builder.when(condition.kernel_value):
         trace.open(scope)
         yield

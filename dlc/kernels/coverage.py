@@ -1,51 +1,107 @@
-"""Prove that a store in a loop nest writes every element of an array."""
+"""Prove that the stores of a kernel write every element of an array."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import TypeAlias
 
 from dlc.ir import SSAValue
-from dlc.kernels.index_ranges import LinearForm
+from dlc.kernels.index_ranges import Interval, LinearForm
+from dlc.kernels.index_sets import Box
 from dlc.kernels.kernel_trace import LoopVariable, Scope
 
+# A box of elements: an interval per axis.
+Elements: TypeAlias = "tuple[Interval, ...]"
+# The elements that no store covers are a union of at most this many parts; a kernel with more needs an initial value.
+_MAX_PARTS = 256
 
-def covers_all_elements(
-    shape: Sequence[int], indices: Sequence[LinearForm], axis: int, width: int, scopes: Sequence[Scope]
-) -> bool:
-    """Return whether a store at `indices`, of `width` elements along `axis`, certainly writes all elements of an array.
 
-    It does if it runs for all combinations of its loop variables, no variable is an index of two axes, and the variables of
-    each axis are the digits of a mixed-radix number below its size:
+class Coverage:
+    """The elements of an array that no store is known to write, as disjoint boxes.
+
+    A store covers a box if it runs for all combinations of its loop variables, no variable is an index of two axes, and the
+    variables of each axis are the digits of a mixed-radix number:
 
         y[i, 8 * j + l] of shape (4, 32), for i in range(4), j in range(4), l in range(8)
+
+    Conditions of `k.when` on single loop variables limit their digits; stores under other conditions are not counted.
     """
-    if 0 in shape:
-        return True
-    if not all(scope.runs_once_or_more for scope in scopes):
-        return False
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._shape = shape
+        self._uncovered: list[Elements] = [] if 0 in shape else [tuple(Interval(0, n - 1) for n in shape)]
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._uncovered
+
+    def add(self, indices: Sequence[LinearForm], widths: Sequence[int], scopes: Sequence[Scope]) -> None:
+        """Record a store at `indices`, of `widths` elements along the axes; elements outside of the array are masked."""
+        for box in _stored_boxes(indices, widths, scopes):
+            remaining = [piece for piece in self._uncovered for piece in _subtract(piece, box)]
+            if len(remaining) <= _MAX_PARTS:
+                self._uncovered = remaining
+
+
+def _stored_boxes(indices: Sequence[LinearForm], widths: Sequence[int], scopes: Sequence[Scope]) -> Iterator[Elements]:
+    """Yield boxes of elements that a store certainly writes."""
+    conditions = [scope.index_set for scope in scopes if scope.kind == "when"]
     variables = {v.value: v for scope in scopes for v in scope.variables}
     used = [v for form in indices for v in form.coefficients]
+    if not all(scope.runs_once_or_more for scope in scopes if scope.kind != "when") or None in conditions:
+        return
     if len(set(used)) < len(used) or any(v not in variables for v in used):
-        return False
-    return all(
-        _covers_axis(size, form, width if k == axis else 1, variables)
-        for k, (size, form) in enumerate(zip(shape, indices, strict=True))
-    )
+        return
+    for boxes in product(*(condition.boxes for condition in conditions if condition is not None)):
+        trips = _trip_ranges(variables, boxes)
+        if trips is None:
+            continue
+        intervals = [_interval(form, width, variables, trips) for form, width in zip(indices, widths, strict=True)]
+        known = tuple(interval for interval in intervals if interval is not None)
+        if len(known) == len(intervals):
+            yield known
 
 
-def _covers_axis(size: int, form: LinearForm, width: int, variables: Mapping[SSAValue, LoopVariable]) -> bool:
-    """Return whether the variables of an index reach all elements of an axis, `width` elements at a time."""
+def _trip_ranges(variables: Mapping[SSAValue, LoopVariable], boxes: Sequence[Box]) -> dict[SSAValue, Interval] | None:
+    """Return the iterations of each loop inside all boxes; None if a loop has none, or a box limits another variable."""
+    trips = {v: Interval(0, variable.trip_count - 1) for v, variable in variables.items()}
+    for box in boxes:
+        for v, interval in box.items():
+            if v not in variables:
+                return None
+            first, step = variables[v].first, variables[v].step
+            trips[v] &= Interval(-((first - interval.low) // step), (interval.high - first) // step)
+    return None if any(interval.is_empty for interval in trips.values()) else trips
+
+
+def _interval(
+    form: LinearForm, width: int, variables: Mapping[SSAValue, LoopVariable], trips: Mapping[SSAValue, Interval]
+) -> Interval | None:
+    """Return the elements of an axis that an index reaches, `width` at a time; None if they are not consecutive."""
     first, digits = form.constant, list[tuple[int, int]]()
     for v, coefficient in form.coefficients.items():
-        variable = variables[v]
-        step, last = coefficient * variable.step, variable.trip_count - 1
+        step, trip = coefficient * variables[v].step, trips[v]
         # A negative coefficient counts from the end.
-        first += coefficient * variable.first + min(step * last, 0)
-        if last:
-            digits.append((abs(step), variable.trip_count))
+        first += coefficient * variables[v].first + min(step * trip.low, step * trip.high)
+        if trip.high > trip.low:
+            digits.append((abs(step), trip.high - trip.low + 1))
     reached = width
-    for step, trip_count in sorted(digits):
-        if step != reached:
-            return False
-        reached *= trip_count
-    return first == 0 and reached == size
+    for step, count in sorted(digits):
+        if step > reached:
+            return None
+        reached = step * (count - 1) + reached
+    return Interval(first, first + reached - 1)
+
+
+def _subtract(piece: Elements, box: Elements) -> Iterator[Elements]:
+    """Yield disjoint boxes of the elements of `piece` outside of `box`."""
+    if any((a & b).is_empty for a, b in zip(piece, box, strict=True)):
+        yield piece
+        return
+    rest = piece
+    for axis, (a, b) in enumerate(zip(piece, box, strict=True)):
+        for side in (Interval(a.low, b.low - 1), Interval(b.high + 1, a.high)):
+            if not side.is_empty:
+                yield (*rest[:axis], side, *rest[axis + 1 :])
+        rest = (*rest[:axis], a & b, *rest[axis + 1 :])

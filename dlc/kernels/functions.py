@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Operation, arith, bf16, f16, f32, f64, i64, math
+from dlc.ir import DenseIntOrFPElementsAttr, Operation, arith, bf16, f16, f32, f64, i64, math
 from dlc.ir import index as index_type
 from dlc.kernels.index_ranges import Interval
 from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
-from dlc.kernels.values import Value, ValueLike, common, constant, element_type_of_dtype, matched
+from dlc.kernels.shapes import require_shape
+from dlc.kernels.values import Value, ValueLike, common, constant, element_type_of_dtype, matched, stacked
 from dlc.passes.library_kernels import values as kernel_values
 from dlc.passes.library_kernels.values import KernelValue
+from dlc.passes.types import vector_type
 
 _INT64_RANGE = Interval(-(1 << 63), (1 << 63) - 1)
 
@@ -118,24 +120,47 @@ def absolute(x: Value) -> Value:
     return select(x < 0, -x, x) if x.is_index or x.kernel_value.signed else x
 
 
-def full(width: int, value: ValueLike, dtype: Any) -> Value:
-    """Return a vector of `width` equal elements."""
+def full(width: int | Sequence[int], value: ValueLike, dtype: Any) -> Value:
+    """Return a vector of `width` equal elements, or a tile if `width` has several sizes."""
     trace = current_kernel_trace("full")
-    element = element_type_of_dtype(trace, dtype)
+    element, shape = element_type_of_dtype(trace, dtype), require_shape(trace, "full", width)
     if isinstance(value, Value):
         scalar_value = value.require_usable().astype(dtype)
-        return scalar_value.derived(scalar_value.kernel_value.splat((require_width(trace, "full", width),)))
-    return constant(trace, value, element, (require_width(trace, "full", width),))
+        return scalar_value.derived(scalar_value.kernel_value.splat(shape))
+    return constant(trace, value, element, shape)
 
 
-def iota(width: int, dtype: Any) -> Value:
-    """Return the vector 0, 1, … width - 1."""
+def iota(width: int | Sequence[int], dtype: Any, axis: int = -1) -> Value:
+    """Return the vector 0, 1, … width - 1, or the tile of these numbers along `axis` if `width` has several sizes."""
     trace = current_kernel_trace("iota")
-    element = element_type_of_dtype(trace, dtype)
-    integers = trace.builder.iota(0, require_width(trace, "iota", width), i64)
+    element, shape = element_type_of_dtype(trace, dtype), require_shape(trace, "iota", width)
     if is_bool(element):
         raise trace.error("k.iota of booleans; expected integers or floats", DTypeError)
-    return Value(trace, integers, element_type_of_dtype(trace, "int64"), trace.scope).astype(dtype)
+    if not -len(shape) <= axis < len(shape):
+        raise trace.error(f"k.iota: axis {axis} of a tile of shape {shape}", ShapeError)
+    size = shape[axis % len(shape)]
+    table = vector_type((size, *(1 for _ in shape[axis % len(shape) + 1 :])), i64)
+    numbers = DenseIntOrFPElementsAttr.from_list(cast(Any, table), range(size))
+    integers = KernelValue(trace.builder, trace.builder.op_builder.constants.get(numbers, table))
+    result = Value(trace, integers, element_type_of_dtype(trace, "int64"), trace.scope).astype(dtype)
+    return result if result.shape == shape else result.derived(result.kernel_value.splat(shape))
+
+
+def stack(values: Sequence[Value]) -> Value:
+    """Return scalars as a vector, or vectors of one shape as the rows of a tile."""
+    trace = current_kernel_trace("stack")
+    if not values:
+        raise trace.error("k.stack of no values; expected one or more", ShapeError)
+    first, *others = values
+    require_value(trace, "stack", first)
+    for other in others:
+        require_value(trace, "stack", other)
+        if (other.dtype_name, other.shape) != (first.dtype_name, first.shape):
+            raise trace.error(f"k.stack of {first!r} and {other!r}; expected one dtype and shape", DTypeError)
+    if first.is_index:
+        raise trace.error("k.stack of indices; convert them with .astype(np.int64)", DTypeError)
+    require_shape(trace, "stack", (len(values), *first.shape))
+    return stacked(values)
 
 
 def index(value: ValueLike) -> Value:
@@ -162,22 +187,10 @@ def clip(value: ValueLike, size: int) -> Value:
     return minimum(maximum(index(value), 0), size - 1)
 
 
-def require_width(trace: KernelTrace, function: str, width: object) -> int:
-    """Return the width of a vector; raise ShapeError unless it is 1 to 64."""
-    if not isinstance(width, int) or not 1 <= width <= 64:
-        raise trace.error(f"k.{function}: width {width!r}; expected an integer from 1 to 64", ShapeError)
-    return width
-
-
 def _apply(op: type[Operation], *operands: KernelValue) -> KernelValue:
     x = operands[0]
     properties = {"fastmath": arith.FastMathFlagsAttr("none")}
     return x.builder.op(op.create(operands=[v.ssa for v in operands], result_types=[x.type], properties=properties))
-
-
-def is_python_integer(x: object) -> bool:
-    """Return whether an argument is an integer that is known while tracing; booleans are not integers."""
-    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def require_value(trace: KernelTrace, function: str, x: object, repair: str = "use the function of NumPy") -> None:

@@ -18,15 +18,16 @@ from dlc.dims import Dim, UndecidableError
 from dlc.errors import DlcError, DTypeError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
-from dlc.ir import ArrayAttr, Block, FunctionType, Region, func
+from dlc.ir import ArrayAttr, Block, FunctionType, Region, StringAttr, func, i64
 from dlc.just_in_time import JitFunction, jit
 from dlc.kernels.control import parallel_loop
 from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.results import Result
+from dlc.kernels.tracing_builder import TracingBuilder
 from dlc.kernels.values import constant, element_type_of_dtype
 from dlc.numpy.apply import apply_all, as_shape, operand
-from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
+from dlc.passes.library_kernels.builder import Buffer
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import memref_type
 
@@ -40,10 +41,13 @@ class Kernel:
     Keyword-only parameters are static: Python values for which the kernel is specialized.
     """
 
-    def __init__(self, function: Callable[..., Any], results: Callable[..., Any] | Result | Sequence[Result]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], results: Callable[..., Any] | Result | Sequence[Result], checked: bool = False
+    ) -> None:
         functools.update_wrapper(cast(Any, self), function)
         self._function = function
         self._results = results
+        self._checked = checked
         self._name = identifier(getattr(function, "__name__", "kernel"))
         parameters = list(inspect.signature(function).parameters.values())
         self._parameters = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -101,9 +105,10 @@ class Kernel:
                 parameter = self._parameters[k].name
                 raise UndecidableError(f"kernel {self._name}: {parameter} of shape {x.shape}; kernels need static sizes")
         specs, is_tuple = self._result_specs(arrays, static)
-        body, result_types = self._trace(types, specs, static)
-        results = apply_all(dl.LoopsOp, *arrays, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types))
-        return tuple(results) if is_tuple else results[0]
+        body, result_types, messages = self._trace(types, specs, static)
+        checks = {"checks": ArrayAttr([ArrayAttr(list(map(StringAttr, texts))) for texts in messages])} if messages else {}
+        results = apply_all(dl.LoopsOp, *arrays, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types), **checks)
+        return tuple(results[: len(specs)]) if is_tuple else results[0]
 
     def _result_specs(self, arrays: Sequence[Any], static: Mapping[str, Any]) -> tuple[list[Result], bool]:
         """Return the results for these operands, and whether the kernel returns a tuple."""
@@ -122,14 +127,15 @@ class Kernel:
             )
         return listed, isinstance(specs, tuple | list)
 
-    def _trace(self, types: Sequence[Any], specs: Sequence[Result], static: Mapping[str, Any]) -> tuple[func.FuncOp, list[Any]]:
-        """Return the body as a function on buffers, and the types of the results."""
+    def _trace(
+        self, types: Sequence[Any], specs: Sequence[Result], static: Mapping[str, Any]
+    ) -> tuple[func.FuncOp, list[Any], list[list[str]]]:
+        """Return the body as a function on buffers, the types of the results, and the messages of its checks."""
         names = [p.name for p in self._parameters]
         body = Block()
         function = func.FuncOp(self._name, FunctionType.from_lists([], []), Region(body))
-        trace = KernelTrace(
-            self._name, KernelBuilder(OpBuilder(ConstantPool(function), body), storage_type(element_type_of(types[0])))
-        )
+        builder = TracingBuilder(OpBuilder(ConstantPool(function), body), storage_type(element_type_of(types[0])))
+        trace = KernelTrace(self._name, builder, body, self._checked)
         result_types = [self._result_type(trace, spec) for spec in specs]
         references: list[ArrayReference] = []
         for k, t in enumerate([*types, *result_types]):
@@ -139,7 +145,6 @@ class Kernel:
             memory = Buffer(trace.builder, argument, not is_unsigned(element))
             kind = "operand" if k < len(types) else "result"
             references.append(ArrayReference(trace, names[k], shape, element, memory, kind, trace.scope))
-        function.properties["function_type"] = FunctionType.from_lists([a.type for a in body.args], [])
         results = references[len(types) :]
         with tracing_kernel(trace):
             for reference, spec in zip(results, specs, strict=True):
@@ -147,13 +152,15 @@ class Kernel:
             call_user_function(self._function, *references, **static)
             trace.require_innermost(trace.scopes[0])
         for reference in results:
-            if not reference.is_initialized and not reference.is_covered:
+            if not reference.is_initialized and not reference.coverage.is_complete:
                 raise self._error(
                     f"the result {reference.name} of shape {reference.shape} may have elements that are not written; "
                     f"give an initial value: k.Result(shape, dtype, fill=0), or write it in loops over all of its axes"
                 )
         trace.builder.op_builder.insert(func.ReturnOp())
-        return function, result_types
+        function.properties["function_type"] = FunctionType.from_lists([a.type for a in body.args], [])
+        result_types += [tensor_type(checks.shape, i64) for checks in trace.checks]
+        return function, result_types, [checks.messages for checks in trace.checks]
 
     def _result_type(self, trace: KernelTrace, spec: Result) -> Any:
         return tensor_type(as_shape(f"kernel {self._name}: k.Result", spec.shape), element_type_of_dtype(trace, spec.dtype))
@@ -172,7 +179,9 @@ class Kernel:
         return with_user_line(kind(f"kernel {self._name}: {problem}"))
 
 
-def kernel(*, results: Callable[..., Any] | Result | Sequence[Result]) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(
+    *, results: Callable[..., Any] | Result | Sequence[Result], checked: bool = False
+) -> Callable[[Callable[..., Any]], Kernel]:
     """Return a decorator of kernels: functions of references to the operands, then to the results.
 
         @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
@@ -183,5 +192,7 @@ def kernel(*, results: Callable[..., Any] | Result | Sequence[Result]) -> Callab
     `results` describes the results, for the shapes and dtypes of the operands: a `k.Result`, a tuple of them, or a function of
     the operands, and of static parameters that it names, that returns one of these. Loops are written with `dlc.kernels`
     (docs/kernels.md). Raises ShapeError for an index that may be out of bounds.
+
+    With `checked`, an index that may be out of bounds is checked at run time: a call raises DlcError with its line.
     """
-    return lambda function: Kernel(function, results)
+    return lambda function: Kernel(function, results, checked)

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from dlc.errors import DlcError
 from dlc.frontend.trace import with_user_line
-from dlc.ir import SSAValue
+from dlc.ir import Block, SSAValue
 from dlc.kernels.index_ranges import Fact, Interval, LinearForm
+from dlc.kernels.index_sets import IndexSet
+from dlc.kernels.run_time_checks import PointChecks
 from dlc.passes.library_kernels.builder import KernelBuilder
 
 _INT64 = Interval(-(1 << 63), (1 << 63) - 1)
@@ -37,6 +39,7 @@ class Scope:
         facts: The conditions on indices that hold inside.
         runs_once_or_more: Whether its body certainly runs.
         never_runs: Whether its body certainly does not run.
+        index_set: Where exactly a branch runs, if this is known.
     """
 
     kind: str
@@ -45,15 +48,22 @@ class Scope:
     facts: Sequence[Fact] = ()
     runs_once_or_more: bool = True
     never_runs: bool = False
+    index_set: IndexSet | None = None
 
 
 @dataclass
 class KernelTrace:
-    """The trace of a kernel. `builder` inserts into the innermost scope."""
+    """The trace of a kernel. `builder` inserts into the innermost scope.
+
+    With `checked`, indices that are not provably in bounds are checked at run time.
+    """
 
     name: str
     builder: KernelBuilder
+    body: Block
+    checked: bool = False
     scopes: list[Scope] = field(default_factory=lambda: [Scope("kernel")])
+    checks: list[PointChecks] = field(default_factory=list[PointChecks])
     _ranges: dict[SSAValue, Interval] = field(default_factory=dict[SSAValue, Interval])
 
     @property
@@ -98,6 +108,11 @@ class KernelTrace:
         """Raise DlcError outside of a grid."""
         if not self.is_in_grid:
             raise self.error(f"{action} outside of a grid; put it into `for i in k.grid(n):`")
+
+    def add_checks(self, sizes: Sequence[int]) -> PointChecks:
+        """Add the checks of a grid; their result becomes the last argument of the body."""
+        self.checks.append(PointChecks(self.builder, self.body, sizes))
+        return self.checks[-1]
 
     def error(self, problem: str, kind: type[DlcError] = DlcError) -> DlcError:
         """Return an error about the running user line."""

@@ -13,10 +13,11 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.ir import Attribute
-from dlc.kernels.coverage import covers_all_elements
-from dlc.kernels.functions import index, require_width
+from dlc.kernels.coverage import Coverage
+from dlc.kernels.functions import index
 from dlc.kernels.index_ranges import Interval, LinearForm
 from dlc.kernels.kernel_trace import KernelTrace, Scope, current_kernel_trace
+from dlc.kernels.shapes import require_shape
 from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
 from dlc.numpy.apply import as_shape
 from dlc.passes.library_kernels.builder import Buffer, Cell
@@ -36,7 +37,7 @@ class ArrayReference:
         shape: Its sizes.
         kind: `operand`, `result` or `buffer`.
         is_initialized: Whether all elements have values: those of a result without an initial value do not.
-        is_covered: Whether a store certainly writes all elements.
+        coverage: The elements that stores certainly write.
     """
 
     trace: KernelTrace = field(repr=False)
@@ -47,7 +48,10 @@ class ArrayReference:
     kind: str
     scope: Scope = field(repr=False)
     is_initialized: bool = True
-    is_covered: bool = False
+    coverage: Coverage = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.coverage = Coverage(self.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -58,35 +62,66 @@ class ArrayReference:
         return len(self.shape)
 
     def __getitem__(self, indices: Any) -> Value:
-        positions = self._positions(indices, None, 1)
+        positions = self._positions(indices)
+        indices_in_bounds = self._checked(positions, (1,) * self.ndim)
         self._require_readable()
-        return self._value(self.memory[tuple(i.kernel_value for i in positions)])
+        return self._value(self.memory[tuple(indices_in_bounds)])
 
     def __setitem__(self, indices: Any, value: ValueLike) -> None:
-        positions = self._positions(indices, None, 1)
+        positions = self._positions(indices)
+        indices_in_bounds = self._checked(positions, (1,) * self.ndim)
         element = self._stored(value)
         if element.shape:
             raise self._error(f"a vector of shape {element.shape} is stored to one element; use {self.name}.store", ShapeError)
-        self.memory[tuple(i.kernel_value for i in positions)] = element.kernel_value
-        self._record_store(positions, 0, 1)
+        self.memory[tuple(indices_in_bounds)] = element.kernel_value
+        self._record_store(positions, (1,) * self.ndim)
 
-    def load(self, *indices: Any, width: int, axis: int = -1) -> Value:
-        """Return the vector of `width` elements along `axis` that starts at these indices."""
-        axis = self._axis(axis)
-        positions = self._positions(indices, axis, require_width(self.trace, "load", width))
+    def load(
+        self,
+        *indices: Any,
+        width: int | Sequence[int],
+        axis: int | Sequence[int] | None = None,
+        fill: float | None = None,
+    ) -> Value:
+        """Return the vector of `width` elements that starts at these indices, or the tile if `width` has several sizes.
+
+        `axis` is the axis of a vector, or those of a tile; by default the last ones. With `fill`, elements outside of the
+        array are `fill`; without, all must be provably in bounds.
+        """
+        shape = require_shape(self.trace, "load", width)
+        axes = self._axes(axis, len(shape))
+        positions, widths = self._positions(indices), self._widths(axes, shape)
+        masked = [] if fill is None else self._axes_out_of_bounds(positions, widths)
+        start = self._checked(positions, widths, masked)
         self._require_readable()
-        return self._value(self.memory.block([i.kernel_value for i in positions], (width,), (axis,)))
+        padding = None if fill is None else constant(self.trace, fill, self.element).kernel_value
+        # An axis outside of the vector gets a mask as a leading axis of size 1.
+        outer = tuple(k for k in masked if k not in axes)
+        transfer_axes = (*outer, *axes)
+        masked_dims = [d for d, k in enumerate(transfer_axes) if k in masked]
+        result = self._value(self.memory.block(start, (*(1 for _ in outer), *shape), transfer_axes, padding, masked_dims))
+        for _ in outer:
+            result = result[0]
+        return result
 
-    def store(self, *indices: Any, value: Value, axis: int = -1) -> None:
-        """Store a vector along `axis`, starting at these indices."""
-        axis = self._axis(axis)
+    def store(self, *indices: Any, value: Value, axis: int | Sequence[int] | None = None, masked: bool = False) -> None:
+        """Store a vector or tile along its axes, by default the last ones, starting at these indices.
+
+        If `masked`, elements outside of the array are not stored; otherwise all must be provably in bounds.
+        """
         vector = self._stored(value)
-        if len(vector.shape) != 1:
+        if not vector.shape:
             raise self._error(f"{self.name}.store of a scalar; use {self.name}[…] = value", ShapeError)
-        (width,) = vector.shape
-        positions = self._positions(indices, axis, width)
-        self.memory.set_block([i.kernel_value for i in positions], (axis,), vector.kernel_value)
-        self._record_store(positions, axis, width)
+        axes = self._axes(axis, len(vector.shape))
+        positions, widths = self._positions(indices), self._widths(axes, vector.shape)
+        masked_axes = self._axes_out_of_bounds(positions, widths) if masked else []
+        start = self._checked(positions, widths, masked_axes)
+        outer = tuple(k for k in masked_axes if k not in axes)
+        stored = vector.kernel_value.splat((*(1 for _ in outer), *vector.shape)) if outer else vector.kernel_value
+        transfer_axes = (*outer, *axes)
+        masked_dims = [d for d, k in enumerate(transfer_axes) if k in masked_axes]
+        self.memory.set_block(start, transfer_axes, stored, masked_dims)
+        self._record_store(positions, widths)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -102,40 +137,72 @@ class ArrayReference:
     def _error(self, problem: str, kind: type[DlcError]) -> DlcError:
         return self.trace.error(problem, kind)
 
-    def _axis(self, axis: int) -> int:
-        if not -self.ndim <= axis < self.ndim:
-            raise self._error(f"axis {axis} of {self.name}, which has {self.ndim} axes", ShapeError)
-        return axis % self.ndim
+    def _axes(self, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+        """Return the axes of a vector or tile."""
+        axes = tuple(range(-rank, 0)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        if any(not -self.ndim <= a < self.ndim for a in axes):
+            raise self._error(f"axis {axes} of {self.name}, which has {self.ndim} axes", ShapeError)
+        normalized = tuple(a % self.ndim for a in axes)
+        if len(axes) != rank or len(set(normalized)) < rank:
+            raise self._error(f"axis {axes} of {self.name} for {rank} sizes; expected one axis per size", ShapeError)
+        return normalized
 
-    def _positions(self, indices: Any, axis: int | None, width: int) -> list[Value]:
-        """Return one index per axis. Raises ShapeError unless all are in bounds, with `width` elements along `axis`."""
+    def _widths(self, axes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the number of elements along each axis of the array."""
+        return tuple(shape[axes.index(k)] if k in axes else 1 for k in range(self.ndim))
+
+    def _positions(self, indices: Any) -> list[Value]:
+        """Return one index per axis."""
         self.trace.require_grid(f"{self.name} is accessed")
         self.trace.require_open(self.scope, f"the buffer {self.name}")
         given = cast("Sequence[Any]", indices if isinstance(indices, tuple) else (indices,))
         if len(given) != self.ndim:
             hint = "elements have one index per axis; use .load and .store for vectors"
             raise self._error(f"{len(given)} indices of {self.name}, which has shape {self.shape}; {hint}", ShapeError)
-        return [self._position(k, i, width if k == axis else 1) for k, i in enumerate(given)]
+        return [self._position(k, i) for k, i in enumerate(given)]
 
-    def _position(self, axis: int, given: Any, width: int) -> Value:
-        size = self.shape[axis]
+    def _position(self, axis: int, given: Any) -> Value:
         if isinstance(given, slice) or given is None or given is Ellipsis:
             hint = f"a slice of elements is {self.name}.load(i, width=8)"
             raise self._error(f"index {axis} of {self.name} is {given!r}; expected an integer or an index; {hint}", DTypeError)
-        if isinstance(given, int) and not isinstance(given, bool) and -size <= given < 0 and width == 1:
-            given += size
-        position = index(given)
-        interval = position.range
-        if not self.trace.never_runs and not Interval(0, size - width).contains(interval):
-            elements = "" if width == 1 else f" with {width} elements from there"
-            allowed = f"is not within 0..{size - width}" if size >= width else "exceeds the axis"
-            end = max(size - width + 1, 1)
-            raise self._error(
-                f"index {interval} of {self.name}{elements} {allowed}: axis {axis} of shape {self.shape}; "
-                f"limit it by k.clip(index, {end}), or by `with k.when((index >= 0) & (index < {end})):`",
-                ShapeError,
-            )
-        return position
+        if isinstance(given, int) and not isinstance(given, bool) and -self.shape[axis] <= given < 0:
+            given += self.shape[axis]
+        return index(given)
+
+    def _axes_out_of_bounds(self, positions: Sequence[Value], widths: Sequence[int]) -> list[int]:
+        """Return the axes along which an access may leave the array."""
+        if self.trace.never_runs:
+            return []
+        allowed = [Interval(0, size - width) for size, width in zip(self.shape, widths, strict=True)]
+        return [k for k, position in enumerate(positions) if not allowed[k].contains(position.range)]
+
+    def _checked(self, positions: Sequence[Value], widths: Sequence[int], masked: Sequence[int] = ()) -> list[Any]:
+        """Return the indices of an access in the IR.
+
+        Raises ShapeError unless they are provably in bounds along all axes but the masked ones; with checks at run time only if
+        they are certainly out of bounds.
+        """
+        indices: list[Any] = [position.kernel_value for position in positions]
+        for axis in self._axes_out_of_bounds(positions, widths):
+            if axis in masked:
+                continue
+            last = self.shape[axis] - widths[axis]
+            if self.trace.checked and not (positions[axis].range & Interval(0, last)).is_empty:
+                message = f"{self._error(self._out_of_bounds(axis, widths, '{}'), ShapeError)}"
+                indices[axis] = self.trace.checks[-1].clamp(indices[axis], last, message)
+                continue
+            end = max(last + 1, 1)
+            hint = f"limit it by k.clip(index, {end}), or by `with k.when((index >= 0) & (index < {end})):`"
+            hint += "" if widths[axis] == 1 else ", or mask it by .load(…, fill=0) or .store(…, masked=True)"
+            hint += ", or check it at run time by @dlc.kernel(…, checked=True)"
+            raise self._error(f"{self._out_of_bounds(axis, widths, str(positions[axis].range))}; {hint}", ShapeError)
+        return indices
+
+    def _out_of_bounds(self, axis: int, widths: Sequence[int], index: str) -> str:
+        size, width = self.shape[axis], widths[axis]
+        elements = "" if width == 1 else f" with {width} elements from there"
+        allowed = f"is not within 0..{size - width}" if size >= width else "exceeds the axis"
+        return f"index {index} of {self.name}{elements} {allowed}: axis {axis} of shape {self.shape}"
 
     def _require_readable(self) -> None:
         if self.kind == "result" and not self.is_initialized:
@@ -156,10 +223,8 @@ class ArrayReference:
             raise self._error(f"{problem}; convert it with .astype({self.name}.dtype)", DTypeError)
         return value
 
-    def _record_store(self, positions: Sequence[Value], axis: int, width: int) -> None:
-        forms = [p.form or LinearForm() for p in positions]
-        if not self.is_covered:
-            self.is_covered = covers_all_elements(self.shape, forms, axis, width, self.trace.scopes)
+    def _record_store(self, positions: Sequence[Value], widths: Sequence[int]) -> None:
+        self.coverage.add([p.form or LinearForm() for p in positions], widths, self.trace.scopes)
 
 
 class Variable:

@@ -7,7 +7,8 @@ dtypes are an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, NoReturn, TypeAlias, cast
 
 import numpy as np
@@ -17,12 +18,15 @@ from dlc.dialects.dl.dtypes import element_type, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
-from dlc.ir import Attribute, Operation, arith, bf16, f16, f32, i32, i64
+from dlc.ir import Attribute, arith, bf16, f16, i64, vector
+from dlc.kernels.conditions import comparison_facts
+from dlc.kernels.conversions import convert, divide_by_positive, floor_divide
 from dlc.kernels.index_ranges import Fact, Interval, LinearForm
+from dlc.kernels.index_sets import IndexSet
 from dlc.kernels.kernel_trace import KernelTrace, Scope
-from dlc.passes.library_kernels.values import KernelValue, shape_of_vector, with_element
-from dlc.passes.library_kernels.values import select as select_elements
-from dlc.passes.types import vector_type
+from dlc.kernels.shapes import require_shape
+from dlc.passes.library_kernels.values import KernelValue, maximum, minimum, shape_of_vector
+from dlc.passes.types import i64_array, vector_type
 
 _HALF_PRECISION = (f16, bf16)
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
@@ -39,6 +43,7 @@ class Value:
         scope: The scope in which it is defined.
         form: An index as a linear form of loop variables.
         facts: The conditions on indices that hold where a boolean is true.
+        index_set: Where exactly a boolean is true, if this depends on loop variables only and is known.
     """
 
     trace: KernelTrace
@@ -47,6 +52,7 @@ class Value:
     scope: Scope
     form: LinearForm | None = None
     facts: Sequence[Fact] = ()
+    index_set: IndexSet | None = None
 
     @property
     def dtype_name(self) -> str:
@@ -55,7 +61,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a vector, () of a scalar."""
+        """The shape of a vector or tile, () of a scalar."""
         return shape_of_vector(self.kernel_value.type)
 
     @property
@@ -124,7 +130,14 @@ class Value:
         return self._bitwise("^", other, lambda a, b: a ^ b)
 
     def __invert__(self) -> Value:
-        return self ^ (True if self.is_bool else self._converted(-1) if self.kernel_value.signed else self._all_ones())
+        result = self ^ (True if self.is_bool else self._converted(-1) if self.kernel_value.signed else self._all_ones())
+        return result if self.index_set is None else replace(result, index_set=self.index_set.complement())
+
+    def __lshift__(self, count: int) -> Value:
+        return self._shifted("<<", count)
+
+    def __rshift__(self, count: int) -> Value:
+        return self._shifted(">>", count)
 
     def __lt__(self, other: ValueLike) -> Value:
         return self._compared("lt", other)
@@ -146,19 +159,39 @@ class Value:
 
     __hash__ = object.__hash__
 
-    # Vectors
+    # Vectors and tiles
 
-    def sum(self) -> Value:
-        """Return the sum of the elements of a vector."""
-        return self._reduced("sum", lambda v: v.reduce_lanes("add"))
+    def __getitem__(self, row: int) -> Value:
+        """Return one row of a tile."""
+        self.require_usable()
+        if len(self.shape) < 2 or not isinstance(cast(object, row), int) or not -self.shape[0] <= row < self.shape[0]:
+            rows = f"expected a Python integer below {self.shape[0]}" if len(self.shape) > 1 else "only tiles have rows"
+            raise self.error(f"index {row!r:.60} of a value of shape {self.shape}; {rows}", ShapeError)
+        return self._rows()[row]
 
-    def max(self) -> Value:
-        """Return the largest element of a vector; NaN if one is NaN."""
-        return self._reduced("max", lambda v: v.extreme(smallest=False))
+    def sum(self, axis: int | None = None, *, keepdims: bool = False) -> Value:
+        """Return the sum of the elements, or the sums along an axis."""
+        return self._reduced("sum", axis, keepdims, lambda v: v.reduce_lanes("add"), lambda a, b: a + b)
 
-    def min(self) -> Value:
-        """Return the smallest element of a vector; NaN if one is NaN."""
-        return self._reduced("min", lambda v: v.extreme(smallest=True))
+    def max(self, axis: int | None = None, *, keepdims: bool = False) -> Value:
+        """Return the largest element, or those along an axis; NaN if one is NaN."""
+        return self._reduced("max", axis, keepdims, lambda v: v.extreme(smallest=False), maximum)
+
+    def min(self, axis: int | None = None, *, keepdims: bool = False) -> Value:
+        """Return the smallest element, or those along an axis; NaN if one is NaN."""
+        return self._reduced("min", axis, keepdims, lambda v: v.extreme(smallest=True), minimum)
+
+    def reshape(self, *shape: int) -> Value:
+        """Return the elements in another shape, such as a vector as a column: `v.reshape(8, 1)`."""
+        self.require_usable()
+        sizes = require_shape(self.trace, "reshape", shape)
+        if prod(sizes) != prod(self.shape) or not self.shape:
+            raise self.error(f".reshape{sizes} of a value of shape {self.shape}", ShapeError)
+        builder = self.trace.builder
+        memory = builder.scratch(prod(sizes), element=storage_type(cast(Attribute, self.element)))
+        source, target = memory.reshaped(self.shape), memory.reshaped(sizes)
+        source.set_block((0,) * len(self.shape), tuple(range(len(self.shape))), self.kernel_value)
+        return self.derived(target.block((0,) * len(sizes), sizes, tuple(range(len(sizes)))))
 
     # Conversions
 
@@ -173,7 +206,7 @@ class Value:
             return self
         if is_bool(target):
             return self != 0
-        return self.of_element(_convert(self.kernel_value, self.element, target), target)
+        return self.of_element(convert(self.kernel_value, self.element, target), target)
 
     # Python
 
@@ -281,10 +314,10 @@ class Value:
         if a.element is None:
             if b.range.low <= 0:
                 raise a.error(f"{operator} of an index by {b.range}; the divisor must be positive")
-            quotient, remainder = _divide_by_positive(a.kernel_value, b.kernel_value, may_be_negative=a.range.low < 0)
+            quotient, remainder = divide_by_positive(a.kernel_value, b.kernel_value, may_be_negative=a.range.low < 0)
             ranges = a.range.floor_divided(b.range), a.range.remainder(b.range)
             return a.index_of(quotient, ranges[0]), a.index_of(remainder, ranges[1])
-        quotient, remainder = _floor_divide(a.kernel_value, b.kernel_value)
+        quotient, remainder = floor_divide(a.kernel_value, b.kernel_value)
         return a.derived(quotient), a.derived(remainder)
 
     def _bitwise(self, operator: str, other: ValueLike, compute: Callable[[KernelValue, KernelValue], KernelValue]) -> Value:
@@ -293,7 +326,23 @@ class Value:
             raise a.error(f"{operator} of {a.dtype_name} values; expected booleans or integers", DTypeError)
         result = a.derived(compute(a.kernel_value, b.kernel_value))
         facts = (*a.facts, *b.facts) if operator == "&" else ()
-        return Value(result.trace, result.kernel_value, result.element, result.scope, facts=facts)
+        index_set = None
+        if a.index_set is not None and b.index_set is not None and operator in "&|":
+            index_set = a.index_set & b.index_set if operator == "&" else a.index_set | b.index_set
+        return replace(result, facts=facts, index_set=index_set)
+
+    def _shifted(self, operator: str, count: int) -> Value:
+        """Return the bits shifted by a Python integer; `>>` of signed integers repeats the sign."""
+        self.require_usable()
+        if self.element is None or self.is_float or self.is_bool:
+            raise self.error(f"{operator} of {self.dtype_name} values; expected integers", DTypeError)
+        bits = scalar.bits(self.element)
+        if not isinstance(cast(object, count), int) or not 0 <= count < bits:
+            raise self.error(f"{operator} by {count!r:.60}; expected a Python integer from 0 to {bits - 1}", DTypeError)
+        x, y = self.kernel_value, self.kernel_value.like(count)
+        if operator == "<<":
+            return self.derived(x << y)
+        return self.derived(x.builder.op(arith.ShRSIOp(x.ssa, y.ssa)) if x.signed else x >> y)
 
     def _all_ones(self) -> int:
         return int(scalar.limits(cast(Attribute, self.element))[1])
@@ -302,16 +351,47 @@ class Value:
         a, b = matched(self.require_usable(), self._converted(other))
         if a.element in _HALF_PRECISION:
             a._arithmetic_operand(_COMPARISONS[predicate])
-        facts = () if a.form is None or b.form is None else tuple(comparison_facts(self.trace, predicate, a.form, b.form))
-        result = a.kernel_value.compared(predicate, b.kernel_value)
-        return Value(self.trace, KernelValue(result.builder, result.ssa, False), _bool(), self.trace.scope, facts=facts)
+        facts, index_set = (), None
+        if a.form is not None and b.form is not None:
+            facts = tuple(comparison_facts(self.trace, predicate, a.form, b.form))
+            index_set = IndexSet.of_comparison(predicate, a.form - b.form)
+        result = KernelValue(self.trace.builder, a.kernel_value.compared(predicate, b.kernel_value).ssa, False)
+        return Value(self.trace, result, _bool(), self.trace.scope, facts=facts, index_set=index_set)
 
-    def _reduced(self, name: str, reduce: Callable[[KernelValue], KernelValue]) -> Value:
+    def _rows(self) -> list[Value]:
+        """Return the rows of a tile."""
+        t = vector_type(self.shape[1:], storage_type(cast(Attribute, self.element)))
+        x, positions = self.kernel_value, ({"static_position": i64_array((i,))} for i in range(self.shape[0]))
+        ops = (vector.ExtractOp.create(operands=[x.ssa], result_types=[t], properties=p) for p in positions)
+        return [self.derived(x.builder.op(op, signed=x.signed)) for op in ops]
+
+    def _reduced(
+        self,
+        name: str,
+        axis: int | None,
+        keepdims: bool,
+        reduce: Callable[[KernelValue], KernelValue],
+        combine: Callable[[KernelValue, KernelValue], KernelValue],
+    ) -> Value:
+        """Reduce a vector, or a tile along all axes or one."""
         self.require_usable()
-        if len(self.shape) != 1:
+        rank = len(self.shape)
+        if not rank:
             raise self.error(f".{name}() of a scalar; expected a vector", ShapeError)
+        if axis is not None and not -rank <= axis < rank:
+            raise self.error(f".{name}(axis={axis}) of a value of shape {self.shape}", ShapeError)
         self._arithmetic_operand(f".{name}()")
-        return self.derived(reduce(self.kernel_value))
+        if rank == 1:
+            result = self.derived(reduce(self.kernel_value))
+            return result.derived(result.kernel_value.splat((1,))) if keepdims else result
+        rows = self._rows()
+        if axis is not None and axis % rank:
+            reduced = [row._reduced(name, axis % rank - 1, keepdims, reduce, combine) for row in rows]
+            return stacked(reduced)
+        total = self.derived(_tree([row.kernel_value for row in rows], combine))
+        if axis is None:
+            total = total._reduced(name, None, False, reduce, combine)
+        return total.derived(total.kernel_value.splat((1,) * (rank - len(total.shape)) + total.shape)) if keepdims else total
 
 
 # An operand of an operator; a Python scalar takes the dtype of the other operand.
@@ -370,14 +450,37 @@ def constant(trace: KernelTrace, number: object, element: Attribute | None, shap
 
 
 def matched(*values: Value) -> tuple[Value, ...]:
-    """Broadcast scalars to the shape of the vectors among the values. Raises ShapeError for vectors of two shapes."""
-    shapes = dict.fromkeys(v.shape for v in values if v.shape)
-    if len(shapes) > 1:
-        raise values[0].error(f"vectors of shapes {' and '.join(map(str, shapes))}; expected equal shapes", ShapeError)
-    if not shapes:
-        return values
-    (shape,) = shapes
-    return tuple(v if v.shape else v.derived(v.kernel_value.splat(shape)) for v in values)
+    """Broadcast values to one shape by NumPy's rules. Raises ShapeError if there is none."""
+    shapes = [v.shape for v in values]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        distinct = " and ".join(map(str, dict.fromkeys(s for s in shapes if s)))
+        raise values[0].error(f"vectors of shapes {distinct}; expected shapes that broadcast", ShapeError) from None
+    return tuple(v if v.shape == shape else v.derived(v.kernel_value.splat(shape)) for v in values)
+
+
+def stacked(values: Sequence[Value]) -> Value:
+    """Join values of one shape along a new leading axis."""
+    first = values[0]
+    (shape,) = {v.shape for v in values}
+    memory = first.trace.builder.scratch(len(values), *(shape or ()), element=storage_type(cast(Attribute, first.element)))
+    for i, v in enumerate(values):
+        start = (i, *(0 for _ in shape))
+        if shape:
+            memory.set_block(start, tuple(range(1, len(start))), v.kernel_value)
+        else:
+            memory[start] = v.kernel_value
+    rank = 1 + len(shape)
+    return first.derived(memory.block((0,) * rank, (len(values), *shape), tuple(range(rank))))
+
+
+def _tree(values: Sequence[KernelValue], combine: Callable[[KernelValue, KernelValue], KernelValue]) -> KernelValue:
+    """Combine values pairwise."""
+    while len(values) > 1:
+        pairs = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = [*pairs, *values[2 * len(pairs) :]]
+    return values[0]
 
 
 def common(trace: KernelTrace, function: str, *operands: object) -> tuple[Value, ...]:
@@ -387,95 +490,3 @@ def common(trace: KernelTrace, function: str, *operands: object) -> tuple[Value,
         raise trace.error(f"k.{function}: {operands[0]!r:.60} has no dtype; use math.{function}, or k.full", DTypeError)
     first.require_usable()
     return matched(*(first._converted(cast(Any, x)) for x in operands))  # pyright: ignore[reportPrivateUsage]
-
-
-def comparison_facts(trace: KernelTrace, predicate: str, a: LinearForm, b: LinearForm) -> list[Fact]:
-    """Return the conditions on indices that follow from a comparison."""
-    difference = a - b
-    # The range of a - b.
-    ranges = {
-        "lt": Interval(-(1 << 190), -1),
-        "le": Interval(-(1 << 190), 0),
-        "gt": Interval(1, 1 << 190),
-        "ge": Interval(0, 1 << 190),
-        "eq": Interval(0, 0),
-    }
-    if predicate not in ranges:
-        return []
-    interval = ranges[predicate]
-    a_range, b_range = trace.range_of(a), trace.range_of(b)
-    negated = Interval(-interval.high, -interval.low)
-    facts = [
-        Fact(difference.terms, interval + Interval(-difference.constant, -difference.constant)),
-        # a = (a - b) + b, and b = a - (a - b)
-        Fact(a.terms, interval + b_range + Interval(-a.constant, -a.constant)),
-        Fact(b.terms, negated + a_range + Interval(-b.constant, -b.constant)),
-    ]
-    return [f for fact in facts if fact.terms for f in (fact, fact.negated())]
-
-
-def _divide_by_positive(a: KernelValue, b: KernelValue, *, may_be_negative: bool) -> tuple[KernelValue, KernelValue]:
-    """Return the quotient, rounded down, and the remainder of an index by a positive one."""
-    return _floor_divide(a, b) if may_be_negative else (a // b, a % b)
-
-
-def _floor_divide(x: KernelValue, y: KernelValue) -> tuple[KernelValue, KernelValue]:
-    """Return the quotient of integers, rounded down, and the remainder; 0 for a zero divisor.
-
-    Processors trap for a zero divisor, and for the smallest integer divided by -1: the divisor is replaced there.
-    """
-    builder = x.builder
-    by_zero = y.equals(0)
-    if not x.signed:
-        divisor = select_elements(by_zero, 1, y)
-        quotient = builder.op(arith.DivUIOp(x.ssa, divisor.ssa), signed=False)
-        return select_elements(by_zero, 0, quotient), select_elements(by_zero, 0, x - quotient * y)
-    by_minus_one = y.equals(-1)
-    divisor = select_elements(by_zero | by_minus_one, 1, y)
-    truncated = builder.op(arith.DivSIOp(x.ssa, divisor.ssa))
-    remainder = x - truncated * divisor
-    rounds_up = remainder.differs(0) & ((remainder < 0) ^ (divisor < 0))
-    quotient = select_elements(rounds_up, truncated - 1, truncated)
-    remainder = select_elements(rounds_up, remainder + divisor, remainder)
-    quotient = select_elements(by_minus_one, x.like(0) - x, quotient)
-    return select_elements(by_zero, 0, quotient), select_elements(by_zero, 0, remainder)
-
-
-def _convert(x: KernelValue, source: Attribute, target: Attribute) -> KernelValue:
-    """Return the conversion between two element types, of which neither is an index and the target is not bool."""
-    if storage_type(source) == storage_type(target):
-        return x
-    if is_float(source):
-        return _resized_float(x, source, target) if is_float(target) else _saturated(x, source, target)
-    if is_float(target):
-        wide = scalar.wide_float(target)
-        convert = arith.UIToFPOp if is_unsigned(source) else arith.SIToFPOp
-        return _resized_float(_typed(x, convert, wide), wide, target)
-    if scalar.bits(storage_type(target)) < scalar.bits(storage_type(source)):
-        return _typed(x, arith.TruncIOp, storage_type(target))
-    return _typed(x, arith.ExtUIOp if is_unsigned(source) else arith.ExtSIOp, storage_type(target))
-
-
-def _typed(x: KernelValue, op: type[Operation], element: Attribute) -> KernelValue:
-    """Apply a conversion op to a scalar or vector."""
-    return x.builder.op(op.create(operands=[x.ssa], result_types=[with_element(x.type, element)]))
-
-
-def _resized_float(x: KernelValue, source: Attribute, target: Attribute) -> KernelValue:
-    if source == target:
-        return x
-    if scalar.bits(source) == scalar.bits(target):
-        return _typed(_typed(x, arith.ExtFOp, f32), arith.TruncFOp, target)
-    return _typed(x, arith.ExtFOp if scalar.bits(source) < scalar.bits(target) else arith.TruncFOp, target)
-
-
-def _saturated(x: KernelValue, source: Attribute, target: Attribute) -> KernelValue:
-    wide = scalar.wide_float(source)
-    x = _resized_float(x, source, wide)
-    if scalar.bits(target) >= 32:
-        return _typed(x, arith.FPToUIOp if is_unsigned(target) else arith.FPToSIOp, storage_type(target))
-    # Integers of 32 bits, which saturate, clamped to the limits of the target.
-    integer = _typed(x, arith.FPToSIOp, i32)
-    low, high = scalar.limits(target)
-    integer = select_elements(integer < low, low, integer)
-    return _typed(select_elements(integer > high, high, integer), arith.TruncIOp, storage_type(target))

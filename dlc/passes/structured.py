@@ -27,6 +27,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     StringAttr,
+    VectorType,
     arith,
     func,
     index,
@@ -361,27 +362,46 @@ class OpBuilder(NamedTuple):
         self.insert(op)
         return op
 
-    def transfer_read(self, source: SSAValue, indices: Sequence[Index], shape: tuple[int, ...], map_: AffineMap) -> SSAValue:
-        """Read a vector from a memref, starting at `indices`, along the axes in `map_`; all elements are in bounds."""
+    def transfer_read(
+        self,
+        source: SSAValue,
+        indices: Sequence[Index],
+        shape: tuple[int, ...],
+        map_: AffineMap,
+        padding: SSAValue | None = None,
+        masked_dims: Sequence[int] = (),
+    ) -> SSAValue:
+        """Read a vector from a memref, starting at `indices`, along the axes in `map_`.
+
+        Elements outside of the memref along `masked_dims` of the vector are `padding`; along other dims they are in bounds.
+        """
         element = memref_of(source).element_type
+        padding = self.constants.get(zero_attribute(element), element) if padding is None else padding
         op = vector.TransferReadOp.create(
-            operands=[source, *(self.value(i) for i in indices), self.constants.get(zero_attribute(element), element)],
+            operands=[source, *(self.value(i) for i in indices), padding],
             result_types=[vector_type(shape, element)],
             properties={
-                "in_bounds": in_bounds(len(shape)),
+                "in_bounds": in_bounds(len(shape), tuple(masked_dims)),
                 "permutation_map": map_attribute(map_),
                 **segments(1, len(indices), 1, 0),
             },
         )
         return self.op(op)
 
-    def transfer_write(self, value: SSAValue, destination: SSAValue, indices: Sequence[Index], map_: AffineMap) -> None:
-        """Write a vector to the elements that `transfer_read` reads with the same indices and map."""
+    def transfer_write(
+        self,
+        value: SSAValue,
+        destination: SSAValue,
+        indices: Sequence[Index],
+        map_: AffineMap,
+        masked_dims: Sequence[int] = (),
+    ) -> None:
+        """Write a vector to the elements that `transfer_read` reads with the same arguments; those outside are not written."""
         self.insert(
             vector.TransferWriteOp.create(
                 operands=[value, destination, *(self.value(i) for i in indices)],
                 properties={
-                    "in_bounds": in_bounds(len(map_.results)),
+                    "in_bounds": in_bounds(len(map_.results), tuple(masked_dims)),
                     "permutation_map": map_attribute(map_),
                     **segments(1, 1, len(indices), 0),
                 },
@@ -389,8 +409,8 @@ class OpBuilder(NamedTuple):
         )
 
     def splat(self, scalar: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-        """Broadcast a scalar to a vector; a constant scalar gives a dense constant."""
-        t = vector_type(shape, scalar.type)
+        """Broadcast a scalar or vector to a vector; a constant scalar gives a dense constant."""
+        t = vector_type(shape, cast(Any, scalar.type).element_type if isinstance(scalar.type, VectorType) else scalar.type)
         if isinstance(scalar.owner, arith.ConstantOp) and isinstance(scalar.owner.value, IntegerAttr | FloatAttr):
             number = cast("IntegerAttr[Any] | FloatAttr[Any]", scalar.owner.value).value.data
             return self.constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), [number]), t)

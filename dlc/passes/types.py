@@ -118,9 +118,9 @@ def index_attribute(value: int) -> Attribute:
 
 
 @lru_cache(maxsize=64)
-def in_bounds(rank: int) -> ArrayAttr[BoolAttr]:
-    """Return the `in_bounds` property of a transfer that needs no mask in any dimension."""
-    return ArrayAttr([BoolAttr.from_bool(True)] * rank)
+def in_bounds(rank: int, masked_dims: tuple[int, ...] = ()) -> ArrayAttr[BoolAttr]:
+    """Return the `in_bounds` property of a transfer that needs a mask in these dimensions only."""
+    return ArrayAttr([BoolAttr.from_bool(dim not in masked_dims) for dim in range(rank)])
 
 
 @lru_cache

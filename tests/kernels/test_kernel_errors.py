@@ -289,6 +289,40 @@ def test_results_must_be_written() -> None:
     np.testing.assert_array_equal(run(read), np.ones_like(X))
 
 
+def test_results_written_by_several_stores() -> None:
+    def unfilled(x: Any, ids: Any) -> k.Result:
+        return k.Result(x.shape, x.dtype)
+
+    def by_condition(x: Any, ids: Any, y: Any) -> None:
+        for i, j in k.grid(3, 4):
+            is_inside = (i > 0) & (j != 2)
+            with k.when(is_inside):
+                y[i, j] = x[i, j]
+            with k.when(~is_inside):
+                y[i, j] = 0
+
+    def by_column(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y.store(i, 0, value=x.load(i, 0, width=3))
+            y[i, 3] = x[i, 3]
+
+    def missing(x: Any, ids: Any, y: Any) -> None:
+        for i, j in k.grid(3, 4):
+            with k.when((i > 0) | (j > 0)):
+                y[i, j] = x[i, j]
+
+    def masked(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y.store(i, 0, value=x.load(i, 0, width=8, fill=0), masked=True)
+
+    expected = X.copy()
+    expected[0], expected[:, 2] = 0, 0
+    np.testing.assert_array_equal(run(by_condition, unfilled), expected)
+    for body in (by_column, masked):
+        np.testing.assert_array_equal(run(body, unfilled), X)
+    expect(dlc.DlcError, "may have elements that are not written", missing, unfilled)
+
+
 def test_operands_are_read_only() -> None:
     def write(x: Any, ids: Any, y: Any) -> None:
         for i in k.grid(3):

@@ -16,7 +16,7 @@ from dlc.backends.reference.control import parallel
 from dlc.backends.reference.evaluation_context import EvaluationContext, Frame, Rule
 from dlc.backends.reference.program import argument, empty_like
 from dlc.backends.reference.values import Array, EvaluationError, MemrefView, Value, expand, offsets_of
-from dlc.backends.reference.vectors import Transfer, resolve_transfer, transfer_read, transfer_write
+from dlc.backends.reference.vectors import Transfer, clipped_offsets, resolve_transfer, transfer_read, transfer_write
 from dlc.dialects import dl
 from dlc.ir import Operation, SSAValue, memref, scf, vector
 
@@ -78,16 +78,24 @@ class _GridAccesses:
         view, grid = self._results.get(buffer), _grid_of(op)
         if view is None or grid is None:
             return
-        extents = None if transfer is None else transfer.extents(len(view.shape))
-        start = np.asarray(view.element_offset(op, [frame.array(i) for i in indices], extents))
-        steps = offsets_of(*((), ()) if transfer is None else (transfer.shape, transfer.strides(view)))
-        offsets = expand(start, steps.ndim) + steps
+        starts = [frame.array(i) for i in indices]
+        is_accessed = None
+        if transfer is not None and not all(transfer.in_bounds):
+            is_accessed, offsets = clipped_offsets(op, view, starts, transfer)
+        else:
+            extents = None if transfer is None else transfer.extents(len(view.shape))
+            steps = offsets_of(*((), ()) if transfer is None else (transfer.shape, transfer.strides(view)))
+            offsets = expand(np.asarray(view.element_offset(op, starts, extents)), steps.ndim) + steps
         # The indices of a point, as one number.
         point = np.zeros((), np.int64)
         for i in grid.body.block.args:
             point = point * (1 << 31) + frame.array(i)
-        points = np.broadcast_to(expand(point, steps.ndim), (frame.points or 1, *steps.shape))
+        shape = () if transfer is None else transfer.shape
+        points = np.broadcast_to(expand(point, len(shape)), (frame.points or 1, *shape))
         offsets = np.broadcast_to(offsets, points.shape)
+        if is_accessed is not None:
+            is_accessed = np.broadcast_to(is_accessed, points.shape)
+            points, offsets = points[is_accessed], offsets[is_accessed]
         writers, readers = self._writers[buffer], self._readers[buffer]
         is_write = isinstance(op, memref.StoreOp | vector.TransferWriteOp)
         accessors = writers if is_write else readers

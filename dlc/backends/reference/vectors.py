@@ -65,11 +65,11 @@ def read(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: Tr
         # Copy: later stores must not modify an SSA value.
         values = gather(op, view.base, offset, transfer.shape, transfer.strides(view))
         return values if np.ndim(offset) else np.array(values)
-    in_bounds, offsets = _clipped(op, view, indices, transfer)
+    in_bounds, offsets = clipped_offsets(op, view, indices, transfer)
     return np.where(in_bounds, view.base[offsets], expand(padding, len(transfer.shape)))
 
 
-def _clipped(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: Transfer) -> tuple[Array, Array]:
+def clipped_offsets(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: Transfer) -> tuple[Array, Array]:
     """Return the mask of elements inside the buffer, and all offsets; those outside are replaced by 0."""
     axes = len(transfer.shape)
     unchecked_axes = {a for a, ok in zip(transfer.axes, transfer.in_bounds, strict=True) if not ok}
@@ -99,7 +99,7 @@ def write(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: T
         offset = view.element_offset(op, indices, transfer.extents(len(view.shape)))
         scatter(op, view.base, offset, transfer.shape, transfer.strides(view), values)
         return
-    in_bounds, offsets = _clipped(op, view, indices, transfer)
+    in_bounds, offsets = clipped_offsets(op, view, indices, transfer)
     view.base[offsets[in_bounds]] = np.broadcast_to(values, in_bounds.shape)[in_bounds]
 
 

@@ -98,15 +98,15 @@ def reduction(emitter: KernelEmitter, op: Operation) -> None:
 
 
 def extract(emitter: KernelEmitter, op: Operation) -> None:
-    """Emit `vector.extract` of a whole row: the result shares the row's registers."""
+    """Emit `vector.extract` of whole rows: the result shares their registers."""
     assert isinstance(op, vector.ExtractOp)
     names, shape = emitter.regs(op.vector), vector_shape(op.vector.type)
     index = [int(i) for i in op.static_position.get_values()]
-    if op.dynamic_position or len(index) != len(shape) - 1:
+    if op.dynamic_position or len(index) >= len(shape):
         raise UnsupportedError(f"kernel @{emitter.kernel}: vector.extract supports only whole rows at static positions")
-    row = sum(i * prod(shape[d + 1 : -1]) for d, i in enumerate(index))
-    registers_per_row = len(emitter.layout(op.result.type))
-    emitter.registers[op.result] = names[row * registers_per_row : (row + 1) * registers_per_row]
+    position = sum(i * prod(shape[d + 1 : len(index)]) for d, i in enumerate(index))
+    count = len(emitter.layout(op.result.type))
+    emitter.registers[op.result] = names[position * count : (position + 1) * count]
 
 
 HANDLERS: Handlers = {

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -259,14 +260,36 @@ class Buffer:
         """Store a vector to consecutive elements, starting at these indices."""
         self.set_block(indices, (len(indices) - 1,), row)
 
-    def block(self, start: Sequence[Index], shape: tuple[int, ...], axes: tuple[int, ...]) -> KernelValue:
-        """Load an n-D vector along `axes`, starting at `start`."""
-        read = self.builder.op_builder.transfer_read(self.memref, [ssa(i) for i in start], shape, _axes_map(len(start), axes))
+    def block(
+        self,
+        start: Sequence[Index],
+        shape: tuple[int, ...],
+        axes: tuple[int, ...],
+        padding: KernelValue | None = None,
+        masked_dims: Sequence[int] = (),
+    ) -> KernelValue:
+        """Load an n-D vector along `axes`, starting at `start`; elements outside along `masked_dims` are `padding`."""
+        read = self.builder.op_builder.transfer_read(
+            self.memref,
+            [ssa(i) for i in start],
+            shape,
+            _axes_map(len(start), axes),
+            None if padding is None else padding.ssa,
+            masked_dims,
+        )
         return KernelValue(self.builder, read, self.signed)
 
-    def set_block(self, start: Sequence[Index], axes: tuple[int, ...], block: KernelValue) -> None:
-        """Store an n-D vector along `axes`, starting at `start`."""
-        self.builder.op_builder.transfer_write(block.ssa, self.memref, [ssa(i) for i in start], _axes_map(len(start), axes))
+    def set_block(
+        self, start: Sequence[Index], axes: tuple[int, ...], block: KernelValue, masked_dims: Sequence[int] = ()
+    ) -> None:
+        """Store an n-D vector along `axes`, starting at `start`; elements outside along `masked_dims` are not stored."""
+        indices, map_ = [ssa(i) for i in start], _axes_map(len(start), axes)
+        self.builder.op_builder.transfer_write(block.ssa, self.memref, indices, map_, masked_dims)
+
+    def reshaped(self, shape: tuple[int, ...]) -> Buffer:
+        """Return the elements of a contiguous buffer in another shape."""
+        strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        return Buffer(self.builder, self.builder.op_builder.reinterpret(self.memref, 0, shape, strides), self.signed)
 
     def subview_at(self, index: Index) -> Buffer:
         """Return the subview at one index of the first axis."""
@@ -293,11 +316,13 @@ class Cell:
 
     @property
     def value(self) -> KernelValue:
-        return self.buffer.row(0, width=shape_of_vector(self.type)[0]) if shape_of_vector(self.type) else self.buffer[0]
+        shape = shape_of_vector(self.type)
+        return self.buffer.block((0,) * len(shape), shape, tuple(range(len(shape)))) if shape else self.buffer[0]
 
     @value.setter
     def value(self, value: KernelValue) -> None:
-        if shape_of_vector(self.type):
-            self.buffer.set_row(0, row=value)
+        rank = len(shape_of_vector(self.type))
+        if rank:
+            self.buffer.set_block((0,) * rank, tuple(range(rank)), value)
         else:
             self.buffer[0] = value

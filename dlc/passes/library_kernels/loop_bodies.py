@@ -9,7 +9,7 @@ from typing import cast
 
 from dlc.dialects import dl
 from dlc.dims import product
-from dlc.ir import Block, IntegerAttr, Operation, SSAValue, arith, func, memref, scf
+from dlc.ir import Block, IntegerAttr, Operation, SSAValue, UnknownLoc, arith, func, memref, scf
 from dlc.passes.library_kernels.builder import TASK_MULTIPLY_ADDS, Buffer, KernelBuilder
 from dlc.passes.library_kernels.values import KernelValue, shape_of_vector
 
@@ -38,10 +38,11 @@ def _copy(builder: KernelBuilder, op: Operation, values: dict[SSAValue, SSAValue
         values[op.result] = builder.op_builder.constants.get(op.value, op.result.type)
         return
     copy = op.clone(values)
+    location = builder.op_builder.location
     for inner in copy.walk():
-        if builder.op_builder.location is not None:
-            inner.location = builder.op_builder.location
-    builder.op_builder.insert(copy)
+        if isinstance(inner.location, UnknownLoc) and location is not None:
+            inner.location = location
+    builder.op_builder.with_location(copy.location).insert(copy)
     values.update(zip(op.results, copy.results, strict=True))
 
 

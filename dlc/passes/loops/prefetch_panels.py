@@ -119,10 +119,13 @@ def _prefetch(
     loop: scf.ForOp, read: vector.TransferReadOp, axis: int, settings: PrefetchCosts, constants: ConstantPool
 ) -> None:
     block = loop.body.block
-    first: Operation | None = block.first_op
-    assert first is not None
-    builder = OpBuilder(constants, block, read.location, anchor=first)
     position = read.indices[axis]
+    other_indices = [i for d, i in enumerate(read.indices) if d != axis]
+    # As early as possible: at the start of the iteration, unless the indices are computed in it.
+    is_computed_in_loop = any(isinstance(i.owner, Operation) and i.owner.parent is block for i in other_indices)
+    anchor: Operation | None = read if is_computed_in_loop else block.first_op
+    assert anchor is not None
+    builder = OpBuilder(constants, block, read.location, anchor=anchor)
     unrolled = 0 if position is block.args[0] else constant_index(cast("Operation", position.owner).operands[1])
     assert unrolled is not None
     prefetch_row = builder.value(builder.add(block.args[0], settings.prefetch_distance + unrolled))

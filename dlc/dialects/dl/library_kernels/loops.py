@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of
 from dlc.dialects.dl.interfaces import LibraryKernel, storage_type
 from dlc.dims import is_static
-from dlc.errors import CompileError, DTypeError
+from dlc.errors import CompileError, DlcError, DTypeError
 from dlc.ir import (
     ArrayAttr,
     Attribute,
@@ -22,6 +22,7 @@ from dlc.ir import (
     Parser,
     Printer,
     SSAValue,
+    StringAttr,
     TensorType,
     VerifyException,
     arith,
@@ -30,12 +31,14 @@ from dlc.ir import (
     irdl_op_definition,
     math,
     memref,
+    opt_prop_def,
     prop_def,
     scf,
     var_operand_def,
     var_result_def,
     vector,
 )
+from dlc.runtime.python_ops.control import format_failure
 
 _BODY_DIALECTS = (arith.Arith, func.Func, math.Math, memref.MemRef, scf.Scf, vector.Vector)
 _BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)
@@ -45,7 +48,7 @@ _BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)
 class LoopBodyAttr(Data[str]):
     """A function on buffers, one per operand and result: `#dl.loop_body<func.func @f(%x: memref<4xf32>, …) { … }>`.
 
-    It is stored as text, so that equal bodies are equal attributes. Locations are not part of it.
+    It is stored as text with locations, so that equal bodies of the same lines are equal attributes.
     """
 
     name = "dl.loop_body"
@@ -53,9 +56,7 @@ class LoopBodyAttr(Data[str]):
     @staticmethod
     def of(function: func.FuncOp) -> LoopBodyAttr:
         """Return the body with the ops of a function."""
-        stream = StringIO()
-        Printer(stream=stream, print_debuginfo=False).print_op(function)
-        return LoopBodyAttr(stream.getvalue())
+        return LoopBodyAttr(_text(function, locations=True))
 
     @property
     def function(self) -> func.FuncOp:
@@ -79,7 +80,13 @@ class LoopBodyAttr(Data[str]):
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
-            printer.print_string(self.data)
+            printer.print_string(self.data if printer.print_debuginfo else _text(self.function, locations=False))
+
+
+def _text(function: func.FuncOp, *, locations: bool) -> str:
+    stream = StringIO()
+    Printer(stream=stream, print_debuginfo=locations).print_op(function)
+    return stream.getvalue().replace(" loc(unknown)", "")
 
 
 @lru_cache(maxsize=256)
@@ -103,12 +110,16 @@ class LoopsOp(LibraryKernel):
     (C1) the arguments of `body` are row-major buffers of the operands, then of the results, and it returns nothing; (C2) it
     contains ops of arith, math, memref, scf, vector only; (C3) no point of a grid reads or writes an element of a result that
     another point of the same grid writes, which the evaluator checks; (C4) the body writes all elements of the results.
+
+    `checks` has a list of messages for each of the last results, which are i64[points…, 2]: at each point of a grid the number
+    of the message that applies, or -1, and the index that it states. A message that applies is an error.
     """
 
     name = "dl.loops"
     arguments = var_operand_def(TensorType)
     body = prop_def(LoopBodyAttr)
     types = prop_def(ArrayAttr)
+    checks = opt_prop_def(ArrayAttr)
     outputs = var_result_def(TensorType)
 
     # Runs a body on arrays of the operands; the evaluator of loops sets it (dlc/backends/reference/loop_bodies.py).
@@ -138,7 +149,18 @@ class LoopsOp(LibraryKernel):
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         if LoopsOp.EVALUATE_BODY is None:
             raise CompileError("dl.loops is run by the evaluator; import dlc.backends.reference first")
-        return LoopsOp.EVALUATE_BODY(self, operands)
+        results = LoopsOp.EVALUATE_BODY(self, operands)
+        for check, (_, messages) in zip(results[len(results) - len(self.checked_results) :], self.checked_results, strict=True):
+            rows = check.reshape(-1, 2)
+            for number, index in rows[rows[:, 0] >= 0][:1]:
+                raise DlcError(format_failure(messages[int(number)], [int(index)]))
+        return results
+
+    @property
+    def checked_results(self) -> Sequence[tuple[SSAValue, Sequence[str]]]:
+        """The results of checks, and their messages."""
+        lists = [[cast(StringAttr, m).data for m in cast(ArrayAttr, texts).data] for texts in self.checks or ()]
+        return list(zip(self.results[len(self.results) - len(lists) :], lists, strict=True))
 
 
 def _buffer_type(value: SSAValue | Attribute) -> MemRefType[Attribute]:

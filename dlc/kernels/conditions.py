@@ -1,0 +1,24 @@
+"""Conditions on indices that follow from comparisons."""
+
+from __future__ import annotations
+
+from dlc.kernels.index_ranges import Fact, Interval, LinearForm
+from dlc.kernels.index_sets import RANGES
+from dlc.kernels.kernel_trace import KernelTrace
+
+
+def comparison_facts(trace: KernelTrace, predicate: str, a: LinearForm, b: LinearForm) -> list[Fact]:
+    """Return the conditions on indices that follow from a comparison."""
+    difference = a - b
+    if predicate not in RANGES:
+        return []
+    interval = RANGES[predicate]
+    a_range, b_range = trace.range_of(a), trace.range_of(b)
+    negated = Interval(-interval.high, -interval.low)
+    facts = [
+        Fact(difference.terms, interval + Interval(-difference.constant, -difference.constant)),
+        # a = (a - b) + b, and b = a - (a - b)
+        Fact(a.terms, interval + b_range + Interval(-a.constant, -a.constant)),
+        Fact(b.terms, negated + a_range + Interval(-b.constant, -b.constant)),
+    ]
+    return [f for fact in facts if fact.terms for f in (fact, fact.negated())]
