@@ -1,0 +1,53 @@
+"""Flash attention with a causal mask and grouped heads: softmax(q·kᵀ/√depth)·v without the matrix of scores."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import dlc
+import dlc.kernels as k
+
+
+@dlc.kernel(results=lambda q, key, value: k.Result(q.shape, q.dtype))
+def flash_attention(q, key, value, out, *, causal=True, rows=8, lanes=32, block=32):
+    """Attention of q[batch, heads, queries, depth] to key and value[batch, groups, keys, depth]; vectors are of queries."""
+    batch, heads, queries, depth = q.shape
+    groups, keys = key.shape[1:3]
+    for b, h, t in k.grid(batch, heads, -(-queries // lanes)):
+        g = h // (heads // groups)
+        query = k.iota(lanes, np.int32) + (lanes * t).astype(np.int32)
+        transposed, sums = k.buffer((depth, lanes), q.dtype), k.buffer((depth, lanes), q.dtype)
+        weights = k.buffer((block, lanes), q.dtype)
+        for d in k.range(0, depth, 8):
+            columns = q.load(b, h, lanes * t, d, width=(8, lanes), axis=(3, 2), fill=0)
+            transposed.store(d, 0, value=columns * (math.log2(math.e) * depth**-0.5))
+        largest, total = k.variable(k.full(lanes, -1e30, q.dtype)), k.variable(k.full(lanes, 0, q.dtype))
+
+        for c in k.range(0, k.minimum(lanes * t + lanes, keys) if causal else keys, block):
+            new = k.variable(largest.value)
+            for r in k.range(0, block, rows):
+                scores = k.variable(k.full((rows, lanes), 0, q.dtype))
+                for d in k.range(depth):
+                    element = key.load(b, g, c + r, d, width=(rows, 1), fill=0)
+                    scores.value = k.fma(element, transposed.load(d, 0, width=lanes), scores.value)
+                at = k.iota((rows, 1), np.int32, axis=0) + (c + r).astype(np.int32)
+                masked = k.select((at <= query) & (at < keys) if causal else at < keys, scores.value, -1e30)
+                weights.store(r, 0, value=masked)
+                new.value = k.maximum(new.value, masked.max(0))
+            decay = k.exp2(largest.value - new.value)
+            largest.value, total.value = new.value, total.value * decay
+            for r in k.range(0, block, 4):
+                weight = k.exp2(weights.load(r, 0, width=(4, lanes)) - new.value)
+                weights.store(r, 0, value=weight)
+                total.value += weight.sum(0)
+            for d in k.range(0, depth, rows):
+                part = k.variable(sums.load(d, 0, width=(rows, lanes)) * decay)
+                for j in k.range(block):
+                    element = value.load(b, g, c + j, d, width=(rows, 1), axis=(3, 2), fill=0)
+                    part.value = k.fma(element, weights.load(j, 0, width=lanes), part.value)
+                sums.store(d, 0, value=part.value)
+        for d in k.range(0, depth, rows):
+            result = sums.load(d, 0, width=(rows, lanes)) / total.value
+            out.store(b, h, lanes * t, d, value=result, axis=(3, 2), masked=True)
