@@ -47,9 +47,11 @@ from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
 from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
+from dlc.passes.loop_kernels.loops_to_kernels import LoopsToKernelsPass
 from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.expand_math import ExpandMathPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
+from dlc.passes.loops.forward_to_next_iteration import ForwardToNextIterationPass
 from dlc.passes.loops.name_values import NameValuesPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
 from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
@@ -106,6 +108,8 @@ def stages_of(
                 DecomposeCompositesPass(target),
                 SimplifyPass(),
                 LoopInvariantCodeMotionPass(),
+                # Before layouts and packing, which assume one kernel per contraction.
+                LoopsToKernelsPass(target),
                 ChannelsLastPass(),
                 *winograd_gradients,
                 # After the memory layout of reductions is decided.
@@ -161,6 +165,7 @@ def stages_of(
             (
                 VectorizePass(),
                 ForwardStoresPass(),
+                ForwardToNextIterationPass(),
                 ExpandMathPass(precise=is_strict, fused=target.has_fma),
                 UnrollReductionsPass(target),
                 *prefetch,

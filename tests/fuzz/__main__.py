@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.machine.cpus import usable_cpus
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, plans, programs, shapes
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes
 from tests.fuzz.progress import Progress
 from tests.fuzz.reduction_bounds import PRECISIONS
 
@@ -17,7 +17,18 @@ from tests.fuzz.reduction_bounds import PRECISIONS
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "data_dependent", "batching", "derivatives", "graphs", "shapes", "files", "plans"):
+    for name in (
+        "programs",
+        "control",
+        "data_dependent",
+        "batching",
+        "derivatives",
+        "loops",
+        "graphs",
+        "shapes",
+        "files",
+        "plans",
+    ):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="number of seeds")
         command.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -32,6 +43,7 @@ def main() -> int:
     kinds.choices["data_dependent"].add_argument("--target", help="run on this target (default: cpu)")
     kinds.choices["batching"].add_argument("--target", help="run on this target (default: reference and cpu)")
     kinds.choices["derivatives"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
+    kinds.choices["loops"].add_argument("--target", help="run on this target (default: cpu and reference)")
     kinds.choices["graphs"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     kinds.choices["shapes"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     kinds.choices["plans"].add_argument("--target", help="compile for this target (default: all)")
@@ -54,6 +66,7 @@ def main() -> int:
         "data_dependent": fuzz_data_dependent,
         "batching": fuzz_batching,
         "derivatives": fuzz_derivatives,
+        "loops": fuzz_loops,
         "graphs": fuzz_graphs,
         "shapes": fuzz_shapes,
         "files": fuzz_files,
@@ -101,6 +114,11 @@ def fuzz_batching(arguments: argparse.Namespace) -> int:
 def fuzz_derivatives(arguments: argparse.Namespace) -> int:
     trials = derivatives.trials(arguments.seed, arguments.count, arguments.target)
     return _report_failures(arguments, lambda report_progress: derivatives.fuzz(trials, arguments.jobs, report_progress))
+
+
+def fuzz_loops(arguments: argparse.Namespace) -> int:
+    trials = loops.trials(arguments.seed, arguments.count, arguments.target)
+    return _report_failures(arguments, lambda report_progress: loops.fuzz(trials, arguments.jobs, report_progress))
 
 
 def fuzz_plans(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from dlc.compiler import compile
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.runtime.opencl.devices import all_devices
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, plans, programs, shapes
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes
 from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.bounds import track
 from tests.fuzz.draw_graph import OPERATORS, RECIPES, random_graph
@@ -60,6 +60,12 @@ def test_programs_with_reduced_precision(precision: str) -> None:
     model = compile(batch.program, "cpu", replace(programs.OPTIONS, precision=precision))
     got = [np.asarray(r) for r in model.run_unchecked(batch.inputs)]
     assert any(difference(a, want) for a, want in zip(got, batch.expected, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_loops() -> None:
+    failures = list(loops.fuzz(loops.trials(0, 6), 1, lambda _: None))
+    assert not failures, "\n".join(failures)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -94,6 +94,39 @@ def _iterate(op: scf.ForOp, frame: Frame, low: int, high: int, step: int) -> Seq
     return carried
 
 
+@rule(scf.WhileOp)
+def while_(op: scf.WhileOp, frame: Frame) -> Sequence[Value]:
+    before, after = op.before_region.block, op.after_region.block
+    carried: Sequence[Value] = [frame[v] for v in op.arguments]
+    while True:
+        condition, *forwarded = frame.run(before, carried)
+        if not isinstance(condition, MemrefView) and condition.ndim == 0:
+            if not condition:
+                return forwarded
+            carried = frame.run(after, forwarded)
+            continue
+        return _diverging_while(op, frame, cast(Array, condition), forwarded)
+
+
+def _diverging_while(op: scf.WhileOp, frame: Frame, condition: Array, forwarded: Sequence[Value]) -> Sequence[Value]:
+    """Continue a loop whose condition differs between points: those that still run take the next step together."""
+    points = frame.points or 1
+    types = [r.type for r in op.results]
+    results: list[Array] = []
+    for value, t in zip(forwarded, types, strict=True):
+        array = cast(Array, value)
+        results.append(array.copy() if varies(value, t) else np.repeat(array[None], points, 0))
+    running = np.flatnonzero(condition)
+    while len(running):
+        inner = frame.subset(running)
+        carried = inner.run(op.after_region.block, [r[running] for r in results])
+        next_condition, *values = inner.run(op.before_region.block, carried)
+        for result, value in zip(results, values, strict=True):
+            result[running] = value
+        running = running[np.broadcast_to(cast(Array, next_condition), len(running))]
+    return results
+
+
 @rule(scf.IfOp)
 def if_(op: scf.IfOp, frame: Frame) -> Sequence[Value]:
     condition = frame.array(op.cond)

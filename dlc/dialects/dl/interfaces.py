@@ -46,6 +46,10 @@ class Body:
         self.block.add_op(op)
         return op.results[0]
 
+    def checked_index(self, integer_index: SSAValue, size: Size) -> SSAValue | None:
+        """Return an integer as an `index` within an axis of `size`, if an earlier check computed it; else None."""
+        return None
+
     def size(self, size: Dim) -> SSAValue:
         """Return a symbolic size as an `index`; raises UndecidableError unless the size is a kernel argument."""
         raise UndecidableError(f"the size {size} is symbolic, and the kernel does not take it as an argument")

@@ -57,6 +57,12 @@ def constant(body: Body, value: int | float, type: Attribute) -> SSAValue:
     return body(arith.ConstantOp(IntegerAttr(wrapped, cast(IntegerType, type), truncate_bits=True)))
 
 
+def constant_integer(value: SSAValue) -> int | None:
+    """Return the value of a constant integer or index; None for other values."""
+    owner = value.owner
+    return owner.value.value.data if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr) else None
+
+
 def like(body: Body, value: int | float, other: SSAValue) -> SSAValue:
     """Emit a constant of the type of `other`."""
     return constant(body, value, other.type)
@@ -255,6 +261,8 @@ def wrap_and_clamp_index(
     If only indices that are `in_bounds` matter, all others become the last index, which takes fewer ops. The axis must have an
     element unless its size is static.
     """
+    if (checked_index := body.checked_index(integer_index, size)) is not None:
+        return checked_index
     wide = convert(body, integer_index, element_type, i64)
     last = as_i64(body, max(size - 1, 0) if isinstance(size, int) else size - 1)
     if is_unsigned(element_type):

@@ -120,6 +120,22 @@ class CControlWriter(CWriter):
         self.scopes[-1].lines.append(NestedRegions([(head, lines)]))
         self._bind_variables(loop.results, variables.names)
 
+    def write_while(self, op: scf.WhileOp, condition: int, forwarded: Sequence[int]) -> None:
+        carried, block = op.before_region.block.args, op.after_region.block
+        variables = self._declare(carried, op.arguments)
+        self._bind_variables(carried, variables.names)
+
+        def body() -> Values:
+            for argument, k in zip(block.args, forwarded, strict=True):
+                self._bind_variables([argument], self.regs(carried[k]))
+            return self.visit_block(block)
+
+        lines = self._lines(variables, body)
+        (flag,) = self.regs(carried[condition])
+        self.scopes[-1].lines.append(NestedRegions([(concat("while (", flag, ") {"), lines)]))
+        for result, k in zip(op.res, forwarded, strict=True):
+            self._bind_variables([result], self.regs(carried[k]))
+
     def write_if(self, op: scf.IfOp, condition: str) -> None:
         results = self._declare(op.output)
         regions = [branch for branch in (op.true_region, op.false_region) if branch.blocks]

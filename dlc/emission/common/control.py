@@ -139,4 +139,20 @@ def emit_if(emitter: KernelEmitter, op: Operation) -> None:
         emitter.write_if(op, condition)
 
 
-HANDLERS: Handlers = {"scf.for": emit_for, "scf.parallel": emit_sequential_parallel, "scf.if": emit_if}
+def emit_while(emitter: KernelEmitter, op: Operation) -> None:
+    """Emit `scf.while` whose condition is a carried value: its first region only forwards its arguments."""
+    assert isinstance(op, scf.WhileOp)
+    before = op.before_region.block
+    end = before.last_op
+    if not isinstance(end, scf.ConditionOp) or before.first_op is not end or end.condition not in before.args:
+        raise UnsupportedError(f"kernel @{emitter.kernel}: scf.while computes its condition; carry it as a value")
+    positions: dict[SSAValue, int] = {argument: k for k, argument in enumerate(before.args)}
+    emitter.write_while(op, positions[end.condition], [positions[v] for v in end.args])
+
+
+HANDLERS: Handlers = {
+    "scf.for": emit_for,
+    "scf.parallel": emit_sequential_parallel,
+    "scf.if": emit_if,
+    "scf.while": emit_while,
+}

@@ -315,3 +315,7 @@ class KernelEmitter(ABC):
     @abstractmethod
     def write_if(self, op: scf.IfOp, condition: str) -> None:
         """Emit a branch whose condition is not constant."""
+
+    @abstractmethod
+    def write_while(self, op: scf.WhileOp, condition: int, forwarded: Sequence[int]) -> None:
+        """Emit a while loop, given the positions of its condition and of its body's arguments among the carried values."""

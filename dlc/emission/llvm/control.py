@@ -67,6 +67,35 @@ class LlvmControlWriter(LlvmWriter):
             results = phi_names
         bind_values(self, loop.results, results)
 
+    def write_while(self, op: scf.WhileOp, condition: int, forwarded: Sequence[int]) -> None:
+        types, initial = register_types(self, op.arguments), value_registers(self, op.arguments)
+        head, exit = self.fresh("loop"), self.fresh("done")
+        block = op.after_region.block
+        arguments = self._names(types)
+
+        def body() -> list[str]:
+            bind_values(self, op.before_region.block.args, arguments)
+            for argument, k in zip(block.args, forwarded, strict=True):
+                self.bind(argument, self.regs(op.before_region.block.args[k]))
+            return value_registers(self, self.visit_block(block))
+
+        inner, results = emit_region(self, body, head)
+        # Registers of the carried values before `condition`, which itself has one.
+        position = len(register_types(self, op.arguments[:condition]))
+        outer = self.scopes[-1]
+        entry = outer.label
+        self.emit(f"br i1 {initial[position]}, label %{head}, label %{exit}")
+        outer.lines.append(Line(f"{head}:"))
+        self._phis(arguments, types, (initial, entry), (results, inner.label))
+        outer.lines += inner.lines
+        self.emit(f"br i1 {results[position]}, label %{head}, label %{exit}")
+        self.start_block(exit)
+        finals = self._names(types)
+        self._phis(finals, types, (initial, entry), (results, inner.label))
+        bind_values(self, op.before_region.block.args, finals)
+        for result, k in zip(op.res, forwarded, strict=True):
+            self.bind(result, self.regs(op.before_region.block.args[k]))
+
     def write_if(self, op: scf.IfOp, condition: str) -> None:
         types, join = register_types(self, op.output), self.fresh("join")
         labels = [self.fresh("then"), self.fresh("else")]

@@ -71,7 +71,7 @@ def _describe(op: Operation, k: int) -> str:
             return _stem(op.memref)
         case memref.AllocaOp():
             return "local"
-        case scf.ForOp() | scf.IfOp():
+        case scf.ForOp() | scf.IfOp() | scf.WhileOp():
             last = op.regions[0].block.last_op
             return last.operands[k].name_hint or "result" if last is not None else "result"
         case _:

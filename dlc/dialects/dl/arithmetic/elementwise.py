@@ -165,6 +165,9 @@ class ModOp(Binary):
         return np.fmod(x, y) if self.truncates else np.mod(x, y)
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+        divisor = scalar.constant_integer(y)
+        if divisor is not None and divisor > 0 and not self.truncates:
+            return _remainder_of_constant(body, x, y, divisor, self.element)
         zero = scalar.like(body, 0, x)
         if is_float(x.type):
             remainder = body(RemFOp(x, y))
@@ -179,6 +182,18 @@ class ModOp(Binary):
         shifted = scalar.add(body, remainder, y)
         shifted = scalar.select(body, _signs_differ(body, remainder, y, self.element), shifted, remainder)
         return scalar.select(body, scalar.compare(body, "eq", remainder, zero, self.element), signed_zero, shifted)
+
+
+def _remainder_of_constant(body: Body, x: SSAValue, y: SSAValue, divisor: int, element: Attribute) -> SSAValue:
+    """Emit `x - y·⌊x / y⌋` for a positive constant `y`."""
+    if divisor & (divisor - 1) == 0:
+        return scalar.bit_and(body, x, scalar.like(body, divisor - 1, x))
+    quotient = body(arith.DivUIOp(x, y) if is_unsigned(element) else arith.DivSIOp(x, y))
+    remainder = scalar.subtract(body, x, scalar.multiply(body, quotient, y))
+    if is_unsigned(element):
+        return remainder
+    is_negative = scalar.compare_with(body, "lt", remainder, 0, element)
+    return scalar.add(body, remainder, scalar.select(body, is_negative, y, scalar.like(body, 0, y)))
 
 
 @irdl_op_definition

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of
 from dlc.dialects.dl.interfaces import LibraryKernel, storage_type
+from dlc.dialects.remainder import RemFOp
 from dlc.dims import is_static
 from dlc.errors import CompileError, DlcError, DTypeError
 from dlc.ir import (
@@ -99,6 +100,7 @@ def _context() -> Context:
     context = Context()
     for dialect in (Builtin, *_BODY_DIALECTS):
         context.load_dialect(dialect)
+    context.load_op(RemFOp)
     return context
 
 

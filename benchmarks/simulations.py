@@ -1,0 +1,437 @@
+"""Benchmark loops of small steps: dlc against JAX, and Numba and NumPy where a case has a version for them.
+
+    python benchmarks/simulations.py [CASE …] [--seconds 2] [--compile]
+
+Each case is written once, for `dlc` and `jax`, which have the same functions. The libraries run interleaved in one process; the
+median of the processor time of a call counts, all threads included. A ratio above 1 means that dlc is faster. Results are
+compared with those of JAX. `--compile` also prints the processor time of the first call. Without JAX or Numba, their columns
+are empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import dlc
+
+
+@dataclass(frozen=True)
+class Library:
+    """The functions that a case uses."""
+
+    name: str
+    np: ModuleType
+    lax: Any
+    transforms: Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function for a library, its arguments, and versions of it for Numba and NumPy."""
+
+    function: Callable[[Library], Callable[..., Any]]
+    arguments: tuple[Any, ...]
+    numba: Callable[..., Any] | None = None
+    numpy: Callable[..., Any] | None = None
+    tolerance: float = 1e-4
+
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int, scale: float = 1.0) -> Any:
+    return (RNG.standard_normal(shape) * scale).astype(np.float32)
+
+
+# The cases
+
+
+def gather_while(lib: Library) -> Callable[..., Any]:
+    """A walk through a table: a while loop over two integers and a gather."""
+
+    def run(table: Any, steps: Any) -> Any:
+        def step(state: Any) -> Any:
+            i, position = state
+            return i + 1, table[position]
+
+        return lib.lax.while_loop(lambda state: state[0] < steps, step, (np.int32(0), np.int32(1)))[1]
+
+    return run
+
+
+def gather_while_loops(table: Any, steps: Any) -> Any:
+    position = 1
+    for _ in range(steps.item()):
+        position = table[position]
+    return position
+
+
+def fill_forward(lib: Library) -> Callable[..., Any]:
+    """A recurrence that writes each value to an array in the carry."""
+
+    def run(x: Any) -> Any:
+        return lib.lax.fori_loop(0, x.shape[0] - 1, lambda t, x: x.at[t + 1].set(x[t] * 0.99 + 0.1), x)
+
+    return run
+
+
+def fill_forward_loops(x: Any) -> Any:
+    y = x.copy()
+    for t in range(len(x) - 1):
+        y[t + 1] = y[t] * np.float32(0.99) + np.float32(0.1)
+    return y
+
+
+def scan_writes_carry(lib: Library) -> Callable[..., Any]:
+    """The derivative along a direction of a scan that writes its carry."""
+
+    def simulate(x: Any) -> Any:
+        def step(x: Any, i: Any) -> Any:
+            return x.at[i].set(lib.np.sin(x[i - 1]) * 2 + x[i]), ()
+
+        return lib.lax.scan(step, x, np.arange(1, x.shape[0]))[0]
+
+    return lambda x, v: lib.transforms.jvp(simulate, (x,), (v,))
+
+
+def stacked_scalars(lib: Library) -> Callable[..., Any]:
+    """A scan that stacks one scalar per step."""
+
+    def run(x: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            state = 3.7 * state * (1 - state)
+            return state, state
+
+        return lib.lax.scan(step, x, None, length=10_000)[1]
+
+    return run
+
+
+def stacked_scalars_loops(x: Any) -> Any:
+    x = np.float32(x.item())
+    y = np.empty(10_000, np.float32)
+    for i in range(10_000):
+        x = np.float32(3.7) * x * (np.float32(1) - x)
+        y[i] = x
+    return y
+
+
+def row_products(lib: Library) -> Callable[..., Any]:
+    """Rows of an array from the previous rows, by a product with a matrix of 64 × 64."""
+
+    def run(x: Any, w: Any) -> Any:
+        return lib.lax.fori_loop(1, x.shape[0], lambda t, x: x.at[t].set(lib.np.tanh(x[t - 1] @ w)), x)
+
+    return run
+
+
+def small_matrices(lib: Library) -> Callable[..., Any]:
+    """Rotations of a frame: a carry of 3 × 3 over 2,000 steps."""
+
+    def run(frame: Any, rates: Any) -> Any:
+        return lib.lax.scan(lambda m, r: (m + (m @ r) * 0.01, ()), frame, rates)[0]
+
+    return run
+
+
+def differences_gradient(lib: Library) -> Callable[..., Any]:
+    """The gradient of the sum of squared differences of neighbors in a volume."""
+
+    def energy(x: Any) -> Any:
+        return sum(((lib.np.diff(x, axis=axis)) ** 2).sum() for axis in range(3))
+
+    return lib.transforms.grad(energy)
+
+
+def n_body(lib: Library) -> Callable[..., Any]:
+    """Leapfrog steps of 8 bodies."""
+
+    def acceleration(x: Any, masses: Any) -> Any:
+        d = x[None] - x[:, None]
+        r2 = (d * d).sum(-1) + 1e-2
+        return (d * (masses[None] / (r2 * lib.np.sqrt(r2)))[..., None]).sum(1)
+
+    def run(x: Any, v: Any, masses: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            x, v = state
+            v = v + 0.001 * acceleration(x, masses)
+            return (x + 0.001 * v, v), ()
+
+        return lib.lax.scan(step, (x, v), None, length=1000)[0]
+
+    return run
+
+
+def hodgkin_huxley(lib: Library) -> Callable[..., Any]:
+    """A cable of compartments with the Hodgkin–Huxley membrane, explicit Euler, 2,000 steps."""
+    np_ = lib.np
+
+    def run(v: Any, m: Any, h: Any, n: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            v, m, h, n = state
+            a_m = 0.1 * (v + 40) / (1 - np_.exp(-(v + 40) / 10))
+            b_m = 4 * np_.exp(-(v + 65) / 18)
+            a_h = 0.07 * np_.exp(-(v + 65) / 20)
+            b_h = 1 / (1 + np_.exp(-(v + 35) / 10))
+            a_n = 0.01 * (v + 55) / (1 - np_.exp(-(v + 55) / 10))
+            b_n = 0.125 * np_.exp(-(v + 65) / 80)
+            current = 120 * m**3 * h * (v - 50) + 36 * n**4 * (v + 77) + 0.3 * (v + 54.4)
+            left, right = np_.concatenate([v[:1], v[:-1]]), np_.concatenate([v[1:], v[-1:]])
+            v = v + 0.005 * (10 - current + 2 * (left - 2 * v + right))
+            m, h, n = (x + 0.005 * (a * (1 - x) - b * x) for x, a, b in ((m, a_m, b_m), (h, a_h, b_h), (n, a_n, b_n)))
+            return (v, m, h, n), v[0]
+
+        return lib.lax.scan(step, (v, m, h, n), None, length=2000)
+
+    return run
+
+
+def lorenz_step(x: Any, y: Any, z: Any) -> Any:
+    return 10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z
+
+
+def lorenz_ensemble(lib: Library) -> Callable[..., Any]:
+    """10,000 Lorenz systems by vmap, 500 steps of Heun's method."""
+
+    def simulate(x: Any, y: Any, z: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            first = lorenz_step(*state)
+            second = lorenz_step(*(s + 0.005 * d for s, d in zip(state, first, strict=True)))
+            return tuple(s + 0.0025 * (a + b) for s, a, b in zip(state, first, second, strict=True)), ()
+
+        return lib.lax.scan(step, (x, y, z), None, length=500)[0]
+
+    return lib.transforms.vmap(simulate)
+
+
+def lorenz_ensemble_loops(x: Any, y: Any, z: Any) -> Any:
+    x, y, z = x.copy(), y.copy(), z.copy()
+    h = np.float32(0.005)
+    for k in range(len(x)):
+        a, b, c = x[k], y[k], z[k]
+        for _ in range(500):
+            d0, d1, d2 = np.float32(10) * (b - a), a * (np.float32(28) - c) - b, a * b - np.float32(8 / 3) * c
+            p, q, r = a + h * d0, b + h * d1, c + h * d2
+            e0, e1, e2 = np.float32(10) * (q - p), p * (np.float32(28) - r) - q, p * q - np.float32(8 / 3) * r
+            half = np.float32(0.0025)
+            a, b, c = a + half * (d0 + e0), b + half * (d1 + e1), c + half * (d2 + e2)
+        x[k], y[k], z[k] = a, b, c
+    return x, y, z
+
+
+def newton_ensemble(lib: Library) -> Callable[..., Any]:
+    """Kepler's equation for 10,000 orbits: a diverging while loop by vmap."""
+
+    def solve(mean_anomaly: Any, eccentricity: Any) -> Any:
+        def residual(e: Any) -> Any:
+            return e - eccentricity * lib.np.sin(e) - mean_anomaly
+
+        def step(state: Any) -> Any:
+            e, i = state
+            return e - residual(e) / (1 - eccentricity * lib.np.cos(e)), i + 1
+
+        def running(state: Any) -> Any:
+            return (abs(residual(state[0])) > 1e-5) & (state[1] < 50)
+
+        return lib.lax.while_loop(running, step, (mean_anomaly, np.int32(0)))[0]
+
+    return lib.transforms.vmap(solve)
+
+
+def reaction_diffusion(lib: Library) -> Callable[..., Any]:
+    """Gray–Scott on a grid of 512², 20 steps."""
+
+    def laplacian(x: Any) -> Any:
+        p = lib.np.pad(x, 1, mode="wrap")
+        return p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - 4 * x
+
+    def run(u: Any, v: Any) -> Any:
+        def step(_: Any, state: Any) -> Any:
+            u, v = state
+            reaction = u * v * v
+            return u + 0.16 * laplacian(u) - reaction + 0.04 * (1 - u), v + 0.08 * laplacian(v) + reaction - 0.1 * v
+
+        return lib.lax.fori_loop(0, 20, step, (u, v))
+
+    return run
+
+
+def kalman(lib: Library) -> Callable[..., Any]:
+    """A Kalman filter with a state of 4 and observations of 2, 1,000 steps."""
+
+    def run(transition: Any, observation: Any, measurements: Any) -> Any:
+        eye = np.eye(4, dtype=np.float32)
+
+        def step(state: Any, z: Any) -> Any:
+            mean, covariance = state
+            mean, covariance = transition @ mean, transition @ covariance @ transition.T + 0.01 * eye
+            s = observation @ covariance @ observation.T + 0.1 * np.eye(2, dtype=np.float32)
+            inverse = lib.np.stack([lib.np.stack([s[1, 1], -s[0, 1]]), lib.np.stack([-s[1, 0], s[0, 0]])])
+            gain = covariance @ observation.T @ (inverse / (s[0, 0] * s[1, 1] - s[0, 1] * s[1, 0]))
+            mean = mean + gain @ (z - observation @ mean)
+            return (mean, (eye - gain @ observation) @ covariance), mean
+
+        return lib.lax.scan(step, (np.zeros(4, np.float32), eye), measurements)[1]
+
+    return run
+
+
+def scalar_leaves(lib: Library) -> Callable[..., Any]:
+    """A scan over 60 scalar states, each coupled to its neighbors, 1,000 steps."""
+
+    def run(*states: Any) -> Any:
+        def step(states: Any, _: Any) -> Any:
+            neighbors = zip(states, states[1:] + states[:1], strict=True)
+            return tuple(x + 0.01 * (y * y - x) for x, y in neighbors), ()
+
+        return sum(lib.lax.scan(step, states, None, length=1000)[0])
+
+    return run
+
+
+def scalar_leaves_gradient(lib: Library) -> Callable[..., Any]:
+    """The gradient of `scalar_leaves`."""
+    return lib.transforms.grad(scalar_leaves(lib), argnums=tuple(range(60)))
+
+
+def adaptive_ode(lib: Library) -> Callable[..., Any]:
+    """Heun's method with adaptive steps for a Van der Pol oscillator, until x crosses zero the 20th time."""
+    np_ = lib.np
+
+    def slope(x: Any, v: Any) -> Any:
+        return v, 5 * (1 - x * x) * v - x
+
+    def run(x: Any, v: Any) -> Any:
+        def step(state: Any) -> Any:
+            t, h, x, v, crossings = state
+            a, b = slope(x, v)
+            c, d = slope(x + h * a, v + h * b)
+            new_x, new_v = x + h / 2 * (a + c), v + h / 2 * (b + d)
+            error = np_.maximum(abs(a - c), abs(b - d)) * h / 2 / 1e-4 + 1e-6
+            accepted = error < 1
+            crossings = crossings + (accepted & (x * new_x < 0)).astype(np.int32)
+            x, v, t = np_.where(accepted, new_x, x), np_.where(accepted, new_v, v), t + np_.where(accepted, h, 0.0)
+            return t, h * np_.clip(0.9 / np_.sqrt(error), 0.2, 5.0), x, v, crossings
+
+        start = np.float32(0), np.float32(0.01), x, v, np.int32(0)
+        return lib.lax.while_loop(lambda state: state[4] < 20, step, start)[0]
+
+    return run
+
+
+CASES: dict[str, Case] = {
+    "gather_while": Case(
+        gather_while, (RNG.permutation(256).astype(np.int32), np.asarray(1 << 20, np.int32)), gather_while_loops
+    ),
+    "scan_writes_carry": Case(scan_writes_carry, (floats(10_000, scale=0.1), floats(10_000))),
+    "fill_forward": Case(fill_forward, (floats(10_000),), fill_forward_loops),
+    "stacked_scalars": Case(stacked_scalars, (np.asarray(0.3, np.float32),), stacked_scalars_loops, tolerance=np.inf),
+    "row_products": Case(row_products, (floats(1000, 64), floats(64, 64, scale=0.125))),
+    "small_matrices": Case(small_matrices, (np.eye(3, dtype=np.float32), floats(2000, 3, 3))),
+    "differences_gradient": Case(differences_gradient, (floats(160, 160, 160),)),
+    "n_body": Case(n_body, (floats(8, 3), floats(8, 3), np.abs(floats(8)) * 0.1)),
+    "hodgkin_huxley": Case(hodgkin_huxley, tuple(np.full(100, x, np.float32) for x in (-65, 0.05, 0.6, 0.32)), tolerance=1e-2),
+    "lorenz_ensemble": Case(lorenz_ensemble, tuple(floats(10_000) for _ in range(3)), lorenz_ensemble_loops, tolerance=np.inf),
+    "newton_ensemble": Case(
+        newton_ensemble, (RNG.uniform(0, 3, 10_000).astype(np.float32), RNG.uniform(0, 0.9, 10_000).astype(np.float32))
+    ),
+    "reaction_diffusion": Case(
+        reaction_diffusion, (1 - np.abs(floats(512, 512, scale=0.1)), np.abs(floats(512, 512, scale=0.1)))
+    ),
+    "kalman": Case(
+        kalman,
+        (
+            (np.eye(4) + 0.1 * np.eye(4, k=2)).astype(np.float32),
+            np.eye(2, 4, dtype=np.float32),
+            floats(1000, 2),
+        ),
+    ),
+    "scalar_leaves": Case(scalar_leaves, tuple(np.asarray(x, np.float32) for x in RNG.uniform(0, 1, 60))),
+    "scalar_leaves_gradient": Case(scalar_leaves_gradient, tuple(np.asarray(x, np.float32) for x in RNG.uniform(0, 1, 60))),
+    "adaptive_ode": Case(adaptive_ode, (np.asarray(2, np.float32), np.asarray(0, np.float32)), tolerance=0.05),
+}
+
+
+# Measurement
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time per case")
+    parser.add_argument("--compile", action="store_true", help="print the processor time of the first calls")
+    arguments = parser.parse_args()
+    libraries = [Library("dlc", dlc.numpy, dlc.lax, dlc)]
+    try:
+        import jax
+
+        libraries.append(Library("jax", jax.numpy, jax.lax, jax))
+    except ImportError:
+        pass
+    print("| case | dlc µs | jax µs | jax / dlc | Numba µs | Numba / dlc | compile s |\n|---|---|---|---|---|---|---|")
+    for name in arguments.cases:
+        print(measure(name, CASES[name], libraries, arguments.seconds, arguments.compile), flush=True)
+
+
+def measure(name: str, case: Case, libraries: list[Library], seconds: float, with_compile: bool) -> str:
+    """Return the row of a case."""
+    runs: dict[str, Callable[[], Any]] = {}
+    results: dict[str, Any] = {}
+    compile_seconds: list[str] = []
+    for library in libraries:
+        options = {"cache": False} if library.name == "dlc" else {}
+        compiled = library.transforms.jit(case.function(library), **options)
+        runs[library.name] = lambda compiled=compiled: finished(compiled(*case.arguments))
+        start = time.process_time()
+        results[library.name] = runs[library.name]()
+        compile_seconds.append(f"{library.name} {time.process_time() - start:.2f}")
+    if case.numba is not None:
+        try:
+            import numba
+
+            compiled = numba.njit(case.numba)
+            _ = compiled(*case.arguments)
+            runs["Numba"] = lambda: compiled(*case.arguments)
+        except ImportError:
+            pass
+    if "jax" in results:
+        for x, y in zip(results["dlc"], results["jax"], strict=True):
+            error = np.max(np.abs(x.astype(np.float64) - y) / (1 + np.abs(y)))
+            if not error <= case.tolerance:
+                print(f"{name}: dlc and jax differ by {error:.2g}")
+    times = median_microseconds(runs, seconds)
+    ratio = {k: f"{t / times['dlc']:.2f}" for k, t in times.items()}
+    cells = [f"{times['dlc']:.1f}"]
+    for other in ("jax", "Numba"):
+        cells += [f"{times[other]:.1f}", ratio[other]] if other in times else ["", ""]
+    return f"| {name} | {' | '.join(cells)} | {', '.join(compile_seconds) if with_compile else ''} |"
+
+
+def finished(result: Any) -> list[Any]:
+    """Wait for a result and return its arrays."""
+    leaves = result if isinstance(result, tuple | list) else [result]
+    return [array for leaf in leaves for array in (finished(leaf) if isinstance(leaf, tuple | list) else [np.asarray(leaf)])]
+
+
+def median_microseconds(runs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """Return the median processor time of a call of each function, interleaved."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times["dlc"]) < 3:
+        for name, run in runs.items():
+            start = time.process_time()
+            _ = run()
+            times[name].append(time.process_time() - start)
+    return {name: statistics.median(t) * 1e6 for name, t in times.items()}
+
+
+if __name__ == "__main__":
+    main()

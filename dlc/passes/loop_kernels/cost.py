@@ -1,0 +1,44 @@
+"""The decision between one kernel for a whole loop and a launch per kernel and step."""
+
+from __future__ import annotations
+
+from math import prod
+
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.interfaces import Contraction, DataMovement, ScatterLike
+from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.programs.control import ScanOp, WhileOp
+from dlc.ir import Operation
+from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
+
+# Time of a launch in a host loop, and of a scalar op in a kernel (Zen 4, one thread).
+_LAUNCH_NS, _SCALAR_OP_NS = 30.0, 0.3
+# Ops of a body that typically become one kernel.
+_OPS_PER_LAUNCH = 4
+# Maximum scalar ops of an unrolled body, which bounds the time to compile it.
+_MAX_SCALAR_OPS = 20_000
+
+
+def scalar_ops(op: Operation) -> int:
+    """Return the approximate number of scalar ops in one execution of an op of a body."""
+    match op:
+        case ConstantOp() | ReshapeOp() | DataMovement():
+            return 0
+        case Contraction():
+            return prod(n for n in op.structure().extents if isinstance(n, int))
+        case ScatterLike():
+            return prod(static_shape(op.operands[2]))
+        case DlOp():
+            return max((prod(static_shape(v)) for v in op.results), default=0)
+        case _:
+            return sum(scalar_ops(inner) for region in op.regions for inner in region.block.ops)
+
+
+def require_gain(loop: ScanOp | WhileOp) -> None:
+    """Raise NotLowerableError if separate kernels are estimated to be faster than one with scalar code."""
+    ops = [op for op in loop.block.walk() if isinstance(op, DlOp) and not isinstance(op, ConstantOp | ReshapeOp | DataMovement)]
+    work = sum(scalar_ops(op) for op in loop.block.ops)
+    launches = max(1, len(ops) // _OPS_PER_LAUNCH)
+    if work > _MAX_SCALAR_OPS or work * _SCALAR_OP_NS > (1 + launches) * _LAUNCH_NS:
+        raise NotLowerableError(f"a step has {work} scalar ops, more than {launches} launches cost")

@@ -1,0 +1,260 @@
+"""Elements of `dl` ops, by the interfaces of the ops: each result element is computed by scalar code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import DlOp, element_type_of
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.interfaces import (
+    Contraction,
+    DataMovement,
+    Elementwise,
+    GatherLike,
+    Reduction,
+    ScatterLike,
+    Window,
+    broadcast_map,
+)
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp
+from dlc.dialects.dl.programs.identities import AddDependencyOp
+from dlc.ir import AffineMap, SSAValue, tensor
+from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.linalg.linalg_builder import dense_tensor_type
+from dlc.passes.loop_kernels.element_body import ElementBody, IntegerRanges, Read
+from dlc.passes.loop_kernels.elements import (
+    ArrayInMemory,
+    ElementArray,
+    Elements,
+    LoopValue,
+    NotLowerableError,
+    element_storage,
+    load,
+    new_elements,
+    static_shape,
+    store,
+    store_all,
+)
+from dlc.passes.structured import Index
+
+# Maximum elements of a tensor in registers.
+MAX_REGISTER_ELEMENTS = 64
+# Maximum multiply-adds of a contraction or window that are unrolled.
+MAX_UNROLLED_PRODUCTS = 1024
+
+
+class ElementOps:
+    """Lowers `dl` ops on values of a loop to scalar code."""
+
+    def __init__(self, builder: KernelBuilder, values: dict[SSAValue, LoopValue]) -> None:
+        self.builder = builder
+        self.values = values
+        self.ranges = IntegerRanges()
+        # Buffers of register values that are read at computed indices.
+        self.spilled: dict[SSAValue, ArrayInMemory] = {}
+
+    def reader(self, value: SSAValue) -> Read:
+        """Return a function that reads an element of a value."""
+
+        def read(indices: Sequence[Index]) -> SSAValue:
+            source = self.values[value]
+            if isinstance(source, ArrayInMemory):
+                return load(self.builder, source, indices)
+            if all(isinstance(i, int) for i in indices):
+                return source.array[tuple(indices)]
+            if value not in self.spilled:
+                buffer = self.builder.op_builder.alloca(element_storage(value), source.shape)
+                self.spilled[value] = ArrayInMemory(buffer)
+                store_all(self.builder, source, self.spilled[value])
+            return load(self.builder, self.spilled[value], indices)
+
+        return read
+
+    def lower(self, op: DlOp, *, in_place: bool = False) -> None:
+        """Compute the results of an op; `in_place` allows a scatter to overwrite its first operand in memory."""
+        if isinstance(op, ScatterLike):
+            self.values[op.results[0]] = self._scatter(op, in_place)
+            return
+        if isinstance(op, ReshapeOp | AddDependencyOp) and static_shape(op.results[0]) == static_shape(op.operands[0]):
+            self.values[op.results[0]] = self.values[op.operands[0]]
+            return
+        if len(op.results) != 1:
+            raise NotLowerableError(f"{op.name} has {len(op.results)} results")
+        result = op.results[0]
+        shape = static_shape(result)
+        if prod(shape) > MAX_REGISTER_ELEMENTS:
+            raise NotLowerableError(f"{op.name} has {prod(shape)} elements")
+        elements = self._elements(op, shape)
+        self.values[result] = Elements(elements)
+
+    def _elements(self, op: DlOp, shape: tuple[int, ...]) -> ElementArray:
+        match op:
+            case ConstantOp():
+                return self._constant(op)
+            case Elementwise():
+                return self._elementwise(op, shape)
+            case DataMovement():
+                map_, read = op.source_map(), self.reader(op.operands[0])
+                return _by_position(shape, lambda position: read(_evaluate(map_, position)))
+            case ReshapeOp() | AddDependencyOp():
+                return self._reshape(op, shape)
+            case ConcatOp():
+                return self._concat(op)
+            case Reduction():
+                return self._reduction(op)
+            case Contraction():
+                return self._contraction(op, shape)
+            case Window():
+                return self._window(op, shape)
+            case GatherLike():
+                return self._gather(op, shape)
+            case _:
+                raise NotLowerableError(f"{op.name} has no scalar code")
+
+    def body(self) -> ElementBody:
+        """Return a body that inserts at the builder's insertion point."""
+        return ElementBody(self.builder, self.ranges)
+
+    def _constant(self, op: ConstantOp) -> ElementArray:
+        data, type_ = np.asarray(op.reference()), element_storage(op.results[0])
+        return _by_position(data.shape, lambda position: scalar.constant(self.body(), data[position].item(), type_))
+
+    def _elementwise(self, op: Elementwise, shape: tuple[int, ...]) -> ElementArray:
+        body = self.body()
+        operands = [(self.reader(v), broadcast_map(v, op.results[0])) for v in op.operands]
+        return _by_position(
+            shape, lambda position: op.scalar(body, *(read(_evaluate(map_, position)) for read, map_ in operands))
+        )
+
+    def _reshape(self, op: DlOp, shape: tuple[int, ...]) -> ElementArray:
+        (x, *_), read = op.operands, self.reader(op.operands[0])
+        source = _by_position(static_shape(x), read)
+        return source.reshape(shape)
+
+    def _concat(self, op: ConcatOp) -> ElementArray:
+        parts = [_by_position(static_shape(v), self.reader(v)) for v in op.operands]
+        return np.concatenate(parts, op.concat_axis)
+
+    def _reduction(self, op: Reduction) -> ElementArray:
+        (x,), body, read = op.operands, self.body(), self.reader(op.operands[0])
+        shape, element = static_shape(x), element_type_of(x)
+        if prod(shape) > MAX_UNROLLED_PRODUCTS:
+            raise NotLowerableError(f"{op.name} reduces {prod(shape)} elements")
+        accumulator = scalar.wide_float(element_storage(x))
+        outer = [1 if a in op.reduction_axes else n for a, n in enumerate(shape)]
+        totals = _by_position(outer, lambda _: scalar.constant(body, op.identity(), accumulator))
+        for position in np.ndindex(*shape):
+            target = tuple(0 if a in op.reduction_axes else i for a, i in enumerate(position))
+            totals[target] = op.combine(body, totals[target], scalar.convert(body, read(position), element, accumulator))
+        return self._narrow(totals, op).reshape(static_shape(op.results[0]))
+
+    def _contraction(self, op: Contraction, shape: tuple[int, ...]) -> ElementArray:
+        structure, body = op.structure(), self.body()
+        extents = _static_extents(op, structure.extents)
+        if structure.repeated_operands or op.packed_dot_name is not None or op.dequantizes_weights:
+            raise NotLowerableError(f"{op.name} is packed")
+        if any(tuple(view) != static_shape(v) for view, v in zip(structure.views, (*op.operands, op.results[0]), strict=True)):
+            raise NotLowerableError(f"{op.name} regroups its operands")
+        *maps, result_map = structure.maps
+        reads = [(self.reader(v), map_) for v, map_ in zip(op.operands, maps, strict=True)]
+        accumulator = scalar.wide_float(element_storage(op.results[0]))
+        totals = _by_position(shape, lambda _: scalar.constant(body, 0, accumulator))
+        for point in np.ndindex(*extents):
+            target = tuple(_evaluate(result_map, point))
+            factors = [read(_evaluate(map_, point)) for read, map_ in reads]
+            totals[target] = op.accumulate(body, totals[target], *factors)
+        return self._narrow(totals, op)
+
+    def _window(self, op: Window, shape: tuple[int, ...]) -> ElementArray:
+        structure, body, (x,) = op.structure(), self.body(), op.operands
+        extents, element, read = _static_extents(op, structure.extents), element_type_of(x), self.reader(x)
+        accumulator = scalar.wide_float(element_storage(x))
+        totals = _by_position(shape, lambda _: scalar.constant(body, op.identity(), accumulator))
+        for point in np.ndindex(*extents):
+            target = tuple(_evaluate(structure.maps[-1], point))
+            value = scalar.convert(body, read(_evaluate(structure.maps[0], point)), element, accumulator)
+            totals[target] = op.combine(body, totals[target], value)
+        return self._narrow(totals, op)
+
+    def _narrow(self, totals: ElementArray, op: DlOp) -> ElementArray:
+        """Round totals that were accumulated in a wider type."""
+        body, stored = self.body(), element_storage(op.results[0])
+        return _by_position(
+            totals.shape,
+            lambda position: (
+                scalar.convert(body, totals[position], totals[position].type, stored)
+                if totals[position].type != stored
+                else totals[position]
+            ),
+        )
+
+    def _gather(self, op: GatherLike, shape: tuple[int, ...]) -> ElementArray:
+        stand_ins = [
+            tensor.EmptyOp.create(result_types=[dense_tensor_type(static_shape(v), element_storage(v))]).results[0]
+            for v in op.operands
+        ]
+        body = ElementBody(self.builder, self.ranges, {s: self.reader(v) for s, v in zip(stand_ins, op.operands, strict=True)})
+        index = self.builder.op_builder.constants.index
+        return _by_position(shape, lambda position: op.gather(body, stand_ins, [index(i) for i in position]))
+
+    def _scatter(self, op: ScatterLike, in_place: bool) -> LoopValue:
+        x, indices, updates = op.operands
+        target = self.values[x]
+        if isinstance(target, ArrayInMemory):
+            if not in_place:
+                raise NotLowerableError(f"{op.name} updates an array that is read later, or that is no state")
+            self._scatter_to_memory(op, target)
+            return target
+        index_shape, row_shape = static_shape(indices), target.shape[1:]
+        read_index, read_update, elements, body = self.reader(indices), self.reader(updates), target.array.copy(), self.body()
+        for i in np.ndindex(*index_shape):
+            row, in_bounds = op.row(body, read_index(i))
+            static_row = scalar.constant_integer(row)
+            for r in range(target.shape[0]) if static_row is None else (static_row,):
+                here = scalar.compare(body, "eq", row, scalar.constant(body, r, row.type), row.type)
+                condition = here if in_bounds is None else scalar.bit_and(body, here, in_bounds)
+                for s in np.ndindex(*row_shape):
+                    old = elements[(r, *s)]
+                    elements[(r, *s)] = scalar.select(body, condition, op.combine(body, old, read_update((*i, *s))), old)
+        return Elements(elements)
+
+    def _scatter_to_memory(self, op: ScatterLike, target: ArrayInMemory) -> None:
+        _, indices, updates = op.operands
+        if prod(static_shape(updates)) > MAX_UNROLLED_PRODUCTS:
+            raise NotLowerableError(f"{op.name} writes {prod(static_shape(updates))} elements")
+        read_index, read_update, body = self.reader(indices), self.reader(updates), self.body()
+        for i in np.ndindex(*static_shape(indices)):
+            row, in_bounds = op.row(body, read_index(i))
+            outer = self.builder.op_builder
+            if in_bounds is not None:
+                self.builder.op_builder = outer.branch(in_bounds)
+            for s in np.ndindex(*target.shape[1:]):
+                update = read_update((*i, *s))
+                old = load(self.builder, target, (row, *s))
+                store(self.builder, op.combine(body, old, update), target, (row, *s))
+            self.builder.op_builder = outer
+
+
+def _by_position(shape: Sequence[int], element: Callable[[tuple[int, ...]], SSAValue]) -> ElementArray:
+    """Return an array with the element that a function returns for each position."""
+    elements = new_elements(shape)
+    for position in np.ndindex(*shape):
+        elements[position] = element(position)
+    return elements
+
+
+def _evaluate(map_: AffineMap, position: Sequence[int]) -> list[int]:
+    return list(map_.eval(position, []))
+
+
+def _static_extents(op: DlOp, extents: Sequence[Any]) -> tuple[int, ...]:
+    if not all(isinstance(n, int) for n in extents):
+        raise NotLowerableError(f"{op.name} has symbolic sizes")
+    if prod(extents) > MAX_UNROLLED_PRODUCTS:
+        raise NotLowerableError(f"{op.name} has {prod(extents)} multiply-adds")
+    return tuple(extents)

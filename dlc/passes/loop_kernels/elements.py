@@ -1,0 +1,111 @@
+"""Values of a loop inside its kernel: elements in registers, or an array in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dialects.dl.interfaces import storage_type
+from dlc.ir import Attribute, SSAValue, memref
+from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
+from dlc.passes.structured import Index
+from dlc.passes.types import memref_of
+
+# The bytes that a copy loads at once.
+_COPY_BYTES = 64
+# An array of SSA values of an element type, with the shape of a tensor.
+ElementArray: TypeAlias = Any
+
+
+class NotLowerableError(Exception):
+    """A loop cannot become one kernel; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Elements:
+    """A small tensor in registers: an array of SSA values."""
+
+    array: ElementArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayInMemory:
+    """A tensor in memory: the part of a row-major buffer at the index `prefix` of its leading axes."""
+
+    buffer: SSAValue
+    prefix: tuple[Index, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return memref_of(self.buffer).get_shape()[len(self.prefix) :]
+
+
+LoopValue: TypeAlias = "Elements | ArrayInMemory"
+
+
+def static_shape(value: SSAValue | Attribute) -> tuple[int, ...]:
+    """Return the shape of a tensor; raise NotLowerableError if it is symbolic."""
+    shape = shape_of(value)
+    if not all(isinstance(n, int) for n in shape):
+        raise NotLowerableError("it has symbolic sizes")
+    return cast("tuple[int, ...]", shape)
+
+
+def element_storage(value: SSAValue) -> Attribute:
+    """Return the type of the elements of a tensor inside kernels."""
+    return storage_type(element_type_of(value))
+
+
+def new_elements(shape: Sequence[int]) -> ElementArray:
+    """Return an uninitialized array for the elements of a tensor."""
+    return np.empty(tuple(shape), object)
+
+
+def load(builder: KernelBuilder, array: ArrayInMemory, indices: Sequence[Index]) -> SSAValue:
+    """Load one element."""
+    b = builder.op_builder
+    positions = [b.value(i) for i in (*array.prefix, *indices)]
+    element = memref_of(array.buffer).element_type
+    return b.op(memref.LoadOp.create(operands=[array.buffer, *positions], result_types=[element]))
+
+
+def store(builder: KernelBuilder, value: SSAValue, array: ArrayInMemory, indices: Sequence[Index]) -> None:
+    """Store one element."""
+    b = builder.op_builder
+    positions = [b.value(i) for i in (*array.prefix, *indices)]
+    b.insert(memref.StoreOp.create(operands=[value, array.buffer, *positions]))
+
+
+def load_all(builder: KernelBuilder, array: ArrayInMemory) -> Elements:
+    """Load all elements of an array into registers."""
+    elements = new_elements(array.shape)
+    for position in np.ndindex(*array.shape):
+        elements[position] = load(builder, array, position)
+    return Elements(elements)
+
+
+def store_all(builder: KernelBuilder, value: Elements, array: ArrayInMemory) -> None:
+    """Store all elements to an array."""
+    for position in np.ndindex(*value.shape):
+        store(builder, value.array[position], array, position)
+
+
+def copy_buffer(builder: KernelBuilder, source: SSAValue, target: SSAValue) -> None:
+    """Copy a whole row-major buffer, by vectors unless its elements are booleans."""
+    size, bits = prod(memref_of(source).get_shape()), cast(Any, memref_of(source).element_type).bitwidth
+    flat = [Buffer(builder, builder.op_builder.reinterpret(b, 0, (size,), (1,))) for b in (source, target)]
+    if bits < 8:
+        with builder.loop(0, size) as i:
+            flat[1][i] = flat[0][i]
+        return
+    width = _COPY_BYTES * 8 // bits
+    builder.tiles(0, size, width, lambda start, width: flat[1].set_row(start, row=flat[0].row(start, width=width)))

@@ -1,0 +1,71 @@
+"""The order of the ops of a loop body: an update in place comes after all other readers of the array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from dlc.dialects.dl.interfaces import ScatterLike
+from dlc.dialects.dl.programs.control import IfOp, ScanOp, WhileOp, captured_values
+from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS
+from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
+
+
+def read_values(op: Operation) -> list[SSAValue]:
+    """Return the values of the enclosing blocks that an op and its bodies read."""
+    return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
+
+
+def overwritten_values(op: Operation) -> Iterator[SSAValue]:
+    """Yield the large arrays that an op updates in place."""
+    match op:
+        case ScatterLike():
+            candidates = [op.operands[0]]
+        case ScanOp():
+            candidates = list(op.arguments[: op.state_count])
+        case WhileOp():
+            candidates = list(op.arguments)
+        case IfOp():
+            inner = (v for block in op.blocks for i in block.ops for v in overwritten_values(i))
+            defined = {r for block in op.blocks for i in block.ops for r in i.results}
+            candidates = [v for v in inner if v not in defined]
+        case _:
+            candidates = []
+    yield from (v for v in candidates if prod(static_shape(v)) > MAX_REGISTER_ELEMENTS)
+
+
+def scheduled(block: Block) -> list[Operation]:
+    """Return the ops of a body, without its terminator, in an order that allows updates in place.
+
+    Raises NotLowerableError if an array is read after its update.
+    """
+    ops = [op for op in block.ops if op is not block.last_op]
+    readers: dict[SSAValue, list[Operation]] = {}
+    for op in ops:
+        for value in dict.fromkeys(read_values(op)):
+            readers.setdefault(value, []).append(op)
+    predecessors = {op: {v.owner for v in read_values(op) if isinstance(v.owner, Operation)} for op in ops}
+    for op in ops:
+        for value in overwritten_values(op):
+            predecessors[op] |= {reader for reader in readers.get(value, ()) if reader is not op}
+    urgent = _checks_and_their_operands(ops, predecessors)
+    remaining, order = dict.fromkeys(ops), list[Operation]()
+    while remaining:
+        ready = [op for op in remaining if not any(p in remaining for p in predecessors[op])]
+        ready = [op for op in ready if op in urgent] or ready
+        if not ready:
+            raise NotLowerableError("an array is read after its update")
+        for op in ready:
+            del remaining[op]
+        order += ready
+    return order
+
+
+def _checks_and_their_operands(ops: Sequence[Operation], predecessors: Mapping[Operation, set[Operation]]) -> set[Operation]:
+    """Return the ops that only check conditions, and those that compute the conditions: accesses then use the checked index."""
+    urgent: set[Operation] = {op for op in ops if isinstance(op, IfOp) and not op.results}
+    for op in reversed(ops):
+        if op in urgent:
+            urgent |= predecessors[op]
+    return urgent

@@ -1,0 +1,135 @@
+"""Compare random loops with small states, their derivatives and their batches, with Python loops over NumPy."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import dlc
+import dlc.numpy as dnp
+from dlc import lax
+from tests.fuzz.random_loops import Interpreter, LaxControl, PlainControl, RandomLoops, State, plain_update, traced_update
+from tests.fuzz.supervise import run_supervised
+
+TARGETS = ("cpu", "reference")
+TIMEOUT_SECONDS = 120
+# Sizes of batches: one lane, less than a vector, and more.
+BATCHES = (1, 5, 19)
+# Functions are accurate to a few ulp, which a step may amplify.
+_TOLERANCE, _DERIVATIVE_TOLERANCE = 1e-8, 1e-3
+# The steps of finite differences. If their results differ, the program is not smooth there, and is skipped.
+_DIFFERENCE_STEPS = (1e-5, 1e-6)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program and its targets."""
+
+    seed: int
+    targets: tuple[str, ...] = TARGETS
+
+    def __str__(self) -> str:
+        chosen = "" if self.targets == TARGETS else f" --target {self.targets[0]}"
+        return f"seed {self.seed}: reproduce: python -m tests.fuzz loops --seed {self.seed} --count 1{chosen}"
+
+
+def run(trial: Trial) -> str | None:
+    """Run a trial; return a description of its failures, or None."""
+    program, failures = RandomLoops(trial.seed), list[str]()
+    for target in trial.targets:
+        for check in (_check_results, _check_batch, _check_derivatives):
+            try:
+                with warnings.catch_warnings():
+                    # NumPy warns of integers that overflow.
+                    warnings.simplefilter("ignore")
+                    mismatch = check(program, trial.seed, target)
+            except Exception:
+                mismatch = traceback.format_exc()
+            if mismatch is not None:
+                failures.append(f"{target}: {check.__name__}: {mismatch}")
+    return "\n".join(failures) or None
+
+
+def _plain(program: RandomLoops, inputs: State) -> State:
+    return Interpreter(np, PlainControl(), plain_update).run(program.body, inputs)
+
+
+def _traced(program: RandomLoops) -> Callable[..., Any]:
+    interpreter = Interpreter(dnp, LaxControl(lax), traced_update)
+    return lambda *inputs: interpreter.run(program.body, State(*inputs))
+
+
+def _check_results(program: RandomLoops, seed: int, target: str) -> str | None:
+    inputs = program.inputs(seed)
+    results = dlc.jit(_traced(program), target=target, num_threads=1, cache=False)(*inputs)
+    return _difference(results, _plain(program, inputs))
+
+
+def _check_batch(program: RandomLoops, seed: int, target: str) -> str | None:
+    lanes = [program.inputs(seed + k) for k in range(BATCHES[seed % len(BATCHES)])]
+    expected = State(*(np.stack(values) for values in zip(*(_plain(program, lane) for lane in lanes), strict=True)))
+    inputs = [np.stack(values) for values in zip(*lanes, strict=True)]
+    results = dlc.jit(dlc.vmap(_traced(program)), target=target, num_threads=1, cache=False)(*inputs)
+    return _difference(results, expected)
+
+
+def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | None:
+    """Compare the gradient and the derivative along a direction with finite differences."""
+    inputs, rng, function = program.inputs(seed), np.random.default_rng(seed), _traced(program)
+
+    def loss(s: State) -> Any:
+        return s.a + 2 * s.b + s.x.sum() + s.m[0, 1]
+
+    smooth = ("a", "b", "x", "m")
+    directions = {name: rng.uniform(-1, 1, np.shape(getattr(inputs, name))) for name in smooth}
+
+    def moved(step: float) -> float:
+        return float(
+            loss(_plain(program, inputs._replace(**{n: getattr(inputs, n) + step * d for n, d in directions.items()})))
+        )
+
+    expected, other = ((moved(h) - moved(-h)) / (2 * h) for h in _DIFFERENCE_STEPS)
+    if not abs(expected - other) <= 1e-3 * (1 + abs(expected)):
+        return None
+    jitted: dict[str, Any] = {"target": target, "num_threads": 1, "cache": False}
+    positions = tuple(State._fields.index(n) for n in smooth)
+    gradients = dlc.jit(dlc.grad(lambda *s: loss(function(*s)), argnums=positions), **jitted)(*inputs)
+    reverse = sum(float(np.sum(np.asarray(g) * directions[n])) for n, g in zip(smooth, gradients, strict=True))
+
+    def along(*values: Any) -> Any:
+        return loss(function(*inputs._replace(**dict(zip(smooth, values, strict=True)))))
+
+    primals = tuple(getattr(inputs, n) for n in smooth)
+    _, forward = dlc.jit(lambda x, v: dlc.jvp(along, x, v), **jitted)(primals, tuple(directions.values()))
+    if not abs(reverse - float(forward)) <= _TOLERANCE * (1 + abs(reverse)):
+        return f"gradient: {reverse!r}, jvp: {float(forward)!r}"
+    if not abs(reverse - expected) <= _DERIVATIVE_TOLERANCE * (1 + abs(expected)):
+        return f"derivative: {reverse!r}, finite differences {expected!r}"
+    return None
+
+
+def _difference(results: Any, expected: State) -> str | None:
+    for name, got, want in zip(State._fields, results, expected, strict=True):
+        got, want = np.asarray(got), np.asarray(want)
+        if got.shape != want.shape or not np.allclose(got.astype(np.float64), want.astype(np.float64), _TOLERANCE, _TOLERANCE):
+            return f"{name}: {got!r}, expected {want!r}"
+    return None
+
+
+def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
+    """Return the trials of `count` seeds from `seed` on."""
+    return [Trial(s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
+
+
+def fuzz(selected_trials: Sequence[Trial], jobs: int, report_progress: Callable[[Trial], object]) -> Iterator[str]:
+    """Yield a description of each failure."""
+    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS):
+        report_progress(outcome.item)
+        problem = outcome.death if outcome.death is not None else outcome.result
+        if problem is not None:
+            yield f"{outcome.item}\n{problem}"

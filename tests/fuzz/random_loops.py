@@ -1,0 +1,204 @@
+"""Random programs of loops with small states, run by `dlc.lax` and by Python loops over NumPy.
+
+A state has two f64 scalars `a` and `b`, an integer `k` of a random type, a vector `x` that is updated in place, a 2 × 2 matrix
+`m` and a bool `p`. Values are bounded: statements combine sines, tanhs and averages.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+INTEGERS = ("int8", "uint8", "int16", "int32", "int64", "uint32")
+_MAX_DEPTH = 3
+
+
+class State(NamedTuple):
+    """The variables of a program."""
+
+    a: Any
+    b: Any
+    k: Any
+    x: Any
+    m: Any
+    p: Any
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement: its kind, parameters, and the bodies of a loop or branch."""
+
+    kind: str
+    numbers: tuple[int, ...] = ()
+    bodies: tuple[tuple[Statement, ...], ...] = ()
+
+
+class RandomLoops:
+    """A random program, and inputs for it."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.integer = np.dtype(self._random.choice(INTEGERS))
+        self.size = self._random.choice((3, 9, 70))
+        self.body = self._statements(0)
+        if not any(s.kind in ("for", "while", "scan") for s in self.body):
+            self.body = (Statement("for", (self._random.randint(9, 14),), (self.body,)),)
+
+    def inputs(self, seed: int) -> State:
+        """Return random inputs."""
+        rng = np.random.default_rng(seed)
+        return State(
+            rng.uniform(-1, 1), rng.uniform(-1, 1), self.integer.type(rng.integers(0, 100)),
+            rng.uniform(-1, 1, self.size), rng.uniform(-1, 1, (2, 2)), bool(rng.integers(2)),
+        )  # fmt: skip
+
+    def _statements(self, depth: int) -> tuple[Statement, ...]:
+        return tuple(self._statement(depth) for _ in range(self._random.randint(1, 4)))
+
+    def _statement(self, depth: int) -> Statement:
+        r = self._random
+        kinds = ["scalar", "scalar", "integer", "write", "add", "read", "matrix", "flag", "select", "maximum"]
+        if depth < _MAX_DEPTH:
+            kinds += ["for", "while", "scan", "if", "for", "while"]
+        kind = r.choice(kinds)
+        numbers = tuple(r.randint(0, 100) for _ in range(3))
+        if kind in ("for", "scan", "while"):
+            # Short loops may be unrolled, and zero steps are allowed.
+            steps = r.choice((0, 1, 3, 9, 12)) if depth == 0 else r.choice((0, 2, 9))
+            return Statement(kind, (steps, *numbers), (self._statements(depth + 1),))
+        if kind == "if":
+            return Statement(kind, numbers, (self._statements(depth + 1), self._statements(depth + 1)))
+        return Statement(kind, numbers)
+
+
+class Interpreter:
+    """Runs a program. `control` runs loops and branches, `np` is the array library, `update(x, i, value, mode)` writes to x."""
+
+    def __init__(self, np_: Any, control: Any, update: Callable[[Any, Any, Any, str], Any]) -> None:
+        self._np, self._control, self._update = np_, control, update
+
+    def run(self, statements: Sequence[Statement], state: State) -> State:
+        """Return the state after the statements."""
+        for statement in statements:
+            state = getattr(self, f"_{statement.kind}")(statement, state)
+        return state
+
+    def _index(self, s: State, number: int) -> Any:
+        """Return an index of `x` that depends on `k`; negative ones count from the end."""
+        n = s.x.shape[0]
+        return s.k.astype(np.int64) % n - (n if number % 2 else 0)
+
+    def _scalar(self, statement: Statement, s: State) -> State:
+        choice = statement.numbers[0] % 4
+        values = (lambda: self._np.sin(3 * s.a + s.b), lambda: self._np.tanh(s.a * 2 - s.b * s.b), lambda: s.b - 0.5 * s.a * s.b,
+                  lambda: (s.a + s.m[0, 1] * s.b) / 2)  # fmt: skip
+        value = values[choice]()
+        return s._replace(a=value) if statement.numbers[1] % 2 else s._replace(b=value)
+
+    def _integer(self, statement: Statement, s: State) -> State:
+        first, second = (s.k.dtype.type(n + 1) for n in statement.numbers[:2])
+        choice = statement.numbers[2] % 3
+        return s._replace(k=s.k * first + second if choice == 0 else s.k // second if choice == 1 else s.k % second + first)
+
+    def _write(self, statement: Statement, s: State) -> State:
+        return s._replace(x=self._update(s.x, self._index(s, statement.numbers[0]), s.a * 0.5 + s.b * 0.25, "set"))
+
+    def _add(self, statement: Statement, s: State) -> State:
+        return s._replace(x=self._update(s.x, self._index(s, statement.numbers[0]), s.b * 0.125, "add"))
+
+    def _read(self, statement: Statement, s: State) -> State:
+        return s._replace(a=self._np.sin(s.x[self._index(s, statement.numbers[0])] + s.b))
+
+    def _matrix(self, statement: Statement, s: State) -> State:
+        other = self._np.stack([self._np.stack([s.a, -s.b]), self._np.stack([s.b, s.a])])
+        return s._replace(m=self._np.tanh(s.m @ other + s.m.T * 0.5))
+
+    def _flag(self, statement: Statement, s: State) -> State:
+        limit = s.k.dtype.type(statement.numbers[0])
+        return s._replace(p=(s.k < limit) ^ s.p if statement.numbers[1] % 2 else s.k >= limit)
+
+    def _select(self, statement: Statement, s: State) -> State:
+        return s._replace(a=self._np.where(s.p, s.a, s.b * 0.5), m=self._np.where(s.p, s.m, s.m * 0.5))
+
+    def _maximum(self, statement: Statement, s: State) -> State:
+        return s._replace(b=self._np.sin(s.m.sum() + s.m.max(axis=0)[0] + s.x[0]))
+
+    def _for(self, statement: Statement, s: State) -> State:
+        return self._control.for_loop(statement.numbers[0], lambda s: self.run(statement.bodies[0], s), s)
+
+    def _while(self, statement: Statement, s: State) -> State:
+        """Run a number of steps that depends on `k`."""
+        last = (s.k % s.k.dtype.type(statement.numbers[0] + 1)).astype(np.int32)
+        return self._control.while_loop(last, lambda s: self.run(statement.bodies[0], s), s)
+
+    def _scan(self, statement: Statement, s: State) -> State:
+        s, collected = self._control.scan(
+            statement.numbers[0], lambda s: self.run(statement.bodies[0], s), s, reverse=bool(statement.numbers[1] % 2)
+        )
+        return s._replace(b=self._np.sin(s.b + collected.sum())) if statement.numbers[0] else s
+
+    def _if(self, statement: Statement, s: State) -> State:
+        then, otherwise = statement.bodies
+        return self._control.cond(s.p, lambda s: self.run(then, s), lambda s: self.run(otherwise, s), s)
+
+
+class PlainControl:
+    """Loops and branches of Python."""
+
+    def for_loop(self, steps: int, body: Callable[[State], State], s: State) -> State:
+        for _ in range(steps):
+            s = body(s)
+        return s
+
+    def while_loop(self, last: Any, body: Callable[[State], State], s: State) -> State:
+        return self.for_loop(int(last), body, s)
+
+    def scan(self, steps: int, body: Callable[[State], State], s: State, reverse: bool) -> tuple[State, Any]:
+        collected: list[Any] = []
+        for i in range(steps)[:: -1 if reverse else 1]:
+            s = body(s)
+            collected.append(s.a * (1 + i))
+        return s, np.array(collected)
+
+    def cond(self, p: Any, then: Callable[[State], State], otherwise: Callable[[State], State], s: State) -> State:
+        return then(s) if p else otherwise(s)
+
+
+class LaxControl:
+    """Loops and branches of `dlc.lax`, or of `jax.lax`."""
+
+    def __init__(self, lax: Any) -> None:
+        self._lax = lax
+
+    def for_loop(self, steps: int, body: Callable[[State], State], s: State) -> State:
+        return self._lax.fori_loop(0, steps, lambda _, s: body(s), s)
+
+    def while_loop(self, last: Any, body: Callable[[State], State], s: State) -> State:
+        start = np.int32(0), s
+        return self._lax.while_loop(lambda c: c[0] < last, lambda c: (c[0] + np.int32(1), body(c[1])), start)[1]
+
+    def scan(self, steps: int, body: Callable[[State], State], s: State, reverse: bool) -> tuple[State, Any]:
+        def step(s: State, i: Any) -> tuple[State, Any]:
+            s = body(s)
+            return s, s.a * i
+
+        return self._lax.scan(step, s, np.arange(1.0, steps + 1), reverse=reverse)
+
+    def cond(self, p: Any, then: Callable[[State], State], otherwise: Callable[[State], State], s: State) -> State:
+        return self._lax.cond(p, then, otherwise, s)
+
+
+def plain_update(x: Any, i: Any, value: Any, mode: str) -> Any:
+    """Return a copy of a NumPy array with one element set, or added to."""
+    result = x.copy()
+    result[i] = value if mode == "set" else result[i] + value
+    return result
+
+
+def traced_update(x: Any, i: Any, value: Any, mode: str) -> Any:
+    """Return a traced array with one element set, or added to."""
+    return getattr(x.at[i], mode)(value)
