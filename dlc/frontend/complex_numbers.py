@@ -60,6 +60,11 @@ def real_and_imaginary(value: Any) -> tuple[Any, Any]:
     return value.real, value.imag
 
 
+def component_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the real and imaginary parts of a complex dtype."""
+    return np.dtype(np.float64 if dtype.itemsize == 16 else np.float32)
+
+
 def from_parts(real: Any, imag: Any) -> Any:
     """Build a complex array from its parts: a NumPy array if both parts are NumPy arrays, else a `Complex`."""
     are_numpy = isinstance(real, np.ndarray) and isinstance(imag, np.ndarray)

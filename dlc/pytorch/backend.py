@@ -21,6 +21,7 @@ import numpy as np
 from dlc.errors import DlcError, UnsupportedError
 from dlc.options import Options
 from dlc.pytorch.aot_graphs import AotGraph, GraphCall
+from dlc.pytorch.complex_arrays import join_arrays, split_arrays, split_complex_values
 from dlc.pytorch.fx_conversion import (
     convert_nodes,
     decompositions,
@@ -112,7 +113,10 @@ def _compile_module(module: Any, settings: BackendSettings, frozen: bool, has_vi
     """Return a callable that runs a graph of AOTAutograd, whose results may be views of arguments if `has_views`."""
     static = _static_inputs() if frozen else ()
     _remove_assertions(module)
-    unsupported = [node for node in convert_nodes(module.graph) if not has_rule(node.op)]
+    try:
+        unsupported = [node for node in convert_nodes(module.graph) if not has_rule(node.op)]
+    except DlcError as error:
+        return _box_arguments(_fall_back(module, settings, error))
     if not unsupported:
         return _box_arguments(_run(module, settings, static, has_views))
     if settings.fallback == "error":
@@ -142,10 +146,15 @@ def _run(
     try:
         return _CompiledGraph(module, settings, static, has_views)
     except DlcError as error:
-        if settings.fallback == "error":
-            raise
-        _log.warning(_FALLBACK, error)
-        return lambda arguments: module(*arguments)
+        return _fall_back(module, settings, error)
+
+
+def _fall_back(module: Any, settings: BackendSettings, error: DlcError) -> Callable[[list[Any]], Sequence[Any]]:
+    """Return a callable that runs a graph by PyTorch; raise `error` unless the settings allow that."""
+    if settings.fallback == "error":
+        raise error
+    _log.warning(_FALLBACK, error)
+    return lambda arguments: module(*arguments)
 
 
 def _static_inputs() -> Sequence[int]:
@@ -240,10 +249,10 @@ class _CompiledGraph:
             _log.warning(_FALLBACK, error)
             self._falls_back = True
             return self._eager(*arguments)
-        inputs = [tensor_to_array(arguments[k]) for k in positions]
+        inputs = split_arrays([tensor_to_array(arguments[k]) for k in positions])
         if self._needs_seed:
             inputs.append(np.asarray(torch.randint(2**31, ()).item()))
-        arrays = [np.asarray(result) for result in model.check_and_run(inputs)]
+        arrays = join_arrays([np.asarray(result) for result in model.check_and_run(inputs)], aot.graph.outputs)
         numbers = {**sizes, **{symbol: arrays[k].item() for symbol, k in aot.elements.items()}}
         call = GraphCall(arguments, numbers, arrays)
         results = [result.evaluate(call) for result in aot.results]
@@ -289,4 +298,5 @@ class _CompiledGraph:
 
     def _compile(self, graph: FxGraph, sizes: Mapping[str, int]) -> Model:
         static_sizes = {symbol: sizes[symbol] for symbol in unbound_symbols(graph)}
-        return build_model(substitute_sizes(graph, static_sizes), _NAME, self._settings.target, self._settings.compile_options)
+        graph = split_complex_values(substitute_sizes(graph, static_sizes))
+        return build_model(graph, _NAME, self._settings.target, self._settings.compile_options)

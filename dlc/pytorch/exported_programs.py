@@ -16,6 +16,7 @@ from dlc.frontend.problems import SpecializationRequiredError
 from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.pytorch.archive import checked_archive, example_inputs
+from dlc.pytorch.complex_arrays import split_complex_values
 from dlc.pytorch.fx_conversion import (
     convert_nodes,
     decompositions,
@@ -138,7 +139,7 @@ def convert_exported_program(exported: Any, name: str) -> FxGraph:
         nodes.append(FxNode(f"{output}_number", "scalar_tensor", [number], {"dtype": SCALAR_DTYPES[kind]}))
         output_refs.append(ValueRef(f"{output}_number"))
         output_infos.append(TensorInfo(output, (), SCALAR_DTYPES[kind]))
-    return FxGraph(
+    graph = FxGraph(
         [tensor_info(name, values[name]) for name in inputs],
         nodes,
         output_refs,
@@ -148,6 +149,7 @@ def convert_exported_program(exported: Any, name: str) -> FxGraph:
         constant_inputs,
         symbol_ranges([values[name] for name in inputs], exported.range_constraints),
     )
+    return split_complex_values(graph)
 
 
 def _output_names(spec: Any) -> list[str]:

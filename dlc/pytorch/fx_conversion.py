@@ -32,9 +32,11 @@ _DTYPES: dict[Any, np.dtype[Any]] = {
     for name in (
         "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
     )
-} | {torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}  # fmt: skip
-# Complex dtypes: supported for intermediate values and constants, not for inputs and outputs.
-_COMPLEX = {torch.complex64: np.dtype(np.complex64), torch.complex128: np.dtype(np.complex128)}
+} | {
+    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    torch.complex64: np.dtype(np.complex64),
+    torch.complex128: np.dtype(np.complex128),
+}  # fmt: skip
 _TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in _DTYPES.items()}
 # Arguments about memory layout and placement, which have no meaning in a program.
 _IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
@@ -48,8 +50,8 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def tensor_to_array(tensor: Any) -> Array:
-    """Return a CPU tensor as an array that shares its memory."""
-    tensor = tensor.detach()
+    """Return a CPU tensor as an array, which shares its memory unless it is a lazy conjugate or negation."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()
@@ -175,7 +177,7 @@ def convert_argument(argument: Any) -> Any:
     if _is_operator(argument):
         return FxOperator(operator_name(argument))
     if isinstance(argument, torch.dtype):
-        return _COMPLEX[argument] if argument in _COMPLEX else numpy_dtype(argument)
+        return numpy_dtype(argument)
     if isinstance(argument, torch.SymInt):
         return convert_size(argument)
     if argument is None or isinstance(argument, bool | int | float | complex | str):

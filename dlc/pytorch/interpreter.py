@@ -11,8 +11,9 @@ import numpy as np
 from dlc import random
 from dlc.argument_validation import without_validation
 from dlc.errors import UnsupportedError
-from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary
+from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import Trace, current_trace, line_location
+from dlc.numpy import zeros_like
 from dlc.numpy.apply import convert
 from dlc.pytorch.fx_graph import FxGraph, FxNode, FxOperator, ValueRef
 from dlc.pytorch.rules import COMPLEX_RULES, RANDOM_RULES, RULES
@@ -100,7 +101,12 @@ def _convert_result(result: Any, dtypes: Sequence[Dtype | None]) -> Any:
 
 
 def _convert_dtype(result: Any, dtype: Dtype | None = None) -> Any:
-    return result if dtype is None or result is None or is_complex(result) else convert(result, dtype)
+    if dtype is None or result is None:
+        return result
+    if dtype.kind != "c":
+        return convert(real_and_imaginary(result)[0] if is_complex(result) else result, dtype)
+    parts = real_and_imaginary(result) if is_complex(result) else (result, zeros_like(result))
+    return from_parts(*(convert(part, component_dtype(dtype)) for part in parts))
 
 
 def _call_random_operator(op: str, key: Any, *args: Any, **kwargs: Any) -> Any:

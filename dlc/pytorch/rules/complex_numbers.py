@@ -1,4 +1,4 @@
-"""Rules for complex arrays. These occur only between the inputs and outputs of a graph.
+"""Rules for complex arrays.
 
 `complex_table` has the rules for complex operands of operators whose other rules support only real ones. The operators
 `COMPONENTWISE_OPS` act on the real and the imaginary part separately.
@@ -13,10 +13,10 @@ from typing import Any, cast
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary
+from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex, real_and_imaginary
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules import creation, shape_manipulation
-from dlc.pytorch.rules.rule_table import Dtype, Rule, RuleTable, promoted_floats
+from dlc.pytorch.rules.rule_table import Rule, RuleTable, promoted_floats
 
 table, complex_table = RuleTable(), RuleTable()
 
@@ -100,11 +100,6 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return dnp.stack(tensors, axis=dim)
 
 
-def _real_dtype(dtype: Any) -> Dtype:
-    """Return the dtype of the real and imaginary parts."""
-    return np.dtype(np.float64 if np.dtype(dtype).itemsize == 16 else np.float32)
-
-
 def _real_and_imaginary(x: Any) -> tuple[Any, Any]:
     """Return the real and the imaginary part; 0 for the imaginary part of a real value."""
     return real_and_imaginary(x) if is_complex(x) else (x, dnp.zeros_like(x) if hasattr(x, "dtype") else 0.0)
@@ -115,13 +110,13 @@ def to_copy(x: Any, dtype: Any = None) -> Any:
     """Cast; to a real dtype, the real part is cast."""
     if dtype is None or np.dtype(dtype).kind != "c":
         return x if dtype is None else convert(real_and_imaginary(x)[0], dtype)
-    return from_parts(*(convert(component, _real_dtype(dtype)) for component in _real_and_imaginary(x)))
+    return from_parts(*(convert(component, component_dtype(dtype)) for component in _real_and_imaginary(x)))
 
 
 @complex_table("full")
 def full(size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Any:
-    component_dtype = _real_dtype(dtype or np.complex64)
-    return from_parts(*(creation.fill(size, component, component_dtype) for component in _real_and_imaginary(fill_value)))
+    part_dtype = component_dtype(np.dtype(dtype or np.complex64))
+    return from_parts(*(creation.fill(size, component, part_dtype) for component in _real_and_imaginary(fill_value)))
 
 
 @complex_table("full_like fill.Scalar fill.Tensor")
