@@ -18,6 +18,7 @@ from dlc.pytorch.rules import (
     interpolation,
     linear_algebra,
     normalization,
+    orthogonal_polynomials,
     pointwise,
     pooling,
     pooling_backward,
@@ -36,7 +37,7 @@ RULES: dict[str, Rule] = {
         pointwise, reductions, shape_manipulation, indexing, embedding, creation, contractions, attention,
         normalization, foreach, pooling, interpolation, backward_ops, symbolic_sizes, fourier, complex_numbers,
         linear_algebra, control_flow, sorting, grouped_products, grid_sampling, pooling_backward, data_dependent_shapes,
-        fake_quantization, quantization,
+        fake_quantization, quantization, orthogonal_polynomials,
     )
     for name, rule in family.table.rules.items()
 } | {"higher_order.run_with_rng_state": random_numbers.replay_rng_state}  # fmt: skip

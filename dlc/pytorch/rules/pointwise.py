@@ -39,6 +39,12 @@ def _with_promoted_operands(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *xs: function(*promoted(*xs))
 
 
+def _spherical_bessel_j0(x: Any) -> Any:
+    """Return sin(x) / x: 1 at 0, and 0 at infinity."""
+    is_infinite = dnp.isinf(x)
+    return dnp.where(is_infinite, 0, dnp.sinc(dnp.where(is_infinite, 0, x) / math.pi))
+
+
 _OF_FLOATS: dict[str, Rule] = {
     "acos": dnp.acos, "acosh": dnp.acosh, "asin": dnp.asin, "asinh": dnp.asinh, "atan": dnp.atan, "atanh": dnp.atanh,
     "cos": dnp.cos, "cosh": dnp.cosh, "sin": dnp.sin, "sinh": dnp.sinh, "tan": dnp.tan, "tanh": dnp.tanh,
@@ -50,6 +56,10 @@ _OF_FLOATS: dict[str, Rule] = {
     "rsqrt": partial(apply, dl.RsqrtOp), "hypot": dnp.hypot, "nextafter": dnp.nextafter,
     "copysign.Tensor copysign.Scalar": dnp.copysign, "i0 special_modified_bessel_i0": special.i0, "special_i0e": special.i0e,
     "special_i1 special_modified_bessel_i1": special.i1, "special_i1e": special.i1e,
+    "special_bessel_j0": special.j0, "special_bessel_j1": special.j1, "special_bessel_y0": special.y0,
+    "special_bessel_y1": special.y1, "special_modified_bessel_k0": special.k0, "special_modified_bessel_k1": special.k1,
+    "special_scaled_modified_bessel_k0": special.k0e, "special_scaled_modified_bessel_k1": special.k1e,
+    "special_spherical_bessel_j0": _spherical_bessel_j0,
     "special_erfcx": special.erfcx, "polygamma": special.polygamma,
     "special_zeta special_zeta.self_scalar special_zeta.other_scalar": special.zeta,
 }  # fmt: skip
