@@ -144,11 +144,11 @@ def _compare(node: StableHloNode) -> StableHloValue:
 
 
 def _convert(node: StableHloNode) -> StableHloValue:
-    """Convert real numbers to complex, change the precision, or drop the imaginary part; booleans are x != 0."""
+    """Convert real numbers to complex, change the precision, or drop the imaginary part, also for booleans."""
     (x,) = node.arrays
     real, imag = real_and_imaginary(x) if isinstance(x, Complex) else (x, dnp.zeros_like(x))
     if node.op.types[0].component is None:
-        return elementwise.convert(node.from_parts(x != 0 if node.is_bool else real))
+        return elementwise.convert(node.from_parts(real))
     return Complex(*(node.array(elementwise.convert(node.from_parts(component))) for component in (real, imag)))
 
 

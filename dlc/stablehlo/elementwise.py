@@ -14,7 +14,7 @@ from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
 from dlc.stablehlo.bits import total_order_key
 from dlc.stablehlo.body_numbering import read_comparison
 from dlc.stablehlo.floor_division import match_floor_division
-from dlc.stablehlo.node import Converter, StableHloNode
+from dlc.stablehlo.node import Converter, StableHloNode, sizes_of
 
 _DIRECT: dict[str, type[DlOp]] = {
     "subtract": dl.SubOp, "divide": dl.DivOp, "power": dl.PowOp,
@@ -75,7 +75,7 @@ def convert(node: StableHloNode) -> SSAValue:
 def bitcast(node: StableHloNode) -> SSAValue:
     if len(shape_of(node[0])) != len(node.shape):
         raise node.unsupported("a bitcast that changes the element size is not supported")
-    return node.build(dl.BitcastOp, node[0], to=node.element)
+    return node[0] if element_type_of(node[0]) == node.element else node.build(dl.BitcastOp, node[0], to=node.element)
 
 
 def remainder(node: StableHloNode) -> SSAValue:
@@ -135,6 +135,11 @@ def constant_like(node: StableHloNode) -> SSAValue:
     return node.broadcast(node.scalar(node.get("value"), node[0]), node.shape)
 
 
+def imaginary_part(node: StableHloNode) -> SSAValue:
+    """Return the zeros that are the imaginary part of a real operand."""
+    return node.broadcast(node.scalar(0, node[0]), sizes_of(node[0]))
+
+
 def identity(node: StableHloNode) -> Sequence[SSAValue]:
     return node.operands
 
@@ -156,6 +161,8 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.shift_right_logical": shift_right,
     "stablehlo.optimization_barrier": identity,
     "sdy.sharding_constraint": identity,
+    "stablehlo.real": identity,
+    "stablehlo.imag": imaginary_part,
     "stablehlo.reduce_precision": reduce_precision,
     "chlo.square": square,
     "chlo.constant_like": constant_like,

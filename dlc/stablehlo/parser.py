@@ -289,7 +289,7 @@ class _ModuleParser(Tokens):
         return operand_types, self.separated(")", self.type) if self.accept("(") else [self.type()]
 
     def type(self) -> Type:
-        if self.next.text.startswith("!"):
+        if self.next.text.startswith("!") or self.sees("tuple"):
             raise UnsupportedError(f"{self.name}:{self.next.line}: values of type {self.next.text} are not supported")
         if self.next.kind != "tensor":
             self.fail("a type, tensor<…>")

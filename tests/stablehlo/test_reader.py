@@ -253,6 +253,11 @@ def test_ops(name: str) -> None:
             "m.mlir:4: stablehlo.cbrt: not supported for complex operands",
         ),
         (
+            "%0 = stablehlo.tuple %a : tuple<tensor<3xi32>>\nreturn %a : tensor<3xi32>",
+            UnsupportedError,
+            "m.mlir:3: values of type tuple are not supported",
+        ),
+        (
             "%0 = stablehlo.custom_call @solve(%a) {operand_layouts = [dense<0> : tensor<1xindex>]} : (tensor<3xi32>) -> "
             "tensor<3xi32>\nreturn %0 : tensor<3xi32>",
             UnsupportedError,
@@ -445,7 +450,24 @@ def test_complex_to_real() -> None:
     )
     integers, booleans = run(lines, np.array([1.5, 0, 0], np.float32), np.array([9, 2, 0], np.float32))
     np.testing.assert_array_equal(integers, [1, 0, 0])
-    np.testing.assert_array_equal(booleans, [True, True, False])
+    # The imaginary part is ignored, as the specification says.
+    np.testing.assert_array_equal(booleans, [True, False, False])
+
+
+def test_parts_of_real_operands() -> None:
+    lines = (
+        "%0 = stablehlo.real %a : tensor<2x3xf32>\n%1 = stablehlo.imag %a : tensor<2x3xf32>\n"
+        "return %0, %1 : tensor<2x3xf32>, tensor<2x3xf32>"
+    )
+    real, imag = run(lines, X[:, :3])
+    np.testing.assert_array_equal(real, X[:, :3])
+    np.testing.assert_array_equal(imag, np.zeros_like(X[:, :3]))
+
+
+def test_a_bitcast_to_the_same_type() -> None:
+    x = np.array([True, False])
+    (got,) = run("%0 = stablehlo.bitcast_convert %a : (tensor<2xi1>) -> tensor<2xi1>\nreturn %0 : tensor<2xi1>", x)
+    np.testing.assert_array_equal(got, x)
 
 
 def test_sums_and_products_of_booleans() -> None:

@@ -19,6 +19,7 @@ SUITES = {
     "onnx-node": "onnx_node",
     "jax": "jax_harnesses",
     "stablehlo": "stablehlo_interpreter",
+    "torch-mlir": "torch_mlir",
     "torch-opinfo": "torch_opinfo",
 }
 

@@ -16,13 +16,14 @@ _TEXT = """\
 ```
 python -m tests.suites onnx-node [--target opencl] [--dynamic]
 python -m tests.suites jax
-python -m tests.suites torch-opinfo
+python -m tests.suites torch-opinfo [--export]
+python -m tests.suites torch-mlir PATH
 python -m tests.suites stablehlo PATH
 ```
 
 These commands run test suites that others wrote. None is part of the repository: ONNX's is part of the `onnx` package, JAX's and \
 PyTorch's are part of their packages (install `absl-py` for the first and `expecttest` for the second), and PATH is a clone of \
-[openxla/stablehlo](https://github.com/openxla/stablehlo).
+[llvm/torch-mlir](https://github.com/llvm/torch-mlir) or [openxla/stablehlo](https://github.com/openxla/stablehlo).
 
 | option | meaning |
 |---|---|

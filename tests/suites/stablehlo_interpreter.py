@@ -26,9 +26,12 @@ from tests.suites.suite import Suite
 _OPTIONS = Options(num_threads=1, workers=1, cache=False)
 _CHECK = "check.expect_"
 _CHECK_OF_CONSTANT = re.compile(
-    rf'^ *"?{_CHECK}(\w+)_const"?[ (](%[\w#]+)(?:, |\) <{{value = )(dense<[^>]*>) : (tensor<(?:[^<>]|<[^>]*>)*>).*$', re.M
+    rf'^ *"?{_CHECK}(\w+)_const"?[ (](%[\w#]+)(?:,\s*|\) <{{value = )(dense<[^>]*>) :\s*(tensor<(?:[^<>]|<[^>]*>)*>)'
+    r"(?: {tolerance = ([\d.]+) : f64})?.*$",
+    re.M,
 )
 _CHECK_OF_VALUES = re.compile(rf"^ *{_CHECK}(\w+) (%[\w#]+), (%[\w#]+).* : (tensor<.*>)$", re.M)
+_SEPARATOR = re.compile(r"^// (?:// )?-----$", re.M)
 # The tolerance of each check; None for that of the dtype.
 _TOLERANCES = {"eq": 0.0, "almost_eq": 1e-3, "close": None}
 _DYNAMIC_SHAPES = re.compile(r"dynamic_(?!slice|update_slice)")
@@ -50,7 +53,7 @@ def _texts(folder: Path) -> dict[str, str]:
     """Return the text of each program, by the file's path and the number of the program in it."""
     texts: dict[str, str] = {}
     for path in sorted([*(folder / "testdata").rglob("*.mlir"), *(folder / "tests" / "interpret").rglob("*.mlir")]):
-        parts = re.split(r"^// -----$", path.read_text(), flags=re.M)
+        parts = _SEPARATOR.split(path.read_text())
         for number, part in enumerate(parts):
             name = path.relative_to(folder).with_suffix("").as_posix()
             texts[f"{name}#{number}" if len(parts) > 1 else name] = part
@@ -78,12 +81,12 @@ def _run(text: str, target: str) -> str:
     imported = read_functions({**program.functions, "main": program.main}, "program.mlir")
     model = compile(Program(imported.module, imported.weights, "main"), target, _OPTIONS)
     results = iter(model.run_unchecked(evaluate(made.module, [], made.weights)))
-    for k, (relation, type) in enumerate(program.checks):
+    for k, (tolerance, type) in enumerate(program.checks):
         # A complex value is two results.
         count = 1 if type.component is None else 2
         compared = [next(results) for _ in range(2 * count)]
         for got, expected in zip(compared[:count], compared[count:], strict=True):
-            check_equal(got, expected, f"check {k}", tolerance=_TOLERANCES[relation])
+            check_equal(got, expected, f"check {k}", tolerance=tolerance)
     return ""
 
 
@@ -91,11 +94,12 @@ def _with_calls(text: str) -> str:
     """Write the checks of a program as custom calls, which the parser reads."""
 
     def call(match: re.Match[str]) -> str:
-        relation, got, expected, type = match.groups()
+        relation, got, expected, type, tolerance = (*match.groups(), None)[:5]
         constant = f"%expected_{match.start()}"
         definition = f"{constant} = stablehlo.constant {expected} : {type}\n" if expected.startswith("dense") else ""
         return (
-            f"{definition}stablehlo.custom_call @{_CHECK}{relation}({got}, {constant if definition else expected}) : "
+            f"{definition}stablehlo.custom_call @{_CHECK}{relation}({got}, {constant if definition else expected}) "
+            f"{f'{{tolerance = {tolerance}}} ' if tolerance else ''}: "
             f"({type}, {type}) -> ()"
         )
 
@@ -104,12 +108,15 @@ def _with_calls(text: str) -> str:
 
 @dataclass(frozen=True)
 class _CheckedProgram:
-    """The functions of a program; `arguments` returns the arguments of `main`, which returns a pair of values per check."""
+    """The functions of a program; `arguments` returns the arguments of `main`, which returns a pair of values per check.
+
+    `checks` has the tolerance and the type of each check.
+    """
 
     functions: Mapping[str, FunctionSyntax]
     arguments: FunctionSyntax
     main: FunctionSyntax
-    checks: Sequence[tuple[str, Type]]
+    checks: Sequence[tuple[float | None, Type]]
 
 
 def _checked_program(functions: Mapping[str, FunctionSyntax]) -> _CheckedProgram:
@@ -134,7 +141,7 @@ def _checked_program(functions: Mapping[str, FunctionSyntax]) -> _CheckedProgram
         {name: f for name, f in functions.items() if f is not checked[0]},
         function([], inputs, arguments),
         function(arguments, others, [name for op in checks for name in op.operands]),
-        [(_relation(op), types[op.operands[0]]) for op in checks],
+        [(op.attributes.get("tolerance", _TOLERANCES[_relation(op)]), types[op.operands[0]]) for op in checks],
     )
 
 

@@ -1,22 +1,19 @@
 """PyTorch's OpInfo database: sample inputs of each operator, for several dtypes.
 
-It is part of the torch package and imports expecttest (`pip install expecttest`). Operators are exported by `torch.export`; the
-expected results are PyTorch's. Complex dtypes are left out, because a compiled module has no complex inputs.
+It is part of the torch package and imports expecttest (`pip install expecttest`). Each operator is compiled by `torch.compile`,
+or exported by `torch.export`; the expected results, and gradients of float32 operands, are PyTorch's.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-import dlc
-from tests.suites.comparison import check_equal
 from tests.suites.suite import NotComparableError, Suite
+from tests.suites.torch_programs import check_compiled, check_exported, start_torch
 
 DTYPES = ("float32", "float64", "int64", "bool")
 # Operators whose results are not compared, with the reasons.
@@ -35,21 +32,20 @@ _NOT_COMPARED = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", default="cpu", help="target of from_torch (default: cpu)")
-    parser.add_argument("--dtypes", default="float32,int64", help="comma-separated dtypes (default: float32,int64)")
+    parser.add_argument("--target", default="cpu", help="target of the compiler (default: cpu)")
+    parser.add_argument("--export", action="store_true", help="compile by torch.export and from_torch, without gradients")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help=f"comma-separated dtypes (default: {','.join(DTYPES)})")
     parser.add_argument(
         "--samples", type=int, default=2, help="samples of an operator and dtype, at equal distances (default: 2)"
     )
 
 
 def suite(arguments: argparse.Namespace) -> Suite:
-    dtypes = arguments.dtypes.split(",")
-    torch = import_module("torch")
-    # PyTorch with one thread works in forked processes.
-    torch.set_num_threads(1)
-    names = _names(dtypes)
-    conditions = f"torch {torch.__version__}, {arguments.dtypes.replace(',', ' and ')}, {arguments.samples} samples, target {arguments.target}"
-    return Suite(conditions, names, lambda name: _run(name, arguments.target, arguments.samples))
+    dtypes, max_samples, target = arguments.dtypes.split(","), arguments.samples, arguments.target
+    check = check_exported if arguments.export else _check_compiled
+    entry = "torch.export" if arguments.export else "torch.compile"
+    conditions = f"torch {start_torch().__version__}, {entry}, {', '.join(dtypes)}, {max_samples} samples, target {target}"
+    return Suite(conditions, _names(dtypes), lambda name: _run(name, check, target, max_samples))
 
 
 @cache
@@ -69,7 +65,7 @@ def _names(dtypes: Sequence[str]) -> list[str]:
     ]
 
 
-def _run(name: str, target: str, max_samples: int) -> str:
+def _run(name: str, check: Callable[..., str | None], target: str, max_samples: int) -> str:
     torch = import_module("torch")
     operator, _, dtype = name.rpartition("/")
     info = _operators()[operator]
@@ -78,81 +74,24 @@ def _run(name: str, target: str, max_samples: int) -> str:
     torch.manual_seed(0)
     samples = list(info.sample_inputs("cpu", getattr(torch, dtype)))
     count = min(max_samples, len(samples))
-    _run_samples(torch, info.op, [samples[k * len(samples) // count] for k in range(count)], target)
-    return ""
+    return _check_samples(check, info.op, [samples[k * len(samples) // count] for k in range(count)], target) or ""
 
 
-def _run_samples(torch: Any, operator: Any, samples: Sequence[Any], target: str) -> None:
-    """Compile calls of an operator as one module, and compare the results with PyTorch's."""
+def _check_compiled(function: Callable[..., Any], inputs: Sequence[Any], target: str) -> str:
+    is_float32 = any(x.dtype == import_module("torch").float32 for x in inputs)
+    return check_compiled(function, inputs, target, gradients=is_float32)
+
+
+def _check_samples(check: Callable[..., str | None], operator: Any, samples: Sequence[Any], target: str) -> str | None:
+    """Compile calls of an operator as one function of their tensors, and compare the results with PyTorch's."""
+    torch = import_module("torch")
     pytree = torch.utils._pytree
     leaves, structure = pytree.tree_flatten([(sample.input, sample.args, sample.kwargs) for sample in samples])
     is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
 
-    class Calls(torch.nn.Module):
-        def forward(self, *tensors: Any) -> Any:
-            given = iter(tensors)
-            filled = [next(given) if tensor else leaf for leaf, tensor in zip(leaves, is_tensor, strict=True)]
-            calls = pytree.tree_unflatten(filled, structure)
-            results = pytree.tree_leaves([operator(x, *others, **keywords) for x, others, keywords in calls])
-            return [_real(torch, result) for result in results if result is not None]
+    def calls(*tensors: Any) -> Any:
+        given = iter(tensors)
+        filled = [next(given) if tensor else leaf for leaf, tensor in zip(leaves, is_tensor, strict=True)]
+        return [operator(x, *others, **keywords) for x, others, keywords in pytree.tree_unflatten(filled, structure)]
 
-    def inputs() -> tuple[Any, ...]:
-        return tuple(leaf.clone() for leaf in leaves if isinstance(leaf, torch.Tensor))
-
-    def evaluate(seed: int) -> list[Any]:
-        torch.manual_seed(seed)
-        return Calls()(*inputs())
-
-    try:
-        expected = evaluate(1)
-        is_random = not all(_is_same(torch, *pair) for pair in zip(expected, evaluate(2), strict=True))
-        exported = torch.export.export(Calls(), inputs())
-    except Exception as error:
-        raise NotComparableError(f"PyTorch or torch.export raises {type(error).__name__}") from error
-    model = dlc.from_torch(exported, target=target, num_threads=1, cache=False)
-    if is_random or any(info.name == "seed" for info in model.inputs):
-        raise NotComparableError("returns random numbers")
-    got, wanted = list(model(*inputs()).values()), [torch.as_tensor(result).detach().numpy() for result in expected]
-    try:
-        _check_all(got, wanted, [0] * len(wanted))
-    except AssertionError:
-        # PyTorch's own error may exceed the tolerance: compare with its results in float64.
-        exact = _evaluate_in_float64(torch, Calls(), inputs())
-        if not exact:
-            raise
-        _check_all(got, wanted, [np.nan_to_num(_error(*pair)) for pair in zip(wanted, exact, strict=True)])
-
-
-def _check_all(got: Sequence[Any], wanted: Sequence[Any], uncertainties: Sequence[Any]) -> None:
-    for k, (result, expected, uncertainty) in enumerate(zip(got, wanted, uncertainties, strict=True)):
-        check_equal(result, expected, f"result {k}", uncertainty=uncertainty)
-
-
-def _evaluate_in_float64(torch: Any, calls: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Return the results for float32 inputs cast to float64; nothing if there are none or PyTorch raises an error."""
-    if all(tensor.dtype != torch.float32 for tensor in inputs):
-        return []
-    try:
-        results = calls(*(tensor.double() if tensor.dtype == torch.float32 else tensor for tensor in inputs))
-    except Exception:
-        return []
-    return [torch.as_tensor(result).detach().numpy() for result in results]
-
-
-def _error(wanted: Any, exact: Any) -> Any:
-    """Return twice the error of PyTorch's float results: a matrix function may have it in any element."""
-    if wanted.dtype != np.float32:
-        return np.zeros(wanted.shape)
-    error = np.abs(wanted - exact)
-    return 2 * (error if error.ndim < 2 else error.max(initial=0))
-
-
-def _real(torch: Any, result: Any) -> Any:
-    """Return a complex result as real and imaginary parts: compiled modules have no complex results."""
-    return torch.view_as_real(result.resolve_conj()) if isinstance(result, torch.Tensor) and result.is_complex() else result
-
-
-def _is_same(torch: Any, first: Any, second: Any) -> bool:
-    if not isinstance(first, torch.Tensor):
-        return bool(first == second)
-    return torch.equal(torch.nan_to_num(first), torch.nan_to_num(second))
+    return check(calls, [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)], target)
