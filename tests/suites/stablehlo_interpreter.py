@@ -94,7 +94,8 @@ def _with_calls(text: str) -> str:
     """Write the checks of a program as custom calls, which the parser reads."""
 
     def call(match: re.Match[str]) -> str:
-        relation, got, expected, type, tolerance = (*match.groups(), None)[:5]
+        relation, got, expected, type = match.groups()[:4]
+        tolerance = match[5] if match.re is _CHECK_OF_CONSTANT else None
         constant = f"%expected_{match.start()}"
         definition = f"{constant} = stablehlo.constant {expected} : {type}\n" if expected.startswith("dense") else ""
         return (
