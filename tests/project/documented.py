@@ -51,7 +51,8 @@ NOT_RUN = {
     "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes; a test runs a smaller model in the simulator",
     "python -m tests.suites onnx-node [--target opencl] [--dynamic]": _SUITE,
     "python -m tests.suites jax": _SUITE,
-    "python -m tests.suites torch-opinfo": _SUITE,
+    "python -m tests.suites torch-opinfo [--export]": _SUITE,
+    "python -m tests.suites torch-mlir PATH": _SUITE,
     "python -m tests.suites stablehlo PATH": _SUITE,
     "onnx.md": "creates all tests of the onnx package, which takes ten seconds; tests/test_onnx_backend.py runs some of them",
 }
