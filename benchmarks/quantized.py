@@ -3,7 +3,8 @@
 MODEL is a skeleton of `benchmarks/models.py`, calibrated with one input. KIND is a comma-separated list of options, such as
 `resnet18:qdq,per_channel`:
 
-- dlc: quantize with dlc, per channel; with `dynamic`, or `everywhere` (results of layers too, as ONNX Runtime does);
+- dlc: quantize with dlc, per channel; with `dynamic`, `reduce_range` (weights of 7 bits), or `quantize_outputs` (results of
+  layers too, as ONNX Runtime does);
 - qdq (default), qoperator or dynamic: quantize with ONNX Runtime; with `per_channel`, or `u8w` (uint8 weights, else int8);
 - s8: int8 activations (else uint8).
 """
@@ -58,6 +59,7 @@ def write(name: str, kind: set[str], file: Path) -> None:
             dynamic="dynamic" in kind,
             activations="s8" if "s8" in kind else "u8",
             quantize_outputs="quantize_outputs" in kind,
+            reduce_range="reduce_range" in kind,
             # Optimized rounding is slow and pointless for random weights.
             rounding="nearest",
         ).save(file)

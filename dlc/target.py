@@ -94,7 +94,8 @@ _ARM = ("neon", "crc")
 _RISC_V = ("m", "a", "f", "d", "c", "v")
 
 # vpmaddwd is available with all integer vectors; vpdpbusd was added later, first for 64-byte vectors, and usdot after dotprod.
-_I16_DOTS, _I8_DOTS = ("i16",), ("u8i8", "i16")
+# Without it, vpmaddubsw multiplies weights of 7 bits.
+_I16_DOTS, _I7_DOTS, _I8_DOTS = ("i16",), ("u8i7", "i16"), ("u8i8", "i16")
 # All processors with vdpbf16ps have the integer dot products too.
 _BF16_DOTS = (*_I8_DOTS, "bf16")
 _MATRIX_UNIT_DTYPES = ("bf16", "f16")
@@ -132,10 +133,10 @@ def _risc_v(name: str, features: tuple[str, ...]) -> Target:
 CPU_LEVELS = {
     t.name: t
     for t in (
-        _x86("cpu:generic", "x86-64-v2", _X86_V2, 16, 16, _I16_DOTS),
-        _x86("cpu:avx2", "x86-64-v3", _X86_V3, 32, 16, _I16_DOTS),
+        _x86("cpu:generic", "x86-64-v2", _X86_V2, 16, 16, _I7_DOTS),
+        _x86("cpu:avx2", "x86-64-v3", _X86_V3, 32, 16, _I7_DOTS),
         _x86("cpu:avx2_vnni", "x86-64-v3", (*_X86_V3, "avxvnni"), 32, 16, _I8_DOTS),
-        _x86("cpu:avx512", "x86-64-v4", _X86_V4, 64, 32, _I16_DOTS),
+        _x86("cpu:avx512", "x86-64-v4", _X86_V4, 64, 32, _I7_DOTS),
         _x86("cpu:avx512_vnni", "x86-64-v4", (*_X86_V4, "avx512vnni"), 64, 32, _I8_DOTS),
         _x86("cpu:avx512_bf16", "x86-64-v4", (*_X86_V4, "avx512vnni", "avx512bf16"), 64, 32, _BF16_DOTS),
         _arm("cpu:aarch64", _ARM, _I16_DOTS),

@@ -65,6 +65,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--symmetric", is_flag=True, help="Use activation ranges that are symmetric around zero.")
 @click.option("--activations", type=click.Choice(ACTIVATIONS), default="u8", show_default=True, help="The activation dtype.")
+@click.option(
+    "--reduce-range", is_flag=True, help="Quantize weights to 7 bits: faster on x86-64 without VNNI, and less accurate."
+)
 @click.option("--per-tensor", is_flag=True, help="Use one scale per weight tensor instead of one per output channel.")
 @click.option(
     "--rounding",
@@ -98,6 +101,7 @@ def quantize_command(
     symmetric: bool,
     activations: Activations,
     per_tensor: bool,
+    reduce_range: bool,
     rounding: Rounding,
     no_equalize: bool,
     quantize_outputs: bool,
@@ -125,6 +129,7 @@ def quantize_command(
         symmetric=symmetric,
         activations=activations,
         per_channel=not per_tensor,
+        reduce_range=reduce_range,
         rounding=rounding,
         equalize=not no_equalize,
         quantize_outputs=quantize_outputs,

@@ -43,7 +43,6 @@ from dlc.ir import (
     Operation,
     SSAValue,
     StringAttr,
-    SymbolRefAttr,
     bf16,
     f16,
     f32,
@@ -395,7 +394,7 @@ class Emitter:
         symbol = self.weights.add(elements, value.name[-60:] or "constant")
         origin = location(value.name) if value.name else self.build.location
         with self.build.at_location(origin) if origin is not None else self.build.at_location(location(symbol)):
-            return self.build(dl.WeightOp, symbol=SymbolRefAttr(symbol), type=value.type)
+            return self.build.insert(dl.WeightOp.of(symbol, elements, value.type)).results[0]
 
     def _materialize_sizes(self, value: ImportedValue, elements: Array) -> SSAValue:
         def materialize_size(size: Size) -> ImportedValue:

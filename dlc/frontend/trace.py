@@ -39,7 +39,6 @@ from dlc.ir import (
     Operation,
     SSAValue,
     StringAttr,
-    SymbolRefAttr,
     UnknownLoc,
     i64,
 )
@@ -252,7 +251,7 @@ class Trace:
             name = self.weights.add(snapshot, hint)
             type_ = tensor_type(array.shape, element)
             # In the outermost block, so that every body can read it.
-            value = DlBuilder(self.block)(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
+            value = DlBuilder(self.block).insert(dl.WeightOp.of(name, snapshot, type_)).results[0]
             self._constants[id(array)] = cached = array, snapshot, value
         return Tracer(self, cached[2])
 

@@ -27,7 +27,9 @@ def dynamic_layers(graph: QuantizationGraph, layers: Iterable[Layer]) -> tuple[L
     return supported_layers
 
 
-def dynamic_model(graph: QuantizationGraph, layers: Iterable[Layer], *, per_channel: bool) -> ModelProto:
+def dynamic_model(
+    graph: QuantizationGraph, layers: Iterable[Layer], *, per_channel: bool, reduce_range: bool = False
+) -> ModelProto:
     """Return the model with these layers quantized:
 
         y = MatMul(x, w)
@@ -38,7 +40,7 @@ def dynamic_model(graph: QuantizationGraph, layers: Iterable[Layer], *, per_chan
     data: dict[str, list[str]] = {}
     new: dict[int, list[NodeProto]] = {}
     for layer in layers:
-        weights = quantize_weights(graph, layer, _NO_BIAS_SCALE, None, per_channel=per_channel)
+        weights = quantize_weights(graph, layer, _NO_BIAS_SCALE, None, per_channel=per_channel, reduce_range=reduce_range)
         nodes: list[NodeProto] = []
         if layer.data not in data:
             data[layer.data] = [copy.unique_name(f"{layer.data}_{word}") for word in ("quantized", "scale", "zero_point")]

@@ -43,6 +43,7 @@ def quantize(
     symmetric: bool = False,
     activations: Activations = "u8",
     per_channel: bool = True,
+    reduce_range: bool = False,
     rounding: Rounding = "data",
     equalize: bool = True,
     quantize_outputs: bool = False,
@@ -63,6 +64,7 @@ def quantize(
     - `symmetric`: use activation ranges that are symmetric around zero.
     - `activations`: the activation dtype, `u8` or `s8`. Weights are always int8.
     - `per_channel`: one weight scale per output channel; if False, one per tensor.
+    - `reduce_range`: quantize weights to 7 bits, which is faster on x86-64 processors without VNNI, and less accurate.
     - `rounding`: `data` rounds weights such that outputs change least on the samples (GPTQ), `nearest` rounds each weight.
     - `equalize`: equalize channels whose values are much smaller than others (SmoothQuant).
     - `quantize_outputs`: also quantize layer outputs and the tensors between layers. ONNX Runtime needs this for int8
@@ -82,6 +84,7 @@ def quantize(
         symmetric=symmetric,
         activations=activations,
         per_channel=per_channel,
+        reduce_range=reduce_range,
         rounding=rounding,
         equalize=equalize,
         quantize_outputs=quantize_outputs,
@@ -130,6 +133,7 @@ def quantize_file(
             float(parameters[tensors[layer.data]].scale),
             statistics.moments.get(layer.name),
             per_channel=settings.per_channel,
+            reduce_range=settings.reduce_range,
         )
         for layer in candidates.quantizable
     }
@@ -176,7 +180,9 @@ def _quantize_dynamic(
     kept_in_float = candidates.matching(settings.keep_float)
     layers = dynamic_layers(graph, candidates.quantizable)
     quantized_layers = [layer for layer in layers if layer.name not in kept_in_float]
-    quantized_model = dynamic_model(graph, quantized_layers, per_channel=settings.per_channel)
+    quantized_model = dynamic_model(
+        graph, quantized_layers, per_channel=settings.per_channel, reduce_range=settings.reduce_range
+    )
     rows = [
         LayerReport(layer.name, layer.op, int(graph.constants[layer.weights].size), None, None, layer not in quantized_layers)
         for layer in candidates.quantizable

@@ -23,6 +23,7 @@ class QuantizationSettings:
     symmetric: bool = False
     activations: Activations = "u8"
     per_channel: bool = True
+    reduce_range: bool = False
     quantize_outputs: bool = False
     equalize: bool = True
     rounding: Rounding = "data"

@@ -25,7 +25,7 @@ from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.entry import ImportedProgram, entry_function
 from dlc.frontend.identifiers import short_name
 from dlc.frontend.trace import Trace, Tracer, tracing
-from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr, SymbolRefAttr
+from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr
 from dlc.stablehlo import (
     bits,
     complex_numbers,
@@ -277,7 +277,7 @@ class _StableHloReader:
             return scalar if not array.ndim else build(dl.BroadcastToOp, scalar, shape=array.shape)
         if array.size <= _MAX_LITERAL_ELEMENTS and array.dtype.kind in "iub":
             return build.constant(array, element)
-        return build(dl.WeightOp, symbol=SymbolRefAttr(self.trace.weights.add(array)), type=tensor_type(array.shape, element))
+        return build.insert(dl.WeightOp.of(self.trace.weights.add(array), array, tensor_type(array.shape, element))).results[0]
 
     def _while(
         self, op: Op, states: Sequence[StableHloValue], values: Mapping[str, StableHloValue]

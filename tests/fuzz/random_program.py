@@ -18,7 +18,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, SSAValue, StringAttr, SymbolRefAttr, func
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, SSAValue, StringAttr, func
 from dlc.weights import WeightStore
 from tests.fuzz.bounded_value import BoundedArray
 from tests.fuzz.bounds import track
@@ -112,7 +112,7 @@ class RandomProgram(RandomBuilder[ProgramValue]):
     def weight(self, array: Array) -> ProgramValue:
         """Add a weight with these elements."""
         of_type = tensor_type(array.shape, element_type(array.dtype))
-        value = self.build(dl.WeightOp, symbol=SymbolRefAttr(self.weights.add(array)), type=of_type)
+        value = self.build.insert(dl.WeightOp.of(self.weights.add(array), array, of_type)).results[0]
         self.ops.add(dl.WeightOp)
         self.values.append(ProgramValue(value, BoundedArray(array, is_source=True)))
         return self.values[-1]

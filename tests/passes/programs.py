@@ -26,7 +26,6 @@ from dlc.ir import (
     Region,
     SSAValue,
     StringAttr,
-    SymbolRefAttr,
     func,
 )
 from dlc.weights import WeightStore
@@ -82,9 +81,8 @@ class Writer(DlBuilder):
         return super().insert(op)
 
     def weight(self, array: Array) -> SSAValue:
-        name = self.weights.add(array)
         type_ = tensor_type(array.shape, element_type(array.dtype))
-        return self(WeightOp, symbol=SymbolRefAttr(name), type=type_)
+        return self.insert(WeightOp.of(self.weights.add(array), array, type_)).results[0]
 
 
 def program(body: Callable[..., SSAValue | Sequence[SSAValue]], *inputs: Array) -> Program:

@@ -58,7 +58,8 @@ def test_sensitivity_of_each_layer(made: QuantizationReport) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"quantize_outputs": True}, {"activations": "s8", "symmetric": True, "rounding": "nearest"}]
+    "options",
+    [{"quantize_outputs": True, "reduce_range": True}, {"activations": "s8", "symmetric": True, "rounding": "nearest"}],
 )
 def test_other_settings(options: dict[str, object]) -> None:
     made = dlc.quantize(small_net("N"), list(SAMPLES), per_channel=False, equalize=False, **options)  # type: ignore[arg-type]

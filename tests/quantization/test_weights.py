@@ -49,7 +49,9 @@ def test_moments_of_convolution_inputs(attributes: dict[str, Any]) -> None:
     np.testing.assert_allclose(np.einsum("gok,gkl,gol->go", rows, moments.products, rows), squares, rtol=1e-4)
 
 
-def rounded(w: NDArray[Any], rows: NDArray[Any] | None, op: str, **attributes: Any) -> QuantizedWeights:
+def rounded(
+    w: NDArray[Any], rows: NDArray[Any] | None, op: str, reduce_range: bool = False, **attributes: Any
+) -> QuantizedWeights:
     node = helper.make_node(op, ["x", "w", *(["b"] if op == "Gemm" else [])], ["y"], **attributes)
     weights = {"w": w, "b": np.zeros(w.shape[1 - attributes.get("transB", 0)], np.float32)}
     graph = graph_of(node, weights, (1, w.shape[0]))
@@ -58,7 +60,7 @@ def rounded(w: NDArray[Any], rows: NDArray[Any] | None, op: str, **attributes: A
     if rows is not None:
         moments = Moments(node, w.shape)
         moments.add(rows)
-    return quantize_weights(graph, layer, 0.1, moments, per_channel=True)
+    return quantize_weights(graph, layer, 0.1, moments, per_channel=True, reduce_range=reduce_range)
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
@@ -76,6 +78,14 @@ def test_rounding_errors_are_compensated(transposed: int) -> None:
         errors.append(float(((x @ floats + q.bias - x @ w) ** 2).mean()))
         assert np.abs(floats - w).max() < 4 * q.scale.max()
     assert errors[1] < errors[0] / 5
+
+
+@pytest.mark.parametrize("rows", [None, draw.standard_normal((50, 40)).astype(np.float32)], ids=["nearest", "data"])
+def test_reduced_range(rows: NDArray[Any] | None) -> None:
+    w = draw.standard_normal((40, 6)).astype(np.float32)
+    full, reduced = (rounded(w, rows, "Gemm", reduce_range=r) for r in (False, True))
+    assert abs(reduced.values).max() == 64
+    np.testing.assert_allclose(reduced.scale, full.scale * 127 / 64, rtol=1e-6)
 
 
 def test_scale_covers_the_bias() -> None:

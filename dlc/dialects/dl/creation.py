@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dlc.ir import (
     arith,
     i64,
     irdl_op_definition,
+    opt_prop_def,
     prop_def,
     result_def,
 )
@@ -54,13 +55,23 @@ class ConstantOp(DlOp):
 class WeightOp(DlOp):
     """An array of the weights store, by name: `dl.weight {symbol = @w7, type = tensor<64xf32>}`.
 
+    `interval` is the minimum and the maximum of its elements, for 8-bit integers.
+
     (C1) the result type is `type`, which is static.
     """
 
     name = "dl.weight"
     symbol = prop_def(SymbolRefAttr)
     type = prop_def(TensorType)
+    interval = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
+
+    @classmethod
+    def of(cls, symbol: str, array: Array, type: Tensor) -> Self:
+        """Return the op for an array of the weights store."""
+        has_interval = array.dtype.name in ("int8", "uint8") and array.size > 0
+        interval = (int(array.min()), int(array.max())) if has_interval else None
+        return cls.make(symbol=SymbolRefAttr(symbol), type=type, interval=interval)
 
     def infer(self) -> Sequence[Tensor]:
         return [self.type]

@@ -6,6 +6,7 @@ evaluated and every language can emit it:
     Σⱼ ((a << up) >> down) · ((b << up) >> down) + c                    for integers, and
     f32(a << 16) · f32(b << 16) + (f32(a & upper) · f32(b & upper) + c)    for pairs of bf16, by their bits
 
+In `u8i7`, the sums of two neighbouring products are shifted up and down by 16 bits as well, so that they wrap as i16.
 If the target has an instruction for it, the instruction replaces the last addition and the other ops are not emitted.
 """
 
@@ -14,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, unpack_shifts
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, unpack_shifts
 from dlc.emission.common.constants import splat_constant
 from dlc.emission.common.emitter import Handlers
 from dlc.emission.common.registers import Register
@@ -26,16 +28,18 @@ from dlc.emission.llvm.value_widths import ValueWidths
 from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, vector
 from dlc.target import Target
 
-# The intrinsics of an architecture by the register width in 32-bit words. All but those of i16 also add an accumulator.
+# The intrinsics of an architecture by the register width in 32-bit words. All but those of i16 and u8i7 also add an
+# accumulator; those of u8i7 return sums of pairs, which are added by the one of i16.
 _INTRINSICS = {
     ("x86_64", "i16"): {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"},
     ("x86_64", "u8i8"): {4: "x86.avx512.vpdpbusd.128", 8: "x86.avx512.vpdpbusd.256", 16: "x86.avx512.vpdpbusd.512"},
+    ("x86_64", "u8i7"): {4: "x86.ssse3.pmadd.ub.sw.128", 8: "x86.avx2.pmadd.ub.sw", 16: "x86.avx512.pmaddubs.w.512"},
     ("x86_64", "bf16"): {w: f"x86.avx512bf16.dpbf16ps.{32 * w}" for w in (4, 8, 16)},
     ("aarch64", "i16"): {4: "aarch64.neon.smull.v4i32"},
     ("aarch64", "u8i8"): {4: "aarch64.neon.usdot.v4i32.v16i8"},
 }
 # The LLVM type of the elements that are packed in a word.
-_ELEMENT_TYPES = {"i16": "i16", "u8i8": "i8", "bf16": "bfloat"}
+_ELEMENT_TYPES = {"i16": "i16", "u8i8": "i8", "u8i7": "i8", "bf16": "bfloat"}
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,20 @@ def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | N
 
 def _match_integer_product(op: Operation, total: SSAValue, c: SSAValue, name: str) -> DotProduct | None:
     """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`."""
-    dot, inner_ops, terms = PACKED_DOTS[name], list[Operation](), list[SSAValue]()
-    for _ in range(dot.count - 1):
-        if not isinstance(total.owner, arith.AddiOp):
-            return None
-        inner_ops.append(total.owner)
-        terms.insert(0, total.owner.rhs)
-        total = total.owner.lhs
-    terms.insert(0, total)
+    dot, inner_ops = PACKED_DOTS[name], list[Operation]()
+    if dot.pair_sums is None:
+        terms = _match_terms(total, dot.count, inner_ops)
+    else:
+        shift = WORD_BITS - scalar.bits(dot.pair_sums)
+        terms = [
+            term
+            for pair_sum in _match_terms(total, dot.count // 2, inner_ops)
+            if (wrapped := _match_shift(pair_sum, arith.ShRSIOp, shift, inner_ops)) is not None
+            and (unwrapped := _match_shift(wrapped, arith.ShLIOp, shift, inner_ops)) is not None
+            for term in _match_terms(unwrapped, 2, inner_ops)
+        ]
+    if len(terms) != dot.count:
+        return None
     factors: list[Sequence[SSAValue]] = []
     for term in terms:
         if not isinstance(term.owner, arith.MuliOp):
@@ -98,6 +108,18 @@ def _match_integer_product(op: Operation, total: SSAValue, c: SSAValue, name: st
         inner_ops.append(term.owner)
         factors.append(term.owner.operands)
     return _match_packed_operands(op, factors, c, inner_ops, name)
+
+
+def _match_terms(total: SSAValue, count: int, inner_ops: list[Operation]) -> list[SSAValue]:
+    """Return the terms of `((t₀ + t₁) + t₂) + …`, or an empty list if there are fewer than `count`."""
+    terms: list[SSAValue] = []
+    for _ in range(count - 1):
+        if not isinstance(total.owner, arith.AddiOp):
+            return []
+        inner_ops.append(total.owner)
+        terms.insert(0, total.owner.rhs)
+        total = total.owner.lhs
+    return [total, *terms]
 
 
 def _match_float_product(op: vector.FMAOp, name: str) -> DotProduct | None:
@@ -191,6 +213,14 @@ class LlvmDotProductWriter(LlvmWriter):
             self.define_once(f"bitcast {packed_type} {x} to {element_vector_type}", x, insertion_point=InsertionPoint.MOVABLE)
             for x in (a, b)
         )
+        if PACKED_DOTS[name].pair_sums is not None:
+            pair_type = f"<{2 * type.width} x i16>"
+            function = f"call {pair_type} @llvm.{self.names[name][type.width]}"
+            pairs = self.define(f"{function}({element_vector_type} {a}, {element_vector_type} {b})", a, b)
+            function = f"call {vector_type} @llvm.{self.names['i16'][type.width]}"
+            return self.compute(
+                "add", type, self.define(f"{function}({pair_type} {pairs}, {pair_type} splat (i16 1))", pairs), c
+            )
         function = f"call {vector_type} @llvm.{self.names[name][type.width]}"
         if name != "i16":
             return self.define(f"{function}({vector_type} {c}, {element_vector_type} {a}, {element_vector_type} {b})", c, a, b)

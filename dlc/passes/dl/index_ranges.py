@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, ModOp, MulOp, SelectOp, SubOp
-from dlc.dialects.dl.base import DlOp, element_type_of, number, shape_of, sizes
-from dlc.dialects.dl.creation import ConstantOp, IotaOp
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, shape_of, sizes
+from dlc.dialects.dl.creation import ConstantOp, IotaOp, WeightOp
 from dlc.dialects.dl.dtypes import array_of, is_float
 from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.library_kernels.sorting import ArgsortOp
@@ -63,6 +63,13 @@ def _first_operand(op: DlOp, get_interval: _IntervalOf) -> Interval:
 def _constant(op: ConstantOp, get_interval: _IntervalOf) -> Interval | None:
     values = array_of(op.value)
     return (int(values.min()), int(values.max())) if values.size else None
+
+
+def _weight(op: WeightOp, get_interval: _IntervalOf) -> Interval | None:
+    if op.interval is None:
+        return None
+    low, high = ints(op.interval)
+    return low, high
 
 
 # start, start + step, …
@@ -126,6 +133,7 @@ def _union(op: DlOp, get_interval: _IntervalOf) -> Interval:
 
 _RULES: Mapping[type, Callable[[Any, _IntervalOf], Interval | None]] = {
     ConstantOp: _constant,
+    WeightOp: _weight,
     IotaOp: _iota,
     ArgReduction: _axis_index,
     ArgsortOp: _axis_index,

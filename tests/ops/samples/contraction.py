@@ -78,15 +78,20 @@ def _conv(
     return Sample(op, operands, exactly(lambda x, w: formula(x, w, **properties)), properties, _TOLERANCE.get(dtype, 0), label)
 
 
-def _of_words(dot: str, a: np.dtype, b: np.dtype) -> list[Sample]:
+def _of_words(dot: str, a: np.dtype, b: np.dtype, max_weight: int | None = None) -> list[Sample]:
     """Return products of packed operands: extreme integers, in rows of full and partial vectors, and as a convolution."""
     r, wide = 4 // a.itemsize, F32 if a in (F16, BF16) else I64
 
     def words(dtype: np.dtype, *shape: int) -> np.ndarray:
         if dtype in (F16, BF16):
             return values(dtype, *shape, r, seed=7).view(I32)[..., 0]
-        limits = np.iinfo(dtype)
-        return np.random.default_rng(7).integers(limits.min, limits.max, (*shape, r), dtype, endpoint=True).view(I32)[..., 0]
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        if dtype == b and max_weight is not None:
+            low, high = -max_weight, max_weight
+        integers = np.random.default_rng(7).integers(low, high, (*shape, r), dtype, endpoint=True)
+        # The largest sum of two products.
+        integers[..., 0, :2] = high
+        return integers.view(I32)[..., 0]
 
     def numbers(words: np.ndarray, dtype: np.dtype, axis: int) -> np.ndarray:
         return np.moveaxis(words[..., None].view(dtype), -1, axis).astype(wide)
@@ -138,6 +143,7 @@ SAMPLES = [
     ),
     *_of_words("i16", I16, I16),
     *_of_words("u8i8", U8, I8),
+    *_of_words("u8i7", U8, I8, max_weight=64),
     *_of_words("bf16", BF16, BF16),
     *_of_words("f16", F16, F16),
     Sample(dl.MatmulOp, (values(F16, 4, 6), values(F16, 6, 5)), exactly(lambda x, y: x @ y), {"result": f32}, 2e-6, "widening"),

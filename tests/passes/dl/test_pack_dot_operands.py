@@ -54,6 +54,16 @@ def test_products_of_data_on_matrix_units(order: tuple[int, ...], words: list[st
     assert "view_as_i32" not in program(body, x[:, :7], y).apply(PackDotOperandsPass(resolve("opencl:gpu:mma"))).ops
 
 
+@pytest.mark.parametrize("max_weight, dot", [(64, "u8i7"), (65, None)])
+def test_bytes_are_packed_if_sums_of_pairs_are_exact(max_weight: int, dot: str | None) -> None:
+    w = np.full((8, 8), 64, np.int8)
+    w[3, 3] = max_weight
+    p = program(lambda b, x: b(dl.MatmulOp, x, b.weight(w), result=i32), np.full((8, 8), 255, np.uint8))
+    p.apply(PackDotOperandsPass(PAIRS), DcePass())
+    (matmul,) = (op for op in p.main.body.block.ops if isinstance(op, dl.MatmulOp))
+    assert matmul.dot is (None if dot is None else dl.PACKED_DOTS[dot])
+
+
 def packed_shapes(p: Program) -> tuple[tuple[int, ...], ...]:
     (conv,) = (op for op in p.main.body.block.ops if isinstance(op, dl.ConvOp))
     assert conv.dot is not None

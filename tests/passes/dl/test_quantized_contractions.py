@@ -22,6 +22,8 @@ from dlc.target import CPU_LEVELS, REFERENCE, Target, resolve
 from tests.passes.programs import Program, Writer, program, randoms
 
 PAIRS, FOURS, PLAIN = CPU_LEVELS["cpu:avx2"], CPU_LEVELS["cpu:avx512_vnni"], REFERENCE
+# The packed dot products for weights of 8 bits.
+DOTS_8_BITS = {PAIRS: "i16", FOURS: "u8i8"}
 SCALE, STEP = 0.02, 0.05
 
 
@@ -40,6 +42,7 @@ def dequantized(b: Writer, shape: tuple[int, ...], dtype: Any, axis: int, zero: 
     """Return weights with a scale per position of an axis."""
     rng, limits = np.random.default_rng(1), np.iinfo(dtype)
     w = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    w.flat[:2] = limits.min, limits.max
     scales = rng.uniform(0.001, 0.002, shape[axis]).astype(np.float32)
     zeros = b.constant(np.full(shape[axis], zero), element_type(dtype))
     return b(dl.DequantizeOp, b.weight(w), b.weight(scales), zeros, axis=axis)
@@ -77,7 +80,7 @@ def test_convolutions(data: Any, channels: int, groups: int, target: Target) -> 
     p = rewritten(body, target, *randoms((2, channels, 5, 7)), tolerance=1.01 * STEP)
     (conv,) = contractions(p)
     assert element_type_of(conv.result) == i32
-    assert conv.dot is dl.PACKED_DOTS.get(target.dot_products[0]) if target.dot_products and groups == 1 else conv.dot is None
+    assert conv.dot is dl.PACKED_DOTS.get(DOTS_8_BITS.get(target, "") if groups == 1 else "")
     p.apply(FoldQuantizationPass(), tolerance=1.01 * STEP)
 
 
@@ -90,6 +93,22 @@ def test_centered_weights_choose_the_dot_product(dtype: Any, zero: int, dot: str
 
     (matmul,) = contractions(rewritten(body, FOURS, *randoms((4, 10)), tolerance=1e-4))
     assert matmul.dot is dl.PACKED_DOTS[dot]
+
+
+@pytest.mark.parametrize("max_weight, kernel, strides, dot", [
+    (64, 1, 1, "u8i7"), (65, 1, 1, "i16"), (64, 3, 2, "u8i7"), (64, 3, 1, "i16"),
+])  # fmt: skip
+def test_weights_of_7_bits_are_multiplied_as_bytes(max_weight: int, kernel: int, strides: int, dot: str) -> None:
+    w = np.random.default_rng(1).integers(-64, 64, (kernel, kernel, 8, 8), np.int8, endpoint=True)
+    w[0, 0, 0, 0] = max_weight
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        weights = b(dl.DequantizeOp, b.weight(w), number(b, 0.001), number(b, 0, np.int8), axis=0)
+        data = quantized(b, x, np.uint8)[1]
+        return b(dl.ConvOp, data, weights, strides=(strides, strides), dilations=(1, 1), groups=1)
+
+    (conv,) = contractions(rewritten(body, PAIRS, *randoms((1, 9, 9, 8)), tolerance=1e-4))
+    assert conv.dot is dl.PACKED_DOTS[dot]
 
 
 def test_float_dot_products_do_not_apply() -> None:

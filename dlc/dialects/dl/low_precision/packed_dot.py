@@ -23,12 +23,13 @@ WORD_BITS = 32
 class PackedDot:
     """The dot product of two words, `Σⱼ aⱼ · bⱼ` of the elements packed in them. The first element is in the lowest bits.
 
-    An integer sum is exact except that it wraps as i32. A float sum is f32: the last product is added to the total first,
-    then the one before it, each rounded once.
+    An integer sum is exact except that it wraps as i32, and with `pair_sums` the sum of each two neighbouring products wraps as
+    that type. A float sum is f32: the last product is added to the total first, then the one before it, each rounded once.
     """
 
     data: Attribute
     weights: Attribute
+    pair_sums: Attribute | None = None
 
     @property
     def count(self) -> int:
@@ -40,20 +41,35 @@ class PackedDot:
         """The element type of the sum."""
         return f32 if is_float(self.data) else i32
 
+    def accepts_weights(self, low: int, high: int) -> bool:
+        """Return whether integer weights in [low, high] have the type of this product, and exact pair sums for any data."""
+        min_weight, max_weight = scalar.limits(self.weights)
+        if not min_weight <= low <= high <= max_weight:
+            return False
+        max_pair_sum = 2 * max(-low, high) * scalar.limits(self.data)[1]
+        return self.pair_sums is None or max_pair_sum <= scalar.limits(self.pair_sums)[1]
+
     def accumulate(self, body: Body, total: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
         """Emit `total` plus the dot product of two i32 words."""
         pairs = [(unpack_element(body, a, self.data, j), unpack_element(body, b, self.weights, j)) for j in range(self.count)]
         if is_float(self.data):
             return reduce(lambda t, pair: scalar.multiply_add(body, *pair, t), reversed(pairs), total)
-        terms = (scalar.multiply(body, *pair) for pair in pairs)
+        terms = [scalar.multiply(body, *pair) for pair in pairs]
+        if self.pair_sums is not None:
+            shift = WORD_BITS - scalar.bits(self.pair_sums)
+            sums = (scalar.add(body, *terms[j : j + 2]) for j in range(0, self.count, 2))
+            shifted_sums = (body(arith.ShLIOp(x, scalar.like(body, shift, x))) for x in sums)
+            terms = [body(arith.ShRSIOp(x, scalar.like(body, shift, x))) for x in shifted_sums]
         return scalar.add(body, reduce(lambda x, y: scalar.add(body, x, y), terms), total)
 
 
 # Dot products by name: element types of data and of weights. CPUs multiply pairs of i16 (vpmaddwd) or bf16 (vdpbf16ps), or
-# groups of four bytes (vpdpbusd); the matrix units of GPUs multiply pairs of bf16 or f16 (mma.sync).
+# groups of four bytes (vpdpbusd, or vpmaddubsw with sums of pairs in i16, which are exact for weights of 7 bits); the matrix
+# units of GPUs multiply pairs of bf16 or f16 (mma.sync).
 PACKED_DOTS: Mapping[str, PackedDot] = {
     "i16": PackedDot(ELEMENT_TYPES["int16"], ELEMENT_TYPES["int16"]),
     "u8i8": PackedDot(ELEMENT_TYPES["uint8"], ELEMENT_TYPES["int8"]),
+    "u8i7": PackedDot(ELEMENT_TYPES["uint8"], ELEMENT_TYPES["int8"], pair_sums=ELEMENT_TYPES["int16"]),
     "bf16": PackedDot(bf16, bf16),
     "f16": PackedDot(f16, f16),
 }

@@ -18,6 +18,7 @@ from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import is_static
 from dlc.ir import Context, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
 
 # The contracted dimension must be a multiple of this many elements, and the product must have this many rows and columns.
@@ -54,13 +55,18 @@ class PackDotOperandsPass(TargetPass):
 
 
 def find_weight_dot(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> str | None:
-    """Return the packed dot product for a contraction of data with constant weights; None if there is none."""
+    """Return a packed dot product that is exact for a contraction of data with constant weights; None if there is none."""
     x, w = op.operands
     types = element_type_of(x), element_type_of(w)
-    name = next((d for d in dots if types == (PACKED_DOTS[d].data, PACKED_DOTS[d].weights)), None)
+    name = next((d for d in dots if types == (PACKED_DOTS[d].data, PACKED_DOTS[d].weights) and _accepts(d, w)), None)
     if name is None or x in constant or w not in constant or min(rank_of(x), rank_of(w)) < 2:
         return None
     return None if isinstance(op, ConvOp) and number(op.groups) != 1 else name
+
+
+def _accepts(name: str, weights: SSAValue) -> bool:
+    dot = PACKED_DOTS[name]
+    return is_float(dot.weights) or dot.accepts_weights(*compute_interval(weights))
 
 
 def _pack(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:

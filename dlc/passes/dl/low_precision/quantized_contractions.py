@@ -17,8 +17,11 @@ from dlc.dialects.dl.low_precision.quantization import DequantizeOp, DynamicQuan
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.dialects.dl.scalar import limits
 from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.contractions.winograd import is_3x3_with_stride_1
+from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.low_precision.quantized_values import QuantizedValue
 from dlc.passes.dl.rewriting import defining_op, erase_unused, program_blocks, replace, rewrite_forward, splat
 
@@ -40,8 +43,9 @@ class QuantizedContractionsPass(TargetPass):
     once. Data movement between the ops is kept: padding uses the zero point. For integers centered at their zero points, as
     in `ConvInteger`, the result is `%d`.
 
-    Operands have the types of the target's packed dot products (`pack-dot-operands`). Data is stored in the type that these
-    read: i16, or ui8 (i8 is shifted by 128). Other users dequantize the same integers, so that a kernel stores them once.
+    Operands have the types of the target's packed dot products (`pack-dot-operands`) that are exact for the values of the
+    weights. Data is stored in the type that these read: i16, or ui8 (i8 is shifted by 128). Other users dequantize the same
+    integers, so that a kernel stores them once.
 
     Quantizing a dequantized value again with the same scale and zero point, after data movement or max pooling, is removed.
 
@@ -97,14 +101,19 @@ class _QuantizedContractionRewriter:
     def integer_contraction(self, build: DlBuilder, op: ConvOp | MatmulOp, x: QuantizedValue, w: QuantizedValue) -> SSAValue:
         """Return the sum of products of centered integers, as i32."""
         weights = _centered_weights(build, w)
-        dot = next((PACKED_DOTS[d] for d in self.dots if _weights_fit(w, PACKED_DOTS[d].weights)), None)
+        # Grouped convolutions multiply single elements, not packed dot-product operands.
+        is_grouped = isinstance(op, ConvOp) and number(op.groups) != 1
+        # Winograd's algorithm reads 16-bit data, and saves more than sums of pairs in 16 bits.
+        prefers_int16 = is_grouped or (isinstance(op, ConvOp) and is_3x3_with_stride_1(op))
+        interval = compute_interval(weights)
+        dots = (d for name in self.dots if (d := PACKED_DOTS[name]).pair_sums is None or not prefers_int16)
+        dot = next((d for d in dots if is_integer(d.data) and d.accepts_weights(*interval)), None)
         data = self.stored_as(x.stored, element_type_of(x.stored) if dot is None else dot.data)
         zero = _zero_point(build, x.stored, x.zero, data)
         values = x.apply_data_movement(build, data, lambda: _cast_scalar(build, zero, data))
         sums = build(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
-        # Grouped convolutions multiply single elements, not packed dot-product operands.
-        is_grouped = isinstance(op, ConvOp) and number(op.groups) != 1
-        to = (_I8 if _weights_fit(w, _I8) else _I16) if dot is None or is_grouped else dot.weights
+        low, high = limits(_I8)
+        to = (_I8 if low <= interval[0] <= interval[1] <= high else _I16) if dot is None or is_grouped else dot.weights
         total = build(type(op), values, build(CastOp, weights, to=to), **{**op.properties, "result": i32})
         return total if splat(zero) == 0 else build(SubOp, total, build(MulOp, zero, sums))
 
@@ -192,13 +201,6 @@ def _cast_scalar(build: DlBuilder, scalar: SSAValue, like: SSAValue) -> SSAValue
         build.scalar(constant_value, like=like)
         if constant_value is not None
         else build(CastOp, scalar, to=element_type_of(like))
-    )
-
-
-def _weights_fit(weights: QuantizedValue, to: Attribute) -> bool:
-    """Return whether the centered weights fit type `to`."""
-    return is_integer(to) and (
-        to != _I8 or weights.constant_zero_point == (0 if element_type_of(weights.stored) == _I8 else _SIGN_OFFSET)
     )
 
 
