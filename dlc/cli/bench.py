@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,36 @@ from dlc.cli.run import input_option, load_or_compile, seed_option
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
 from dlc.files.atomic_writes import require_writable
-from dlc.instrument.report import ProgressEvent
+from dlc.instrument.report import Progress, ProgressEvent
+from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernel_times import KernelTime, Measurement, measure
 from dlc.measure.latency import Latency, measure_interleaved
 from dlc.measure.other_runtimes import PEERS, installed_peers
 from dlc.measure.profile import time_text
+from dlc.measure.throughput import Throughput, measure_throughput
 from dlc.measure.trace import write_trace
-from dlc.options import Options, thread_count
+from dlc.options import MAX_THREADS, Options, thread_count
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model
 
 # Width of the longest bar, and the terminal width below which bars are hidden to leave room for kernel names.
 _BAR_CHARS, _MIN_BAR_TERMINAL_CHARS = 10, 100
+
+
+def _parse_streams(context: click.Context, option: click.Parameter, value: str | None) -> list[int]:
+    """Return the numbers of streams to measure; `auto` stands for 1, 2, 4, … up to the number of processors."""
+    if value is None:
+        return []
+    if value == "auto":
+        cpus = usable_cpus()
+        return sorted({*(1 << k for k in range(cpus.bit_length()) if 1 << k <= cpus), cpus})
+    try:
+        counts = [int(text) for text in value.split(",")]
+    except ValueError:
+        counts = [0]
+    if not all(0 < count <= MAX_THREADS for count in counts):
+        raise click.BadParameter(f"{value}: expected auto, or numbers from 1 to {MAX_THREADS} such as 1,2,4")
+    return counts
 
 
 def _parse_names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
@@ -60,6 +78,7 @@ def _parse_names(context: click.Context, option: click.Parameter, value: str | N
         "dlc bench model.onnx",
         "dlc bench model.onnx --kernels               time of each kernel",
         "dlc bench model.onnx --vs onnxruntime        comparison with another runtime",
+        "dlc bench model.onnx --streams auto          throughput, and the best number of streams",
     ),
 )
 @model_argument
@@ -86,6 +105,13 @@ def _parse_names(context: click.Context, option: click.Parameter, value: str | N
     callback=_parse_names,
     help=f"Compare with other installed runtimes: {', '.join(PEERS)}.",
 )
+@click.option(
+    "--streams",
+    metavar="auto|N,…",
+    callback=_parse_streams,
+    help="Measure throughput with these numbers of streams (calls at once); auto tries several and marks the best.",
+)
+@click.option("--in-flight", type=click.IntRange(1), help="With --streams: submitted requests; default: 2 per stream.")
 @json_option
 @reports_errors
 def bench_command(
@@ -104,6 +130,8 @@ def bench_command(
     kernels: bool,
     trace: Path | None,
     peer_names: list[str],
+    streams: list[int],
+    in_flight: int | None,
     as_json: bool,
 ) -> None:
     """Measures a model's latency and profiles its kernels.
@@ -122,6 +150,18 @@ def bench_command(
         group=group,
         cache=False if no_cache else None,
     )
+    if streams:
+        if peer_runtimes or kernels or trace is not None:
+            raise click.UsageError("--streams measures throughput: remove --vs, --kernels and --trace")
+        settings = {"numerics": numerics, "precision": precision, "weights": weights, "group": group}
+        by_streams = {
+            count: Options.of(num_threads=num_threads, streams=count, cache=False if no_cache else None, **settings)
+            for count in streams
+        }
+        with progress_display() as progress:
+            measured = _measure_streams(model, shapes, inputs, seed, target, by_streams, in_flight, seconds, progress)
+        _print_throughputs(model.stem, measured, as_json)
+        return
     threads = thread_count(options.num_threads)
     if trace is not None:
         require_writable(trace)
@@ -156,6 +196,64 @@ def bench_command(
         _print_kernels(kernel_measurement.kernels, kernel_measurement.limits)
     if trace is not None:
         out.print(f"Saved as {escape(str(trace))}.")
+
+
+@dataclass(frozen=True)
+class _StreamsMeasurement:
+    streams: int
+    threads: int
+    in_flight: int
+    throughput: Throughput
+
+
+def _measure_streams(
+    path: Path,
+    shapes: Shapes,
+    inputs: tuple[str, ...],
+    seed: int,
+    target: str,
+    options: Mapping[int, Options],
+    in_flight: int | None,
+    seconds: float,
+    progress: Progress | None,
+) -> list[_StreamsMeasurement]:
+    measured: list[_StreamsMeasurement] = []
+    for count, stream_options in options.items():
+        model, arrays = load_or_compile(path, shapes, inputs, seed, target, stream_options, progress)
+        model.streams = count
+        model(arrays)
+        submitted = in_flight or model.requests.default_in_flight
+        throughput = measure_throughput(partial(model.submit, arrays), submitted, seconds)
+        measured.append(_StreamsMeasurement(count, thread_count(stream_options.num_threads), submitted, throughput))
+    return measured
+
+
+def _print_throughputs(name: str, measured: Sequence[_StreamsMeasurement], as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "streams": m.streams,
+                "threads": m.threads,
+                "in_flight": m.in_flight,
+                "requests": len(m.throughput.latencies),
+                "requests_per_second": m.throughput.requests_per_second,
+                **{f"p{percent}_ms": m.throughput.percentile(percent) * 1e3 for percent in (50, 90, 99)},
+            }
+            for m in measured
+        ]
+        click.echo(json.dumps({"model": name, "streams": rows}, indent=1))
+        return
+    columns = ("streams", "threads each", "in flight", "requests/s", "median ms", "90 % ms", "99 % ms", "")
+    table = Table(*columns, title=f"Throughput of {escape(name)}")
+    for column in table.columns[:-1]:
+        column.justify = "right"
+    best = max(m.throughput.requests_per_second for m in measured)
+    for m in measured:
+        latencies = (f"{m.throughput.percentile(percent) * 1e3:.3f}" for percent in (50, 90, 99))
+        mark = "best" if m.throughput.requests_per_second == best else f"{m.throughput.requests_per_second / best:.0%} of best"
+        rate = f"{m.throughput.requests_per_second:.1f}"
+        table.add_row(str(m.streams), str(m.threads), str(m.in_flight), rate, *latencies, mark)
+    out.print(table)
 
 
 def _run_and_wait(model: Model, inputs: Mapping[str, NDArray[Any]]) -> None:

@@ -77,3 +77,12 @@ def test_other_runtimes(name: str) -> None:
         pytest.skip(f"{name} is not installed")
     result = bench(MNIST, "--vs", name, "--json")
     assert json.loads(result.stdout)["others"][name]["median_ms"] > 0
+
+
+def test_throughput_by_streams() -> None:
+    report = json.loads(bench(MNIST, "--streams", "1,2", "--in-flight", 3, "--json").stdout)
+    assert [(row["streams"], row["in_flight"]) for row in report["streams"]] == [(1, 3), (2, 3)]
+    assert all(row["requests_per_second"] > 0 and row["p50_ms"] <= row["p99_ms"] for row in report["streams"])
+    assert "best" in bench(MNIST, "--streams", "auto").stdout
+    assert "expected auto, or numbers" in bench(MNIST, "--streams", "many").stderr
+    assert "remove --vs" in bench(MNIST, "--streams", "auto", "--kernels").stderr
