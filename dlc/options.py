@@ -32,6 +32,7 @@ class Environment:
     DLC_CPU=avx2        restrict this processor to the features of the target `cpu:avx2` (target.py)
     DLC_LOG=recompiles  log every specialization for other sizes or settings of a call
     DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
+    DLC_TOKEN           the token that clients of `dlc serve` must send
     """
 
     verify: bool = False
@@ -44,6 +45,7 @@ class Environment:
     cpu: str | None = None
     log: frozenset[str] = frozenset()
     jit: bool = True
+    token: str | None = field(default=None, repr=False)
 
     @staticmethod
     def read(variables: Mapping[str, str] | None = None) -> Environment:
@@ -63,6 +65,7 @@ class Environment:
             cpu=environment.get("DLC_CPU") or None,
             log=_topics(environment, "DLC_LOG", LOG_TOPICS),
             jit=_boolean(environment, "DLC_JIT", True),
+            token=environment.get("DLC_TOKEN") or None,
         )
 
 

@@ -29,6 +29,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 HANDWRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not p.name.endswith(".template.md")]
 
 _ENVIRONMENT = "sets up an environment, as .ci/run does"
+_SERVER = "runs until it is stopped; tests/serve runs it"
 _SUITE = "takes minutes, and some suites need other packages; tests/suites/test_suites.py runs some cases"
 # Pages whose Python blocks quote lines of files, and these files. Tests run the files instead.
 QUOTED = {
@@ -50,6 +51,8 @@ NOT_RUN = {
     "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs a cross compiler; tests/deploy uses it if it is installed",
     "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes; a test runs a smaller model in the simulator",
     "python -m tests.suites onnx-node [--target opencl] [--dynamic]": _SUITE,
+    "dlc serve model.dlc": _SERVER,
+    "dlc serve --models folder --streams 2": _SERVER,
     "python -m tests.suites jax": _SUITE,
     "python -m tests.suites torch-opinfo [--export]": _SUITE,
     "python -m tests.suites torch-mlir PATH": _SUITE,

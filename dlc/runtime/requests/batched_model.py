@@ -68,6 +68,7 @@ class BatchedModel(Submittable):
         self._lock = threading.Lock()
         self._groups: dict[Hashable, _Group] = {}
         self._places, self._max_pending = threading.BoundedSemaphore(max_pending), max_pending
+        self._num_pending = 0
         self._calls = model.requests.of_function(self._run_batch)
         self._delays = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._end_delay)
         self._deadlines = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._expire)
@@ -80,6 +81,20 @@ class BatchedModel(Submittable):
 
     def _new_queue(self) -> RequestQueue:
         return self._calls
+
+    @property
+    def num_pending(self) -> int:
+        """The number of requests that have not ended."""
+        return self._num_pending
+
+    @property
+    def max_pending(self) -> int:
+        return self._max_pending
+
+    def _free_place(self, done: object) -> None:
+        with self._lock:
+            self._num_pending -= 1
+        self._places.release()
 
     @property
     def _default_in_flight(self) -> int:
@@ -96,7 +111,9 @@ class BatchedModel(Submittable):
         request = _BatchedRequest([], priority, until)
         request.future = future = Future(partial(self._cancel, request))
         # The place is free again when the future is done, in whichever way.
-        future.add_done_callback(lambda done: self._places.release())
+        future.add_done_callback(self._free_place)
+        with self._lock:
+            self._num_pending += 1
         missing = [len(dependencies := futures_in((*arguments, *named.values()))) + 1]
 
         def resolve(error: BaseException | None) -> None:

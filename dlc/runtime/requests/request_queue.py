@@ -67,6 +67,11 @@ class RequestQueue:
         return self._state.streams
 
     @property
+    def max_pending(self) -> int:
+        """The maximum number of calls that have not started."""
+        return self._state.max_pending
+
+    @property
     def pending(self) -> int:
         """The number of calls that have not started."""
         return self._state.pending

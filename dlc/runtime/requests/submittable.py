@@ -43,5 +43,15 @@ class Submittable:
         return results_in_order(self.submit, feeds, self._default_in_flight if in_flight is None else in_flight)
 
     @property
+    def num_pending(self) -> int:
+        """The number of submitted calls that have not started."""
+        return self.requests.pending
+
+    @property
+    def max_pending(self) -> int:
+        """The bound of `num_pending`, at which `submit` waits."""
+        return self.requests.max_pending
+
+    @property
     def _default_in_flight(self) -> int:
         return self.requests.default_in_flight

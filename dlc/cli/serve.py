@@ -1,0 +1,153 @@
+"""`dlc serve`: serve models over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from functools import partial
+from pathlib import Path
+
+import click
+
+from dlc.cli.common import (
+    ARTIFACT_SUFFIX,
+    MODEL,
+    NonNanFloatRange,
+    err,
+    examples,
+    fail,
+    no_cache_option,
+    reports_errors,
+    target_option,
+    threads_option,
+)
+from dlc.cli.shape_options import Shapes, shape_option
+from dlc.errors import UnsupportedError
+from dlc.model_files import compile_file
+from dlc.options import MAX_THREADS, Environment, Options
+from dlc.runtime.load import load
+from dlc.runtime.models.model import Model
+from dlc.runtime.requests.batched_model import BatchedModel, batched
+
+# Seconds until which requests may end after the server was told to stop.
+_SHUTDOWN_SECONDS = 30
+
+
+@click.command(
+    "serve",
+    epilog=examples(
+        "dlc serve model.dlc",
+        "dlc serve --models folder --port 8080 --streams 2",
+        "dlc serve model.onnx --shape x=N:1..64,32 --max-batch 32",
+    ),
+)
+@click.argument("models", nargs=-1, type=MODEL)
+@click.option(
+    "--models",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Serve all models in this folder; a file that is replaced by renaming another over it is reloaded.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0: all interfaces.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="The port; 0: any free one.")
+@click.option("--token", help="The token that clients must send; default: DLC_TOKEN, or a random one, which is printed.")
+@click.option("--no-token", is_flag=True, help="Serve clients without a token.")
+@target_option
+@shape_option
+@threads_option
+@click.option("--streams", type=click.IntRange(1, MAX_THREADS), default=1, show_default=True, help="Calls of a model at once.")
+@click.option("--max-batch", type=click.IntRange(1), default=1, show_default=True, help="Join requests to so many rows.")
+@click.option(
+    "--max-delay-ms", type=NonNanFloatRange(0), default=0.0, show_default=True, help="How long a request waits for others."
+)
+@click.option(
+    "--max-pending", type=click.IntRange(1), default=1024, show_default=True, help="More waiting requests get status 429."
+)
+@click.option("--max-request-mb", type=click.IntRange(1), default=64, show_default=True, help="Larger requests get status 413.")
+@click.option("--deadline-ms", type=NonNanFloatRange(0, min_open=True), help="Requests that start later get status 504.")
+@no_cache_option
+@reports_errors
+def serve_command(
+    models: tuple[Path, ...],
+    folder: Path | None,
+    host: str,
+    port: int,
+    token: str | None,
+    no_token: bool,
+    target: str,
+    shapes: Shapes,
+    num_threads: int | None,
+    streams: int,
+    max_batch: int,
+    max_delay_ms: float,
+    max_pending: int,
+    max_request_mb: int,
+    deadline_ms: float | None,
+    no_cache: bool,
+) -> None:
+    """Serves models over HTTP with the KServe v2 protocol.
+
+    The name of a model is that of its file without the suffix. Requests go to /v2/models/NAME/infer, as JSON or with binary
+    tensors; /v2/health/ready and /metrics are for monitoring. By default, the server listens on this machine only, and clients
+    must send a token. SIGTERM and Ctrl-C end it when the requests in progress have ended.
+    """
+    if not models and folder is None:
+        raise click.UsageError("expected a model or --models FOLDER")
+    if no_token and token:
+        raise click.UsageError("--token and --no-token exclude each other")
+    try:
+        # Optional packages.
+        import uvicorn
+
+        from dlc.serve.application import Limits, application
+    except ImportError as error:
+        fail(f"{error}; install the packages of the server: pip install 'dlc[serve]'")
+    from dlc.serve.metrics import Metrics
+    from dlc.serve.repository import Repository, require_distinct_names
+
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("dlc.serve").setLevel(logging.INFO)
+    options = Options.of(num_threads=num_threads, streams=streams, cache=False if no_cache else None)
+    read = partial(_load, target=target, shapes=shapes, options=options)
+    limits = Limits(max_pending, max_request_mb << 20, None if deadline_ms is None else deadline_ms / 1e3)
+    require_distinct_names([*models])
+    secret = None if no_token else token or Environment.read().token or secrets.token_urlsafe(24)
+    metrics = Metrics()
+
+    def load_model(path: Path) -> Model | BatchedModel:
+        model = read(path)
+        return (
+            batched(model, max_batch=max_batch, max_delay_ms=max_delay_ms, max_pending=max_pending) if max_batch > 1 else model
+        )
+
+    def count(name: str, result: str) -> None:
+        metrics.reloads[name, result] += 1
+
+    repository = Repository([*models], folder, load_model, count)
+    repository.open()
+    if secret is not None and not token and not Environment.read().token:
+        err.print(f"token: {secret}", markup=False)
+    config = uvicorn.Config(
+        application(repository, metrics, secret, limits),
+        host=host,
+        port=port,
+        log_level="warning",
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    # Bound here, so that the message has the port that the system chose, and clients can connect when they read it.
+    socket = config.bind_socket()
+    socket.listen(config.backlog)
+    err.print(
+        f"serving {', '.join(sorted(repository.models)) or 'no models yet'} at http://{host}:{socket.getsockname()[1]}",
+        markup=False,
+    )
+    server.run(sockets=[socket])
+
+
+def _load(path: Path, target: str, shapes: Shapes, options: Options) -> Model:
+    if path.suffix == ARTIFACT_SUFFIX:
+        if shapes:
+            raise UnsupportedError(f"{path}: it is compiled already: --shape applies to ONNX and TFLite models")
+        return load(path, num_threads=options.num_threads, streams=options.streams)
+    return compile_file(path, target, shapes, options)

@@ -1,0 +1,215 @@
+"""The ASGI application: routes of the KServe v2 protocol, health, metrics, authorization and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from dlc import __version__
+from dlc.errors import DeadlineError, DlcError, DTypeError, ShapeError
+from dlc.serve.metrics import Metrics
+from dlc.serve.repository import Repository, ServedModel
+from dlc.serve.tensors import BadRequestError, InferenceRequest, encode_response, parse_request
+
+_log = logging.getLogger("dlc.serve")
+# Larger bodies are parsed in a thread, so that they do not block other requests.
+_MAX_INLINE_BYTES = 1 << 18
+_RELOAD_SECONDS = 1.0
+_JSON_SIZE_HEADER = "Inference-Header-Content-Length"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of the server.
+
+    Attributes:
+        max_pending: The maximum number of calls of a model that have not started; further requests get status 429.
+        max_request_bytes: The maximum size of a request; larger ones get status 413.
+        deadline: Seconds until which a call must have started; None: no limit. A request may set a shorter time.
+    """
+
+    max_pending: int = 1024
+    max_request_bytes: int = 64 << 20
+    deadline: float | None = None
+
+
+class _HttpError(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def application(repository: Repository, metrics: Metrics, token: str | None, limits: Limits) -> Starlette:
+    """Return the application; its lifespan reloads replaced models. Without a token, every request is authorized."""
+    server = _Server(repository, metrics, token, limits)
+    authorized = server.authorized
+
+    def model_routes(suffix: str, endpoint: Callable[[Request], Awaitable[Response]], method: str) -> list[Route]:
+        paths = (f"/v2/models/{{model}}{suffix}", f"/v2/models/{{model}}/versions/{{version}}{suffix}")
+        return [Route(path, authorized(endpoint), methods=[method]) for path in paths]
+
+    routes = [
+        # Health is public: load balancers have no token.
+        Route("/v2/health/live", server.ready),
+        Route("/v2/health/ready", server.ready),
+        Route("/v2", authorized(server.metadata)),
+        Route("/metrics", authorized(server.metrics_text)),
+        Route("/v2/repository/index", authorized(server.index), methods=["POST"]),
+        *model_routes("/infer", server.infer, "POST"),
+        *model_routes("/ready", server.model_ready, "GET"),
+        *model_routes("", server.model_metadata, "GET"),
+    ]
+    return Starlette(routes=routes, lifespan=server.lifespan)
+
+
+class _Server:
+    def __init__(self, repository: Repository, metrics: Metrics, token: str | None, limits: Limits) -> None:
+        self.repository, self.metrics, self.token, self.limits = repository, metrics, token, limits
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncGenerator[None]:
+        reloading = asyncio.create_task(self._reload())
+        try:
+            yield
+        finally:
+            reloading.cancel()
+
+    async def _reload(self) -> None:
+        while True:
+            await asyncio.sleep(_RELOAD_SECONDS)
+            try:
+                await run_in_threadpool(self.repository.refresh)
+            except Exception:
+                _log.exception("the models could not be reloaded")
+
+    def authorized(self, endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that checks the token and reports errors."""
+
+        async def checked(request: Request) -> Response:
+            given = request.headers.get("Authorization", "").encode()
+            if self.token is not None and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+                message = "missing or wrong token; send the header Authorization: Bearer TOKEN"
+                return JSONResponse({"error": message}, 401, {"WWW-Authenticate": "Bearer"})
+            try:
+                return await endpoint(request)
+            except _HttpError as error:
+                return JSONResponse({"error": str(error)}, error.status)
+
+        return checked
+
+    async def ready(self, request: Request) -> Response:
+        return JSONResponse({"ready": True})
+
+    async def metadata(self, request: Request) -> Response:
+        return JSONResponse({"name": "dlc", "version": __version__, "extensions": ["binary_tensor_data"]})
+
+    async def metrics_text(self, request: Request) -> Response:
+        models = self.repository.models
+        pending = {name: model.calls.num_pending for name, model in models.items()}
+        running = {name: model.calls.requests.running for name, model in models.items()}
+        return PlainTextResponse(self.metrics.text(pending, running), media_type="text/plain; version=0.0.4")
+
+    async def index(self, request: Request) -> Response:
+        models = self.repository.models.values()
+        return JSONResponse([{"name": m.name, "version": m.version, "state": "READY"} for m in models])
+
+    async def model_ready(self, request: Request) -> Response:
+        return JSONResponse({"name": self._model(request).name, "ready": True})
+
+    async def model_metadata(self, request: Request) -> Response:
+        return JSONResponse(self._model(request).description)
+
+    def _model(self, request: Request) -> ServedModel:
+        name, version = request.path_params["model"], request.path_params.get("version")
+        model = self.repository.models.get(name)
+        if model is None:
+            raise _HttpError(404, f"no model is named {name!r}; the models are {', '.join(sorted(self.repository.models))}")
+        if version is not None and version != model.version:
+            raise _HttpError(404, f"model {name!r} has the version {model.version}, not {version!r}")
+        return model
+
+    async def infer(self, request: Request) -> Response:
+        start, model, status = perf_counter(), self._model(request), 500
+        try:
+            response = await self._infer(request, model)
+            status = response.status_code
+            return response
+        except _HttpError as error:
+            status = error.status
+            raise
+        except asyncio.CancelledError:
+            status = 499
+            raise
+        except Exception as error:
+            _log.exception("%s: a request failed", model.name)
+            raise _HttpError(500, f"{model.name}: internal error: {type(error).__name__}") from error
+        finally:
+            self.metrics.record(model.name, status, perf_counter() - start)
+
+    async def _infer(self, request: Request, model: ServedModel) -> Response:
+        body, header = await self._body(request), request.headers.get(_JSON_SIZE_HEADER)
+        if header is not None and not (header.isascii() and header.isdecimal()):
+            raise _HttpError(400, f"{_JSON_SIZE_HEADER}: expected a number, got {header!r}")
+        json_bytes = None if header is None else int(header)
+        try:
+            parsed = await _inline_or_in_thread(len(body), parse_request, body, json_bytes)
+            results = await self._results(request, model, parsed)
+            size = sum(array.nbytes for array in results.values())
+            content, size = await _inline_or_in_thread(size, encode_response, model.name, model.version, parsed, results)
+        except (BadRequestError, ShapeError, DTypeError) as error:
+            raise _HttpError(400, str(error)) from error
+        except DeadlineError as error:
+            raise _HttpError(504, str(error)) from error
+        except DlcError as error:
+            # A failure that the model's author specified, or missing inputs.
+            raise _HttpError(400, str(error)) from error
+        if size is None:
+            return Response(content, media_type="application/json")
+        return Response(content, headers={_JSON_SIZE_HEADER: str(size)}, media_type="application/octet-stream")
+
+    async def _body(self, request: Request) -> bytes:
+        limit, parts, size = self.limits.max_request_bytes, list[bytes](), 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise _HttpError(413, f"the request is larger than {limit} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _results(self, request: Request, model: ServedModel, parsed: InferenceRequest) -> Mapping[str, NDArray[Any]]:
+        """Return the outputs; cancel the call if the client disconnects."""
+        # The event loop must not wait for a place in the queue.
+        max_pending = min(self.limits.max_pending, model.calls.max_pending)
+        if model.calls.num_pending >= max_pending:
+            raise _HttpError(429, f"{model.name}: {max_pending} requests are waiting; try again later")
+        timeouts = [seconds for seconds in (parsed.timeout, self.limits.deadline) if seconds is not None]
+        future = model.calls.submit(parsed.inputs, priority=parsed.priority, deadline=min(timeouts, default=None))
+        result = asyncio.wrap_future(future)
+        disconnected = asyncio.ensure_future(request.receive())
+        try:
+            await asyncio.wait([result, disconnected], return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
+                raise _HttpError(499, "the client disconnected")
+            outputs = result.result()
+        finally:
+            disconnected.cancel()
+            result.cancel()
+        return {name: np.asarray(array) for name, array in outputs.items()}
+
+
+async def _inline_or_in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments) if size <= _MAX_INLINE_BYTES else await run_in_threadpool(function, *arguments)

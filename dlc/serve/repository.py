@@ -1,0 +1,103 @@
+"""The served models: files on the command line, and the files of a folder, which are reloaded when they are replaced."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlc.errors import DlcError, ModelError
+from dlc.runtime.models.model import Model
+from dlc.runtime.requests.batched_model import BatchedModel
+from dlc.runtime.requests.submittable import Submittable
+from dlc.serve.tensors import metadata
+
+SUFFIXES = (".dlc", ".onnx", ".tflite")
+_log = logging.getLogger("dlc.serve")
+
+# Returns the model in a file, batched if it is served so.
+LoadModel = Callable[[Path], Model | BatchedModel]
+# Identifies the content of a file: a replaced file has another inode.
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A loaded model: its queue of requests, and its description in the protocol."""
+
+    name: str
+    version: str
+    calls: Submittable
+    description: Mapping[str, Any]
+    stamp: _Stamp
+
+
+class Repository:
+    """Models by name, which is the file name without its suffix. `refresh` is called by one thread at a time."""
+
+    def __init__(self, files: list[Path], folder: Path | None, load: LoadModel, on_load: Callable[[str, str], None]) -> None:
+        self._files, self._folder, self._load = files, folder, load
+        # Called with the name of a model, and "success" or "error".
+        self._on_load = on_load
+        self.models: dict[str, ServedModel] = {}
+        self._failed: dict[Path, _Stamp] = {}
+
+    def open(self) -> None:
+        """Load all models. Raises the error of a file on the command line; those of the folder are logged."""
+        for path in self._files:
+            self._add(path, _stamp(path))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Load the files that are new or were replaced, and remove models whose files were removed from the folder.
+
+        A file that cannot be loaded is logged, once; the model that it replaces is served further. Requests that have started
+        end with the model with which they started.
+        """
+        found = {path.stem: path for path in sorted(self._folder.iterdir()) if path.suffix in SUFFIXES} if self._folder else {}
+        paths = {**found, **{path.stem: path for path in self._files}}
+        for name, path in paths.items():
+            try:
+                stamp = _stamp(path)
+                current = self.models.get(name)
+                if (current is None or current.stamp != stamp) and self._failed.get(path) != stamp:
+                    self._failed[path] = stamp
+                    self._add(path, stamp)
+                    del self._failed[path]
+            except (DlcError, OSError) as error:
+                self._on_load(name, "error")
+                _log.error("%s: not loaded: %s", path, error)
+        for name in self.models.keys() - paths.keys():
+            _log.info("%s: removed", name)
+            self.models.pop(name)
+
+    def _add(self, path: Path, stamp: _Stamp) -> None:
+        loaded = self._load(path)
+        model = loaded.model if isinstance(loaded, BatchedModel) else loaded
+        previous = self.models.get(path.stem)
+        version = "1" if previous is None else str(int(previous.version) + 1)
+        description = {
+            "name": path.stem,
+            "versions": [version],
+            "platform": "dlc",
+            "inputs": [metadata(info) for info in model.inputs],
+            "outputs": [metadata(info) for info in model.outputs],
+        }
+        self.models[path.stem] = ServedModel(path.stem, version, loaded, description, stamp)
+        self._on_load(path.stem, "success")
+        _log.info("%s: loaded, version %s", path, version)
+
+
+def _stamp(path: Path) -> _Stamp:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def require_distinct_names(files: list[Path]) -> None:
+    """Raise ModelError if two files have the same name without suffix."""
+    names = [path.stem for path in files]
+    for name in names:
+        if names.count(name) > 1:
+            raise ModelError(f"two models are named {name!r}; rename one of the files")
