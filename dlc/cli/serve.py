@@ -99,7 +99,7 @@ def serve_command(
         # Optional packages.
         import uvicorn
 
-        from dlc.serve.application import Limits, application
+        from dlc.serve.application import ServerLimits, application
     except ImportError as error:
         fail(f"{error}; install the packages of the server: pip install 'dlc[serve]'")
     from dlc.serve.metrics import Metrics
@@ -109,7 +109,7 @@ def serve_command(
     logging.getLogger("dlc.serve").setLevel(logging.INFO)
     options = Options.of(num_threads=num_threads, streams=streams, cache=False if no_cache else None)
     read = partial(_load, target=target, shapes=shapes, options=options)
-    limits = Limits(max_pending, max_request_mb << 20, None if deadline_ms is None else deadline_ms / 1e3)
+    limits = ServerLimits(max_pending, max_request_mb << 20, None if deadline_ms is None else deadline_ms / 1e3)
     require_distinct_names([*models])
     secret = None if no_token else token or Environment.read().token or secrets.token_urlsafe(24)
     metrics = Metrics()

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +20,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from dlc import __version__
 from dlc.errors import DeadlineError, DlcError, DTypeError, ShapeError
 from dlc.serve.metrics import Metrics
 from dlc.serve.repository import Repository, ServedModel
@@ -33,7 +33,7 @@ _JSON_SIZE_HEADER = "Inference-Header-Content-Length"
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """The limits of the server.
 
     Attributes:
@@ -53,7 +53,7 @@ class _HttpError(Exception):
         self.status = status
 
 
-def application(repository: Repository, metrics: Metrics, token: str | None, limits: Limits) -> Starlette:
+def application(repository: Repository, metrics: Metrics, token: str | None, limits: ServerLimits) -> Starlette:
     """Return the application; its lifespan reloads replaced models. Without a token, every request is authorized."""
     server = _Server(repository, metrics, token, limits)
     authorized = server.authorized
@@ -77,7 +77,7 @@ def application(repository: Repository, metrics: Metrics, token: str | None, lim
 
 
 class _Server:
-    def __init__(self, repository: Repository, metrics: Metrics, token: str | None, limits: Limits) -> None:
+    def __init__(self, repository: Repository, metrics: Metrics, token: str | None, limits: ServerLimits) -> None:
         self.repository, self.metrics, self.token, self.limits = repository, metrics, token, limits
 
     @asynccontextmanager
@@ -115,7 +115,7 @@ class _Server:
         return JSONResponse({"ready": True})
 
     async def metadata(self, request: Request) -> Response:
-        return JSONResponse({"name": "dlc", "version": __version__, "extensions": ["binary_tensor_data"]})
+        return JSONResponse({"name": "dlc", "version": version("dlc"), "extensions": ["binary_tensor_data"]})
 
     async def metrics_text(self, request: Request) -> Response:
         models = self.repository.models
@@ -134,12 +134,12 @@ class _Server:
         return JSONResponse(self._model(request).description)
 
     def _model(self, request: Request) -> ServedModel:
-        name, version = request.path_params["model"], request.path_params.get("version")
+        name, requested = request.path_params["model"], request.path_params.get("version")
         model = self.repository.models.get(name)
         if model is None:
             raise _HttpError(404, f"no model is named {name!r}; the models are {', '.join(sorted(self.repository.models))}")
-        if version is not None and version != model.version:
-            raise _HttpError(404, f"model {name!r} has the version {model.version}, not {version!r}")
+        if requested is not None and requested != model.version:
+            raise _HttpError(404, f"model {name!r} has the version {model.version}, not {requested!r}")
         return model
 
     async def infer(self, request: Request) -> Response:

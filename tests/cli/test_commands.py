@@ -343,7 +343,7 @@ def test_passes_and_targets_as_json() -> None:
 
 
 # Commands without --json, and their output.
-PRINTS = {"header": "a file", "completion": "a script"}
+PRINTS = {"header": "a file", "completion": "a script", "serve": "its address"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

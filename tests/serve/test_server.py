@@ -23,7 +23,7 @@ from tests.project.documented import network
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from dlc.serve.application import Limits, application  # noqa: E402
+from dlc.serve.application import ServerLimits, application  # noqa: E402
 from dlc.serve.metrics import Metrics  # noqa: E402
 from dlc.serve.repository import Repository  # noqa: E402
 
@@ -50,7 +50,7 @@ class Client:
 class Server:
     """A server in a thread, for the models of a folder."""
 
-    def __init__(self, folder: Path, limits: Limits, max_batch: int = 1) -> None:
+    def __init__(self, folder: Path, limits: ServerLimits, max_batch: int = 1) -> None:
         def load(path: Path) -> Any:
             model = dlc.load(path, num_threads=1, streams=2)
             return dlc.batched(model, max_batch=max_batch, max_delay_ms=1) if max_batch > 1 else model
@@ -84,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
     own = tmp_path_factory.mktemp("served")
     os.link(folder / "net.dlc", own / "net.dlc")
-    started = Server(own, Limits(max_request_bytes=1 << 20), request.param)
+    started = Server(own, ServerLimits(max_request_bytes=1 << 20), request.param)
     yield started
     started.stop()
 
@@ -194,7 +194,7 @@ def test_concurrent_clients_get_their_own_results(server: Server, folder: Path) 
 
 def test_limits_and_disconnected_clients(folder: Path, tmp_path: Path) -> None:
     os.link(folder / "slow.dlc", tmp_path / "slow.dlc")
-    server = Server(tmp_path, Limits(max_pending=2, deadline=0.2))
+    server = Server(tmp_path, ServerLimits(max_pending=2, deadline=0.2))
     name = server.repository.models["slow"].description["inputs"][0]["name"]
     body = {"inputs": [{"name": name, "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]}
     calls = server.repository.models["slow"].calls
@@ -217,7 +217,7 @@ def test_limits_and_disconnected_clients(folder: Path, tmp_path: Path) -> None:
 
 def test_replaced_files_are_reloaded(folder: Path, tmp_path: Path) -> None:
     os.link(folder / "net.dlc", tmp_path / "m.dlc")
-    server, loaded = Server(tmp_path, Limits()), list[str]()
+    server, loaded = Server(tmp_path, ServerLimits()), list[str]()
     client = Client(server.port)
     try:
         (tmp_path / "damaged").write_bytes(b"dlcmodel")
