@@ -153,6 +153,9 @@ class Options:
         weights: The storage format of large weights of matrix products: `float` (as in the model), or `int8` or `int4` with
             one scale per `group` of weights (docs/weight_only_quantization.md).
         group: The number of weights that share a scale.
+        replaced_kernels: Files with kernels that replace those with these names (docs/edit_kernels.md).
+        plan: A file of tile plans to use.
+        write_plan: A file to which the tile plans are written.
         tune: Seconds to spend on measuring tile plans for a CPU; 0: use the cost model only.
     """
 
@@ -171,6 +174,9 @@ class Options:
     weights: str = "float"
     group: int = 32
     tune: float = 0.0
+    replaced_kernels: Mapping[str, Path] = field(default_factory=dict[str, Path], hash=False)
+    plan: Path | None = None
+    write_plan: Path | None = None
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:

@@ -42,6 +42,8 @@ def reason_not_cached(target: Target, options: Options, file: Path | bytes | Non
         return "the cache is disabled"
     if target.version is None:
         return f"models for {target.name} are not cached"
+    if options.replaced_kernels or options.plan is not None or options.write_plan is not None:
+        return "its kernels or tile plans come from files, or are written to one"
     if options.dump_ir is not None or options.verify or options.check_each_pass:
         return "its passes have to run (dump_ir, check_each_pass or DLC_VERIFY=1)"
     if isinstance(file, Path) and file.suffix == MLIR_SUFFIX:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from dlc.cli.common import (
     no_cache_option,
     numerics_option,
     out,
+    plan_options,
     precision_option,
     progress_display,
+    replace_kernel_option,
     reports_errors,
     target_option,
     threads_option,
@@ -91,6 +93,8 @@ def _parse_names(context: click.Context, option: click.Parameter, value: str | N
 @precision_option
 @weights_options
 @no_cache_option
+@replace_kernel_option
+@plan_options
 @click.option("--seconds", type=NonNanFloatRange(0), default=2.0, show_default=True, help="How long to measure, in seconds.")
 @click.option("--kernels", is_flag=True, help="Profile: show the time of each kernel and its share of the machine's limit.")
 @click.option(
@@ -126,6 +130,9 @@ def bench_command(
     weights: str,
     group: int,
     no_cache: bool,
+    replaced_kernels: dict[str, Path],
+    plan: Path | None,
+    write_plan: Path | None,
     seconds: float,
     kernels: bool,
     trace: Path | None,
@@ -137,7 +144,7 @@ def bench_command(
     """Measures a model's latency and profiles its kernels.
 
     The first call is not counted. With --vs the runtimes take turns and get the same inputs, number of threads and precision;
-    ONNX Runtime always uses the precision of the file.
+    ONNX Runtime always uses the precision of the file. With --replace-kernel or --plan, the original is measured too.
     """
     peer_runtimes = installed_peers(peer_names) if peer_names else []
     if peer_runtimes and model.suffix == ARTIFACT_SUFFIX:
@@ -149,6 +156,9 @@ def bench_command(
         weights=weights,
         group=group,
         cache=False if no_cache else None,
+        replaced_kernels=replaced_kernels,
+        plan=plan,
+        write_plan=write_plan,
     )
     if streams:
         if peer_runtimes or kernels or trace is not None:
@@ -167,6 +177,10 @@ def bench_command(
         require_writable(trace)
     with progress_display() as progress:
         compiled, arrays = load_or_compile(model, shapes, inputs, seed, target, options, progress)
+        originals: dict[str, Model] = {}
+        if replaced_kernels or plan is not None:
+            original_options = replace(options, replaced_kernels={}, plan=None, write_plan=None)
+            originals["original"] = load_or_compile(model, shapes, inputs, seed, target, original_options, progress)[0]
         artifact = compiled.artifact
         if model.suffix == ARTIFACT_SUFFIX:
             target = artifact.target.name if isinstance(artifact, CompiledProgram) else "as compiled"
@@ -179,6 +193,7 @@ def bench_command(
             progress(ProgressEvent("measuring"))
         runs = {
             "dlc": partial(_run_and_wait, compiled, arrays),
+            **{name: partial(_run_and_wait, original, arrays) for name, original in originals.items()},
             **{p.name: p.open(model, arrays, threads, precision) for p in peer_runtimes},
         }
         latencies = measure_interleaved(runs, seconds, threads)

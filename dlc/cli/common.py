@@ -190,6 +190,40 @@ def weights_options(command: Callable[..., T]) -> Callable[..., T]:
     return weights_option(group_option(command))
 
 
+def _parse_replacements(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for value in values:
+        name, separator, file = value.partition("=")
+        if not separator or not name or not Path(file).is_file():
+            raise click.BadParameter(f"{value!r}: expected NAME=FILE with an existing file", context, option)
+        files[name] = Path(file)
+    return files
+
+
+replace_kernel_option = click.option(
+    "--replace-kernel",
+    "replaced_kernels",
+    multiple=True,
+    metavar="NAME=FILE.mlir",
+    callback=_parse_replacements,
+    help="Use an edited kernel from ir/kernels/ of --dump-ir in place of the kernel NAME. Repeatable.",
+)
+
+
+plan_option = click.option("--plan", type=MODEL, metavar="FILE.toml", help="Use the tile plans of this file.")
+
+
+def plan_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the options `--plan` and `--write-plan` of tile plans."""
+    write_option = click.option(
+        "--write-plan",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.toml",
+        help="Write the tile plans of all kernels to this file.",
+    )
+    return plan_option(write_option(command))
+
+
 def json_number(number: float) -> float | None:
     """Return a number for JSON, which has no infinity and no NaN."""
     return number if isfinite(number) else None

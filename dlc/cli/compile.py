@@ -21,9 +21,11 @@ from dlc.cli.common import (
     no_cache_option,
     numerics_option,
     out,
+    plan_options,
     precision_option,
     progress_display,
     read_array,
+    replace_kernel_option,
     reports_errors,
     show_log,
     target_option,
@@ -95,6 +97,8 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @precision_option
 @weights_options
 @no_cache_option
+@replace_kernel_option
+@plan_options
 @json_option
 @click.option("-v", "--verbose", is_flag=True, help="List the kernels and log cache lookups.")
 @reports_errors
@@ -117,6 +121,9 @@ def compile_command(
     weights: str,
     group: int,
     no_cache: bool,
+    replaced_kernels: dict[str, Path],
+    plan: Path | None,
+    write_plan: Path | None,
     as_json: bool,
     verbose: bool,
     transform: ModelTransform | None,
@@ -149,6 +156,9 @@ def compile_command(
         group=group,
         tune=tune,
         cache=False if no_cache or time_passes else None,
+        replaced_kernels=replaced_kernels,
+        plan=plan,
+        write_plan=write_plan,
     )
     if verbose:
         show_log()

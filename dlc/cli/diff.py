@@ -23,9 +23,12 @@ from dlc.cli.common import (
     json_option,
     make_inputs,
     out,
+    plan_option,
     progress_display,
     read_array,
+    replace_kernel_option,
     reports_errors,
+    target_option,
     tolerance_option,
 )
 from dlc.cli.run import input_option, seed_option, with_bound_sizes
@@ -33,29 +36,36 @@ from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.difference import ComparedProgram, ProgramDifference, difference, for_inputs
 from dlc.dims import is_static
 from dlc.instrument.report import ProgressEvent
-from dlc.model_files import import_program
+from dlc.model_files import compile_file, import_program
+from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.shape_specs import bind_symbolic_sizes
 
 
 @click.command("diff", epilog=examples("dlc diff ir/stage-dl.mlir ir/stage-loops.mlir --input x=x.npy"))
 @click.argument("first", metavar="A", type=MODEL)
-@click.argument("second", metavar="B", type=MODEL)
+@click.argument("second", metavar="B", type=MODEL, required=False)
 @input_option
 @shape_option
 @value_option
 @seed_option
 @tolerance_option
+@target_option
+@replace_kernel_option
+@plan_option
 @json_option
 @reports_errors
 def diff_command(
     first: Path,
-    second: Path,
+    second: Path | None,
     inputs: tuple[str, ...],
     shapes: Shapes,
     values: dict[str, Path],
     seed: int,
     tolerance: float | None,
+    target: str,
+    replaced_kernels: dict[str, Path],
+    plan: Path | None,
     as_json: bool,
 ) -> None:
     """Finds the first value in which two programs differ.
@@ -64,11 +74,21 @@ def diff_command(
     it. A program is an ONNX or TFLite file, a dumped module of any stage (.mlir, possibly edited), a PyTorch program saved with
     torch.export.save (.pt2), or a compiled model (.dlc). The values of a compiled model are the results of its kernels. The
     exit status is 1 if the programs differ.
+
+    With --replace-kernel or --plan, A is compiled without and with them, and the two are compared.
     """
+    is_edited = bool(replaced_kernels) or plan is not None
+    if is_edited == (second is not None):
+        raise click.UsageError("give a second program B, or --replace-kernel or --plan to compare A with")
     with progress_display() as progress:
         if progress is not None:
             progress(ProgressEvent("evaluating"))
-        programs = [load_comparable(path, shapes, values) for path in (first, second)]
+        if second is None:
+            edits = Options.of(replaced_kernels=replaced_kernels, plan=plan)
+            programs: list[ComparedProgram] = [compile_file(first, target, shapes, options) for options in (Options(), edits)]
+            second = first.with_stem(f"{first.stem} with edits")
+        else:
+            programs = [load_comparable(path, shapes, values) for path in (first, second)]
         input_infos = (
             programs[0].inputs if first.suffix != ARTIFACT_SUFFIX else with_bound_sizes(first, programs[0].inputs, shapes)
         )

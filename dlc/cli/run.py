@@ -27,8 +27,10 @@ from dlc.cli.common import (
     no_cache_option,
     numerics_option,
     out,
+    plan_options,
     precision_option,
     progress_display,
+    replace_kernel_option,
     reports_errors,
     target_option,
     threads_option,
@@ -53,7 +55,19 @@ from dlc.value_types import OBJECT_DTYPE
 _MAX_SHOWN_ELEMENTS = 4
 
 # Parameters of the command that affect compilation.
-_COMPILE_PARAMETERS = ("target", "numerics", "precision", "weights", "group", "dump_ir", "pipeline", "check_each_pass")
+_COMPILE_PARAMETERS = (
+    "target",
+    "numerics",
+    "precision",
+    "weights",
+    "group",
+    "dump_ir",
+    "pipeline",
+    "check_each_pass",
+    "replaced_kernels",
+    "plan",
+    "write_plan",
+)
 
 input_option = click.option(
     "--input",
@@ -168,6 +182,8 @@ def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -
 @precision_option
 @weights_options
 @no_cache_option
+@replace_kernel_option
+@plan_options
 @json_option
 @reports_errors
 def run_command(
@@ -190,6 +206,9 @@ def run_command(
     weights: str,
     group: int,
     no_cache: bool,
+    replaced_kernels: dict[str, Path],
+    plan: Path | None,
+    write_plan: Path | None,
     as_json: bool,
     transform: ModelTransform | None,
 ) -> None:
@@ -219,6 +238,9 @@ def run_command(
         group=group,
         until=stage,
         cache=False if no_cache else None,
+        replaced_kernels=replaced_kernels,
+        plan=plan,
+        write_plan=write_plan,
     )
     cases = _cases(each) if each is not None else []
     if output is not None and cases and output.exists() and not output.is_dir():

@@ -313,6 +313,12 @@ def _compile_static(
 
 def _run_passes(compilation: Compilation, backend: ModuleBackend) -> Executable:
     """Return the evaluator of the module, after the passes or the stage that the options select."""
+    if (
+        compilation.options.replaced_kernels
+        or compilation.options.plan is not None
+        or compilation.options.write_plan is not None
+    ):
+        raise UnsupportedError(f"{backend}: it has no kernels to replace and no tile plans; use the target cpu or opencl")
     lowering = Lowering(compilation)
     if compilation.options.until is not None:
         lowering.until(compilation.options.until)

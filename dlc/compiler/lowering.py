@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from dlc.compiler.compilation import Compilation
+from dlc.compiler.kernel_plans import with_plans
 from dlc.compiler.segment_linker import link_segments
 from dlc.compiler.segments import Segment, split
 from dlc.dialects.dl.interfaces import DataDependent
@@ -37,6 +38,8 @@ def plan(compilation: Compilation) -> tuple[Stage, ...]:
         stages = custom_stages(parse(options.pipeline, target))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
     stages_of_target = (*compilation.backend.stages(options), host_stage(target))
+    if options.plan is not None:
+        stages_of_target = with_plans(stages_of_target, options.plan)
     if program.remaining_passes is not None:
         return remaining_stages(stages_of_target, program.remaining_passes, target)
     if illegal := sorted(set(illegal_ops(program.module, stages_of_target[0]))):

@@ -10,8 +10,17 @@ from dlc.backends.base import Executable, KernelBackend, ProgramParts
 from dlc.backends.cpu.backend import ObjectBackend
 from dlc.backends.read_host import read_host
 from dlc.compiler.compilation import Compilation
-from dlc.compiler.kernels import CompiledKernel, all_kernels, compile_kernels, require_supported_dtypes, symbol_of
+from dlc.compiler.kernel_plans import check_plans, write_plans
+from dlc.compiler.kernels import (
+    CompiledKernel,
+    all_kernels,
+    compile_kernels,
+    lower_kernel,
+    require_supported_dtypes,
+    symbol_of,
+)
 from dlc.compiler.lowering import Lowering, plan
+from dlc.compiler.replaced_kernels import ReplacedKernel, read_replacements
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.errors import DeviceError, TooLargeError
 from dlc.instrument.operation_counts import count_kernel_flops, count_kernel_runs
@@ -47,8 +56,19 @@ class _ProgramBuilder:
         self.layers, self.results, self.flops = kernel_origins(module), kernel_result_dtypes(module), count_kernel_flops(module)
         # The kernels before lowering. With dump_ir they are lowered in the module itself, so that dumps show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
+        self.replaced = self._read_edits()
         # `plan_host` sets it.
         self.program: HostProgram | None = None
+
+    def _read_edits(self) -> dict[str, ReplacedKernel]:
+        """Write or check the file of tile plans; return the kernels that files replace."""
+        options, context, stages = self.compilation.options, self.lowering.context, self.lowering.stages(kernels=True)
+        kernels = {symbol_of(kernel): kernel for kernel in self.kernels}
+        if options.plan is not None:
+            check_plans(options.plan, kernels, stages, context)
+        if options.write_plan is not None:
+            write_plans(options.write_plan, kernels, stages, context)
+        return read_replacements(options.replaced_kernels, kernels, stages, context) if options.replaced_kernels else {}
 
     def run(self) -> CompiledProgram | Executable:
         lowering, backend = self.lowering, self.backend
@@ -77,7 +97,12 @@ class _ProgramBuilder:
         lowering, stages = self.lowering, self.lowering.stages(kernels=True)
         if lowering.dump is not None:
             lowering.run(stages)
-            return self.code_of(all_kernels(lowering.module), self.backend, (), while_waiting=self.plan_host)
+            lowered = [
+                kernel if (r := self.replaced.get(symbol_of(kernel))) is None
+                else lower_kernel(r.kernel, r.remaining_stages, lowering.context, check=False)[0]
+                for kernel in all_kernels(lowering.module)
+            ]  # fmt: skip
+            return self.code_of(lowered, self.backend, (), while_waiting=self.plan_host)
         return self.code_of(self.kernels, self.backend, stages, self.variants(stages), self.plan_host)
 
     def code_of(
@@ -90,6 +115,9 @@ class _ProgramBuilder:
     ) -> list[CompiledKernel]:
         self.compilation.report_progress("kernels")
         stages_by_kernel = {name: with_variant(stages, variant) for name, variant in (variants or {}).items()}
+        if stages:
+            kernels = [r.kernel if (r := self.replaced.get(symbol_of(kernel))) is not None else kernel for kernel in kernels]
+            stages_by_kernel |= {name: r.remaining_stages for name, r in self.replaced.items()}
         context = self.lowering.context
         return compile_kernels(
             self.compilation, backend, kernels, lambda name: stages_by_kernel.get(name, stages), context, while_waiting

@@ -13,6 +13,7 @@ weights are in the same folder.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from dlc.dialects.dl.programs.program import KernelOp
@@ -46,6 +47,11 @@ def module_text(module: ModuleOp, remaining: str) -> str:
         return print_module(module)
     finally:
         del module.attributes[NEXT]
+
+
+def _header(stage: Stage, kernel: str, runs: Mapping[str, list[tuple[str, ...]]]) -> str:
+    """Return the comment above a kernel at the end of a stage; `--replace-kernel` reads the line of the stage."""
+    return kernel_header(kernel, runs.get(kernel, [])) + f"// stage: {stage.name}\n"
 
 
 def _body(text: str) -> str:
@@ -110,12 +116,10 @@ class DumpFolder:
         runs = kernel_origins(module)
         for op in module.ops:
             if isinstance(op, KernelOp):
-                self.kernel(
-                    op.symbol, f"{stage.name}.mlir", kernel_header(op.symbol, runs.get(op.symbol, [])) + print_module(op)
-                )
+                self.kernel(op.symbol, f"{stage.name}.mlir", _header(stage, op.symbol, runs) + print_module(op))
         for kernel in kernels_of(module):
             name = kernel.sym_name.data
-            self.kernel(name, f"{stage.name}.mlir", kernel_header(name, runs.get(name, [])) + print_module(kernel))
+            self.kernel(name, f"{stage.name}.mlir", _header(stage, name, runs) + print_module(kernel))
 
     def kernel(self, name: str, suffix: str, text: str) -> None:
         """Write one kernel in a textual form."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.programs.program import REPRESENTATIVE
@@ -19,6 +20,7 @@ from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.join_grids import join_grids
 from dlc.passes.tiling.loop_nests import DynamicLoopNest, StaticLoopNest
 from dlc.passes.tiling.memory_effects import MemoryEffects
+from dlc.passes.tiling.plan_files import plan_file
 from dlc.passes.tiling.plan_kinds import Plan
 from dlc.passes.tiling.tasks.variants import VARIANTS
 
@@ -46,7 +48,7 @@ class TileKernelsPass(TargetPass, KernelPass):
     share; along a symbolic dimension each work-item has one index, guarded by the extent; independent grids are joined.
 
     `naive`: one work-item per element of the result, without tiles, for comparison. `variant`: the index of an
-    alternative CPU plan for autotuning. `exact`: do not skip products with zeros.
+    alternative CPU plan for autotuning. `exact`: do not skip products with zeros. `plans`: a file with edited plans.
     """
 
     name = "tile-kernels"
@@ -54,15 +56,26 @@ class TileKernelsPass(TargetPass, KernelPass):
     naive: bool = False
     variant: int = 0
     exact: bool = False
+    plans: str = ""
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         nests = form_loop_nests(kernel)
         sizes = representative_sizes(kernel, nests)
         constants = ConstantPool(kernel)
         effects = [MemoryEffects.of(nest) for nest in nests]
-        grids = [apply_tiles(nest, self.plan(nest.specialize(sizes)), constants, sizes) for nest in nests]
+        plans = self.plans_of(kernel.sym_name.data, [nest.specialize(sizes) for nest in nests])
+        grids = [apply_tiles(nest, plan, constants, sizes) for nest, plan in zip(nests, plans, strict=True)]
         if self.target.groups is not None:
             join_grids(kernel, dict(zip(grids, effects, strict=True)), constants)
+
+    def plans_of(self, kernel: str, nests: Sequence[StaticLoopNest]) -> list[Plan]:
+        """Return the plans of the loop nests of a kernel. Raises UnsupportedError for a wrong entry of the file of plans."""
+        plans = list(map(self.plan, nests))
+        if not self.plans:
+            return plans
+        file = plan_file(self.plans, Path(self.plans).stat().st_mtime_ns)
+        file.require_nests(kernel, len(nests))
+        return [file.edited(kernel, k, plan, nest) for k, (plan, nest) in enumerate(zip(plans, nests, strict=True))]
 
     def plan(self, nest: StaticLoopNest) -> Plan:
         """Return the plan of a nest."""
