@@ -148,7 +148,9 @@ def test_plans(folder: Path) -> None:
 
 def test_written_plans_are_dlcs_choice(folder: Path) -> None:
     again = folder / "again.toml"
-    result = run(folder, "compile", "--plan", str(folder / "plan.toml"), "--write-plan", str(again), "-o", str(folder / "m.dlc"))
+    result = run(
+        folder, "compile", "--plan", str(folder / "plan.toml"), "--write-plan", str(again), "-o", str(folder / "m.dlc")
+    )
     assert result.exit_code == 0, result.output
     assert again.read_text() == (folder / "plan.toml").read_text()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def median_by_numpy(x: np.ndarray, window: int) -> np.ndarray:
 
 
 def segmented_sum_by_numpy(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    return np.stack([x[first:end].sum(0) for first, end in zip(offsets, offsets[1:], strict=False)])
+    return np.stack([x[first:end].sum(0) for first, end in pairwise(offsets)])
 
 
 def smith_waterman_by_numpy(a: np.ndarray, b: np.ndarray, costs: np.ndarray) -> np.ndarray:

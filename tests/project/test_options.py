@@ -17,6 +17,7 @@ NOT_ARGUMENTS = {
     "until": "dlc run --stage, for the evaluator only",
     "verify": "DLC_VERIFY, for a process",
     "workers": "DLC_WORKERS, for a process",
+    **dict.fromkeys(("replaced_kernels", "plan", "write_plan"), "options of dlc run, bench and diff: files for one model"),
     "device": "a part of the target, or DLC_DEVICE",
 }
 DEFAULTS = {f.name: f.default for f in fields(Options) if f.name not in NOT_ARGUMENTS}
