@@ -161,8 +161,10 @@ def bench_command(
         write_plan=write_plan,
     )
     if streams:
-        if peer_runtimes or kernels or trace is not None:
-            raise click.UsageError("--streams measures throughput: remove --vs, --kernels and --trace")
+        if peer_runtimes or kernels or trace is not None or replaced_kernels or plan is not None or write_plan is not None:
+            raise click.UsageError(
+                "--streams measures throughput: remove --vs, --kernels, --trace, --replace-kernel, --plan and --write-plan"
+            )
         settings = {"numerics": numerics, "precision": precision, "weights": weights, "group": group}
         by_streams = {
             count: Options.of(num_threads=num_threads, streams=count, cache=False if no_cache else None, **settings)
