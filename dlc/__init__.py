@@ -43,6 +43,9 @@ converts ONNX models to int8 with ranges calibrated by running the model.
 bisects wrong results, `explore` reports the kernels and IR of a compiled model, `measure` profiles it. `cli` is the command
 line.
 
+**Plug-ins.** `plugins` discovers packages that add ops, passes, converters and targets to the tables of the steps above;
+`extend` is the API that they import, and `testing` derives tests from the samples of their ops and of dlc's own.
+
 **Foundations**, which every module may import: `ir` (the part of xDSL that dlc uses), `dims` (symbolic dimensions), `target`
 (descriptions of devices), `errors`, `options`, `files` and `machine`.
 """
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
     from dlc.just_in_time import jit as jit
     from dlc.kernels.kernel_functions import kernel as kernel
     from dlc.model_transforms import TrainStep as TrainStep
+    from dlc.plugins.registry import register as register
     from dlc.quantization.post_training import quantize as quantize
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
@@ -136,6 +140,7 @@ _PUBLIC = {
     "kernel": "dlc.kernels.kernel_functions",
     "load": "dlc.runtime.load",
     "pure_callback": "dlc.ffi",
+    "register": "dlc.plugins.registry",
     "quantize": "dlc.quantization.post_training",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",

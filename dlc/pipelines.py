@@ -56,10 +56,14 @@ from dlc.passes.loops.name_values import NameValuesPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
 from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
+from dlc.passes.placement import place_passes, stage_of_anchor
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
+from dlc.plugins.plugin import PassPlacement
+from dlc.plugins.registry import contributions
+from dlc.plugins.tables import ExtensionTable
 from dlc.target import REFERENCE, Target, resolve
 
 # Dialects and ops that may exist after a stage, outside and inside kernels.
@@ -74,10 +78,23 @@ def stages_of(
 ) -> tuple[Stage, ...]:
     """Return the stages from a `dl` module with static sizes to vectorized loops, for a CPU or a device with work-groups.
 
+    The passes of plug-ins are at their anchors.
+
     With `strict` numerics, no constants are folded across linear ops, and math functions are computed in f64. `weights` of
     `int8` or `int4` quantize the large weights of matrix products, with one scale per `group` weights. A 16-bit `precision`
     rounds the operands of contractions with weights to that type.
     """
+    stages = _builtin_stages(target, numerics, weights, group, precision)
+    placements = [
+        placement
+        for _, passes in contributions("passes")
+        for placement in passes
+        if PASSES.get(placement.pass_class.name, (None, None))[1] is placement.pass_class
+    ]
+    return place_passes(stages, _ALL_STAGES, placements, target) if placements else stages
+
+
+def _builtin_stages(target: Target, numerics: str, weights: str, group: int, precision: str) -> tuple[Stage, ...]:
     is_strict = numerics == "strict"
     synchronization = frozenset({"gpu.barrier", "gpu.subgroup_matmul"}) if target.groups is not None else frozenset[str]()
     prefetch = () if target.costs.prefetch is None else (PrefetchPanelsPass(target),)
@@ -194,12 +211,21 @@ HOST = host_stage(REFERENCE)
 # Passes that run only when they are named explicitly.
 _BY_NAME_ONLY = (Stage("dl", (BindDimsPass(),)),)
 
+# The stages with all passes, those of optional features included.
+_ALL_STAGES = _builtin_stages(REFERENCE, "default", "int8", 32, "bf16")
+
+
+def _plugin_passes(placements: Iterable[PassPlacement]) -> dict[str, tuple[str, type[ModulePass]]]:
+    """Return the stage and class of each pass of a plug-in, by its name. Raises UnsupportedError for an unknown anchor."""
+    return {p.pass_class.name: (stage_of_anchor(p, _ALL_STAGES), p.pass_class) for p in placements}
+
+
 # Stage and class of every pass, by its name.
-PASSES: dict[str, tuple[str, type[ModulePass]]] = {
-    p.name: (stage.name, type(p))
-    for stage in (*_BY_NAME_ONLY, *stages_of(REFERENCE, weights="int8", precision="bf16"), HOST)
-    for p in stage.passes
-}
+PASSES: ExtensionTable[str, tuple[str, type[ModulePass]]] = ExtensionTable(
+    "passes",
+    {p.name: (stage.name, type(p)) for stage in (*_BY_NAME_ONLY, *_ALL_STAGES, HOST) for p in stage.passes},
+    _plugin_passes,
+)
 
 
 def parse(spec: str, custom_target: Target | None = None) -> tuple[ModulePass, ...]:

@@ -7,11 +7,13 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dlc.cost_model import CostModel, PrefetchCosts, UnrollingCosts, WinogradCosts
 from dlc.errors import DeviceError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.options import Environment
+from dlc.plugins.tables import ExtensionTable
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,8 @@ _OPENCL_NAME_SYNTAX = (
     "opencl, opencl:PLATFORM:DEVICE (indices; `dlc doctor` lists them), each optionally followed by a profile to compile for: "
     + ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
 )
+# The backends of plug-ins, by target name.
+PLUGIN_BACKENDS: ExtensionTable[str, Any] = ExtensionTable("targets", {})
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
 
 
@@ -303,12 +307,22 @@ def with_matrix_units(target: Target) -> Target:
     return replace(target, name=f"{target.name}:mma", dot_products=_MATRIX_UNIT_DTYPES)
 
 
-@lru_cache
 def resolve(name: str) -> Target:
     """Return the target called `name`; `cpu` is the best level that this machine supports.
 
     Raises DeviceError for an unknown name, and for the name of an OpenCL device, whose properties must be queried.
     """
+    if (target := _builtin_target(name)) is not None:
+        return target
+    if name in PLUGIN_BACKENDS:
+        return PLUGIN_BACKENDS[name].target
+    names = ", ".join(("cpu", *CPU_LEVELS, "reference", *PLUGIN_BACKENDS))
+    raise DeviceError(f"unknown target {name!r}; expected {names}, FILE.py:NAME (a custom backend), or {_OPENCL_NAME_SYNTAX}")
+
+
+@lru_cache
+def _builtin_target(name: str) -> Target | None:
+    """Return the built-in target called `name`, or None."""
     if name == "reference":
         return REFERENCE
     if name == "cpu":
@@ -316,11 +330,9 @@ def resolve(name: str) -> Target:
     if name in CPU_LEVELS:
         return CPU_LEVELS[name]
     match = re.fullmatch(r"(opencl:\w+)(:nofp16)?(:nofp64)?(:mma)?", name)
-    if match is not None and match[1] in OPENCL_PROFILES:
-        target = without_float_types(OPENCL_PROFILES[match[1]], has_f16=match[2] is None, has_f64=match[3] is None)
-        if match[4] is None or target.groups is not None:
-            return target if match[4] is None else with_matrix_units(target)
-    raise DeviceError(
-        f"unknown target {name!r}; expected cpu, {', '.join(CPU_LEVELS)}, reference, FILE.py:NAME (a custom backend), or "
-        f"{_OPENCL_NAME_SYNTAX}"
-    )
+    if match is None or match[1] not in OPENCL_PROFILES:
+        return None
+    target = without_float_types(OPENCL_PROFILES[match[1]], has_f16=match[2] is None, has_f64=match[3] is None)
+    if match[4] is None:
+        return target
+    return with_matrix_units(target) if target.groups is not None else None

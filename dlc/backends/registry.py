@@ -10,7 +10,7 @@ from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.reference.backend import Reference
 from dlc.errors import DeviceError, DlcError
 from dlc.files.python_files import run_python_file
-from dlc.target import REFERENCE, custom_target_location, is_opencl, resolve
+from dlc.target import PLUGIN_BACKENDS, REFERENCE, custom_target_location, is_opencl, resolve
 
 
 def backend_of(target: str | Backend, device: str | None = None) -> Backend:
@@ -24,8 +24,10 @@ def backend_of(target: str | Backend, device: str | None = None) -> Backend:
         return _load_backend_file(*location)
     if is_opencl(target):
         return OpenCL(target, device)
-    builtin_target = resolve(target)
-    return Reference() if builtin_target is REFERENCE else Cpu(builtin_target)
+    known_target = resolve(target)
+    if (backend := PLUGIN_BACKENDS.get(target)) is not None and backend.target is known_target:
+        return backend
+    return Reference() if known_target is REFERENCE else Cpu(known_target)
 
 
 @lru_cache

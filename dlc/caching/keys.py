@@ -2,8 +2,8 @@
 
 The key of a *model file* has the hashes of the file and its external data, and the shapes and values of inputs, so that a
 lookup does not parse the model. The key of a *program* has the hashes of its module's text and of its weights; it is used for
-traced functions and for specializations at run time. Both contain the target, the custom passes, and the version of dlc: a
-hash of its sources, and the versions of the packages that it compiles with.
+traced functions and for specializations at run time. Both contain the target, the custom passes, the plug-ins, and the version
+of dlc: a hash of its sources, and the versions of the packages that it compiles with.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dlc.machine.cpus import usable_cpus
 from dlc.machine.threads import ThreadPool
 from dlc.options import Options
+from dlc.plugins.registry import key_text as plugin_key
 from dlc.shape_specs import ShapeSpecs
 from dlc.target import CPU_LEVELS, Target
 from dlc.weights import WeightStore
@@ -41,6 +42,7 @@ KEY_FIELDS = {
     "weight_format": "the storage format of weights",
     "tuned": "whether tile plans are tuned",
     "dlc": "dlc itself",
+    "plugins": "the plug-ins",
     "packages": "the packages that dlc compiles with",
 }
 # Files are hashed in chunks, in parallel; the digest of a file is the hash of the hashes of its chunks.
@@ -137,7 +139,7 @@ def _compilation_fields(target: Target, options: Options) -> dict[str, str]:
         "weight_format": weight_format,
         "tuned": str(options.tune > 0),
     }
-    return {"target": target_text(target), **option_fields, "dlc": DLC, "packages": PACKAGES}
+    return {"target": target_text(target), **option_fields, "dlc": DLC, "plugins": plugin_key(), "packages": PACKAGES}
 
 
 def _sources() -> str:

@@ -50,6 +50,7 @@ SECTIONS = {
     "Compiler and machine": {
         "opt": CommandEntry("dlc.cli.opt", "Runs passes on an IR module and prints the result."),
         "passes": CommandEntry("dlc.cli.opt", "Lists the passes by stage, with their options."),
+        "plugins": CommandEntry("dlc.cli.plugins", "Lists the plug-ins, where they are from, and their failures."),
         "targets": CommandEntry("dlc.cli.inspect", "Lists the targets and marks those that run on this machine."),
         "cache": CommandEntry("dlc.cli.cache", "Lists, clears or explains the cache of compiled models."),
         "doctor": CommandEntry("dlc.cli.doctor", "Checks this machine: CPU, OpenCL devices, packages, cache."),

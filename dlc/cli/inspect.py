@@ -17,7 +17,7 @@ from dlc.frontend.problems import Problem, SpecializationRequiredError, unsuppor
 from dlc.machine.architectures import HOST
 from dlc.model_files import import_program
 from dlc.runtime.opencl.devices import all_devices, installation_hint, probe_device
-from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES, PLUGIN_BACKENDS, REFERENCE, host_supports, resolve
 
 
 @click.command("check", epilog=examples("dlc check model.onnx"))
@@ -86,6 +86,10 @@ def targets_command(as_json: bool) -> None:
         for t in CPU_LEVELS.values()
     ]
     rows.append({"target": REFERENCE.name, "code": "none: NumPy", "runs_here": True, "default": False})
+    rows += [
+        {"target": name, "code": f"a plug-in's {type(backend).__name__}", "runs_here": True, "default": False}
+        for name, backend in PLUGIN_BACKENDS.items()
+    ]
     devices = all_devices()
     for device in devices:
         target_name = ":".join(map(str, ("opencl", *device.device_index)))

@@ -26,8 +26,9 @@ from dlc.options import Options
 from dlc.quantization.calibration import ModelRunner
 from dlc.quantization.calibration_data import CalibrationData
 from dlc.quantization.post_training import quantize_file
+from dlc.quantization.ranges import METHODS
 from dlc.quantization.report import QuantizationReport, decibels
-from dlc.quantization.settings import ACTIVATIONS, METHODS, ROUNDINGS, Activations, Method, QuantizationSettings, Rounding
+from dlc.quantization.settings import ACTIVATIONS, ROUNDINGS, Activations, QuantizationSettings, Rounding
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -54,7 +55,11 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Dynamic quantization of MatMul and Gemm: activations are quantized at run time; needs no calibration data.",
 )
 @click.option(
-    "--method", type=click.Choice(METHODS), default="mse", show_default=True, help="How the range of an activation is chosen."
+    "--method",
+    type=click.Choice(list(METHODS)),
+    default="mse",
+    show_default=True,
+    help="How the range of an activation is chosen.",
 )
 @click.option(
     "--percentile",
@@ -96,7 +101,7 @@ def quantize_command(
     samples: Path | None,
     output: Path,
     dynamic: bool,
-    method: Method,
+    method: str,
     percentile: float,
     symmetric: bool,
     activations: Activations,

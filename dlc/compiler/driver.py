@@ -37,6 +37,7 @@ from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.pipelines import custom_stages, parse
+from dlc.plugins.registry import has_failures
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model, Run
 from dlc.runtime.models.specializations import Specialization
@@ -332,9 +333,10 @@ def _load_or_build(
 ) -> CompiledProgram | Executable:
     """Return the program, from the cache or compiled now."""
     backend, program = cast("KernelBackend[Any, Any]", compilation.backend), compilation.program
-    # A program that calls functions of this process cannot be stored.
-    is_foreign = contains(program.module, ForeignCallOp)
-    if compilation.recorder is not None or is_foreign or reason_not_cached(backend.target, compilation.options) is not None:
+    # Not stored: a program that calls functions of this process, and one that lacks what a failed plug-in adds.
+    is_storable = not contains(program.module, ForeignCallOp) and not has_failures()
+    is_cached = is_storable and reason_not_cached(backend.target, compilation.options) is None
+    if compilation.recorder is not None or not is_cached:
         return build_program(compilation, backend, rebuild_module)
 
     def build() -> CompiledProgram:

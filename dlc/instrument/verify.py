@@ -13,7 +13,7 @@ from functools import cache
 from typing import TypeAlias, cast
 
 from dlc.dialects import host
-from dlc.dialects.dl.base import Tensor, shape_of
+from dlc.dialects.dl.base import DlOp, Tensor, shape_of
 from dlc.dialects.dl.interfaces import storage_type
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.sizes import sizes_of, symbol
@@ -103,11 +103,11 @@ def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
             legal = stage.kernels
         if legal is None:
             continue
-        if not _is_among(op.name, legal):
+        if not _is_legal(op.name, type(op), legal):
             yield op.name
         for block in [block for region in op.regions for block in region.blocks]:
             ops_with_bodies = ops_with_regions(block)
-            illegal_classes = [op_class for op_class in op_classes_in(block) if not _is_among(op_class.name, legal)]
+            illegal_classes = [op_class for op_class in op_classes_in(block) if not _is_legal(op_class.name, op_class, legal)]
             if illegal_classes:
                 # Ops with regions may be kernels, to which other rules apply.
                 classes_without_regions = Counter(op_classes_in(block)) - Counter(map(type, ops_with_bodies))
@@ -116,9 +116,9 @@ def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
 
 
 @cache
-def _is_among(name: str, legal: frozenset[str]) -> bool:
-    """Return whether an op or its dialect is one of the legal names."""
-    return name in legal or name.partition(".")[0] in legal
+def _is_legal(name: str, op_class: type[Operation], legal: frozenset[str]) -> bool:
+    """Return whether an op or its dialect is one of the legal names; the tensor ops of plug-ins are legal where `dl` is."""
+    return name in legal or ("dl" if issubclass(op_class, DlOp) else name.partition(".")[0]) in legal
 
 
 def _has_local_verification(op: Operation) -> bool:

@@ -23,7 +23,7 @@ from dlc.quantization.qdq_model import build_qdq_model
 from dlc.quantization.ranges import choose_parameters
 from dlc.quantization.report import InputRange, LayerReport, QuantizationReport
 from dlc.quantization.sensitivity import LayerSwitchModel, min_float_layers
-from dlc.quantization.settings import Activations, Method, QuantizationSettings, Rounding
+from dlc.quantization.settings import Activations, QuantizationSettings, Rounding
 from dlc.quantization.weights import quantize_weights
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def quantize(
     samples: str | PathLike[str] | Iterable[Mapping[str, Any] | Any] | None = None,
     *,
     dynamic: bool = False,
-    method: Method = "mse",
+    method: str = "mse",
     percentile: float = 99.99,
     symmetric: bool = False,
     activations: Activations = "u8",

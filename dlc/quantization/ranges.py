@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.plugins.tables import ExtensionTable
 from dlc.quantization.histogram import Histogram
-from dlc.quantization.settings import QuantizationSettings
+
+if TYPE_CHECKING:
+    from dlc.quantization.settings import QuantizationSettings
 
 # Number of candidate range ends on each side of zero.
 _NUM_CANDIDATES = 64
@@ -30,7 +33,7 @@ class QuantizationParameters:
 
 def choose_parameters(histogram: Histogram, settings: QuantizationSettings) -> QuantizationParameters:
     """Return the scale and zero point of an activation with these values."""
-    low, high = _METHODS[settings.method](histogram, settings)
+    low, high = METHODS[settings.method](histogram, settings)
     lowest_code = -128 if settings.activations == "s8" else 0
     dtype = np.dtype(np.int8 if lowest_code else np.uint8)
     if settings.symmetric:
@@ -98,12 +101,10 @@ def _entropy(histogram: Histogram, settings: QuantizationSettings) -> tuple[floa
     return _search_range(histogram, settings, divergence)
 
 
-_METHODS: dict[str, Callable[[Histogram, QuantizationSettings], tuple[float, float]]] = {
-    "minmax": _minmax,
-    "percentile": _percentile,
-    "entropy": _entropy,
-    "mse": _mse,
-}
+# The methods by name: each returns the range of an activation.
+METHODS: ExtensionTable[str, Callable[[Histogram, QuantizationSettings], tuple[float, float]]] = ExtensionTable(
+    "calibration_methods", {"minmax": _minmax, "percentile": _percentile, "entropy": _entropy, "mse": _mse}
+)
 
 
 def _fake_quantize(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:

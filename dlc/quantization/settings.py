@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from dlc.errors import DlcError
+from dlc.quantization.ranges import METHODS
 
-Method: TypeAlias = Literal["minmax", "percentile", "entropy", "mse"]
 Activations: TypeAlias = Literal["u8", "s8"]
 Rounding: TypeAlias = Literal["data", "nearest"]
-METHODS, ACTIVATIONS, ROUNDINGS = (get_args(names) for names in (Method, Activations, Rounding))
+ACTIVATIONS, ROUNDINGS = (get_args(names) for names in (Activations, Rounding))
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationSettings:
     """The settings of a quantization; see `dlc.quantize`. Raises DlcError for invalid values."""
 
-    method: Method = "mse"
+    method: str = "mse"
     percentile: float = 99.99
     symmetric: bool = False
     activations: Activations = "u8"

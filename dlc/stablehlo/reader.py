@@ -26,6 +26,7 @@ from dlc.frontend.entry import ImportedProgram, entry_function
 from dlc.frontend.identifiers import short_name
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr
+from dlc.plugins.tables import ExtensionTable
 from dlc.stablehlo import (
     bits,
     complex_numbers,
@@ -54,11 +55,11 @@ from dlc.stablehlo.node import (
 from dlc.stablehlo.parser import parse
 from dlc.stablehlo.syntax import Dense, FunctionSyntax, Op, Region, Type
 
-OPERATORS: dict[str, Converter] = {
+OPERATORS: ExtensionTable[str, Converter] = ExtensionTable("stablehlo_converters", {
     **elementwise.OPERATORS, **bits.OPERATORS, **data_movement.OPERATORS, **gather_scatter.OPERATORS,
     **contraction_reduction.OPERATORS, **window_reduction.OPERATORS, **sorting.OPERATORS,
     **linear_algebra.OPERATORS, **special_functions.OPERATORS, **dynamic_shapes.OPERATORS,
-}  # fmt: skip
+})  # fmt: skip
 COMPLEX_OPERATORS = complex_numbers.OPERATORS
 _RETURNS = ("return", "func.return", "stablehlo.return")
 _CALLS = ("call", "func.call")

@@ -12,9 +12,9 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import dense_attribute, element_type, numpy_dtype
 from dlc.dialects.dl.low_precision.weight_only import WEIGHT_ONLY_TYPES
+from dlc.testing.sample import BF16, F16, F32, I8, I16, I32, I64, U8, U32, is_float
 from tests.fuzz.random_program import ProgramValue, RandomProgram
 from tests.fuzz.random_values import FLOATS, NUMERIC, SMALL_SIZES, Unsuitable
-from tests.ops.sample import BF16, F16, F32, I8, I16, I32, I64, U8, U32, is_float
 
 
 def _sum_type(p: RandomProgram, a: ProgramValue, b: ProgramValue) -> dict[str, PropertyValue]:

@@ -10,13 +10,13 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.build import DlBuilder
 from dlc.ir import Block, Operation
+from dlc.testing.sample import is_float
 from dlc.weights import WeightStore
 from tests.fuzz.contractions import conv
 from tests.fuzz.quantized import bf16_contraction, f32_contraction, integer_contraction, quantized_contraction
 from tests.fuzz.random_program import ProgramValue, RandomProgram
 from tests.fuzz.random_values import FLOATS, Unsuitable
 from tests.fuzz.recipes import OPS, recipe
-from tests.ops.sample import is_float
 
 
 def _attention(p: RandomProgram) -> ProgramValue:

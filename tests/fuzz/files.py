@@ -33,13 +33,13 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices
+from dlc.testing.sample import values
 from tests.frontend.tflite.recorded_models import recorded
 from tests.fuzz import mutations
 from tests.fuzz.bounded_value import difference
 from tests.fuzz.program_bounds import expected_results
 from tests.fuzz.supervise import run_supervised
 from tests.models.skeletons import FOLDER, PRETRAINED
-from tests.ops.sample import values
 from tests.sizes.data_dependent_models import positive, some_sizes
 from tests.suites.onnx_node import cases
 

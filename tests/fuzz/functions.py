@@ -19,10 +19,10 @@ from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.frontend.trace import Tracer
 from dlc.ir import Block, ModuleOp, Operation, Region, SSAValue, StringAttr, func
 from dlc.passes.autodiff.rules import NO_DERIVATIVE
+from dlc.testing.sample import F64
 from tests.fuzz.draw_program import random_program
 from tests.fuzz.random_control import PLAIN, Body, Interpreter, RandomControl
 from tests.fuzz.random_program import RandomProgram
-from tests.ops.sample import F64
 
 # The number of ops of a function.
 MIN_OPS, MAX_OPS = 5, 30

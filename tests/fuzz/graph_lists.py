@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
+from dlc.testing.sample import is_float
 from tests.fuzz.graph_control import repeatable_recipes
 from tests.fuzz.graph_recipes import Recipe
 from tests.fuzz.graph_sequences import Chain, make_sequence
 from tests.fuzz.random_body import RandomBody
 from tests.fuzz.random_graph import ONNX_TYPE, GraphValue, RandomGraph, all_nodes
 from tests.fuzz.random_values import ANY, Unsuitable
-from tests.ops.sample import is_float
 
 # Half precision is excluded: `onnx.reference` evaluates the whole subgraph, and rounds after every operation.
 _WIDE_DTYPES = [d for d in ANY if not (is_float(d) and d.itemsize == 2)]

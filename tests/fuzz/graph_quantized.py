@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dlc.dialects.dl.base import Array
+from dlc.testing.sample import F16, F32, I8, U8
 from tests.fuzz.random_graph import GraphValue, RandomGraph
 from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
-from tests.ops.sample import F16, F32, I8, U8
 
 _CHANNELS = (1, 2, 3, 4, 5, 16, 31, 64, 127)
 _OUTPUTS = (1, 3, 8, 16, 17, 33, 65)

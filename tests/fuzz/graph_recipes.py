@@ -17,11 +17,11 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from dlc.dialects.dl.base import Array
+from dlc.testing.sample import BOOL, F32, F64, I8, I32, I64, U8, is_float
 from tests.fuzz.floats import epsilon_of, finite_magnitudes
 from tests.fuzz.graph_windows import WINDOWS
 from tests.fuzz.random_graph import GraphValue, RandomGraph
 from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
-from tests.ops.sample import BOOL, F32, F64, I8, I32, I64, U8, is_float
 
 Recipe = Callable[[RandomGraph, str], GraphValue]
 

@@ -12,8 +12,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from dlc.dialects.dl.base import Array
+from dlc.testing.sample import F32, I32, I64
 from tests.fuzz.random_values import ANY
-from tests.ops.sample import F32, I32, I64
 
 if TYPE_CHECKING:
     from tests.fuzz.random_graph import GraphValue, RandomGraph

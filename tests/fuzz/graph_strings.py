@@ -8,10 +8,10 @@ import numpy as np
 from onnx import TensorProto
 
 from dlc.dialects.dl.base import Array
+from dlc.testing.sample import BOOL, I32, I64
 from tests.fuzz.graph_recipes import Recipe
 from tests.fuzz.random_graph import STRING, GraphValue, RandomGraph
 from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
-from tests.ops.sample import BOOL, I32, I64
 
 _STRINGS = ("", "a", "ab", "Ab", "a b", " a  b ", "a,b", "a,,b", "7", "-2.5", "ünï", "日本", "the", "the end", "x" * 20)
 _NUMERIC_STRINGS = ("0", "1", "-3", "2.5", "1e2", "-0.125", "77")

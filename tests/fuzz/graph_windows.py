@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dlc.testing.sample import F32, I8, U8
 from tests.fuzz.floats import epsilon_of, finite_magnitudes
 from tests.fuzz.random_graph import GraphValue, RandomGraph
 from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
-from tests.ops.sample import F32, I8, U8
 
 
 def _image(g: RandomGraph, op: str) -> GraphValue:

@@ -10,9 +10,9 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
+from dlc.testing.sample import BF16, F32, I8, I32, U8
 from tests.fuzz.random_program import ProgramValue, RandomProgram
 from tests.fuzz.random_values import SMALL_SIZES
-from tests.ops.sample import BF16, F32, I8, I32, U8
 
 
 def _random_int8(p: RandomProgram, dtype: np.dtype, shape: Sequence[int]) -> Array:

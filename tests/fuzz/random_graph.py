@@ -19,9 +19,9 @@ from onnx.defs import OpSchema, SchemaError, get_schema
 from onnx.reference import ReferenceEvaluator
 
 from dlc.dialects.dl.base import Array
+from dlc.testing.sample import F32, is_float
 from tests.fuzz.graph_shape_operands import ShapeOperandBuilder, can_be_computed
 from tests.fuzz.random_values import ANY, MAX_ELEMENTS, RANKS, RandomBuilder, Unsuitable, is_extreme
-from tests.ops.sample import F32, is_float
 
 OPSETS = range(7, 29)
 ONNX_TYPE = {helper.tensor_dtype_to_np_dtype(t): t for t in onnx.TensorProto.DataType.values() if t}

@@ -14,7 +14,7 @@ import numpy as np
 from dlc.dialects.dl.base import Array, is_storage_only
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.errors import DTypeError, ShapeError
-from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
+from dlc.testing.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 FLOATS, INTEGERS = (F32, F64, F16, BF16), (I8, I16, I32, I64, U8, U16, U32, U64)
 NUMERIC = (*FLOATS, *INTEGERS)

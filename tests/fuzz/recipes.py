@@ -21,6 +21,7 @@ from dlc.dialects.dl.reductions.composite import CompositeReduction, FloatReduct
 from dlc.dialects.dl.reductions.normalization import SoftmaxLike
 from dlc.dialects.dl.reductions.reduction import AxisReduction
 from dlc.dialects.dl.reductions.window import Pool
+from dlc.testing.sample import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 from tests.fuzz.contractions import (
     conv,
     dot_general,
@@ -36,7 +37,6 @@ from tests.fuzz.contractions import (
 )
 from tests.fuzz.random_program import ProgramValue, RandomProgram
 from tests.fuzz.random_values import ANY, FLOATS, INTEGERS, NUMERIC, SMALL_SIZES, STORAGE_ONLY
-from tests.ops.sample import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], ProgramValue]
 # The dtypes of data movement ops, which include storage-only types.

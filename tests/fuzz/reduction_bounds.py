@@ -11,6 +11,7 @@ from dlc.dialects.dl.base import Array, DlOp, flag, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Window
 from dlc.dialects.dl.low_precision.packed_dot import unpack_words
 from dlc.ir import Block, StringAttr, f64, i64
+from dlc.testing.sample import BF16, F16, F32
 from tests.fuzz.bounded_value import BoundedArray
 from tests.fuzz.floats import (
     are_integers,
@@ -24,7 +25,6 @@ from tests.fuzz.floats import (
     unbounded_near_overflow,
     widen,
 )
-from tests.ops.sample import BF16, F16, F32
 
 # A later per-channel scale, which may be folded into a contraction's terms, is assumed to be at most this.
 MAX_LATER_SCALE = 2.0**16

@@ -10,8 +10,8 @@ from dlc.compiler import Program, compile
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module
 from dlc.options import Options
+from dlc.testing.sample import assert_close, values
 from dlc.weights import WeightStore
-from tests.ops.sample import assert_close, values
 from tests.targets import NATIVE
 
 PROGRAMS = {

@@ -5,23 +5,17 @@ from __future__ import annotations
 import ml_dtypes
 import pytest
 
-from dlc import dims
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.base import DlOp, tensor_type
+from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import Composite
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Block, Builtin, Context, TensorType, VerifyException, f16, f32, func, parse_module, print_module
-from tests.ops.programs import decomposed_results, module_of, op_of
-from tests.ops.sample import Sample, assert_close
+from dlc.ir import Block, f32
+from dlc.testing.op_checks import check_decomposition, check_reference, check_round_trip, check_symbolic_sizes, check_verifier
+from dlc.testing.sample import Sample
 from tests.ops.samples import SAMPLES
 
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=[s.name for s in SAMPLES])
-
-
-CONTEXT = Context()
-for dialect in (Builtin, func.Func, dl.Dl):
-    CONTEXT.load_dialect(dialect)
 
 
 def test_sample_names_are_unique() -> None:
@@ -31,37 +25,17 @@ def test_sample_names_are_unique() -> None:
 
 @every_sample
 def test_round_trip(sample: Sample) -> None:
-    module = module_of(sample)
-    module.verify()
-    for generic in (False, True):
-        text = print_module(module, generic=generic)
-        parsed = parse_module(CONTEXT, text)
-        parsed.verify()
-        assert print_module(parsed, generic=generic) == text
-        assert parsed.is_structurally_equivalent(module)
+    check_round_trip(sample)
 
 
 @every_sample
 def test_verifier_rejects_a_wrong_result_type(sample: Sample) -> None:
-    op = op_of(module_of(sample))
-    right = op.results[0].type
-    assert isinstance(right, TensorType)
-    wrong_element = f16 if right.element_type == f32 else f32
-    wrong_shape = (*right.get_shape()[:-1], right.get_shape()[-1] + 1) if right.get_shape() else (2,)
-    for wrong in (TensorType(wrong_element, right.get_shape()), TensorType(right.element_type, wrong_shape)):
-        types = [wrong, *[r.type for r in op.results[1:]]]
-        with pytest.raises(VerifyException):
-            type(op).create(operands=op.operands, properties=op.properties, result_types=types).verify()
+    check_verifier(sample)
 
 
 @every_sample
 def test_reference(sample: Sample) -> None:
-    op = op_of(module_of(sample))
-    results = op.evaluate(*sample.operands)
-    dtypes = [numpy_dtype(element_type_of(r)) for r in op.results]
-    for result, value, expected in zip(op.results, results, sample.expected_results(dtypes), strict=True):
-        assert value.shape == shape_of(result) and value.dtype == numpy_dtype(element_type_of(result))
-        assert_close(value, expected, sample.tolerance)
+    check_reference(sample)
 
 
 # Ops that require static sizes, and the reason.
@@ -78,38 +52,21 @@ OPS_WITH_STATIC_SIZES: dict[type[DlOp], str] = {
     "sample", [s for s in SAMPLES if s.op not in OPS_WITH_STATIC_SIZES and s.operands], ids=lambda s: s.name
 )
 def test_inference_on_symbolic_sizes(sample: Sample) -> None:
-    """Sizes above 1 become symbols, equal sizes the same symbol; result sizes are the corresponding polynomials."""
-    if not any(n > 1 for o in sample.operands for n in o.shape):
-        return
-    binding = {f"n{n}": n for o in sample.operands for n in o.shape if n > 1}
-
-    def symbolic(operand: int, axis: int, size: int) -> dims.Size:
+    def is_static(operand: int, axis: int) -> bool:
         depth = sample.op in (dl.GatherNdOp, dl.ScatterNdOp) and operand == 1 and axis == sample.operands[1].ndim - 1
         in_blocks = (
             sample.op in (dl.QuantizeOp, dl.DequantizeOp)
             and sample.label.startswith("blocks")
             and axis == sample.properties["axis"]
         )
-        return size if size <= 1 or depth or in_blocks else dims.Dim.symbol(f"n{size}")
+        return depth or in_blocks
 
-    types = [
-        tensor_type([symbolic(k, a, n) for a, n in enumerate(shape_of(t))], element_type_of(t))
-        for k, t in enumerate(sample.operand_types)
-    ]
-    op = sample.op.make(*Block(arg_types=types).args, **sample.properties)
-    op.verify()
-    static = op_of(module_of(sample))
-    for result, expected in zip(op.results, static.results, strict=True):
-        assert element_type_of(result) == element_type_of(expected)
-        assert tuple(dims.substitute(n, binding) for n in shape_of(result)) == shape_of(expected)
+    check_symbolic_sizes(sample, is_static)
 
 
 @pytest.mark.parametrize("sample", [s for s in SAMPLES if issubclass(s.op, Composite)], ids=lambda s: s.name)
 def test_composites_agree_with_their_decomposition(sample: Sample) -> None:
-    op = op_of(module_of(sample))
-    dtypes = [numpy_dtype(element_type_of(r)) for r in op.results]
-    for got, expected in zip(decomposed_results(op, sample.operands), sample.expected_results(dtypes), strict=True):
-        assert_close(got, expected, sample.tolerance)
+    check_decomposition(sample)
 
 
 def test_errors_name_the_op_and_the_shapes() -> None:

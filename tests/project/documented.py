@@ -31,6 +31,7 @@ HANDWRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not
 _ENVIRONMENT = "sets up an environment, as .ci/run does"
 _SERVER = "runs until it is stopped; tests/serve runs it"
 _SUITE = "takes minutes, and some suites need other packages; tests/suites/test_suites.py runs some cases"
+_PLUGIN = "needs the example plug-in; tests/plugins/test_example.py runs it in an environment of its own"
 # Pages whose Python blocks quote lines of files, and these files. Tests run the files instead.
 QUOTED = {
     "tour.md": ["docs/tour.py"],
@@ -57,6 +58,7 @@ NOT_RUN = {
     "python -m tests.suites torch-opinfo [--export]": _SUITE,
     "python -m tests.suites torch-mlir PATH": _SUITE,
     "python -m tests.suites stablehlo PATH": _SUITE,
+    "python -m dlc.testing dlc_soft_clip": _PLUGIN,
     "onnx.md": "creates all tests of the onnx package, which takes ten seconds; tests/test_onnx_backend.py runs some of them",
 }
 # Optional packages that commands need; without them a command is skipped.

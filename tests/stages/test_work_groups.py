@@ -19,14 +19,14 @@ from dlc.dialects.workgroup import is_workgroup
 from dlc.ir import ModuleOp, gpu, memref
 from dlc.options import Options
 from dlc.passes.base import kernels_of
+from dlc.testing.programs import module_of, op_of
+from dlc.testing.sample import Sample, assert_close
 from dlc.weights import WeightStore
 from tests.fuzz.bounded_value import difference
 from tests.fuzz.draw_program import random_program
 from tests.fuzz.random_program import Batch
 from tests.mlir import accepted_by_mlir, needs_mlir
 from tests.models.skeletons import path_of, recordings
-from tests.ops.programs import module_of, op_of
-from tests.ops.sample import Sample, assert_close
 from tests.ops.samples import SAMPLES
 from tests.ops.test_targets import ROUNDING
 

@@ -50,13 +50,13 @@ class OperatorDefinitions:
         """Return the definition of a node whose domain is not the standard one."""
         if (function := self.functions.get(function_key(node))) is not None:
             return function
-        if (entries := OTHER_OPERATORS.get(node.domain, {}).get(node.op_type)) is not None:
+        if (entries := OTHER_OPERATORS.get((node.domain, node.op_type))) is not None:
             return entries[0].convert
         version = next((v.version for v in self.imported if v.domain == node.domain), 0)
         versions = {"": opset, node.domain: version}
         function = _function_body(node, versions, inputs) if has_body(node.op_type, version, node.domain) else None
         if function is None:
-            exception = ", except for other operators" if node.domain in OTHER_OPERATORS else ""
+            exception = ", except for other operators" if any(domain == node.domain for domain, _ in OTHER_OPERATORS) else ""
             raise NodeProblem("operator", f"domain '{node.domain}' is not supported{exception}")
         return function
 

@@ -38,19 +38,23 @@ from dlc.frontend.tflite import (
 from dlc.frontend.tflite.node import TfliteConverter, TfliteNode
 from dlc.frontend.tflite.schema import TfliteFile, TfliteGraph, TfliteOperator, TfliteTensor, read_file
 from dlc.ir import Block, ModuleOp
+from dlc.plugins.tables import ExtensionTable
 from dlc.shape_specs import ShapeSpecs
 from dlc.weights import WeightStore
 
-OPERATORS: dict[str, TfliteConverter] = {
-    **convolution_pooling.table.entries,
-    **contraction_reduction.table.entries,
-    **pointwise.table.entries,
-    **shapes.table.entries,
-    **data_movement.table.entries,
-    **resize.table.entries,
-    **control_flow.table.entries,
-    **recurrence.table.entries,
-}
+OPERATORS: ExtensionTable[str, TfliteConverter] = ExtensionTable(
+    "tflite_converters",
+    {
+        **convolution_pooling.table.entries,
+        **contraction_reduction.table.entries,
+        **pointwise.table.entries,
+        **shapes.table.entries,
+        **data_movement.table.entries,
+        **resize.table.entries,
+        **control_flow.table.entries,
+        **recurrence.table.entries,
+    },
+)
 # Nested subgraphs can expand a small file exponentially. Up to this many operators may be inlined in addition to four times
 # those of the file; real models stay far below.
 _MAX_EXTRA_OPERATORS = 10_000

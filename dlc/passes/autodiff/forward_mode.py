@@ -11,7 +11,7 @@ from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_values
 from dlc.passes.autodiff.control_flow_rules import FORWARD
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
-from dlc.passes.autodiff.partials import ELEMENTWISE, partial
+from dlc.passes.autodiff.partials import PARTIALS, partial
 from dlc.passes.autodiff.rules import derivative_location, is_differentiable, mark_active
 from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term, where
@@ -47,7 +47,7 @@ class ForwardMode:
         if not any(tangents):
             return None
         result, operands = Term(build, op.results[0]), [Term(build, v) for v in op.operands]
-        if type(op) in ELEMENTWISE:
+        if type(op) in PARTIALS:
             return self._tangent_by_partials(op, [result, *operands], tangents)
         if find_transpose_rule(op, self.tangents) is None:
             return JVP_RULES[type(op)](op, result, operands, tangents)

@@ -21,6 +21,7 @@ from dlc.ir import i64
 from dlc.passes.autodiff.indexing_transposes import first_in_windows
 from dlc.passes.autodiff.term import Term, exp, where
 from dlc.passes.dl.rewriting import inverse
+from dlc.plugins.tables import ExtensionTable
 
 # (op, first result, operands, tangents of the operands) -> tangent of the first result. Other results have tangent 0.
 Rule: TypeAlias = "Callable[[Any, Term, Sequence[Term], Sequence[Term | None]], Term]"
@@ -215,22 +216,25 @@ def _lu(op: dl.LuOp, result: Term, operands: Sequence[Term], tangents: Sequence[
     return strict_lower + inner_product + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(result, upper=True))
 
 
-JVP_RULES: dict[type[DlOp], Rule] = {
-    dl.SelectOp: _select,
-    dl.ReduceMaxOp: _extremum,
-    dl.ReduceMinOp: _extremum,
-    dl.ReduceNanmaxOp: _nan_extremum,
-    dl.ReduceNanminOp: _nan_extremum,
-    dl.ReduceProdOp: _product,
-    dl.CumprodOp: _cumprod,
-    dl.SoftmaxOp: _softmax,
-    dl.LogSoftmaxOp: _log_softmax,
-    dl.ReduceLogSumExpOp: _log_sum_exp,
-    dl.ReduceL2Op: _norm,
-    dl.MaxPoolOp: _max_pool,
-    dl.ScatterRowsOp: _scatter_rows,
-    dl.TriangularSolveOp: _triangular_solve,
-    dl.CholeskyOp: _cholesky,
-    dl.LuOp: _lu,
-    dl.SortOp: _sort,
-}
+JVP_RULES: ExtensionTable[type[DlOp], Rule] = ExtensionTable(
+    "jvp_rules",
+    {
+        dl.SelectOp: _select,
+        dl.ReduceMaxOp: _extremum,
+        dl.ReduceMinOp: _extremum,
+        dl.ReduceNanmaxOp: _nan_extremum,
+        dl.ReduceNanminOp: _nan_extremum,
+        dl.ReduceProdOp: _product,
+        dl.CumprodOp: _cumprod,
+        dl.SoftmaxOp: _softmax,
+        dl.LogSoftmaxOp: _log_softmax,
+        dl.ReduceLogSumExpOp: _log_sum_exp,
+        dl.ReduceL2Op: _norm,
+        dl.MaxPoolOp: _max_pool,
+        dl.ScatterRowsOp: _scatter_rows,
+        dl.TriangularSolveOp: _triangular_solve,
+        dl.CholeskyOp: _cholesky,
+        dl.LuOp: _lu,
+        dl.SortOp: _sort,
+    },
+)

@@ -15,6 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, flag
 from dlc.passes.autodiff.term import Number, Term, cos, cosh, erf, exp, floor, log, rsqrt, sign, sin, sinh, tanh, trunc, where
 from dlc.passes.dl.rewriting import splat
+from dlc.plugins.tables import ExtensionTable
 
 # ∂r/∂(one operand).
 Partial: TypeAlias = "Term | Number"
@@ -120,14 +121,12 @@ BINARY_PARTIALS: dict[type[DlOp], tuple[Callable[[Term, Term, Term], Partial], C
     dl.MinimumOp: (lambda r, x, y: _share_of_larger(y, x), lambda r, x, y: _share_of_larger(x, y)),
     dl.FloordivOp: (lambda r, x, y: 0, lambda r, x, y: 0),
 }
-# All ops with partial derivatives.
-ELEMENTWISE = frozenset([*UNARY_PARTIALS, *BINARY_PARTIALS])
+# The formulas of each op, one per operand, as functions of the result and the operands.
+PARTIALS: ExtensionTable[type[DlOp], tuple[Callable[..., Partial], ...]] = ExtensionTable(
+    "partials", {**{op: (formula,) for op, formula in UNARY_PARTIALS.items()}, **BINARY_PARTIALS}
+)
 
 
 def partial(op: DlOp, index: int, terms: Sequence[Term]) -> Partial:
     """Return ∂r/∂xᵢ of an elementwise op for operand `index`, from terms of the result and the operands."""
-    if type(op) in UNARY_PARTIALS:
-        result, x = terms
-        return UNARY_PARTIALS[type(op)](result, x)
-    result, x, y = terms
-    return BINARY_PARTIALS[type(op)][index](result, x, y)
+    return PARTIALS[type(op)][index](*terms)

@@ -20,7 +20,7 @@ from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_va
 from dlc.passes.autodiff.control_flow_rules import REVERSE
 from dlc.passes.autodiff.cotangents import Cotangent, SliceCotangent, sum_cotangents, sum_slices
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
-from dlc.passes.autodiff.partials import ELEMENTWISE, partial
+from dlc.passes.autodiff.partials import PARTIALS, partial
 from dlc.passes.autodiff.rules import derivative_location, mark_active, values_read
 from dlc.passes.autodiff.shapes import unbroadcast, zeros
 from dlc.passes.autodiff.term import Term
@@ -71,7 +71,7 @@ class ReverseMode:
                         self._pull(op, self._pop_cotangent(op.results[0]))
 
     def _pull(self, op: DlOp, cotangent: Cotangent) -> None:
-        if type(op) in ELEMENTWISE:
+        if type(op) in PARTIALS:
             self._pull_through_partials(op, cotangent)
         elif isinstance(op, dl.SelectOp):
             condition = Term(self.build, op.condition)

@@ -21,9 +21,10 @@ from dlc.ir import (
     UnknownLoc,
 )
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
-from dlc.passes.autodiff.partials import ELEMENTWISE
+from dlc.passes.autodiff.partials import PARTIALS
 from dlc.passes.autodiff.transpose_rules import TRANSPOSE_RULES
 from dlc.passes.dl.rewriting import decompose_in_place
+from dlc.plugins.tables import ExtensionTable
 
 # The name of the location that wraps the location of the differentiated op.
 DERIVATIVE = "derivative"
@@ -32,28 +33,31 @@ ZERO: tuple[type[DlOp], ...] = (dl.StopGradientOp, dl.BitcastOp)
 _CREATED_AFTER_AUTODIFF = "the compiler only creates it after differentiation"
 _FACTORIZATION_HINT = "differentiate the functions of dlc.numpy.linalg that use it, without the complete columns of Q or U"
 # Ops of floats that have no derivative, with the reason.
-NO_DERIVATIVE: dict[type[DlOp], str] = {
-    dl.UniqueOp: "the set of unique values is discrete; gather at the indices it returns instead",
-    **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOverlapsOp), "it returns indices"),
-    dl.TreeEnsembleOp: "it is piecewise constant",
-    dl.LoopsOp: "its loops are opaque",
-    dl.ForeignCallOp: "its function is opaque",
-    **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
-    dl.PackOp: _CREATED_AFTER_AUTODIFF,
-    dl.UnpackOp: _CREATED_AFTER_AUTODIFF,
-    dl.ModeProductOp: _CREATED_AFTER_AUTODIFF,
-    dl.MatmulWeightOnlyOp: _CREATED_AFTER_AUTODIFF,
-    dl.MatmulWeightOnlyDotOp: _CREATED_AFTER_AUTODIFF,
-    dl.AccumulateOp: _CREATED_AFTER_AUTODIFF,
-    dl.NetworkSortOp: _CREATED_AFTER_AUTODIFF,
-}
+NO_DERIVATIVE: ExtensionTable[type[DlOp], str] = ExtensionTable(
+    "no_derivative",
+    {
+        dl.UniqueOp: "the set of unique values is discrete; gather at the indices it returns instead",
+        **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOverlapsOp), "it returns indices"),
+        dl.TreeEnsembleOp: "it is piecewise constant",
+        dl.LoopsOp: "its loops are opaque",
+        dl.ForeignCallOp: "its function is opaque",
+        **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
+        dl.PackOp: _CREATED_AFTER_AUTODIFF,
+        dl.UnpackOp: _CREATED_AFTER_AUTODIFF,
+        dl.ModeProductOp: _CREATED_AFTER_AUTODIFF,
+        dl.MatmulWeightOnlyOp: _CREATED_AFTER_AUTODIFF,
+        dl.MatmulWeightOnlyDotOp: _CREATED_AFTER_AUTODIFF,
+        dl.AccumulateOp: _CREATED_AFTER_AUTODIFF,
+        dl.NetworkSortOp: _CREATED_AFTER_AUTODIFF,
+    },
+)
 
 
 def has_rule(op: Operation) -> bool:
     """Return whether an op has a derivative rule, so that it is not decomposed."""
     return (
         isinstance(op, Control | dl.YieldOp | dl.FailOp)
-        or type(op) in ELEMENTWISE
+        or type(op) in PARTIALS
         or type(op) in TRANSPOSE_RULES
         or type(op) in JVP_RULES
     )

@@ -27,6 +27,7 @@ from dlc.passes.autodiff.indexing_transposes import (
 from dlc.passes.autodiff.shapes import padded, require_static_sizes, unbroadcast, zeros
 from dlc.passes.autodiff.term import Term
 from dlc.passes.dl.rewriting import inverse
+from dlc.plugins.tables import ExtensionTable
 
 # (op, cotangent of the result, operand index) -> cotangent of the operand.
 Transpose: TypeAlias = Callable[[Any, Term, int], Term]
@@ -143,31 +144,34 @@ def _triangular_solve(op: dl.TriangularSolveOp, cotangent: Term, index: int) -> 
     return Term(cotangent.build, op.a).matrix_transpose().op(dl.TriangularSolveOp, cotangent, **other_triangle)
 
 
-TRANSPOSE_RULES: dict[type[DlOp], Transpose] = {
-    dl.AddDependencyOp: lambda op, cotangent, index: cotangent,
-    dl.CastOp: _cast,
-    dl.ReshapeOp: _reshape,
-    dl.TransposeOp: _transpose,
-    dl.BroadcastToOp: _broadcast_to,
-    dl.ReverseOp: _reverse,
-    dl.SliceOp: _slice,
-    dl.SlidingWindowsOp: _windows,
-    dl.ConcatOp: _concat,
-    dl.PadOp: _transposed_pad,
-    dl.DilateOp: _dilate,
-    dl.ReduceSumOp: _reduce_sum,
-    dl.CumsumOp: _cumsum,
-    dl.SumPoolOp: _sum_pool,
-    dl.MatmulOp: contraction,
-    dl.DotGeneralOp: contraction,
-    dl.ConvOp: conv,
-    dl.GatherOp: gather,
-    dl.GatherNdOp: gather_nd,
-    dl.GatherElementsOp: gather_elements,
-    dl.ScatterRowsOp: scatter_rows,
-    dl.MaxPoolGradientOp: max_pool_gradient,
-    dl.TriangularSolveOp: _triangular_solve,
-}
+TRANSPOSE_RULES: ExtensionTable[type[DlOp], Transpose] = ExtensionTable(
+    "transpose_rules",
+    {
+        dl.AddDependencyOp: lambda op, cotangent, index: cotangent,
+        dl.CastOp: _cast,
+        dl.ReshapeOp: _reshape,
+        dl.TransposeOp: _transpose,
+        dl.BroadcastToOp: _broadcast_to,
+        dl.ReverseOp: _reverse,
+        dl.SliceOp: _slice,
+        dl.SlidingWindowsOp: _windows,
+        dl.ConcatOp: _concat,
+        dl.PadOp: _transposed_pad,
+        dl.DilateOp: _dilate,
+        dl.ReduceSumOp: _reduce_sum,
+        dl.CumsumOp: _cumsum,
+        dl.SumPoolOp: _sum_pool,
+        dl.MatmulOp: contraction,
+        dl.DotGeneralOp: contraction,
+        dl.ConvOp: conv,
+        dl.GatherOp: gather,
+        dl.GatherNdOp: gather_nd,
+        dl.GatherElementsOp: gather_elements,
+        dl.ScatterRowsOp: scatter_rows,
+        dl.MaxPoolGradientOp: max_pool_gradient,
+        dl.TriangularSolveOp: _triangular_solve,
+    },
+)
 # Ops that are linear in their float operands jointly, not in each separately.
 JOINTLY_LINEAR: tuple[type[DlOp], ...] = (dl.ConcatOp, dl.PadOp, dl.DilateOp, dl.ScatterRowsOp)
 # Float operands that have no cotangent, by index: they only select elements, or order execution.

@@ -14,9 +14,12 @@ from dlc.passes.batching import contractions, indexing, rules
 from dlc.passes.batching.batching_context import BatchingContext
 from dlc.passes.batching.control_flow import CONTROL
 from dlc.passes.dl.rewriting import decompose_in_place
+from dlc.plugins.tables import ExtensionTable
 
 # Batching rules by op class or base class; the most derived one applies.
-RULES: dict[type, rules.Rule] = {**rules.RULES, **contractions.RULES, **indexing.RULES}
+RULES: ExtensionTable[type, rules.Rule] = ExtensionTable(
+    "batching_rules", {**rules.RULES, **contractions.RULES, **indexing.RULES}
+)
 
 
 def expand_vmap(op: VmapOp) -> None:

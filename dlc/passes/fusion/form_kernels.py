@@ -172,7 +172,7 @@ class _KernelFormer:
 
     def unique_name(self, members: Sequence[DlOp]) -> str:
         """Return a unique kernel name, composed of the names of its ops."""
-        op_names = [op.kernel_name if isinstance(op, LoopsOp) else op.name.removeprefix("dl.") for op in members]
+        op_names = [op.kernel_name if isinstance(op, LoopsOp) else op.name.rpartition(".")[2] for op in members]
         op_names = [w for k, w in enumerate(op_names) if k == 0 or w != op_names[k - 1]]
         if len(op_names) > _MAX_NAMED_OPS:
             op_names = [*op_names[: _MAX_NAMED_OPS - 1], f"{len(op_names) - _MAX_NAMED_OPS}_more", op_names[-1]]

@@ -1,5 +1,6 @@
 """Rules of ATen operators, each a few lines of `dlc.numpy`, one file per family."""
 
+from dlc.plugins.tables import ExtensionTable
 from dlc.pytorch.rules import (
     attention,
     backward_ops,
@@ -31,7 +32,7 @@ from dlc.pytorch.rules import (
 )
 from dlc.pytorch.rules.rule_table import Rule
 
-RULES: dict[str, Rule] = {
+_BUILTIN_RULES: dict[str, Rule] = {
     name: rule
     for family in (
         pointwise, reductions, shape_manipulation, indexing, embedding, creation, contractions, attention,
@@ -41,12 +42,13 @@ RULES: dict[str, Rule] = {
     )
     for name, rule in family.table.rules.items()
 } | {"higher_order.run_with_rng_state": random_numbers.replay_rng_state}  # fmt: skip
+RULES: ExtensionTable[str, Rule] = ExtensionTable("pytorch_rules", _BUILTIN_RULES)
 
 # Random operators: these rules take a key as an additional first argument.
 RANDOM_RULES: dict[str, Rule] = random_numbers.table.rules
 
 # Rules for complex operands, of operators whose rule supports only real ones.
 COMPLEX_RULES: dict[str, Rule] = {
-    **{name: complex_numbers.componentwise(RULES[name]) for name in complex_numbers.COMPONENTWISE_OPS},
+    **{name: complex_numbers.componentwise(_BUILTIN_RULES[name]) for name in complex_numbers.COMPONENTWISE_OPS},
     **complex_numbers.complex_table.rules,
 }

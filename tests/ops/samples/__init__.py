@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ops.sample import Sample
+from dlc.testing.sample import Sample
 from tests.ops.samples import (
     adjoints,
     composite,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U64, Sample, values
+from dlc.testing.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U64, Sample, values
 from tests.ops.samples.shape import F8
 
 _COMBINE = {"none": lambda old, new: new, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}

@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from tests.ops.sample import BF16, F16, F32, F64, I8, I16, I32, U8, Sample, exactly, values
+from dlc.testing.sample import BF16, F16, F32, F64, I8, I16, I32, U8, Sample, exactly, values
 
 _TOLERANCE = {F32: 2e-6, F64: 1e-13, F16: 1e-3, BF16: 8e-3}
 _erf = np.vectorize(math.erf, otypes=[float])

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.ir import f32, i32
-from tests.ops.sample import BF16, F16, F32, F64, I8, I16, I32, I64, U8, Sample, exactly, values
+from dlc.testing.sample import BF16, F16, F32, F64, I8, I16, I32, I64, U8, Sample, exactly, values
 
 _TOLERANCE = {F32: 2e-6, F64: 1e-14, F16: 1e-3, BF16: 8e-3}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import BF16, F16, F32, F64, I8, I32, I64, U8, Sample, exactly, values
+from dlc.testing.sample import BF16, F16, F32, F64, I8, I32, I64, U8, Sample, exactly, values
 
 
 def running(x: np.ndarray, axis: int, exclusive: bool, reverse: bool, product: bool = False) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import BF16, BOOL, F32, I64, U8, Sample, values
+from dlc.testing.sample import BF16, BOOL, F32, I64, U8, Sample, values
 
 
 def nonzero(x: np.ndarray) -> np.ndarray:

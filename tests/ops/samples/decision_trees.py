@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import F32, F64, I32, I64, Sample, values
+from dlc.testing.sample import F32, F64, I32, I64, Sample, values
 
 
 def _forest(dtype: np.dtype, rows: int, trees: int, outputs: int, kind: str) -> Sample:

@@ -11,7 +11,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
-from tests.ops.sample import (
+from dlc.testing.sample import (
     BF16,
     BOOL,
     F16,

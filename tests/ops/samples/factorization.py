@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import F32, F64, Sample, values
+from dlc.testing.sample import F32, F64, Sample, values
 
 
 def pivoted(x: np.ndarray) -> tuple[np.ndarray, ...]:

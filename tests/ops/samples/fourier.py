@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import F16, F32, F64, Sample, exactly, values
+from dlc.testing.sample import F16, F32, F64, Sample, exactly, values
 
 _TOLERANCE = {F32: 1e-6, F64: 2e-14, F16: 1e-3}
 

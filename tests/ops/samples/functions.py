@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import BF16, F16, F32, F64, Sample, exactly
+from dlc.testing.sample import BF16, F16, F32, F64, Sample, exactly
 from tests.ops.samples.elementwise import telling
 
 # A few ulp of the largest result: the library's functions are not rounded exactly.

@@ -11,7 +11,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.library_kernels.loops import LoopBodyAttr
 from dlc.dialects.registry import make_context
 from dlc.ir import ArrayAttr, func, parse_module
-from tests.ops.sample import F32, F64, I32, Sample, values
+from dlc.testing.sample import F32, F64, I32, Sample, values
 
 # The evaluator of bodies.
 _ = reference

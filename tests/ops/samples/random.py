@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from tests.ops.sample import U8, U16, U32, U64, Sample
+from dlc.testing.sample import U8, U16, U32, U64, Sample
 
 WORD = 1 << 32
 # Key, counter and result of the test vectors that the authors published.

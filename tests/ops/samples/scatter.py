@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import BF16, BOOL, F16, F32, I8, I32, Sample, exactly, values
+from dlc.testing.sample import BF16, BOOL, F16, F32, I8, I32, Sample, exactly, values
 
 _COMBINE = {
     "none": lambda old, new: new,

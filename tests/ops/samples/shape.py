@@ -9,7 +9,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.dtypes import dense_attribute, element_type
 from dlc.ir import bf16, f16, f32, i8, i64
-from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U64, Sample, exactly, values
+from dlc.testing.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U64, Sample, exactly, values
 from tests.ops.samples.elementwise import telling
 
 # NumPy supports no sliding window views of this dtype.

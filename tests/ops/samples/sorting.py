@@ -6,7 +6,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, Sample, values
+from dlc.testing.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, Sample, values
 
 
 def argsort(x: np.ndarray, axis: int, descending: bool, count: int | None) -> np.ndarray:

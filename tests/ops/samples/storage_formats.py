@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from tests.ops.sample import BOOL, F16, F32, F64, I8, I32, I64, U8, Sample
+from dlc.testing.sample import BOOL, F16, F32, F64, I8, I32, I64, U8, Sample
 
 
 @dataclass(frozen=True)

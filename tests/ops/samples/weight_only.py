@@ -8,7 +8,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
-from tests.ops.sample import F16, F32, I32, Sample, values
+from dlc.testing.sample import F16, F32, I32, Sample, values
 
 _INT4, _UINT4 = (np.dtype(getattr(ml_dtypes, name)) for name in ("int4", "uint4"))
 

@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, dense_attribute
-from tests.ops.sample import F16, F32, F64, I16, I32, Sample, exactly, values
+from dlc.testing.sample import F16, F32, F64, I16, I32, Sample, exactly, values
 
 _TOLERANCE = {F32: 3e-6, F64: 1e-14, F16: 4e-3, I16: 0.0, I32: 0.0}
 

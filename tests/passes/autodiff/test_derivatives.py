@@ -7,16 +7,16 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, tensor_type
-from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.dl.interfaces import Composite
 from dlc.ir import Block, f64
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
-from dlc.passes.autodiff.partials import ELEMENTWISE
+from dlc.passes.autodiff.partials import PARTIALS
 from dlc.passes.autodiff.rules import NO_DERIVATIVE, ZERO
 from dlc.passes.autodiff.transpose_rules import TRANSPOSE_RULES
-from tests.ops.sample import F32, F64, Sample
+from dlc.testing.derivative_checks import check_forward_mode, check_reverse_mode, has_float_operands, point_of
+from dlc.testing.derivative_points import Point
+from dlc.testing.sample import Sample
 from tests.ops.samples import SAMPLES
-from tests.passes.autodiff.programs import Point
 
 # Intervals in which functions are smooth; (0.2, 0.8) for all others.
 _DOMAINS = {dl.AcoshOp: (1.2, 1.8)}
@@ -35,9 +35,8 @@ _NOT_SMOOTH: dict[type[DlOp], str] = {
 
 
 def _is_sampled(sample: Sample) -> bool:
-    floats = [x for x in sample.operands if is_float(element_type(x.dtype))]
     refused = sample.op in (*_NOT_SMOOTH, *NO_DERIVATIVE, dl.WinogradInputOp, dl.WinogradOutputOp) or "mul" in sample.label
-    return not refused and bool(floats) and all(x.dtype in (F32, F64) and x.size for x in floats)
+    return not refused and has_float_operands(sample)
 
 
 def _distinct(samples: list[Sample]) -> list[Sample]:
@@ -47,14 +46,11 @@ def _distinct(samples: list[Sample]) -> list[Sample]:
 
 
 def _point(sample: Sample) -> Point:
-    random = np.random.default_rng(len(sample.name))
-    low, high = _DOMAINS.get(sample.op, (0.2, 0.8))
-    properties = {name: value for name, value in sample.properties.items() if name != "result"}
-    sample = Sample(sample.op, sample.operands, sample.expected, properties, label=sample.label)
-    floats = [random.uniform(low, high, x.shape) if is_float(element_type(x.dtype)) else x for x in sample.operands]
+    point = point_of(sample, *_DOMAINS.get(sample.op, (0.2, 0.8)))
+    floats = list(point.operands)
     if sample.op is dl.CholeskyOp:
         floats[0] = floats[0] + 4 * np.eye(floats[0].shape[-1])
-    return _at(sample, floats)
+    return _at(point.sample, floats)
 
 
 def _at(sample: Sample, operands: list[np.ndarray]) -> Point:
@@ -68,33 +64,14 @@ def _at(sample: Sample, operands: list[np.ndarray]) -> Point:
 every_sample = pytest.mark.parametrize("sample", _distinct(list(filter(_is_sampled, SAMPLES))), ids=lambda s: s.name)
 
 
-def _perturbed(point: Point, directions: list[np.ndarray], step: float) -> Point:
-    return point.at([x + step * d for x, d in zip(point.floats, directions, strict=True)])
-
-
-def _close(got: list[np.ndarray], expected: list[np.ndarray], tolerance: float) -> None:
-    for a, b in zip(got, expected, strict=True):
-        np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, float(np.max(np.abs(b), initial=0))), rtol=0)
-
-
 @every_sample
 def test_forward_mode_matches_finite_differences(sample: Sample) -> None:
-    point = _point(sample)
-    if not point.value():
-        return
-    random, step = np.random.default_rng(1), 1e-6
-    directions = [random.standard_normal(x.shape) for x in point.floats]
-    high, low = (_perturbed(point, directions, s).value() for s in (step, -step))
-    _close(point.tangents(directions), [(a - b) / (2 * step) for a, b in zip(high, low, strict=True)], 2e-7)
+    check_forward_mode(_point(sample))
 
 
 @every_sample
 def test_reverse_mode_is_the_transpose_of_forward_mode(sample: Sample) -> None:
-    """⟨w, J·d⟩ = ⟨Jᵀ·w, d⟩"""
-    point = _point(sample)
-    if point.value():
-        forward, reverse = _products(point)
-        assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
+    check_reverse_mode(_point(sample))
 
 
 # Ops that compare elements have a derivative at NaN, equal in both modes; others do not.
@@ -110,22 +87,11 @@ _COMPARING = (
 def test_both_modes_agree_at_nan(sample: Sample) -> None:
     point = _point(sample)
     operands = [np.where(np.arange(x.size).reshape(x.shape) % 3 == 1, np.nan, x) for x in point.operands]
-    forward, reverse = _products(_at(point.sample, operands))
-    assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
-
-
-def _products(point: Point) -> tuple[float, float]:
-    """Return ⟨w, J·d⟩ and ⟨Jᵀ·w, d⟩."""
-    random = np.random.default_rng(2)
-    directions = [random.standard_normal(x.shape) for x in point.floats]
-    weights = [random.standard_normal(y.shape) for y in point.value()]
-    forward = sum(float(np.vdot(w, t)) for w, t in zip(weights, point.tangents(directions), strict=True))
-    reverse = sum(float(np.vdot(c, d)) for c, d in zip(point.cotangents(weights), directions, strict=True))
-    return forward, reverse
+    check_reverse_mode(_at(point.sample, operands))
 
 
 def _rules(op: type[DlOp]) -> list[str]:
-    tables = {"partials": ELEMENTWISE, "transpose": TRANSPOSE_RULES, "tangent": JVP_RULES, "zero": ZERO, "none": NO_DERIVATIVE}
+    tables = {"partials": PARTIALS, "transpose": TRANSPOSE_RULES, "tangent": JVP_RULES, "zero": ZERO, "none": NO_DERIVATIVE}
     return [name for name, table in tables.items() if op in table]
 
 

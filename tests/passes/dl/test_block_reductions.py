@@ -17,9 +17,9 @@ from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp
 from dlc.options import Options
 from dlc.passes.dl.contractions.block_reductions import BlockReductionsPass
+from dlc.testing.programs import module_of
+from dlc.testing.sample import Sample
 from dlc.weights import WeightStore
-from tests.ops.programs import module_of
-from tests.ops.sample import Sample
 from tests.targets import TARGETS
 
 

@@ -8,9 +8,9 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, is_storage_only
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.testing.programs import module_of, op_of
+from dlc.testing.sample import Sample, assert_close
 from tests.mlir import accepted_by_mlir, needs_mlir
-from tests.ops.programs import module_of, op_of
-from tests.ops.sample import Sample, assert_close
 from tests.ops.samples import SAMPLES
 from tests.passes.linalg.kernels import kernel_of, lowered, run
 

@@ -8,6 +8,8 @@ pooling, resizing, sampling; `movement/`: data movement, indexing, sorting. `ml/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dlc.frontend.onnx.operators import (
     conditionals,
     creation,
@@ -26,7 +28,8 @@ from dlc.frontend.onnx.operators.arithmetic import activation, elementwise, quan
 from dlc.frontend.onnx.operators.images import convolution, pooling, regions, resize, sampling
 from dlc.frontend.onnx.operators.movement import indexing, selection, shape, slicing, sorting
 from dlc.frontend.onnx.operators.reductions import attention, contraction, normalization, reduction, signal
-from dlc.frontend.onnx.registry import ConverterEntry
+from dlc.frontend.onnx.registry import ConverterEntry, ConverterTable
+from dlc.plugins.tables import ExtensionTable
 
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
@@ -34,13 +37,26 @@ FAMILIES = (
     quantization, recurrence, conditionals, loops, sequences, strings, ngrams, random,
 )  # fmt: skip
 
+
+def _entries_of_domains(tables: Mapping[str, ConverterTable]) -> dict[tuple[str, str], list[ConverterEntry]]:
+    return {(domain, name): entries for domain, table in tables.items() for name, entries in table.entries.items()}
+
+
 OPERATORS: dict[str, list[ConverterEntry]] = {
     name: entries for family in FAMILIES for name, entries in family.table.entries.items()
 }
 
-# Operators of other domains, for every version of the domain.
-OTHER_OPERATORS: dict[str, dict[str, list[ConverterEntry]]] = {
-    microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries, **quantized_layers.table.entries},
-    ml.DOMAIN: ml.OPERATORS,
-    training.DOMAIN: training.table.entries,
-}
+# Operators of other domains, for every version of the domain, by domain and name.
+OTHER_OPERATORS: ExtensionTable[tuple[str, str], list[ConverterEntry]] = ExtensionTable(
+    "onnx_converters",
+    {
+        (domain, name): entries
+        for domain, table in (
+            (microsoft.DOMAIN, {**microsoft.table.entries, **transformers.table.entries, **quantized_layers.table.entries}),
+            (ml.DOMAIN, ml.OPERATORS),
+            (training.DOMAIN, training.table.entries),
+        )
+        for name, entries in table.items()
+    },
+    _entries_of_domains,
+)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from dlc.backends.reference import evaluate
 from dlc.dialects import dl
@@ -16,9 +17,9 @@ from dlc.instrument.verify import verify
 from dlc.ir import Block, ModuleOp, Region, SSAValue, func
 from dlc.passes.autodiff.transpose_rules import NONDIFFERENTIABLE_OPERANDS
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
-from tests.ops.sample import Sample
+from dlc.testing.sample import Sample
 
-Arrays = list[np.ndarray]
+Arrays = list[NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Point:
     """A sampled op at some operands; it is differentiated by the float ones."""
 
     sample: Sample
-    operands: tuple[np.ndarray, ...]
+    operands: tuple[NDArray[Any], ...]
 
     @property
     def differentiated(self) -> list[int]:
@@ -34,7 +35,7 @@ class Point:
         deciding = NONDIFFERENTIABLE_OPERANDS.get(self.sample.op, ())
         return [i for i, x in enumerate(self.operands) if is_float(element_type(x.dtype)) and i not in deciding]
 
-    def at(self, floats: Sequence[np.ndarray]) -> Point:
+    def at(self, floats: Sequence[NDArray[Any]]) -> Point:
         """Return the op at other float operands."""
         operands = list(self.operands)
         for i, x in zip(self.differentiated, floats, strict=True):
@@ -80,10 +81,10 @@ class Point:
         op = dl.VjpOp.of(primals, block.args[count:], body, wrt, of)
         return self._run(block, op, [*self.operands, *weights])[-len(self.differentiated) :]
 
-    def _block(self, more: Sequence[np.ndarray] = ()) -> Block:
+    def _block(self, more: Sequence[NDArray[Any]] = ()) -> Block:
         return Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in (*self.operands, *more)])
 
-    def _floats_of(self, results: Sequence[np.ndarray]) -> Arrays:
+    def _floats_of(self, results: Sequence[NDArray[Any]]) -> Arrays:
         return [r for r in results if is_float(element_type(r.dtype))]
 
     def _run(self, block: Block, op: dl.JvpOp | dl.VjpOp, operands: Arrays) -> Arrays:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
-from dlc.dialects.dl.base import DlOp, PropertyValue
+from dlc.dialects.dl.base import DlOp, PropertyValue, Tensor
 from dlc.dialects.dl.interfaces import Composite
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Region, SSAValue, StringAttr, func
-from tests.ops.sample import Sample
+from dlc.testing.sample import Sample
 
 
 def op_of(module: ModuleOp) -> DlOp:
@@ -21,18 +22,18 @@ def op_of(module: ModuleOp) -> DlOp:
     return op
 
 
-def module_of(sample: Sample, properties: Mapping[str, PropertyValue] | None = None) -> ModuleOp:
+def module_of(
+    sample: Sample,
+    properties: Mapping[str, PropertyValue] | None = None,
+    operand_types: Sequence[Tensor] | None = None,
+) -> ModuleOp:
     """Return a module with `@main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …
 
-    `properties` replace those of the sample.
+    `properties` and `operand_types` replace those of the sample.
     """
-    block = Block(arg_types=sample.operand_types)
-    op = sample.op.make(*block.args, **sample.properties | (properties or {}))
+    block = Block(arg_types=sample.operand_types if operand_types is None else operand_types)
+    op = sample.op.make(*block.args, **{**sample.properties, **(properties or {})})
     block.add_ops([op, func.ReturnOp(*op.results)])
-
-    def named(prefix: str, count: int) -> ArrayAttr | None:
-        names = [DictionaryAttr({"dl.name": StringAttr(f"{prefix}{i}")}) for i in range(count)]
-        return ArrayAttr(names) if names else None
 
     main = func.FuncOp(
         "main",
@@ -44,7 +45,13 @@ def module_of(sample: Sample, properties: Mapping[str, PropertyValue] | None = N
     return ModuleOp([main])
 
 
-def decomposed_results(op: DlOp, operands: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+def named(prefix: str, count: int) -> ArrayAttr[DictionaryAttr] | None:
+    """Return the attributes that name `count` arguments or results of a function."""
+    names = [DictionaryAttr({"dl.name": StringAttr(f"{prefix}{i}")}) for i in range(count)]
+    return ArrayAttr(names) if names else None
+
+
+def decomposed_results(op: DlOp, operands: tuple[NDArray[Any], ...]) -> list[NDArray[Any]]:
     """Evaluate the op by its decomposition, down to ops that have none."""
     if not isinstance(op, Composite):
         return list(op.evaluate(*operands))
@@ -53,7 +60,7 @@ def decomposed_results(op: DlOp, operands: tuple[np.ndarray, ...]) -> list[np.nd
     block.add_op(whole)
     results = whole.decompose(*block.args)
     assert [r.type for r in results] == list(op.result_types)
-    numbers: dict[SSAValue, np.ndarray] = dict(zip(block.args, operands, strict=True))
+    numbers: dict[SSAValue, NDArray[Any]] = dict(zip(block.args, operands, strict=True))
     for step in block.ops:
         if isinstance(step, DlOp) and step is not whole:
             inner = decomposed_results(step, tuple(numbers[v] for v in step.operands))
