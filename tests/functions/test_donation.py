@@ -130,6 +130,42 @@ def test_saved_program_keeps_donations(tmp_path: Path) -> None:
     np.testing.assert_allclose(results[0], expected, rtol=1e-6)
 
 
+def write_rows(cache: Any, rows: Any, position: Any) -> Any:
+    """Later ops read the updated array."""
+    updated = dnp.at(cache)[position + dnp.arange(rows.shape[0])].set(rows)
+    return updated, dnp.sum(updated, 0)
+
+
+def test_rows_are_scattered_into_a_donated_argument() -> None:
+    """Only the rows are written: no kernel copies the array."""
+    cache, rows = normal(1000, 8), normal(2, 8)
+    function = dlc.jit(donate_argnames=("cache",))(write_rows)
+    lowered = function.lower(cache, rows, np.int64(0))
+    fused = lowered.as_text("fusion")
+    assert "output_aliases = array<i64: 0>" in fused and "@keep" not in fused
+    assert "memref.copy" not in lowered.as_text("tiling").partition("@kernels")[0]
+    for position in (0, 500, 998):
+        expected, place = cache.copy(), address_of(cache)
+        expected[position : position + 2] = rows
+        updated, total = function(cache, rows, np.int64(position))
+        cache = np.asarray(updated)
+        assert address_of(cache) == place
+        np.testing.assert_array_equal(cache, expected)
+        np.testing.assert_allclose(total, expected.sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_scattered_over_values_that_are_read_later_are_copied_at_the_end() -> None:
+    def swap(cache: Any, rows: Any) -> Any:
+        return dnp.at(cache)[dnp.arange(2)].set(rows), cache[:2] * 2, dnp.at(cache)[dnp.arange(2) + 1].set(rows)
+
+    cache, rows = normal(10, 4), normal(2, 4)
+    expected = cache.copy()
+    first, before, second = dlc.jit(donate_argnames=("cache",))(swap)(cache.copy(), rows)
+    np.testing.assert_array_equal(before, expected[:2] * 2)
+    np.testing.assert_array_equal(second, np.concatenate([expected[:1], rows, expected[3:]]))
+    np.testing.assert_array_equal(first, np.concatenate([rows, expected[2:]]))
+
+
 @pytest.mark.parametrize("donated", [(), ("params", "state")], ids=["new", "donated"])
 def test_a_thousand_training_steps_hold_memory_constant(donated: tuple[str, ...]) -> None:
     optimizer = dlc.optim.adamw(1e-3, weight_decay=0.01)

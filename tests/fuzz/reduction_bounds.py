@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp, flag, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Window
 from dlc.dialects.dl.low_precision.packed_dot import unpack_words
 from dlc.ir import Block, StringAttr, f64, i64
@@ -98,7 +98,7 @@ def contraction_error(op: DlOp, operands: Sequence[BoundedArray], array: Array, 
         error = error + _precision_error(contract, a, b, count, precision)
     if isinstance(op, dl.ModeProductOp) and op.matrix_values is not None:
         error = error + _constant_matrix_error(contract, a.array, b.array)
-    if isinstance(op, dl.MatmulOp) and flag(op.allows_lhs_quantization):
+    if isinstance(op, dl.MatmulOp) and op.min_lhs_bits is not None:
         error = error + _row_quantization_error(contract, a, y)
     # A later per-channel scale may be folded into each of the terms.
     return _add_final_rounding(exact, _unbounded_on_overflow(sums * MAX_LATER_SCALE, count, error, array), array)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
-from dlc.dialects.dl.base import shape_of
+from dlc.dialects.dl.base import attribute, ints, shape_of
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.interfaces import Elementwise, ScatterLike
 from dlc.dialects.dl.movement.shaping import SliceOp
-from dlc.dialects.dl.programs.program import DONOR, DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.programs.program import DONOR, OUTPUT_ALIASES, DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.errors import UnsupportedError
-from dlc.ir import Block, BlockArgument, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, func
+from dlc.ir import (
+    Block,
+    BlockArgument,
+    Context,
+    IntegerAttr,
+    ModuleOp,
+    ModulePass,
+    Operation,
+    SSAValue,
+    StringAttr,
+    SymbolRefAttr,
+    func,
+    walk_ops,
+)
 from dlc.passes.dl.rewriting import users
 from dlc.passes.views import ALIASING_OPS, source_of
 
@@ -28,10 +42,11 @@ class ReuseDonatedPass(ModulePass):
           func.return %q, %d }                                    func.return %q, %d }
 
     The kernel that computes the result may read the argument itself if each element of the result depends only on the
-    element at the same index. Otherwise, or if the order is impossible, the result is computed in another buffer and
-    copied at the end.
-    Requires kernels with one dispatch each: run it before `dedupe-kernels`. Raises UnsupportedError if a donated
-    argument is returned unchanged as another result.
+    element at the same index. A kernel that replaces rows of the argument (`dl.scatter_rows`) writes only these rows:
+    `output_aliases` of the dispatch and the kernel gives, for each result, the argument whose buffer it reuses, or -1.
+    Otherwise, or if the order is impossible, the result is computed in another buffer and copied at the end.
+    Run it before `dedupe-kernels`, which merges the copies of kernels that some dispatches share. Raises UnsupportedError if
+    a donated argument is returned unchanged as another result.
     """
 
     name = "reuse-donated"
@@ -108,9 +123,12 @@ class _DonationRewriter:
         position = self.positions()
         if any(position[r] > position[writer] for r in argument_readers):
             return False
-        result = writer.outputs.index(source_of(self.returned.operands[k])[0])
+        kernel, result = self.kernels[writer.symbol], writer.outputs.index(source_of(self.returned.operands[k])[0])
         operand_indices = [i for i, v in enumerate(writer.arguments) if source_of(v)[0] is argument]
-        return all(_is_elementwise_in_place(self.kernels[writer.symbol], i, result) for i in operand_indices)
+        if len(operand_indices) == 1 and replaces_rows(kernel, operand_indices[0], result):
+            set_output_alias(self.module, self.kernels, writer, result, operand_indices[0])
+            return True
+        return all(_is_elementwise_in_place(kernel, i, result) for i in operand_indices)
 
     def writer(self, k: int) -> DispatchOp | None:
         """Return the dispatch that computes a result, if it computes all of it."""
@@ -125,12 +143,7 @@ class _DonationRewriter:
 
     def copy_result(self, value: SSAValue) -> SSAValue:
         """Insert a copy of a value at the end of the function."""
-        used_names = {*self.kernels}
-        name = next(
-            n
-            for n in (f"{_COPY_KERNEL_NAME}_{i}" if i else _COPY_KERNEL_NAME for i in range(len(used_names) + 1))
-            if n not in used_names
-        )
+        name = unused_kernel_name(_COPY_KERNEL_NAME, self.kernels)
         kernel = empty_kernel(name, [value.type], [value.type])
         kernel.body.block.add_op(YieldOp([kernel.body.block.args[0]]))
         kernel.location = self.returned.location
@@ -153,6 +166,32 @@ def readers(value: SSAValue) -> list[Operation]:
             else:
                 reading_ops.append(user)
     return reading_ops
+
+
+def replaces_rows(kernel: KernelOp, argument: int, result: int) -> bool:
+    """Return whether a kernel's result is an argument with some rows replaced, and the kernel has no other use for both."""
+    source, output = kernel.body.block.args[argument], kernel.yielded[result]
+    op = output.owner
+    return isinstance(op, ScatterLike) and op.operands[0] is source and source.has_one_use() and output.has_one_use()
+
+
+def set_output_alias(module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp, result: int, argument: int) -> None:
+    """Make a result of a dispatch reuse the buffer of an argument; other dispatches of its kernel keep the kernel as it is."""
+    kernel = kernels[dispatch.symbol]
+    if any(other is not dispatch and other.symbol == dispatch.symbol for other in walk_ops(module, DispatchOp)):
+        kernel = kernel.clone()
+        name = unused_kernel_name(kernel.symbol, kernels)
+        kernel.sym_name, dispatch.callee = StringAttr(name), SymbolRefAttr(name)
+        kernels[name] = kernel
+        module.body.block.add_op(kernel)
+    aliases = list(ints(dispatch.attributes.get(OUTPUT_ALIASES))) or [-1] * len(dispatch.outputs)
+    aliases[result] = argument
+    dispatch.attributes[OUTPUT_ALIASES] = kernel.attributes[OUTPUT_ALIASES] = attribute(aliases)
+
+
+def unused_kernel_name(stem: str, kernels: Collection[str]) -> str:
+    """Return a name for a new kernel."""
+    return next(n for n in (f"{stem}_{i}" if i else stem for i in range(len(kernels) + 1)) if n not in kernels)
 
 
 def _is_elementwise_in_place(kernel: KernelOp, argument: int, result: int) -> bool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import attribute, ints
-from dlc.dialects.dl.interfaces import ScatterLike
 from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
-from dlc.dialects.dl.programs.program import OUTPUT_ALIASES, DispatchOp, KernelOp, YieldOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, walk_ops
-from dlc.passes.fusion.reuse_donated import readers
+from dlc.passes.fusion.reuse_donated import readers, replaces_rows, set_output_alias
 from dlc.passes.views import source_of
 
 
@@ -25,8 +23,7 @@ class UpdateInPlacePass(ModulePass):
 
     Otherwise each step would copy the whole state. `output_aliases` of a dispatch and its kernel gives, for each result, the
     argument whose buffer it reuses, or -1. The kernel then writes only the changed rows. No op may read the old state
-    while the kernel runs, or later. Requires kernels with one dispatch each:
-    run it before `dedupe-kernels`, and after passes that move dispatches.
+    while the kernel runs, or later. Run it before `dedupe-kernels`, and after passes that move dispatches.
     """
 
     name = "update-in-place"
@@ -34,10 +31,10 @@ class UpdateInPlacePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
         for loop in walk_ops(op, LoopLikeOp):
-            _alias_states(loop, kernels)
+            _alias_states(op, loop, kernels)
 
 
-def _alias_states(loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
+def _alias_states(module: ModuleOp, loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
     block = loop.block
     assert isinstance(block.last_op, YieldOp)
     next_states = block.last_op.values[: loop.state_count] if isinstance(loop, ScanOp) else block.last_op.values[1:]
@@ -47,23 +44,10 @@ def _alias_states(loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
             continue
         kernel, result = kernels[dispatch.symbol], dispatch.outputs.index(value)
         operand_indices = [k for k, v in enumerate(dispatch.arguments) if source_of(v)[0] is state]
-        if (
-            len(operand_indices) == 1
-            and _is_last_reader(dispatch, state)
-            and _replaces_rows(kernel, operand_indices[0], result)
-        ):
-            aliases = list(ints(dispatch.attributes.get(OUTPUT_ALIASES))) or [-1] * len(dispatch.outputs)
-            aliases[result] = operand_indices[0]
-            dispatch.attributes[OUTPUT_ALIASES] = kernel.attributes[OUTPUT_ALIASES] = attribute(aliases)
+        if len(operand_indices) == 1 and _is_last_reader(dispatch, state) and replaces_rows(kernel, operand_indices[0], result):
+            set_output_alias(module, kernels, dispatch, result, operand_indices[0])
 
 
 def _is_last_reader(dispatch: DispatchOp, state: SSAValue) -> bool:
     """Return whether a dispatch is the last op of the body that reads a state."""
     return all(op is dispatch or op.is_before_in_block(dispatch) for op in readers(state))
-
-
-def _replaces_rows(kernel: KernelOp, argument: int, result: int) -> bool:
-    """Return whether a kernel's result is an argument with some rows replaced, and the kernel has no other use for both."""
-    source, output = kernel.body.block.args[argument], kernel.yielded[result]
-    op = output.owner
-    return isinstance(op, ScatterLike) and op.operands[0] is source and source.has_one_use() and output.has_one_use()

@@ -216,6 +216,13 @@ def _quantisation() -> list[Sample]:
         ),
         sample(
             dl.DequantizeOp,
+            (values(U8, 6, 2), np.array([[0.5, 1], [2, 0.25]], np.float32), np.array([[1.5, 2.25], [-3, 0.1]], np.float32)),
+            lambda x, s, z: (x - z.repeat(3, 0).astype(float)) * s.repeat(3, 0),
+            "blocks_with_float_zero_points",
+            axis=0,
+        ),
+        sample(
+            dl.DequantizeOp,
             (values(I8, 2, 3), np.array([[0.5, 1, 4], [2, 0.25, 8]], np.float32), np.array(2, I8)),
             lambda x, s, z: (x - z.astype(float)) * s,
             "blocks_of_one",

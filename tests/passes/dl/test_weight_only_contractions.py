@@ -33,7 +33,7 @@ def product(
     transposed: bool,
     zero: Any,
     rows: int = 2,
-    allows_lhs_quantization: bool | None = None,
+    min_lhs_bits: int | None = None,
 ) -> Program:
     """Rows times dequantized weights, with parameters of a shape; a zero point that is an array is a weight."""
 
@@ -43,7 +43,7 @@ def product(
         own = b.weight(zero) if isinstance(zero, np.ndarray) else b.scalar(zero, like=element_tensor(dtype))
         w = b(dl.DequantizeOp, w, scale, own, axis=axis)
         w = b(dl.TransposeOp, w, permutation=(1, 0)) if transposed else w
-        return b(dl.MatmulOp, x, w, allows_lhs_quantization=allows_lhs_quantization)
+        return b(dl.MatmulOp, x, w, min_lhs_bits=min_lhs_bits)
 
     return program(body, *randoms((rows, K)))
 
@@ -92,7 +92,7 @@ def test_other_weights_are_dequantized_at_compile_time(dtype: Any, parameters: t
 )  # fmt: skip
 def test_quantized_rows(dtype: Any, rows: int, target: str, dot: str | None) -> None:
     """The error is at most half a quantization step of each block."""
-    p = product(dtype, (3, N), 0, False, 1, rows, allows_lhs_quantization=True)
+    p = product(dtype, (3, N), 0, False, 1, rows, min_lhs_bits=8)
     exact, (x,) = p.run()[0], randoms((rows, K))
     WeightOnlyContractionsPass(resolve(target)).apply(None, p.module)  # pyright: ignore[reportArgumentType]
     (op,) = [op for op in p.main.body.block.ops if isinstance(op, dl.MatmulWeightOnlyOp | dl.MatmulWeightOnlyDotOp)]

@@ -35,8 +35,8 @@ from dlc.ir import (
     AffineExpr,
     AffineMap,
     Attribute,
-    BoolAttr,
     DenseArrayBase,
+    IntegerAttr,
     SSAValue,
     StringAttr,
     TensorType,
@@ -166,7 +166,7 @@ class MatmulOp(ProductSum):
     packed elements (`dl.view_as_i32`), and `dot` names their dot product: i16, u8i8 or u8i7 with a sum of i32, bf16 or f16
     with a sum of f32. The weights of u8i7 are integers from -64 to 64. An empty contraction is 0.
 
-    `allows_lhs_quantization` permits weight-only products to quantize the rows of `a` to integers of 8 bits or more; the
+    `min_lhs_bits` permits weight-only products to quantize the rows of `a` to integers of at least 8 or 16 bits; the
     reference does not.
 
         >>> build(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
@@ -176,7 +176,7 @@ class MatmulOp(ProductSum):
     name = "dl.matmul"
     lhs = operand_def(TensorType)
     rhs = operand_def(TensorType)
-    allows_lhs_quantization = opt_prop_def(BoolAttr)
+    min_lhs_bits = opt_prop_def(IntegerAttr)
 
     @property
     def packed_axes(self) -> tuple[int, int]:

@@ -36,7 +36,7 @@ from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.normalization import along_axis
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp
-from dlc.dialects.dl.scalar import limits, wide_float
+from dlc.dialects.dl.scalar import bits, limits, wide_float
 from dlc.dims import Size, is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -215,24 +215,25 @@ class QuantizeOp(QuantizationOp):
 class DequantizeOp(QuantizationOp):
     """`y = (x - zero_point) · scale`, in the scale's type.
 
-    (C1) `x` and `zero_point` have the same type, an integer of at most 32 bits or a storage-only float; (C2) `scale` has a
-    float type; (C3) scale and zero point have rank 0, one entry per index of `axis`, or the rank of `x` and one entry per
-    block along it.
+    (C1) `x` and `zero_point` have the same type, an integer of at most 32 bits or a storage-only float, or `x` has an integer
+    type of at most 8 bits and `zero_point` is f32; (C2) `scale` has a float type; (C3) scale and zero point have rank 0, one
+    entry per index of `axis`, or the rank of `x` and one entry per block along it.
 
-    The difference is exact for at most 16 bits and wraps for 32; of storage-only floats it rounds as f32.
+    The difference is exact for at most 16 bits and wraps for 32; of storage-only floats and f32 it rounds as f32.
     """
 
     name = "dl.dequantize"
 
     @property
     def _step_type(self) -> Attribute:
-        return f32 if element_type_of(self.x) in FLOAT_FORMATS else i32
+        return f32 if is_float(element_type_of(self.zero_point)) or element_type_of(self.x) in FLOAT_FORMATS else i32
 
     def infer(self) -> Sequence[Tensor]:
         self.check_parameters()
         x, zero = element_type_of(self.x), element_type_of(self.zero_point)
-        if x != zero or not (x in _QUANTIZED_TYPES or x == i32):
-            expected = "one integer type of at most 32 bits or one storage-only float"
+        has_float_zero = zero == f32 and x in _QUANTIZED_TYPES - FLOAT_FORMATS.keys() and bits(x) <= 8
+        if not has_float_zero and (x != zero or not (x in _QUANTIZED_TYPES or x == i32)):
+            expected = "one integer type of at most 32 bits or one storage-only float, or integers of 8 bits and f32"
             raise DTypeError(f"dl.dequantize: x {x}, zero point {zero}; expected {expected} (C1)")
         return [tensor_type(shape_of(self.x), element_type_of(self.scale))]
 

@@ -229,7 +229,7 @@ def matmul_n_bits(node: OnnxNode) -> ImportedValue:
     """
     emit, x = node.emit, node[0]
     k, n, bits, block = (node.integer(name) for name in ("K", "N", "bits", "block_size"))
-    allows_lhs_quantization = True if node.integer("accuracy_level", 0) == 4 else None
+    min_lhs_bits = 8 if node.integer("accuracy_level", 0) == 4 else None
     if bits not in (4, 8) or node.get(4) is not None:
         raise NodeProblem("attribute", f"bits = {bits} or g_idx is not supported; expected 4 or 8 bits without g_idx")
     blocks, stored = -(-k // block), element_type(f"uint{bits}")
@@ -248,7 +248,7 @@ def matmul_n_bits(node: OnnxNode) -> ImportedValue:
         # Packed zero points are padded to whole bytes per row.
         zero = unpack(zeros, blocks)
     w = emit.unfolded(dl.DequantizeOp, unpack(node[1], blocks * block), scales, zero, axis=1)[0]
-    y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)), allows_lhs_quantization=allows_lhs_quantization)
+    y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)), min_lhs_bits=min_lhs_bits)
     if zeros is not None and not is_packed_zero:
         # Σ x · (w - z) · s = Σ x · w · s - Σ over blocks of (Σ x) · z · s
         offsets = emit(dl.MulOp, emit.reshape(zeros, (n, blocks)), scales)

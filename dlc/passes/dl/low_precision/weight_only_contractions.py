@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import SubOp
-from dlc.dialects.dl.base import element_type_of, flag, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, number, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
@@ -47,9 +47,9 @@ class WeightOnlyContractionsPass(TargetPass):
     The packed words and the float zero points are weight expressions, evaluated once. If all zero points are the
     midpoint of the unsigned range, the weights become signed integers without a zero point.
 
-    For few rows the sums over words are scaled; for more rows the weights are, once for all rows. If the product
-    `allows_lhs_quantization`, rows are quantized: to int8 if the target has byte dot products, to int16 if it has i16 pairs, up
-    to the number of rows for which that pays.
+    For few rows the sums over words are scaled; for more rows the weights are, once for all rows. If the product has
+    `min_lhs_bits`, rows are quantized: to int8 if that suffices and the target has byte dot products, to int16 if it has
+    i16 pairs, up to the number of rows for which that pays.
 
     Blocks must consist of whole words. More than 32 rows must be quantized. Other products stay, with weights dequantized as a
     weight expression. Requires `dl.dequantize` that is not decomposed.
@@ -69,7 +69,7 @@ class WeightOnlyContractionsPass(TargetPass):
         dequantize = defining_op(op.rhs if transpose is None else transpose.x, DequantizeOp)
         if dequantize is None or element == f64 or element_type_of(dequantize.x) not in WEIGHT_ONLY_TYPES:
             return None
-        dot = choose_row_dot(op.lhs, self.target, ranges, 8) if flag(op.allows_lhs_quantization) else None
+        dot = None if op.min_lhs_bits is None else choose_row_dot(op.lhs, self.target, ranges, number(op.min_lhs_bits))
         if representative_rows(op.lhs, ranges) > _MAX_FLOAT_ROWS and dot is None:
             return None
         build = DlBuilder(op)

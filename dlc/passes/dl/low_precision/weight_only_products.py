@@ -57,14 +57,11 @@ class BlockQuantizedWeights:
         num_words = int(shape_of(self.integers)[1]) // self.count
         return next(step for step in range(min(_WORDS_PER_STEP[dot], num_words), 0, -1) if num_words % step == 0)
 
-    def words(self, build: DlBuilder, interleave: int = 1) -> SSAValue:
-        """Pack the weights into words [B, W, N] of consecutive integers, or `interleave`-fold interleaved ones."""
+    def words(self, build: DlBuilder) -> SSAValue:
+        """Pack the weights into words [B, W, N] of consecutive integers."""
         blocks, size, columns = map(int, shape_of(self.integers))
-        split = build(
-            ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count // interleave, interleave, columns)
-        )
-        x = build(TransposeOp, split, permutation=(0, 1, 4, 3, 2))
-        x = build(ReshapeOp, x, shape=(blocks, size // self.count, columns, self.count))
+        split = build(ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count, columns))
+        x = build(TransposeOp, split, permutation=(0, 1, 3, 2))
         words = build(ViewAsI32Op, build(PackNibblesOp, x) if is_storage_only(self.of) else x)
         return build(ReshapeOp, words, shape=shape_of(words)[:-1])
 
@@ -81,23 +78,34 @@ def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantized
     """Multiply `x` with the weights by packed integer dot products.
 
     Each row segment that is multiplied by a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or
-    of 1/127 of it, as `dot` requires.
+    of 1/127 of it, as `dot` requires. The integers of rows are reordered and not the weights, which products of all kinds share.
     """
     *leading, k = shape_of(x)
     blocks, size, columns = map(int, shape_of(weights.integers))
     rows = build(ReshapeOp, build(CastOp, x, to=f32), shape=(*leading, blocks, size))
     scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, rows), axes=(-1,), keepdims=True), _MAX_MAGNITUDE[dot])
     multiples = build(RoundOp, build(DivOp, rows, scale))
-    row_words = build(ViewAsI32Op, build(ReshapeOp, build(CastOp, multiples, to=PACKED_DOTS[dot].weights), shape=(*leading, k)))
+    integers = _extraction_order(build, build(CastOp, multiples, to=PACKED_DOTS[dot].weights), weights.count, dot)
+    row_words = build(ViewAsI32Op, build(ReshapeOp, integers, shape=(*leading, k)))
     words_per_step = weights.step(dot)
     elements_per_step = words_per_step * weights.count
     sums = build(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
     sums = build(MulOp, build(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
     row_scale = build(ReshapeOp, scale, shape=(*leading, blocks))
-    weight_words = weights.words(build, interleave=PACKED_DOTS[dot].count)
-    weight_words = build(ReshapeOp, weight_words, shape=(blocks, size // elements_per_step, words_per_step, columns))
+    weight_words = build(ReshapeOp, weights.words(build), shape=(blocks, size // elements_per_step, words_per_step, columns))
     y = build(MatmulWeightOnlyDotOp, row_words, weight_words, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
     return build(CastOp, y, to=element_type_of(x))
+
+
+def _extraction_order(build: DlBuilder, rows: SSAValue, integers_per_word: int, dot: str) -> SSAValue:
+    """Reorder the integers of rows [..., g] to the order in which a shift and a mask extract c weights at a time from a word."""
+    c = PACKED_DOTS[dot].count
+    if c == integers_per_word:
+        return rows
+    *leading, size = shape_of(rows)
+    words = build(ReshapeOp, rows, shape=(*leading, size // integers_per_word, c, integers_per_word // c))
+    rank = len(leading)
+    return build(TransposeOp, words, permutation=(*range(rank), rank, rank + 2, rank + 1))
 
 
 def choose_row_dot(x: SSAValue, target: Target, ranges: Mapping[str, SizeRange], min_bits: int) -> str | None:
