@@ -39,6 +39,9 @@ containers of arrays. `just_in_time` compiles such functions (`dlc.jit`), `jax_f
 `training` builds these programs with `calculus` (automatic differentiation and batching), `nn` and `optim`. `quantization`
 converts ONNX models to int8 with ranges calibrated by running the model.
 
+**Language models.** `language_models` reads GGUF files and Hugging Face folders, builds their decoders from functions of `nn`
+and `numpy`, and generates text with a KV cache that is written in place.
+
 **Tools.** `instrument` verifies, times, dumps and records modules between passes, and saves reproducers of crashes. `debug`
 bisects wrong results, `explore` reports the kernels and IR of a compiled model, `measure` profiles it. `cli` is the command
 line.
@@ -102,6 +105,8 @@ if TYPE_CHECKING:
     from dlc.jax_functions import from_jax as from_jax
     from dlc.just_in_time import jit as jit
     from dlc.kernels.kernel_functions import kernel as kernel
+    from dlc.language_models.generation import generate as generate
+    from dlc.language_models.language_model import LanguageModel as LanguageModel
     from dlc.model_transforms import TrainStep as TrainStep
     from dlc.plugins.registry import register as register
     from dlc.quantization.post_training import quantize as quantize
@@ -136,6 +141,8 @@ _PUBLIC = {
     "devices": "dlc.api",
     "from_jax": "dlc.jax_functions",
     "from_torch": "dlc.api",
+    "generate": "dlc.language_models.generation",
+    "LanguageModel": "dlc.language_models.language_model",
     "jit": "dlc.just_in_time",
     "kernel": "dlc.kernels.kernel_functions",
     "load": "dlc.runtime.load",

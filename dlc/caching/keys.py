@@ -86,7 +86,7 @@ def file_key(
             "file": file_digest(path),
             "shapes": shapes_text,
             "values": json.dumps(value_digests),
-            **_compilation_fields(target, options),
+            **compilation_fields(target, options),
         }
     )
 
@@ -100,7 +100,7 @@ def with_external(key: CacheKey, folder: Path, names: Iterable[str]) -> CacheKey
 def program_key(text: str, weights: WeightStore, remaining: str | None, target: Target, options: Options) -> CacheKey:
     """Return the key of a program from the text of its module, its weights and its remaining passes, if it names them."""
     contents = "".join(f"{name} {digest.hex()}\n" for name, digest in sorted(weights.digests().items()))
-    fields = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **_compilation_fields(target, options)}
+    fields = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **compilation_fields(target, options)}
     return CacheKey(fields if options.pipeline is not None or remaining is None else {**fields, "pipeline": remaining})
 
 
@@ -130,7 +130,7 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
-def _compilation_fields(target: Target, options: Options) -> dict[str, str]:
+def compilation_fields(target: Target, options: Options) -> dict[str, str]:
     weight_format = options.weights if options.weights == "float" else f"{options.weights} in groups of {options.group}"
     option_fields = {
         "pipeline": options.pipeline or "",

@@ -23,6 +23,7 @@ from dlc.cli import main
 from dlc.runtime.opencl.devices import all_devices
 from dlc.target import host_lacks, resolve
 from tests.frontend.tflite.recorded_models import recorded
+from tests.language_models.models import write_llama
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -242,6 +243,7 @@ _PREPARATIONS = {
     "debugging.md": _dump,
     "explorer.md": _functions,
     "extending.md": lambda page, folder: shutil.copy(ROOT / "examples" / "c_target.py", folder),
+    "language_models.md": lambda page, folder: write_llama(folder / "model.gguf"),
     "jax.md": lambda page, folder: (folder / "m.mlir").write_text(_STABLEHLO),
     "pytorch.md": _exported,
     "tflite.md": _tflite,

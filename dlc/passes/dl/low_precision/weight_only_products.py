@@ -78,7 +78,7 @@ def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantized
     """Multiply `x` with the weights by packed integer dot products.
 
     Each row segment that is multiplied by a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or
-    of 1/127 of it, as `dot` requires. The integers of rows are reordered and not the weights, which products of all kinds share.
+    of 1/127 of it, as `dot` requires. The integers of rows are reordered and not the weights, which all products share.
     """
     *leading, k = shape_of(x)
     blocks, size, columns = map(int, shape_of(weights.integers))
@@ -98,7 +98,7 @@ def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantized
 
 
 def _extraction_order(build: DlBuilder, rows: SSAValue, integers_per_word: int, dot: str) -> SSAValue:
-    """Reorder the integers of rows [..., g] to the order in which a shift and a mask extract c weights at a time from a word."""
+    """Reorder the integers of rows [..., g]: a shift and a mask extract c weights at a time from a word, in this order."""
     c = PACKED_DOTS[dot].count
     if c == integers_per_word:
         return rows

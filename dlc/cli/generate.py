@@ -1,0 +1,88 @@
+"""`dlc generate`: continue a prompt with a language model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from dlc.cli.common import examples, json_option, no_cache_option, reports_errors, target_option
+from dlc.instrument.report import ProgressEvent
+from dlc.language_models.generation import finish, prompt_ids
+from dlc.language_models.language_model import LanguageModel, stream
+from dlc.language_models.sampling import Sampling
+from dlc.progress import progress_on
+
+
+@click.command(
+    "generate",
+    epilog=examples(
+        'dlc generate model.gguf --prompt "The capital of France is"',
+        'dlc generate folder --chat --prompt "Name three rivers." --temperature 0.7 --top-p 0.9',
+    ),
+)
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.option("--prompt", required=True, help="The text to continue; - reads it from standard input.")
+@click.option("--chat", is_flag=True, help="The prompt is a message of the user: apply the model's chat template.")
+@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="The maximum number of tokens.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the most probable token.")
+@click.option("--top-k", type=click.IntRange(0), default=0, show_default=True, help="Draw from the k most probable tokens.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Draw from the tokens with this probability.")
+@click.option("--min-p", type=float, default=0.0, show_default=True, help="Least probability, relative to the largest.")
+@click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Divides logits of earlier tokens.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draws.")
+@click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text (default: up to 8192).")
+@click.option("--ignore-end", is_flag=True, help="Continue after a token that ends the text, to measure speed.")
+@target_option
+@click.option("--threads", "--num-threads", "num_threads", type=click.IntRange(1), help="Number of threads (default: all).")
+@no_cache_option
+@json_option
+@reports_errors
+def generate_command(
+    model: Path,
+    prompt: str,
+    chat: bool,
+    max_tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    repetition_penalty: float,
+    seed: int,
+    context: int | None,
+    ignore_end: bool,
+    target: str,
+    num_threads: int | None,
+    no_cache: bool,
+    as_json: bool,
+) -> None:
+    """Continues a prompt with a language model.
+
+    MODEL is a GGUF file, or a folder with config.json and safetensors files. Text is printed as it is generated; the speed is
+    printed to standard error. With --json, one object is printed: text, tokens, tokens_per_s, prompt_tokens_per_s.
+    """
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+    text = sys.stdin.read() if prompt == "-" else prompt
+    with progress_on() as progress:
+        loaded = LanguageModel.load(
+            model,
+            target=target,
+            context=context,
+            num_threads=num_threads,
+            cache=False if no_cache else None,
+            progress=(lambda phase: progress(ProgressEvent(phase))) if progress is not None else (lambda phase: None),
+        )
+        ids = prompt_ids(loaded, [{"role": "user", "content": text}] if chat else text)
+    pieces = stream(loaded, ids, max_tokens, sampling, ignore_end=ignore_end)
+    if as_json:
+        click.echo(json.dumps(asdict(finish(pieces, lambda piece: None))))
+        return
+    result = finish(pieces, lambda piece: click.echo(piece, nl=False))
+    click.echo()
+    speed = f"{len(ids)} tokens read at {result.prompt_tokens_per_s:.1f} tokens/s, "
+    speed += f"{len(result.tokens)} generated at {result.tokens_per_s:.1f} tokens/s"
+    Console(stderr=True, highlight=False).print(speed, style="dim")

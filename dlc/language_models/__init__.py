@@ -1,0 +1,10 @@
+"""Language models: from a checkpoint to generated text on a CPU.
+
+    checkpoints/   options and weights of GGUF files and Hugging Face folders
+    families/      decoders as functions of dlc.nn, one file per family
+    tokenizers/    text to token ids and back
+    sampling.py    the choice of the next token, inside the compiled program
+
+`cached_attention.py` attends over a KV cache that is written in place, `step_program.py` compiles the programs for one token
+and for a prompt, and `language_model.py` runs them.
+"""

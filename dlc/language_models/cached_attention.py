@@ -1,0 +1,146 @@
+"""Attention over a KV cache that is written in place.
+
+A cache is an array [capacity, kv heads, head size] of each layer's keys, and one of its values. A step scatters its rows to
+the positions of its tokens, then reads the rows up to the position of each token: the cost depends on the number of tokens so
+far, not on the capacity.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import dlc.kernels as k
+import dlc.numpy as dnp
+from dlc.dialects import dl
+from dlc.kernels.kernel_functions import kernel
+from dlc.numpy.apply import apply, operand
+
+# The width of vectors: a multiple of that of every CPU, which splits them.
+_VECTOR_LANES = 16
+# Rows of the cache whose scores are exponentiated together, as one vector.
+_BLOCK_ROWS = 16
+# Queries of a task: they share the loads of keys and values.
+_MAX_TASK_QUERIES = 8
+# The initial maximum of scores: finite, so that its difference to a masked score is -∞ and not NaN.
+_LOWEST_SCORE = -1e30
+
+
+@dataclass
+class KvCache:
+    """The caches of all layers during a step: `arrays` has the keys and values of each layer, in order.
+
+    Attributes:
+        position: The number of tokens before this step, i64 of rank 0.
+        num_tokens: The number of tokens of this step.
+    """
+
+    arrays: list[Any]
+    position: Any
+    num_tokens: int
+
+    @property
+    def positions(self) -> Any:
+        """The positions of the tokens, i64 [T]."""
+        return self.position + dnp.arange(self.num_tokens)
+
+    def attend(
+        self,
+        layer: int,
+        query: Any,
+        key: Any,
+        value: Any,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Any:
+        """Write the keys and values [T, kv heads, D] of a layer, and return causal attention of query [T, heads, D] over all.
+
+        A query attends to the last `window` tokens. `softcap` limits scores to softcap · tanh(score / softcap).
+        Returns [T, heads · D].
+        """
+        rows = operand(self.positions)
+        for index, update in enumerate((key, value)):
+            cache = operand(self.arrays[2 * layer + index])
+            updates = operand(update.astype(cache.dtype))
+            # Rows beyond the capacity are ignored: the caller limits the number of tokens.
+            self.arrays[2 * layer + index] = apply(dl.ScatterRowsOp, cache, rows, updates, mode="none")
+        keys, values = self.arrays[2 * layer : 2 * layer + 2]
+        tokens, heads, size = query.shape
+        scaled = query * (1 / math.sqrt(size) if scale is None else scale)
+        groups = dnp.reshape(scaled, (tokens, keys.shape[1], heads // keys.shape[1], size))
+        return dnp.reshape(_attend(groups, keys, values, self.position, window=window, softcap=softcap), (tokens, heads * size))
+
+
+def _task_tokens(tokens: int, heads_per_group: int) -> int:
+    """Return the number of tokens whose queries a task computes: a divisor of all."""
+    return next(n for n in range(max(1, _MAX_TASK_QUERIES // heads_per_group), 0, -1) if tokens % n == 0)
+
+
+def _result(query: Any, keys: Any, values: Any, position: Any) -> k.Result:
+    return k.Result(query.shape, np.float32)
+
+
+@kernel(results=_result)
+def _attend(
+    query: Any, keys: Any, values: Any, position: Any, output: Any, *, window: int | None, softcap: float | None
+) -> None:
+    """Online softmax over blocks of keys (Milakov and Gimelshein, 2018), for query [T, groups, heads per group, D].
+
+    Query t attends to the rows 0 to position + t of `keys` and `values`, [capacity, groups, D].
+    """
+    tokens, groups, heads, size = query.shape
+    capacity, width, count = keys.shape[0], math.gcd(size, _VECTOR_LANES), _task_tokens(tokens, heads)
+    chunks, rows = range(0, size, width), range(count * heads)
+    for task, group in k.grid(tokens // count, groups):
+        first = k.minimum(k.clip(position[()], capacity) + task * count, capacity - 1)
+        weights = k.buffer((len(rows), _BLOCK_ROWS), np.float32)
+        sums = k.buffer((len(rows), size), np.float32, fill=0)
+        rescale = k.buffer((len(rows),), np.float32, fill=0)
+        highest = [k.variable(_LOWEST_SCORE, np.float32) for _ in rows]
+        totals = [k.variable(0, np.float32) for _ in rows]
+        low = 0 if window is None else k.maximum(first - (window - 1), 0) // _BLOCK_ROWS * _BLOCK_ROWS
+        for start in k.range(low, k.minimum(first + count, capacity), _BLOCK_ROWS):
+            for j in k.range(_BLOCK_ROWS):
+                row = k.minimum(start + j, capacity - 1)
+                key = [keys.load(row, group, d, width=width).astype(np.float32) for d in chunks]
+                for r in rows:
+                    products = k.full(width, 0, np.float32)
+                    for d, part in zip(chunks, key, strict=True):
+                        products = k.fma(
+                            query.load(task * count + r // heads, group, r % heads, d, width=width), part, products
+                        )
+                    weights[r, j] = products.sum()
+            for r in rows:
+                last = (first + r // heads).astype(np.int64)
+                index = k.iota(_BLOCK_ROWS, np.int64) + start.astype(np.int64)
+                is_visible = index <= last if window is None else (index <= last) & (index > last - window)
+                scores = weights.load(r, 0, width=_BLOCK_ROWS)
+                scores = scores if softcap is None else softcap * k.tanh(scores / softcap)
+                scores = k.select(is_visible, scores, k.full(_BLOCK_ROWS, -math.inf, np.float32))
+                new_highest = k.maximum(highest[r].value, scores.max())
+                factor = k.exp(highest[r].value - new_highest)
+                exponentials = k.exp(scores - new_highest)
+                weights.store(r, 0, value=exponentials)
+                rescale[r] = factor
+                totals[r].value = totals[r].value * factor + exponentials.sum()
+                highest[r].value = new_highest
+            for d in k.range(0, size, width):
+                accumulators = [k.variable(sums.load(r, d, width=width) * rescale[r]) for r in rows]
+                for j in k.range(_BLOCK_ROWS):
+                    value = values.load(k.minimum(start + j, capacity - 1), group, d, width=width).astype(np.float32)
+                    for r in rows:
+                        accumulators[r].value = k.fma(value, k.full(width, weights[r, j], np.float32), accumulators[r].value)
+                for r in rows:
+                    sums.store(r, d, value=accumulators[r].value)
+        for r in rows:
+            rescale[r] = 1 / totals[r].value
+        for i in k.range(count):
+            for head in k.range(heads):
+                for d in k.range(0, size, width):
+                    row = i * heads + head
+                    output.store(task * count + i, group, head, d, value=sums.load(row, d, width=width) * rescale[row])

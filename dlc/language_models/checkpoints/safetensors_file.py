@@ -1,0 +1,70 @@
+"""Read safetensors files: tensors as views of the mapped file.
+
+The format is specified in https://huggingface.co/docs/safetensors: a length, a JSON header, and the bytes of the tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.errors import ModelError, UnsupportedError
+from dlc.files.mapped_files import MappedFile
+
+_DTYPES: Mapping[str, Any] = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "I64": np.int64, "I32": np.int32,
+    "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
+_MAX_HEADER_BYTES = 100_000_000
+_MAX_RANK = 16
+
+
+def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a file by name. Raises ModelError for a malformed file, UnsupportedError for a dtype."""
+    try:
+        file = MappedFile.of(path)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelError(f"{path}: the file is empty") from error
+    content = np.frombuffer(file, np.uint8)
+    header_bytes = int.from_bytes(content[:8].tobytes(), "little")
+    if len(content) < 8 or header_bytes > min(len(content) - 8, _MAX_HEADER_BYTES):
+        raise ModelError(f"{path}: not a safetensors file, or truncated: a header of {header_bytes} bytes")
+    try:
+        header = json.loads(content[8 : 8 + header_bytes].tobytes())
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not a safetensors file: its header is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise ModelError(f"{path}: not a safetensors file: its header is no object")
+    entries = cast("dict[str, Any]", header)
+    return {n: _tensor(path, n, entry, content[8 + header_bytes :]) for n, entry in entries.items() if n != "__metadata__"}
+
+
+def _tensor(path: Path, name: str, entry: Any, data: NDArray[np.uint8]) -> NDArray[Any]:
+    try:
+        dtype_name, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: tensor {name!r} has no dtype, shape and data_offsets") from error
+    if dtype_name not in _DTYPES:
+        raise UnsupportedError(f"{path}: tensor {name!r} has dtype {dtype_name}; supported: {', '.join(_DTYPES)}")
+    integers = (start, stop, *shape)
+    if not all(isinstance(n, int) and 0 <= n < 1 << 62 for n in integers) or len(shape) > _MAX_RANK:
+        raise ModelError(f"{path}: tensor {name!r} has shape {shape} and data_offsets {entry['data_offsets']}")
+    dtype = np.dtype(_DTYPES[dtype_name])
+    if stop > len(data) or stop - start != prod(shape) * dtype.itemsize:
+        raise ModelError(
+            f"{path}: tensor {name!r} of shape {shape} and dtype {dtype_name} has bytes {start} to {stop} of {len(data)}; "
+            "the file is truncated or damaged"
+        )
+    raw = data[start:stop]
+    # Offsets need not be aligned to elements.
+    aligned = raw if raw.ctypes.data % dtype.itemsize == 0 else raw.copy()
+    return aligned.view(dtype).reshape(shape)

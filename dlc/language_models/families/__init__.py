@@ -1,0 +1,1 @@
+"""Families of language models: each module builds a decoder from the configuration and the weights of a checkpoint."""

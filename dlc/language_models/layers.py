@@ -1,0 +1,65 @@
+"""Layers of language models on rows of tokens, [T, features]: products with weights of checkpoints, and rotations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc import nn
+from dlc.dialects import dl
+from dlc.frontend.trace import current_trace
+from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
+from dlc.numpy.apply import apply, operand
+
+__all__ = ["apply_rotary", "embed", "linear", "rms_norm"]
+
+
+def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
+    """Return x · weightᵀ + bias for rows [T, K] and a weight [N, K].
+
+    The integers of a quantized weight stay in memory as they are. Rows are rounded to integers for each group: a single row to
+    16 bits, since memory limits its speed, and several rows to 8 bits where the target multiplies bytes.
+    """
+    if isinstance(weight, QuantizedMatrix):
+        columns = apply(dl.TransposeOp, _dequantize(weight, _traced), permutation=(1, 0))
+        y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=16 if x.shape[0] == 1 else 8)
+    else:
+        y = dnp.matmul(x, dnp.swapaxes(dnp.asarray(weight).astype(np.float32), 0, 1))
+    return y if bias is None else y + bias
+
+
+def embed(tokens: Any, weight: Weight) -> Any:
+    """Return the rows of a weight [V, D] at the token ids [T], as f32 [T, D]."""
+
+    def rows(array: Any) -> Any:
+        return apply(dl.GatherOp, operand(array), operand(tokens), axis=0)
+
+    return _dequantize(weight, rows) if isinstance(weight, QuantizedMatrix) else rows(weight).astype(np.float32)
+
+
+def _dequantize(weight: QuantizedMatrix, part: Callable[[Any], Any]) -> Any:
+    """Return the weights as f32, computed from a part of the integers, scales and zero points."""
+    zero = np.zeros((), weight.integers.dtype) if weight.zero is None else part(weight.zero)
+    return apply(dl.DequantizeOp, part(weight.integers), part(weight.scale), operand(zero), axis=1)
+
+
+def _traced(array: Any) -> Any:
+    """Return a constant of the trace, so that ops on it are compiled with the program and not evaluated while tracing."""
+    trace = current_trace()
+    return operand(array) if trace is None else trace.constant(array)
+
+
+def rms_norm(x: Any, weight: Any, epsilon: float) -> Any:
+    """Return x / √(mean of x² + epsilon) · weight, over the last axis."""
+    return nn.rms_norm(x, np.asarray(weight, np.float32), epsilon=epsilon)
+
+
+def apply_rotary(x: Any, angles: Any) -> Any:
+    """Rotate pairs of features of x [T, H, D]: feature i with i + D/2, by the angles [T, D/2] (Su et al., RoFormer)."""
+    half = x.shape[-1] // 2
+    first, second = x[..., :half], x[..., half:]
+    cos, sin = dnp.cos(angles)[:, None, :], dnp.sin(angles)[:, None, :]
+    return dnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)

@@ -1,0 +1,43 @@
+"""Weight matrices of small integers with a scale and a zero point per group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedMatrix:
+    """A matrix [N, K] of weights `scale · (integer - zero)`, in groups of consecutive weights of a row.
+
+    Attributes:
+        integers: int4, uint4, int8 or uint8 [N, K].
+        scale: f32 [N, groups].
+        zero: f32 [N, groups]; None is 0.
+    """
+
+    integers: NDArray[Any]
+    scale: NDArray[Any]
+    zero: NDArray[Any] | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.integers.shape
+
+    def rows(self, indices: Any) -> QuantizedMatrix:
+        """Return the matrix of these rows."""
+        return QuantizedMatrix(self.integers[indices], self.scale[indices], None if self.zero is None else self.zero[indices])
+
+    def dequantize(self) -> NDArray[Any]:
+        """Return the weights as f32 [N, K]."""
+        grouped = self.integers.astype(np.float32).reshape(*self.scale.shape, -1)
+        if self.zero is not None:
+            grouped = grouped - self.zero[..., None]
+        return (grouped * self.scale[..., None]).reshape(self.shape)
+
+
+# A weight of a model: floats of any rank, or a quantized matrix.
+Weight: TypeAlias = "NDArray[Any] | QuantizedMatrix"

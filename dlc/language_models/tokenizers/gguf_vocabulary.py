@@ -1,0 +1,85 @@
+"""The vocabulary in the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.errors import ModelError
+
+# Kinds of tokens.
+_CONTROL, _USER_DEFINED, _BYTE = 3, 4, 6
+_END_FIELDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+# Texts that end a turn, for files without a field for them.
+_END_TEXTS = ("<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>")
+
+
+@dataclass(frozen=True)
+class GgufVocabulary:
+    """The tokens of a file, with their kinds and scores.
+
+    Attributes:
+        texts: The text of each token.
+        kinds: The kind of each token.
+        scores: The score of each token, for tokenizers that merge by score.
+        special: The ids of tokens that are matched in the text before it is split, by text.
+    """
+
+    metadata: Mapping[str, Any]
+    source: str
+    texts: Sequence[str]
+    kinds: NDArray[Any]
+    scores: NDArray[Any]
+    special: Mapping[str, int]
+
+    @staticmethod
+    def of(metadata: Mapping[str, Any], source: str) -> GgufVocabulary:
+        """Read the fields of a file. Raises ModelError for missing or mismatched ones."""
+        texts = metadata.get("tokenizer.ggml.tokens")
+        if not isinstance(texts, list) or not all(isinstance(t, str) for t in cast("list[Any]", texts)):
+            raise ModelError(f"{source}: tokenizer.ggml.tokens is not a list of texts")
+        texts = cast("list[str]", texts)
+        kinds = np.asarray(metadata.get("tokenizer.ggml.token_type", np.ones(len(texts), np.int32)))
+        scores = np.asarray(metadata.get("tokenizer.ggml.scores", np.zeros(len(texts), np.float32)))
+        if kinds.shape != (len(texts),) or scores.shape != (len(texts),):
+            raise ModelError(f"{source}: {len(texts)} tokens, but {kinds.size} types and {scores.size} scores")
+        is_special = (kinds == _CONTROL) | (kinds == _USER_DEFINED)
+        special = {texts[int(i)]: int(i) for i in np.flatnonzero(is_special) if texts[int(i)]}
+        return GgufVocabulary(metadata, source, texts, kinds, scores, special)
+
+    def field(self, name: str, default: Any = None) -> Any:
+        """Return the metadata field `tokenizer.ggml.name`."""
+        return self.metadata.get(f"tokenizer.ggml.{name}", default)
+
+    def token(self, name: str) -> int | None:
+        """Return the id in a field such as bos_token_id, None without one. Raises ModelError if it is no token."""
+        value = self.field(name)
+        if value is None:
+            return None
+        if not isinstance(value, int) or not 0 <= value < len(self.texts):
+            raise ModelError(f"{self.source}: tokenizer.ggml.{name} = {value!r}; expected one of {len(self.texts)} tokens")
+        return value
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """The ids that end a text."""
+        ends = {token for name in _END_FIELDS if (token := self.token(name)) is not None}
+        return frozenset(ends | {self.special[text] for text in _END_TEXTS if text in self.special})
+
+    @property
+    def special_texts(self) -> dict[str, str]:
+        """The texts of special tokens by their role."""
+        ids = {role: self.token(f"{role}_id") for role in ("bos_token", "eos_token", "unknown_token", "padding_token")}
+        return {role: self.texts[token] for role, token in ids.items() if token is not None}
+
+    def is_control(self, token: int) -> bool:
+        """Return whether a token has no text of its own."""
+        return int(self.kinds[token]) == _CONTROL
+
+    def is_byte(self, token: int) -> bool:
+        """Return whether a token is a single byte, written as `<0xAB>`."""
+        return int(self.kinds[token]) == _BYTE

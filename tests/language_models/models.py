@@ -1,0 +1,135 @@
+"""Small checkpoints with weights drawn from seeds, as Hugging Face folders and GGUF files."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RECORDED = Path(__file__).parent / "families.json"
+TOKENS = [5, 17, 3, 88, 41, 9, 2, 60, 33, 7]
+STRING, ARRAY = 8, 9
+
+
+def weight(name: str, shape: Sequence[int]) -> np.ndarray:
+    """Return the weights of a tensor: vectors around 1 or 0, matrices with deviation 0.2."""
+    draws = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32) * np.float32(0.2)
+    return draws + np.float32(len(shape) == 1 and name.endswith("weight"))
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    header, offset = {}, 0
+    for name, array in tensors.items():
+        dtype = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[array.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(a.tobytes() for a in tensors.values()))
+
+
+def read_header(path: Path) -> dict[str, list[int]]:
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+
+
+def write_model(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    write_safetensors(folder / "model.safetensors", {name: weight(name, shape) for name, shape in shapes.items()})
+
+
+def _value(value: Any) -> tuple[int, bytes]:
+    match value:
+        case bool():
+            return 7, struct.pack("<?", value)
+        case int():
+            return 4, struct.pack("<I", value)
+        case float():
+            return 6, struct.pack("<f", value)
+        case str():
+            return STRING, struct.pack("<Q", len(value.encode())) + value.encode()
+        case _:
+            kinds, parts = zip(*map(_value, value), strict=True)
+            return ARRAY, struct.pack("<IQ", kinds[0], len(value)) + b"".join(parts)
+
+
+def gguf_bytes(
+    metadata: Mapping[str, Any], tensors: Mapping[str, tuple[Sequence[int], int, bytes]], alignment: int = 32
+) -> bytes:
+    """Return a GGUF file; a tensor is its shape, its type number and its bytes."""
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
+    for name, value in metadata.items():
+        kind, data = _value(value)
+        header += _value(name)[1] + struct.pack("<I", kind) + data
+    body = b""
+    for name, (shape, kind, data) in tensors.items():
+        header += _value(name)[1] + struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
+        header += struct.pack("<IQ", kind, len(body))
+        body += data + bytes(-len(data) % alignment)
+    return header + bytes(-len(header) % alignment) + body
+
+
+def quantize_q8_0(weights: np.ndarray) -> bytes:
+    """Return the Q8_0 blocks of a matrix."""
+    blocks = weights.reshape(-1, 32)
+    scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
+    integers = np.round(blocks / np.maximum(scale.astype(np.float32), 1e-9)).astype(np.int8)
+    return np.concatenate([scale.view(np.uint8), integers.view(np.uint8)], 1).tobytes()
+
+
+TEXTS = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    *(f"<0x{b:02X}>" for b in range(256)),
+    "\u2581",
+    *"abcdefghijklmnopqrstuvwxyz",
+    "ab",
+    "\u2581ab",
+    "é",
+]
+LLAMA = {
+    "general.architecture": "llama",
+    "llama.context_length": 128,
+    "llama.embedding_length": 64,
+    "llama.block_count": 2,
+    "llama.feed_forward_length": 96,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 2,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    "llama.rope.dimension_count": 16,
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": TEXTS,
+    "tokenizer.ggml.scores": [-float(len(t) == 1) for t in TEXTS],
+    "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * (len(TEXTS) - 259),
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.chat_template": "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}",
+}
+
+
+def llama_tensors() -> dict[str, tuple[Sequence[int], int, bytes]]:
+    """Return the tensors of a Llama of two layers: matrices in Q8_0, vectors in f32."""
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(TEXTS), 64), "output_norm": (64,), "output": (len(TEXTS), 64)}
+    for i in range(2):
+        layer = {"attn_norm": (64,), "ffn_norm": (64,), "attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64)}
+        layer |= {"attn_output": (64, 64), "ffn_gate": (96, 64), "ffn_up": (96, 64), "ffn_down": (64, 96)}
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
+    tensors: dict[str, tuple[Sequence[int], int, bytes]] = {}
+    for name, shape in shapes.items():
+        array = weight(f"{name}.weight", shape)
+        is_matrix = len(shape) == 2
+        tensors[f"{name}.weight"] = shape, 8 if is_matrix else 0, quantize_q8_0(array) if is_matrix else array.tobytes()
+    return tensors
+
+
+def write_llama(path: Path, **changes: Any) -> Path:
+    """Write a GGUF file of a small Llama; `changes` replaces metadata."""
+    path.write_bytes(gguf_bytes({**LLAMA, **changes}, llama_tensors()))
+    return path

@@ -1,0 +1,139 @@
+"""Checkpoint files that are truncated, hostile or mismatched are errors that name the problem, within a second."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlc.errors import DlcError, ModelError, UnsupportedError
+from dlc.language_models.chat_template import render_chat
+from dlc.language_models.checkpoints.gguf_file import GgufFile
+from dlc.language_models.checkpoints.reading import read_checkpoint
+from dlc.language_models.checkpoints.safetensors_file import read_safetensors
+from dlc.language_models.families.registry import build_decoder
+from tests.language_models.models import LLAMA, gguf_bytes, llama_tensors, write_llama, write_safetensors
+
+MATRIX = ((4, 64), 8, bytes(4 * 68))
+
+
+def require_error(path: Path, error: type[Exception], message: str) -> None:
+    start = perf_counter()
+    with pytest.raises(error, match=message):
+        build_decoder(read_checkpoint(path))
+    assert perf_counter() - start < 1
+
+
+def test_tensors_and_metadata(tmp_path: Path) -> None:
+    file = GgufFile.read(write_llama(tmp_path / "m.gguf", **{"general.list": [1, 2, 3], "general.names": ["a", "ß"]}))
+    assert file.metadata["llama.block_count"] == 2 and file.metadata["general.names"] == ["a", "ß"]
+    assert file.metadata["general.list"].tolist() == [1, 2, 3]
+    assert file.tensors["blk.0.attn_k.weight"].shape == (32, 64)
+    decoder = build_decoder(read_checkpoint(tmp_path / "m.gguf"))
+    assert (decoder.kv_heads, decoder.head_size, len(decoder.layers)) == (2, 16, 2)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 4, 10, 24, 60, 1000, 9000, -1, -2000], ids=lambda n: f"{n}_bytes")
+def test_truncated_gguf(keep: int, tmp_path: Path) -> None:
+    content = gguf_bytes(LLAMA, llama_tensors())
+    (tmp_path / "m.gguf").write_bytes(content[:keep])
+    require_error(tmp_path / "m.gguf", ModelError, "truncated|not a GGUF|empty")
+
+
+@pytest.mark.parametrize(
+    "tensor, message",
+    [
+        (((1 << 62,), 0, b""), "truncated"),
+        (((1 << 40, 1 << 40, 1 << 40), 0, b""), "truncated"),
+        (((1 << 33, 33), 8, b""), "multiple of the 32 elements"),
+        (((4, 64), 77, b""), "type 77"),
+        (((4, 64), 4, b""), "type 4"),
+    ],
+    ids=str,
+)
+def test_hostile_tensors(tensor: Any, message: str, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(gguf_bytes(LLAMA, {**llama_tensors(), "extra": tensor}))
+    require_error(tmp_path / "m.gguf", DlcError, message)
+
+
+@pytest.mark.parametrize("position, value", [(8, 1 << 62), (16, 1 << 62), (24, 1 << 62)], ids=["tensors", "fields", "string"])
+def test_hostile_counts(position: int, value: int, tmp_path: Path) -> None:
+    content = bytearray(gguf_bytes(LLAMA, llama_tensors()))
+    content[position : position + 8] = struct.pack("<Q", value)
+    (tmp_path / "m.gguf").write_bytes(content)
+    require_error(tmp_path / "m.gguf", ModelError, "truncated or damaged")
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"general.architecture": "rwkv"}, UnsupportedError, "architecture 'rwkv'"),
+        ({"llama.new_option": 5}, UnsupportedError, "llama.new_option = 5"),
+        ({"llama.block_count": 3}, ModelError, "model.layers.2"),
+        ({"llama.embedding_length": 32, "llama.rope.dimension_count": 8}, ModelError, "expected"),
+        ({"llama.attention.head_count": 0}, ModelError, "num_attention_heads = 0"),
+        ({"llama.rope.dimension_count": 8}, UnsupportedError, "rope.dimension_count = 8"),
+        ({"general.alignment": 3}, ModelError, "alignment 3"),
+    ],
+    ids=str,
+)
+def test_mismatched_options(change: dict[str, Any], error: type[Exception], message: str, tmp_path: Path) -> None:
+    require_error(write_llama(tmp_path / "m.gguf", **change), error, message)
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    path, array = tmp_path / "m.safetensors", np.arange(6, dtype=np.float32).reshape(2, 3)
+    write_safetensors(path, {"a": array, "b": array.astype(np.float16)})
+    tensors = read_safetensors(path)
+    np.testing.assert_array_equal(tensors["a"], array)
+    assert tensors["b"].dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    "entry, message",
+    [
+        ({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 1 << 62]}, "data_offsets"),
+        ({"dtype": "F32", "shape": [1 << 62, 4], "data_offsets": [0, 24]}, "shape"),
+        ({"dtype": "F32", "shape": [2, -3], "data_offsets": [0, 24]}, "shape"),
+        ({"dtype": "F4", "shape": [2, 3], "data_offsets": [0, 24]}, "dtype F4"),
+        ({"dtype": "F32", "shape": [2, 3]}, "data_offsets"),
+        ([1], "no dtype"),
+    ],
+    ids=str,
+)
+def test_hostile_safetensors(entry: Any, message: str, tmp_path: Path) -> None:
+    text = json.dumps({"a": entry}).encode()
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(24))
+    with pytest.raises(DlcError, match=message):
+        read_safetensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 2) + b"[]"], ids=str)
+def test_damaged_safetensors(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.safetensors").write_bytes(content)
+    with pytest.raises(ModelError, match=r"m\.safetensors"):
+        read_safetensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
+        "{% for i in range(90000) %}{{ 'x' * 1000 }}{% endfor %}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{{ ''.__class__.__mro__ }}{{ ''.__class__.__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ raise_exception('no system message') }}",
+        "{% if %}",
+    ],
+)
+def test_hostile_templates(template: str) -> None:
+    start = perf_counter()
+    with pytest.raises(ModelError, match="chat template"):
+        render_chat(template, [{"role": "user", "content": "hi"}], {})
+    assert perf_counter() - start < 2

@@ -1,0 +1,164 @@
+"""Generation: sessions, sampling, tokenizers, the cache, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dlc
+import dlc.numpy as dnp
+from dlc.cli import main
+from dlc.errors import ArgumentError, UnsupportedError
+from dlc.language_models.language_model import LanguageModel
+from dlc.language_models.sampling import Sampling, choose_token
+from dlc.language_models.tokenizers.score_tokenizer import ScoreTokenizer
+from dlc.language_models.tokenizers.tokenizer import decode
+from tests.language_models.models import LLAMA, TEXTS, write_llama
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llama(tmp_path_factory.mktemp("models") / "small.gguf")
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> LanguageModel:
+    return LanguageModel.load(path, num_threads=1)
+
+
+def test_tokens_of_a_prompt_are_read_together_or_one_at_a_time(model: LanguageModel) -> None:
+    """A prompt of more than one chunk, of padding, and token by token gives the same cache and logits."""
+    prompt = [int(t) for t in np.random.default_rng(0).integers(3, len(TEXTS), 70)]
+    whole, single = model.session(), model.session()
+    whole.advance(prompt, Sampling())
+    for token in prompt:
+        single.advance([token], Sampling())
+    assert whole.position == single.position == 70
+    # Rows of prompts may be rounded to 8 bits.
+    scale = np.abs(np.asarray(single.logits)).max()
+    np.testing.assert_allclose(whole.logits, single.logits, atol=0.05 * scale)
+
+
+def test_sessions_are_independent(model: LanguageModel) -> None:
+    expected = dlc.generate(model, "ab cd", max_tokens=8).tokens
+    model.session().advance([5, 6, 7], Sampling(temperature=1, seed=3))
+    assert dlc.generate(model, "ab cd", max_tokens=8).tokens == expected
+
+
+def test_seeds_determine_draws(model: LanguageModel) -> None:
+    def draw(seed: int) -> list[int]:
+        return dlc.generate(model, "ab", max_tokens=12, temperature=2.0, seed=seed).tokens
+
+    assert draw(1) == draw(1) != draw(2)
+    assert (
+        dlc.generate(model, "ab", max_tokens=6, temperature=1.0, top_k=1).tokens
+        == dlc.generate(model, "ab", max_tokens=6).tokens
+    )
+
+
+def test_limits_of_the_context(model: LanguageModel, path: Path) -> None:
+    assert model.context == 128
+    result = dlc.generate(model, [5] * 120, max_tokens=100)
+    assert result.finish_reason == "end" or len(result.tokens) == 8
+    with pytest.raises(ArgumentError, match="exceed the context of 128"):
+        dlc.generate(model, [5] * 129)
+    with pytest.raises(ArgumentError, match="ids below"):
+        dlc.generate(model, [10**6])
+    with pytest.raises(ArgumentError, match="supports 1 to 128"):
+        LanguageModel.load(path, context=4096)
+
+
+def test_cached_models_generate_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("DLC_VERIFY", raising=False)
+    steps: list[str] = []
+    first = dlc.generate(LanguageModel.load(path, progress=steps.append), "ab", max_tokens=5)
+    assert any("compiling" in step for step in steps)
+    steps.clear()
+    second = dlc.generate(LanguageModel.load(path, progress=steps.append), "ab", max_tokens=5)
+    assert first.tokens == second.tokens and not any("compiling" in step for step in steps)
+
+
+def test_a_step_writes_its_caches_in_place(model: LanguageModel) -> None:
+    program = model.session()._programs[1]  # pyright: ignore[reportPrivateUsage]
+    host = program.artifact.host  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+    names = [info.name for info in program.inputs]
+    donated = {names[k] for k in host.donors.values()}
+    assert donated == {"seen", *(name for name in names if name.startswith("caches"))}
+    # Neither a copy of a cache nor a temporary of its size.
+    cache_bytes = 128 * 2 * 16 * 2
+    assert host.arena_bytes < cache_bytes * 4 + (1 << 16)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_command(path: Path, chat: bool) -> None:
+    arguments = ["generate", str(path), "--prompt", "ab", "--max-tokens", "4", "--threads", "1", "--json"]
+    result = CliRunner().invoke(main, arguments + ["--chat"] * chat)
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert {"text", "tokens", "tokens_per_s", "prompt_tokens_per_s"} <= printed.keys()
+    assert printed["prompt_tokens"][0] == 1 and len(printed["tokens"]) <= 4
+    streamed = CliRunner().invoke(main, arguments[:-1] + ["--chat"] * chat)
+    assert streamed.stdout == printed["text"] + "\n"
+
+
+def test_command_reports_errors(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(path.read_bytes()[:5000])
+    result = CliRunner().invoke(main, ["generate", str(tmp_path / "m.gguf"), "--prompt", "ab"])
+    assert result.exit_code == 1 and "truncated" in result.output
+    result = CliRunner().invoke(main, ["generate", str(path), "--prompt", "ab", "--top-p", "3"])
+    assert result.exit_code == 1 and "top_p = 3.0" in result.output
+
+
+def test_score_tokenizer() -> None:
+    tokenizer = ScoreTokenizer.of_gguf(LLAMA, "m")
+    ids = tokenizer.encode("ab c é✓</s>x")
+    texts = [TEXTS[i] for i in ids]
+    assert texts == ["<s>", "\u2581ab", "\u2581", "c", "\u2581", "é", "<0xE2>", "<0x9C>", "<0x93>", "</s>", "x"]
+    assert decode(tokenizer, ids) == " ab c é✓x"
+    assert tokenizer.end_tokens == {2}
+
+
+def test_a_model_without_a_template_has_no_chat(tmp_path: Path) -> None:
+    metadata: dict[str, Any] = {"tokenizer.chat_template": ""}
+    model = LanguageModel.load(write_llama(tmp_path / "m.gguf", **metadata), num_threads=1)
+    with pytest.raises(UnsupportedError, match="no chat template"):
+        dlc.generate(model, [{"role": "user", "content": "hi"}])
+
+
+def sample(logits: np.ndarray, draws: int = 300, **settings: Any) -> set[int]:
+    """Return the tokens that are drawn at different positions."""
+    names = Sampling(**settings).arrays()
+
+    @dlc.jit
+    def draw(logits: Any, seen: Any, settings: Any) -> Any:
+        return dlc.lax.map(lambda p: choose_token(logits, seen, p, settings), dnp.arange(draws))
+
+    return {int(t) for t in np.asarray(draw(logits, np.zeros(len(logits), np.bool_), names))}
+
+
+def test_settings_limit_the_tokens_that_are_drawn() -> None:
+    logits = np.log(np.float32([0.4, 0.05, 0.3, 0.05, 0.2]))
+    assert sample(logits, temperature=1.0) == {0, 1, 2, 3, 4}
+    assert sample(logits, temperature=1.0, top_k=2) == {0, 2}
+    assert sample(logits, temperature=1.0, top_p=0.71) == {0, 2, 4}
+    assert sample(logits, temperature=1.0, top_p=0.0) == {0}
+    assert sample(logits, temperature=1.0, min_p=0.45) == {0, 2, 4}
+    assert sample(logits) == {0}
+
+
+def test_frequencies_of_draws() -> None:
+    probabilities = np.float32([0.5, 0.3, 0.2])
+
+    @dlc.jit
+    def draw(logits: Any, settings: Any) -> Any:
+        return dlc.lax.map(lambda p: choose_token(logits, np.zeros(3, np.bool_), p, settings), dnp.arange(4000))
+
+    tokens = np.asarray(draw(np.log(probabilities), Sampling(temperature=1.0, seed=5).arrays()))
+    np.testing.assert_allclose(np.bincount(tokens) / 4000, probabilities, atol=0.03)
