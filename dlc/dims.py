@@ -386,6 +386,16 @@ def is_multiple(size: Size, divisor: int) -> bool:
     return all(c % divisor == 0 for c in Dim.lift(size).terms.values())
 
 
+def inferred_reshape(shape: Sequence[Size], target: Sequence[Size]) -> tuple[Size, Size]:
+    """Return the dividend and divisor of the size -1 in the target shape of a reshape.
+
+    A size that both shapes have at the same axis cancels, also if it is 0.
+    """
+    differs = [k >= min(len(shape), len(target)) or shape[k] != target[k] for k in range(max(len(shape), len(target)))]
+    dividend = product(size for k, size in enumerate(shape) if differs[k])
+    return dividend, product(size for k, size in enumerate(target) if differs[k] and size != -1)
+
+
 def quotient(size: Size, divisor: Size) -> Size | None:
     """Return the polynomial q with q · divisor = size; None if there is none."""
     if divisor == 0:

@@ -7,7 +7,7 @@ a guard of the program: `N >= 5` for the slice `x[2:5]` of N rows, `(3 * N) % 2 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -90,6 +90,15 @@ def recording_guards() -> Generator[RecordedGuards]:
         yield recorder
     finally:
         guard_recorder.reset(token)
+
+
+def assume_comparison(comparison: Callable[[Size, Size], bool], a: Size, b: Size, origin: str, guards: list[Guard]) -> bool:
+    """Return the result of `is_known_different` or `is_known_less`; append the guard that it assumes to `guards`."""
+    with recording_guards() as recorder:
+        recorder.origin = origin
+        result = comparison(a, b)
+    guards += recorder.guards
+    return result
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dlc.compiler.size_domains import data_dependent_sizes, infer_domain, restri
 from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.index_checks import checked_op_locations
-from dlc.dialects.dl.programs.size_ranges import size_ranges
+from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
 from dlc.dialects.entry import entry_of, outputs_of
 from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError, UnsupportedError
@@ -104,8 +104,12 @@ def compile_specialization(
         except OutOfDomainError:
             return None
         if specialization is None or not specialization.is_guaranteed:
-            specialized = _specialized_model(compilation, specialization)
-            specialization = Specialization(specialized.model(takes_device_arrays=compilation.backend.takes_device_arrays))
+            # Specializing its IR does not repeat what the trace assumed.
+            guards = [guard for guard in guards_of(entry_of(program.module)) if guard.size.symbols() <= sizes.keys()]
+            if not all(guard.holds(sizes) for guard in guards):
+                return None
+            model = _specialized_model(compilation, specialization).model(takes_device_arrays=backend.takes_device_arrays)
+            specialization = Specialization(model, SizeDomain().with_guards(guards))
     clear_large_memo_tables()
     specialization.program.num_threads = options.num_threads
     return replace(specialization, domain=specialization.domain.with_guards(program.guards))
@@ -209,11 +213,10 @@ def _compile_dynamic(
 
     Raises OutOfDomainError if guards exclude the `sizes` of a call, or all but these.
     """
-    is_static_program = not compilation.program.sizes and not data_dependent_sizes(compilation.program)
-    # The evaluator computes data-dependent sizes while it runs.
-    if is_static_program or (not compilation.program.sizes and isinstance(compilation.backend, ModuleBackend)):
+    if not compilation.program.sizes and not data_dependent_sizes(compilation.program):
         return Specialization(_model(compilation, file, rebuild_module)), None
-    if not compilation.program.sizes and not compilation.backend.accepts_symbolic_sizes:
+    is_evaluated = isinstance(compilation.backend, ModuleBackend)
+    if not compilation.program.sizes and not compilation.backend.accepts_symbolic_sizes and not is_evaluated:
         data_dependent = ", ".join(data_dependent_sizes(compilation.program))
         raise UnsupportedError(
             f"{compilation.program.name}: data-dependent sizes {data_dependent} are not supported by {compilation.backend}, "

@@ -20,7 +20,7 @@ from dlc.dialects.dl.programs.binding import bind_dims
 from dlc.dialects.dl.programs.size_ranges import representative, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Dim, Size, bind_sizes, is_static, substitute
+from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, ModelSource
@@ -121,7 +121,7 @@ class Program:
         """
         try:
             return self.with_sizes(sizes)
-        except ShapeError as error:
+        except (ShapeError, UndecidableError) as error:
             if self.reimport is None:
                 raise
             try:

@@ -216,6 +216,11 @@ class _SolvedGuards:
         if guard.relation == "==" and size.terms in [{(a,): 1, (b,): -1} for a, b in permutations(symbols, 2)]:
             self._merge(symbols[1], symbols[0], guard)
             return True
+        if guard.relation == ">=" and size.terms == {tuple(symbols): 1, (): -1}:
+            # A product is positive if all of its factors are.
+            for symbol in symbols:
+                self._restrict(symbol, replace(self.ranges[symbol], low=max(self.ranges[symbol].low, 1)), guard)
+            return True
         if len(symbols) != 1:
             return False
         (symbol,) = symbols

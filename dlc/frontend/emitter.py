@@ -33,7 +33,7 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic_arithmetic
 from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
 from dlc.frontend.value_numbering import ValueNumbering
-from dlc.guards import Guard, recording_guards
+from dlc.guards import Guard, assume_comparison
 from dlc.ir import (
     Attribute,
     Block,
@@ -147,18 +147,11 @@ class Emitter:
 
     def are_different(self, a: Size, b: Size, origin: str) -> bool:
         """Return whether two sizes differ for all values of the symbols; if that is undecidable, equality becomes a guard."""
-        return self._compare(is_known_different, a, b, origin)
+        return assume_comparison(is_known_different, a, b, origin, self.guards)
 
     def is_less(self, a: Size, b: Size, origin: str) -> bool:
         """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard."""
-        return self._compare(is_known_less, a, b, origin)
-
-    def _compare(self, comparison: Callable[[Size, Size], bool], a: Size, b: Size, origin: str) -> bool:
-        with recording_guards() as recorder:
-            recorder.origin = origin
-            result = comparison(a, b)
-        self.guards += recorder.guards
-        return result
+        return assume_comparison(is_known_less, a, b, origin, self.guards)
 
     def is_data_dependent(self, size: Size) -> bool:
         """Return whether a size depends on data."""

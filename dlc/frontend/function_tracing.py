@@ -12,7 +12,7 @@ from dlc.argument_validation import require_call_signature
 from dlc.arrays import ShapeDtype, to_numpy
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dialects.dl.programs.size_ranges import set_size_ranges
+from dlc.dialects.dl.programs.size_ranges import set_guards, set_size_ranges
 from dlc.dims import Size, SizeRange, UndecidableError, bind_sizes
 from dlc.errors import DlcError, DTypeError, OutOfRangeError
 from dlc.frontend.entry import entry_function
@@ -106,6 +106,7 @@ def trace(
     values = [r.value for r in returned]
     main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
     set_size_ranges(main, declared_ranges)
+    set_guards(main, current.guards)
     return TracedFunction(
         ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes, current.size_guards.guards
     )

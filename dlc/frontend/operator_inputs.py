@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
-from dlc.dims import Dim, Size, is_nonnegative
+from dlc.dims import Dim, Size, inferred_reshape, is_nonnegative, product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.problems import NodeProblem
@@ -66,6 +66,21 @@ class OperatorInputs:
                 is_valid = emit(dl.GreaterEqualOp, number, emit.scalar(0, number))
                 emit.require(is_valid, f"{self.description}: negative size {{}} in its {value_name}", number)
         return tuple(map(emit.as_size, elements))
+
+    def complete_shape(self, shape: Sequence[Size], target: Sequence[Size]) -> tuple[Size, ...]:
+        """Return the target shape of a reshape with the size that -1 stands for.
+
+        Raises ModelError for several -1, and if the elements do not fill the other sizes.
+        """
+        if target.count(-1) > 1:
+            raise ModelError(f"{self.description}: the shape {[*target]} has more than one -1")
+        if -1 not in target:
+            return tuple(target)
+        dividend, divisor = inferred_reshape(shape, target)
+        is_divisible = not (isinstance(dividend, int) and isinstance(divisor, int)) or (divisor > 0 and dividend % divisor == 0)
+        if not is_divisible or self.emit.is_less(divisor, 1, self.description):
+            raise ModelError(f"{self.description}: {product(shape)} elements do not fill the shape {[*target]}")
+        return tuple(dividend // divisor if size == -1 else size for size in target)
 
     def constant_integers(self, k: int, value_name: str) -> tuple[int, ...]:
         """Return the elements of a constant integer input without symbolic sizes."""

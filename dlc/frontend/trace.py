@@ -23,13 +23,14 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Dim, Size, UndecidableError, is_static, product
+from dlc.dims import Dim, Size, UndecidableError, is_known_less, is_static, product
 from dlc.errors import DlcError, DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.data_dependent_sizes import DataDependentSizes
 from dlc.frontend.key_uses import KeyUses
 from dlc.frontend.size_guards import SizeGuards
 from dlc.frontend.snapshots import Snapshots, is_unchanged
 from dlc.frontend.value_numbering import ValueNumbering
+from dlc.guards import Guard, assume_comparison
 from dlc.ir import (
     Block,
     BlockArgument,
@@ -62,6 +63,8 @@ class Trace:
     def __init__(self, function_name: str = "a function", size_guards: SizeGuards | None = None) -> None:
         self.function_name = function_name
         self.size_guards = size_guards or SizeGuards({})
+        # The guards under which the traced ops are valid, in addition to those of their shape inference.
+        self.guards: list[Guard] = []
         self.block = Block()
         self.build = DlBuilder(self.block)
         self.weights = WeightStore()
@@ -81,6 +84,15 @@ class Trace:
         self.weak_argument_dtypes: dict[int, set[np.dtype[Any]]] = {}
         # The weakly typed integers with a known smallest and largest value, such as counters of loops.
         self._integer_ranges: dict[SSAValue, tuple[int, int]] = {}
+
+    def is_less(self, a: Size, b: Size, name: str) -> bool:
+        """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard.
+
+        `name` is the function that compares. Data-dependent sizes are not restricted: the code may run for some data only.
+        """
+        if any(map(self.data_dependent_sizes.is_data_dependent, (a, b))):
+            return False
+        return assume_comparison(is_known_less, a, b, location_prefix(user_location()) + name, self.guards)
 
     def record_range(self, number: Tracer, low: int, high: int) -> None:
         """Record the smallest and the largest value of a weakly typed integer."""

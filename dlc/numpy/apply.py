@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import prod
 from typing import Any, SupportsIndex, TypeAlias, TypeVar, cast
 
@@ -19,7 +19,7 @@ from dlc.arrays import Array as OwnedArray
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.dims import Dim
+from dlc.dims import Dim, Size, is_known_less, product
 from dlc.errors import DeviceError, DlcError, DTypeError, OutOfBoundsError, OutOfRangeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import (
@@ -33,7 +33,7 @@ from dlc.frontend.trace import (
     with_user_line,
 )
 from dlc.ir import Block, i64
-from dlc.traced_dims import TracedDim, TracedSize
+from dlc.traced_dims import TracedDim, TracedSize, untraced
 
 # Accepted as an array argument. Python scalars are weakly typed: they take the dtype of the array operands.
 ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | TracedDim | list[Any] | tuple[Any, ...]"
@@ -266,6 +266,22 @@ def _with_array_methods(result: Any) -> Any:
 def refuse(error: DlcError) -> Any:
     """Raise the error with the user's line in front."""
     raise with_user_line(error)
+
+
+def is_less(x: Operand, a: Size, b: Size, name: str) -> bool:
+    """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard of the trace.
+
+    The sizes are those of `x`, an operand of the function `name`.
+    """
+    return x.owner.is_less(a, b, name) if isinstance(x, Tracer) else is_known_less(a, b)
+
+
+def is_empty(name: str, x: Operand, axes: Collection[int]) -> bool:
+    """Return whether a reduction of `x` over these axes has results of no elements; that it has none may become a guard."""
+    sizes = untraced(x.shape)
+    count, results = (product(size for k, size in enumerate(sizes) if (k in axes) == reduced) for reduced in (True, False))
+    # Negative if the axes have no elements, but there are results.
+    return is_less(x, results * (count - 1), 0, name)
 
 
 def as_shape(name: str, shape: object, minimum: int = 0) -> tuple[int, ...]:

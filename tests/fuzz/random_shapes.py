@@ -30,6 +30,7 @@ class RandomShapes:
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, Array] = {}
         self.values: dict[str, Array] = {}
+        self.read: set[str] = set()
         symbols = self.random.sample([*DRAWN_SIZES], self.random.randint(1, 4))
         self.inputs: dict[str, tuple[str | int, ...]] = {}
         for k in range(self.random.randint(1, 3)):
@@ -40,7 +41,7 @@ class RandomShapes:
         recipes = [
             self.add, self.reshape, self.flatten, self.concat, self.split, self.slice, self.pad, self.expand, self.pool,
             self.conv, self.matmul, self.gather, self.transpose, self.reduce, self.tile, self.constant_of_shape, self.top_k,
-            self.shape_of,
+            self.shape_of, self.einsum, self.scan, self.loop, self.branch, self.select, self.nonzero, self.count,
         ]  # fmt: skip
         for _ in range(100):
             if len(self.nodes) >= 8:
@@ -49,8 +50,7 @@ class RandomShapes:
 
     @property
     def model(self) -> ModelProto:
-        read = {name for node in self.nodes for name in node.input}
-        outputs = [v for v in self.values if v not in read and v not in self.inputs] or [[*self.values][-1]]
+        outputs = [v for v in self.values if v not in self.read and v not in self.inputs] or [[*self.values][-1]]
         inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in self.inputs.items()]
         weights = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         results = [helper.make_empty_tensor_value_info(name) for name in outputs]
@@ -67,22 +67,28 @@ class RandomShapes:
         self.constants[name] = np.asarray(array, dtype)
         return name
 
-    def append(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Sequence[str] | None:
-        """Append a node, unless it is invalid or its results are too large for the drawn sizes; return its results."""
+    def append(
+        self, op: str, inputs: Sequence[str], outputs: int = 1, captured: Sequence[str] = (), **attributes: Any
+    ) -> Sequence[str] | None:
+        """Append a node, unless it is invalid or its results are too large for the drawn sizes; return its results.
+
+        `captured` are the values that its subgraphs read.
+        """
         names = [f"v{len(self.nodes)}_{k}" for k in range(outputs)]
         node = helper.make_node(op, inputs, names, f"{op.lower()}{len(self.nodes)}", **attributes)
         infos = [helper.make_empty_tensor_value_info(name) for name in names]
-        known = {**self.values, **self.constants}
-        graph = helper.make_graph([node], "node", [helper.make_empty_tensor_value_info(n) for n in inputs if n], infos)
+        known, read = {**self.values, **self.constants}, dict.fromkeys(n for n in (*inputs, *captured) if n)
+        graph = helper.make_graph([node], "node", [helper.make_empty_tensor_value_info(n) for n in read], infos)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
         try:
-            results = ReferenceEvaluator(model).run(None, {n: known[n] for n in inputs if n})
+            results = ReferenceEvaluator(model).run(None, {n: known[n] for n in read})
         except Exception:  # onnx.reference raises errors of many types for an invalid node, which is not drawn.
             return None
         arrays = [np.asarray(r) for r in results]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         if any(a.size > _MAX_ELEMENTS or a.ndim > 5 for a in arrays):
             return None
         self.nodes.append(node)
+        self.read |= {*read}
         self.values |= dict(zip(names, arrays, strict=True))
         return names
 
@@ -233,6 +239,130 @@ class RandomShapes:
         numbers = self.append("Range", [self.constant(0), *last, self.constant(self.random.choice([1, 2]))]) if last else None
         if numbers is not None:
             self.append("Cast", numbers, to=TensorProto.FLOAT)
+
+    def einsum(self) -> None:
+        """A contraction, a batched contraction, or a diagonal, of axes of equal size."""
+        if (x := self.value(lambda v: 0 < v.ndim < 4)) is None or (y := self.value(lambda v: 0 < v.ndim < 4)) is None:
+            return
+        letter_of: dict[int, str] = {}
+        letters = iter("abcdefg")
+        # Equal sizes often have the same letter.
+        terms = [
+            "".join(
+                letter_of.setdefault(n, next(letters)) if self.random.random() < 0.7 else next(letters)
+                for n in self.values[name].shape
+            )
+            for name in (x, y)
+        ]
+        used = sorted({*"".join(terms)})
+        result = "".join(self.random.sample(used, self.random.randint(0, min(len(used), 3))))
+        self.append("Einsum", [x, y], equation=f"{','.join(terms)}->{result}")
+
+    def scan(self) -> None:
+        """A cumulative sum over an axis, by a loop."""
+        if (x := self.value(lambda v: v.ndim > 0 and v.shape[0] > 0)) is None:
+            return
+        shape = self.values[x].shape[1:]
+        if self.random.random() < 0.5 and (y := self.value(lambda v: v.shape == shape)) is not None:
+            initial = y
+        else:
+            initial = self.constant(np.zeros(shape), np.float32)
+        add = helper.make_node("Add", ["state", "element"], ["total"])
+        copy = helper.make_node("Identity", ["total"], ["collected"])
+        infos = [helper.make_empty_tensor_value_info(n) for n in ("state", "element", "total", "collected")]
+        body = helper.make_graph([add, copy], "body", infos[:2], infos[2:])
+        self.append("Scan", [initial, x], 2, body=body, num_scan_inputs=1, scan_input_directions=[self.random.choice([0, 1])])
+
+    def loop(self) -> None:
+        """A loop whose trip count is a constant or a size, or that ends by a condition; it collects a captured value."""
+        if (x := self.value(lambda v: 0 < v.size < 200)) is None or (y := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        if self.random.random() < 0.5:
+            limit = self.constant(self.random.choice([0, 1, 3]))
+        else:
+            size = self.append("Shape", [y], start=0, end=1)
+            limit = ((size and self.append("Squeeze", [size[0], self.constant([0])])) or [""])[0]
+        nodes = [
+            helper.make_node("Add", ["state", x], ["next"]),
+            helper.make_node("ReduceMax", ["next"], ["largest"], keepdims=0),
+            helper.make_node("Less", ["largest", self.constant(self.random.choice([4, 1000]), np.float32)], ["continues"]),
+            helper.make_node("Identity", ["next"], ["collected"]),
+        ]
+        if self.random.random() < 0.5:
+            nodes[1:3] = [helper.make_node("Identity", ["going"], ["continues"])]
+        names = ("number", "going", "state", "continues", "next", "collected")
+        infos = [helper.make_empty_tensor_value_info(n) for n in names]
+        body = helper.make_graph(nodes, "body", infos[:3], infos[3:])
+        captured = [x, *(name for node in nodes for name in node.input if name in self.constants)]
+        self.append("Loop", [limit, "", x], 2, captured, body=body)
+
+    def branch(self) -> None:
+        """A branch on a size or on data, whose results have the same or other shapes."""
+        if (x := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        same = self.value(lambda v: v.ndim == self.values[x].ndim)
+        assert same is not None
+        if self.random.random() < 0.5:
+            size = self.append("Shape", [x], start=0, end=1)
+            condition = size and self.append("Greater", [size[0], self.constant([self.random.choice([0, 3, 6])])])
+        else:
+            total = self.append("ReduceSum", [x], keepdims=0)
+            condition = total and self.append("Greater", [total[0], self.constant(0, np.float32)])
+        branches: dict[str, Any] = {}
+        for key, name in zip(("then_branch", "else_branch"), self.random.sample([x, same], 2), strict=True):
+            result = f"{key}_result"
+            node = helper.make_node("Neg", [name], [result])
+            branches[key] = helper.make_graph([node], key, [], [helper.make_empty_tensor_value_info(result)])
+        if condition:
+            self.append("If", condition, 1, [x, same], **branches)
+
+    def _mask(self, x: str) -> Sequence[str] | None:
+        return self.append("Greater", [x, self.constant(self.random.choice([-1, 0, 2]), np.float32)])
+
+    def select(self) -> None:
+        """The rows, or the elements, that a mask selects."""
+        if (x := self.value(lambda v: v.ndim > 0)) is None:
+            return
+        if self.random.random() < 0.5 or self.values[x].ndim == 1:
+            mask = self._mask(x)
+            flat = mask and self.append("Reshape", [mask[0], self.constant([-1])])
+            if flat:
+                self.append("Compress", [x, flat[0]])
+            return
+        sums = self.append("ReduceSum", [x, self.constant([*range(1, self.values[x].ndim)])], keepdims=0)
+        mask = sums and self._mask(sums[0])
+        if mask:
+            self.append("Compress", [x, mask[0]], axis=0)
+
+    def nonzero(self) -> None:
+        """The coordinates of nonzero elements, or the elements that they gather."""
+        if (x := self.value(lambda v: v.ndim > 0)) is None or not (positions := self.append("NonZero", [x])):
+            return
+        if self.random.random() < 0.5:
+            self.append("Cast", positions, to=TensorProto.FLOAT)
+        elif rows := self.append("Gather", [positions[0], self.constant(0)]):
+            self.append("Gather", [x, rows[0]])
+
+    def count(self) -> None:
+        """Numbers up to a data-dependent limit, which may be below the start; or as many rows of a value."""
+        if (x := self.value(lambda v: v.ndim > 0)) is None or not (mask := self._mask(x)):
+            return
+        numbers = self.append("Cast", mask, to=TensorProto.INT64)
+        total = numbers and self.append("ReduceSum", numbers, keepdims=0)
+        if not total:
+            return
+        kind = self.random.choice(["range", "slice", "shape"])
+        if kind == "range":
+            start, step = self.constant(self.random.choice([0, 1, 5])), self.constant(self.random.choice([1, 2, -1]))
+            if result := self.append("Range", [start, total[0], step]):
+                self.append("Cast", result, to=TensorProto.FLOAT)
+            return
+        end = self.append("Reshape", [total[0], self.constant([1])])
+        if end and kind == "slice":
+            start = self.constant([self.random.choice([0, 1, 5])])
+            self.append("Slice", [x, start, end[0], self.constant([0])])
+        elif end:
+            self.append("ConstantOfShape", end)
 
 
 def _broadcasts(a: Array, b: Array) -> bool:

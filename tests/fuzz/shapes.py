@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto
 
 import dlc
+import dlc.numpy
 from dlc.errors import DlcError, UnsupportedError
+from dlc.runtime.models.model import Model
 from tests.fuzz.random_shapes import DRAWN_SIZES, RandomShapes
+from tests.fuzz.shape_functions import RandomShapeFunction
 from tests.fuzz.supervise import run_supervised
 
 Array = NDArray[Any]
+Results: TypeAlias = "Sequence[Array]"
 TIMEOUT_SECONDS = 240
 # Mostly the reference, which shares everything that decides for which sizes a program is valid.
 TARGETS = ("reference", "reference", "reference", "cpu")
@@ -27,10 +31,14 @@ _LARGE_SIZES = (16, 31, 33)
 
 @dataclass(frozen=True)
 class Trial:
-    """A graph and its target."""
+    """A graph or, for odd seeds, a function, and its target."""
 
     seed: int
     target: str
+
+    @property
+    def is_function(self) -> bool:
+        return self.seed % 2 == 1
 
     def __str__(self) -> str:
         command = f"python -m tests.fuzz shapes --seed {self.seed} --count 1 --target {self.target}"
@@ -39,28 +47,101 @@ class Trial:
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on; without a target, mostly the reference and sometimes the CPU."""
-    return [Trial(s, target or TARGETS[s % len(TARGETS)]) for s in range(seed, seed + count)]
+    return [Trial(s, target or TARGETS[s // 2 % len(TARGETS)]) for s in range(seed, seed + count)]
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
     """Run a trial; return its outcome, and a description of a failure or None."""
-    graph = RandomShapes(trial.seed)
-    model, rng = graph.model, random.Random(trial.seed)
-    nodes = ", ".join(node.op_type for node in graph.nodes)
-    try:
-        dynamic = dlc.compile_model(model, target=trial.target, num_threads=1, cache=False)
-    except UnsupportedError as error:
-        return f"not supported: {error.problems[0].partition(': ')[2]}"[:80], None
-    except DlcError as error:
-        # onnx.reference accepts some graphs that are invalid.
-        expected = _run_static(model, _draw_inputs(graph, trial.seed, DRAWN_SIZES))
-        is_invalid = isinstance(expected, str)
-        return "invalid" if is_invalid else "failed", None if is_invalid else f"{nodes}\n{error}"
-    for sizes in (DRAWN_SIZES, *(_draw_sizes(rng) for _ in range(_COMBINATIONS))):
-        mismatch = _compare(graph, model, dynamic, trial, sizes)
-        if mismatch is not None:
-            return "wrong", f"{nodes}\n{graph.inputs} with {sizes}: {mismatch}"
+    with warnings.catch_warnings():
+        # Many sizes are compiled separately.
+        warnings.simplefilter("ignore")
+        subject = FunctionSubject(trial) if trial.is_function else GraphSubject(trial)
+        try:
+            dynamic = subject.compile_dynamic()
+        except UnsupportedError as error:
+            return f"not supported: {error.problems[0].partition(': ')[2]}"[:80], None
+        except DlcError as error:
+            # onnx.reference accepts some graphs that are invalid.
+            is_invalid = isinstance(subject.run_static(subject.draw_inputs(DRAWN_SIZES)), str)
+            return "invalid" if is_invalid else "failed", None if is_invalid else f"{subject}\n{error}"
+        rng = random.Random(trial.seed)
+        for sizes in (DRAWN_SIZES, *(_draw_sizes(rng) for _ in range(_COMBINATIONS))):
+            mismatch = _compare(subject, dynamic, sizes)
+            if mismatch is not None:
+                return "wrong", f"{subject}\n{subject.inputs} with {sizes}: {mismatch}"
     return "compared", None
+
+
+class Subject(Protocol):
+    """A graph or function: `inputs` are its input shapes as sizes and symbols."""
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str | int, ...]]: ...
+
+    def draw_inputs(self, sizes: Mapping[str, int]) -> Sequence[Array]:
+        """Return inputs of small integers."""
+        ...
+
+    def compile_dynamic(self) -> Callable[[Sequence[Array]], Results]:
+        """Return the program with symbolic sizes."""
+        ...
+
+    def run_static(self, inputs: Sequence[Array]) -> Results | str:
+        """Return the results of the program compiled for these input shapes, or the error that it raises."""
+        ...
+
+
+class GraphSubject:
+    """An ONNX graph."""
+
+    def __init__(self, trial: Trial) -> None:
+        graph = RandomShapes(trial.seed)
+        self._trial, self._model, self.inputs = trial, graph.model, graph.inputs
+        self._operators = [node.op_type for node in graph.nodes]
+
+    def draw_inputs(self, sizes: Mapping[str, int]) -> Sequence[Array]:
+        return _draw_inputs(self.inputs, self._trial.seed, sizes)
+
+    def compile_dynamic(self) -> Callable[[Sequence[Array]], Results]:
+        model = dlc.compile_model(self._model, target=self._trial.target, num_threads=1, cache=False)
+        return lambda inputs: self._call(model, inputs)
+
+    def run_static(self, inputs: Sequence[Array]) -> Results | str:
+        shapes = {name: array.shape for name, array in zip(self.inputs, inputs, strict=True)}
+        return _results(
+            lambda: self._call(
+                dlc.compile_model(self._model, target="reference", input_shapes=shapes, num_threads=1, cache=False), inputs
+            )
+        )
+
+    def _call(self, model: Model, inputs: Sequence[Array]) -> Results:
+        return list(model(dict(zip(self.inputs, inputs, strict=True))).values())
+
+    def __str__(self) -> str:
+        return ", ".join(self._operators)
+
+
+class FunctionSubject:
+    """A jitted function."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._function = trial, RandomShapeFunction(trial.seed)
+        self.inputs = self._function.inputs
+
+    def draw_inputs(self, sizes: Mapping[str, int]) -> Sequence[Array]:
+        return _draw_inputs(self.inputs, self._trial.seed, sizes)
+
+    def compile_dynamic(self) -> Callable[[Sequence[Array]], Results]:
+        function = self._function.python_function(dlc.numpy)
+        jitted = dlc.jit(target=self._trial.target, num_threads=1, cache=False, dynamic=self._function.dynamic)(function)
+        return lambda inputs: jitted(*inputs)
+
+    def run_static(self, inputs: Sequence[Array]) -> Results | str:
+        jitted = dlc.jit(target="reference", num_threads=1, cache=False)(self._function.python_function(dlc.numpy))
+        return _results(lambda: jitted(*inputs))
+
+    def __str__(self) -> str:
+        return str(self._function)
 
 
 def _draw_sizes(rng: random.Random) -> dict[str, int]:
@@ -72,47 +153,40 @@ def _draw_sizes(rng: random.Random) -> dict[str, int]:
     return dict(zip(DRAWN_SIZES, draws, strict=True))
 
 
-def _compare(graph: RandomShapes, model: ModelProto, dynamic: Any, trial: Trial, sizes: Mapping[str, int]) -> str | None:
-    inputs = _draw_inputs(graph, trial.seed, sizes)
-    expected = _run_static(model, inputs)
-    got = _results(lambda: dynamic(inputs))
+def _compare(subject: Subject, dynamic: Callable[[Sequence[Array]], Results], sizes: Mapping[str, int]) -> str | None:
+    inputs = subject.draw_inputs(sizes)
+    expected, got = subject.run_static(inputs), _results(lambda: dynamic(inputs))
     if isinstance(expected, str) or isinstance(got, str):
         if isinstance(expected, str) and isinstance(got, str):
             return None
         return f"static: {_format(expected)}; dynamic: {_format(got)}"
-    for name, want in expected.items():
-        result = got[name]
+    for k, (want, result) in enumerate(zip(map(np.asarray, expected), map(np.asarray, got), strict=True)):
         if (
             result.shape != want.shape
             or result.dtype != want.dtype
             or not np.allclose(result, want, rtol=1e-5, atol=1e-5, equal_nan=True)
         ):
-            return f"{name}: static {want.shape}, dynamic {result.shape}\n{want}\n{result}"
+            return f"result {k}: static {want.shape}, dynamic {result.shape}\n{want}\n{result}"
     return None
 
 
-def _draw_inputs(graph: RandomShapes, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:
-    shapes = {name: tuple(sizes[s] if isinstance(s, str) else s for s in shape) for name, shape in graph.inputs.items()}
+def _draw_inputs(inputs: Mapping[str, tuple[str | int, ...]], seed: int, sizes: Mapping[str, int]) -> list[Array]:
     rng = np.random.default_rng(seed)
-    return {name: rng.integers(-3, 4, shape).astype(np.float32) for name, shape in shapes.items()}
+    shapes = [[sizes[s] if isinstance(s, str) else s for s in shape] for shape in inputs.values()]
+    return [rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
 
 
-def _run_static(model: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array] | str:
-    """Return the results of the program compiled for these input shapes, or the error that it raises."""
-    shapes = {name: array.shape for name, array in inputs.items()}
-    return _results(lambda: dlc.compile_model(model, target="reference", input_shapes=shapes, cache=False)(inputs))
-
-
-def _results(call: Any) -> dict[str, Array] | str:
+def _results(call: Callable[[], Results]) -> Results | str:
     """Return the results of a call, or the error that it raises."""
     try:
-        return {name: np.asarray(value) for name, value in call().items()}
-    except DlcError as error:
+        return call()
+    except (DlcError, IndexError) as error:
+        # An IndexError is NumPy's, about an array that is constant while a function is traced.
         return f"{type(error).__name__}: {error}"
 
 
-def _format(results: dict[str, Array] | str) -> str:
-    return results if isinstance(results, str) else f"results of shapes {[r.shape for r in results.values()]}"
+def _format(results: Results | str) -> str:
+    return results if isinstance(results, str) else f"results of shapes {[np.shape(r) for r in results]}"
 
 
 def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:

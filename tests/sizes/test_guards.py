@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import dlc
-from dlc.compiler import compile, load_program
+import dlc.numpy
+from dlc.compiler import Program, compile, load_program
 from dlc.compiler.size_domains import _SolvedGuards, infer_domain  # pyright: ignore[reportPrivateUsage]
 from dlc.dims import Dim, SizeRange, parse
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.guards import Guard, SizeBounds
 from dlc.options import Options
 from dlc.runtime.models.specialized_model import SpecializedModel
@@ -130,3 +132,89 @@ def test_guards_of_data_dependent_sizes(size: str, holds: bool) -> None:
     solved = _SolvedGuards({"n": SizeRange(), "k": SizeRange()}, {"k": Dim.symbol("n")})
     solved.add([Guard(Dim.lift(parse(size)), ">=")])
     assert (not solved.remaining) is holds
+
+
+def _load(graph: str, folder: Path) -> Program:
+    onnx.save(onnx.parser.parse_model(HEADER + graph), folder / "m.onnx")
+    return load_program(folder / "m.onnx")
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_copied_size_cancels_in_an_inferred_one(target: str, tmp_path: Path) -> None:
+    """`0` in a target shape copies a size, which may be 0; the inferred size does not depend on it."""
+    graph = "(float[N,M] x) => (float[A,B] y) <int64[2] k = {0,-1}> { y = Reshape(x, k) }"
+    program = _load(graph, tmp_path)
+    assert infer_domain(program)[0] == SizeDomain()
+    model = compile(program, target, Options(num_threads=1, cache=False))
+    for shape in ((2, 3), (0, 3), (2, 0)):
+        assert model(np.zeros(shape, np.float32))["y"].shape == shape
+        static = dlc.compile_model(tmp_path / "m.onnx", target=target, input_shapes={"x": shape}, cache=False)
+        assert static(np.zeros(shape, np.float32))["y"].shape == shape
+
+
+def test_a_computed_target_size_that_may_be_0_is_a_guard(tmp_path: Path) -> None:
+    """A computed size of 0 would copy the size of the input at the same axis."""
+    graph = "(float[3,N] x) => (float[A,B] y) <int64[1] k = {-1}> { n = Shape<start=1>(x) s = Concat<axis=0>(n, k) y = Reshape(x, s) }"
+    assert infer_domain(_load(graph, tmp_path))[0] == SizeDomain({"N": SizeRange(1)})
+    model = dlc.compile_model(tmp_path / "m.onnx", target="reference", cache=False)
+    for n, shape in ((4, (4, 3)), (0, (3, 0))):
+        assert model(np.zeros((3, n), np.float32))["y"].shape == shape
+
+
+def test_a_contradiction_of_assumed_sizes_is_no_error_of_the_model(tmp_path: Path) -> None:
+    """The slice has five rows under its guard N >= 5, which the split contradicts; N = 4 is valid."""
+    graph = """(float[N] x) => (float[A] y, float[B] z) <int64[1] s = {0}, int64[1] e = {5}, int64[2] k = {2,2}> {
+        r = Slice(x, s, e) y, z = Split<axis = 0>(r, k) }"""
+    onnx.save(onnx.parser.parse_model(HEADER + graph), tmp_path / "m.onnx")
+    model = dlc.compile_model(tmp_path / "m.onnx", target="reference", cache=False)
+    assert model(np.arange(4, dtype=np.float32))["z"].tolist() == [2, 3]
+    with pytest.raises(ModelError, match="do not sum to the size 5"):
+        model(np.arange(5, dtype=np.float32))
+
+
+def test_sizes_that_differ_broadcast_if_one_is_1(tmp_path: Path) -> None:
+    graph = """(float[N] x) => (float[A] y) <int64[1] s = {3}, int64[1] e = {99999999999}> {
+        r = Slice(x, s, e) y = Add(x, r) }"""
+    onnx.save(onnx.parser.parse_model(HEADER + graph), tmp_path / "m.onnx")
+    model = dlc.compile_model(tmp_path / "m.onnx", target="reference", cache=False)
+    assert model(np.arange(4, dtype=np.float32))["y"].tolist() == [3, 4, 5, 6]
+    with pytest.raises(DlcError, match="do not broadcast"):
+        model(np.arange(5, dtype=np.float32))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_traced_functions_guard_inferred_sizes_and_reductions(target: str) -> None:
+    @dlc.jit(target=target, cache=False, dynamic={"x": {1: "N"}})
+    def transposed(x: Any) -> Any:
+        return dlc.numpy.reshape(x, (x.shape[1], -1))
+
+    @dlc.jit(target=target, cache=False, dynamic={"x": {0: "N"}})
+    def largest(x: Any) -> Any:
+        return dlc.numpy.max(x, axis=0)
+
+    assert transposed(np.ones((3, 4), np.float32)).shape == (4, 3)
+    with pytest.raises(ShapeError, match="do not fill"):
+        transposed(np.ones((3, 0), np.float32))
+    assert largest(np.ones((3, 4), np.float32)).shape == (4,)
+    with pytest.raises(ShapeError, match="no elements along axis 0"):
+        largest(np.ones((0, 4), np.float32))
+
+
+def test_the_evaluator_checks_data_dependent_sizes(tmp_path: Path) -> None:
+    """A loop body adds a data-dependent number of elements to four."""
+    graph = """(float[4] x) => (float[4] y) {
+        k = NonZero(x) c = Cast<to = 1>(k)
+        y = Scan<num_scan_inputs = 1, body = b (float[4] s, float[M] e) => (float[4] t) { t = Add(s, e) }>(x, c) }"""
+    onnx.save(onnx.parser.parse_model(HEADER + graph), tmp_path / "m.onnx")
+    for target in ("reference", "cpu"):
+        model = dlc.compile_model(tmp_path / "m.onnx", target=target, num_threads=1, cache=False)
+        assert model(np.float32([1, 2, 3, 4]))["y"].tolist() == [1, 3, 5, 7]
+        assert model(np.float32([0, 2, 0, 0]))["y"].tolist() == [1, 3, 1, 1]
+        with pytest.raises(DlcError, match="broadcast"):
+            model(np.float32([0, 2, 3, 0]))
+
+
+def test_products_are_solved_to_their_factors() -> None:
+    solved = _SolvedGuards({"N": SizeRange(), "M": SizeRange()}, {})
+    solved.add([Guard(Dim.lift(parse("N * M - 1")), ">=")])
+    assert (solved.ranges, solved.remaining) == ({"N": SizeRange(1), "M": SizeRange(1)}, [])

@@ -8,8 +8,11 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from dlc.backends.reference.values import Array, MemrefView, Value, describe, rank
+from dlc.dims import Size, bind_sizes, is_symbol
 from dlc.errors import UnsupportedError
+from dlc.guards import Guard
 from dlc.ir import Attribute, Block, Operation, SSAValue
+from dlc.runtime.program.size_binding import OutOfDomainError
 
 # (op, frame) → results of the op; a rule for an op without results returns ().
 Rule: TypeAlias = "Callable[[Any, Frame], Sequence[Value]]"
@@ -53,7 +56,7 @@ def find_rule(op: Operation) -> Rule:
 class EvaluationContext:
     """State shared by all frames of an evaluation: functions, weights, memoized properties of ops, and data-dependent sizes.
 
-    `rules` override the registered rules; `observer` is called after each op.
+    `rules` override the registered rules; `observer` is called after each op; `guards` are conditions on data-dependent sizes.
     """
 
     def __init__(
@@ -62,13 +65,17 @@ class EvaluationContext:
         weights: Mapping[str, Array],
         rules: Mapping[type[Operation], Rule] | None = None,
         observer: OpObserver | None = None,
+        guards: Sequence[Guard] = (),
     ) -> None:
         self.functions = functions
         self.weights = weights
+        self.guards = guards
         self.rules = rules or {}
         self.observer = observer
         self.arenas: dict[Operation, Array] = {}
         self.sizes: dict[str, int] = {}
+        # The op that computes each data-dependent size first.
+        self._size_sources: dict[str, Operation] = {}
         self._steps: dict[Block, tuple[list[tuple[Operation, Rule]], Operation | None]] = {}
         self._memoized: dict[Hashable, Any] = {}
 
@@ -91,6 +98,25 @@ class EvaluationContext:
             return results
 
         return run
+
+    def bind_data_dependent_sizes(self, op: Operation, types: Sequence[tuple[Size, ...]], results: Sequence[Array]) -> None:
+        """Bind the sizes in the `types` of an op's results.
+
+        Raises OutOfDomainError for results of another static size, for different values of a size that two ops compute, and
+        for sizes that violate a guard.
+        """
+        for type_sizes, result in zip(types, results, strict=True):
+            for size, value in zip(type_sizes, result.shape, strict=True):
+                expected = size if isinstance(size, int) else value
+                if is_symbol(size) and self._size_sources.setdefault(str(size), op) is not op:
+                    expected = self.sizes[str(size)]
+                if expected != value:
+                    raise OutOfDomainError(f"{describe(op)}: a data-dependent size is {value}; the program supports {expected}")
+            bind_sizes(type_sizes, result.shape, self.sizes)
+        for guard in self.guards:
+            if guard.size.symbols() <= self.sizes.keys() and not guard.holds(self.sizes):
+                text = ", ".join(f"{symbol} = {self.sizes[symbol]}" for symbol in sorted(guard.size.symbols()))
+                raise OutOfDomainError(f"{guard.description}; with {text}")
 
     def memoize(self, op: Operation, function: Callable[..., T], *arguments: Hashable) -> T:
         """Return `function(op, *arguments)`, memoized, since an op in a loop is evaluated many times."""

@@ -30,9 +30,10 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel, bound_op
 from dlc.dialects.dl.programs.control import Control, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
+from dlc.dialects.dl.programs.size_ranges import guards_of
 from dlc.dialects.entry import outputs_of, sizes_of
 from dlc.dims import bind_sizes, is_static, substitute
-from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func, walk_ops
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
 OpT = TypeVar("OpT", DlOp, ScanOp)
@@ -52,7 +53,7 @@ def evaluate(
     EvaluationError if the IR contradicts itself, and UnsupportedError for an op without a rule.
     """
     module = expand_for_evaluation(_with_sizes(module, function, inputs))
-    context = EvaluationContext(dict(_functions(module)), weights or {}, observer=observer)
+    context = _context(module, function, weights or {}, observer)
     if function not in context.functions:
         raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(context.functions))}")
     callee = context.functions[function]
@@ -67,10 +68,19 @@ def evaluate(
         return evaluate(_bind_module(module, error.sizes), inputs, weights, function=function, observer=observer)
 
 
+def _context(
+    module: ModuleOp, function: str, weights: Mapping[str, Array], observer: OpObserver | None = None
+) -> EvaluationContext:
+    functions = dict(_functions(module))
+    callee = functions.get(function)
+    guards = guards_of(callee) if isinstance(callee, func.FuncOp) else ()
+    return EvaluationContext(functions, weights, observer=observer, guards=guards)
+
+
 def evaluate_data_dependent_sizes(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
     """Return the data-dependent sizes of a program of `dl` ops for these inputs (in a loop, of the last iteration)."""
     module = expand_for_evaluation(_with_sizes(module, "main", inputs))
-    context = EvaluationContext(dict(_functions(module)), weights)
+    context = _context(module, "main", weights)
     with np.errstate(all="ignore"):
         _invoke(context, context.functions["main"], inputs)
     return context.sizes
@@ -232,16 +242,24 @@ def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
         # The results of an op without operands are loop-invariant.
         return frame.context.memoize(op, _results)
     operands = [frame.array(v) for v in op.operands]
-    results = _results(_bind_sizes(op, operands, frame), *operands)
-    if isinstance(op, DataDependent):
-        for result, array in zip(op.results, results, strict=True):
-            bind_sizes(dl_shape_of(result), array.shape, frame.context.sizes)
-    return results
+    return _results(_bind_sizes(op, operands, frame), *operands)
+
+
+@rule(DataDependent)
+def data_dependent_op(op: DataDependent, frame: Frame) -> Sequence[Value]:
+    operands = [frame.array(v) for v in op.operands]
+    bound = _bind_sizes(op, operands, frame)
+    arrays = bound.evaluate(*operands)
+    frame.context.bind_data_dependent_sizes(op, [dl_shape_of(r) for r in op.results], arrays)
+    return _checked_results(bound, arrays)
 
 
 def _results(op: DlOp, *operands: Array) -> list[Array]:
     """Evaluate an op and check its results against their types."""
-    arrays = op.evaluate(*operands)
+    return _checked_results(op, op.evaluate(*operands))
+
+
+def _checked_results(op: DlOp, arrays: Sequence[Array]) -> list[Array]:
     return [reinterpret_dtype(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(arrays, op.results, strict=True)]
 
 
@@ -260,7 +278,7 @@ def _bind_sizes(op: OpT, operands: Sequence[Array], frame: Frame) -> OpT:
 
 def _bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[str, int]]) -> Any:
     """Bind the symbolic sizes of an op, except for data-dependent sizes that it computes itself."""
-    computed_sizes = {str(size) for size in op.data_dependent_sizes} if isinstance(op, DataDependent) else set[str]()
+    computed_sizes = {str(size) for inner in walk_ops(op, DataDependent) for size in inner.data_dependent_sizes}
     return bound_op(op, shapes, {symbol: size for symbol, size in sizes if symbol not in computed_sizes})
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc import dims
-from dlc.dims import Size
+from dlc.dims import Dim, Size
 from dlc.errors import DeviceError, DTypeError, ShapeError
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -156,6 +156,7 @@ def rank_of(value: SSAValue | Attribute) -> int:
 def broadcast_shapes(error_prefix: str | None, *shapes: Sequence[Size]) -> tuple[Size, ...]:
     """Return the broadcast shape by NumPy's rules; a static size takes precedence over a symbolic one.
 
+    Raises ShapeError for shapes that do not broadcast, and UndecidableError for symbolic ones that do only if a size is 1.
     Errors begin with `error_prefix`; None if the caller adds the context.
     """
     rank = max((len(s) for s in shapes), default=0)
@@ -168,7 +169,10 @@ def broadcast_shapes(error_prefix: str | None, *shapes: Sequence[Size]) -> tuple
                 continue
             if not dims.is_same(size, 1) and dims.is_known_different(size, s[k]):
                 problem = f"shapes {' and '.join(map(str, shapes))} do not broadcast: {size} against {s[k]}"
-                raise ShapeError(problem if error_prefix is None else f"{error_prefix}: {problem}")
+                problem = problem if error_prefix is None else f"{error_prefix}: {problem}"
+                if any(isinstance(n, Dim) and not dims.is_nonnegative(n - 2) for n in (size, s[k])):
+                    raise dims.UndecidableError(f"{problem}, unless one of them is 1")
+                raise ShapeError(problem)
             if not isinstance(size, int) or size == 1:
                 size = s[k]
         result.append(size)

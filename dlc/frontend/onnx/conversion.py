@@ -99,6 +99,11 @@ class GraphConversion:
         except NodeProblem as problem:
             self._report(describe(node), problem)
             results = None
+        except ModelError as error:
+            if not self.emit.guards:
+                raise
+            self._report(describe(node), NodeProblem("shape", str(error).removeprefix(f"{describe(node)}: ")))
+            results = None
         except AlreadyReported:
             results = None
         depends_on = [name for problem in self.diagnostics.problems[num_problems:] for name in problem.inputs]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
-from dlc.dims import Size, product
+from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
@@ -28,16 +28,8 @@ def rank(node: TfliteNode) -> ImportedValue:
 @table("RESHAPE", options="shape.ints")
 def reshape(node: TfliteNode) -> ImportedValue:
     x = node[0]
-    target_shape: list[Size] = list(node.sizes(1, "shape") if node.get(1) is not None else node.integers("shape"))
-    inferred = [k for k, size in enumerate(target_shape) if size == -1]
-    if len(inferred) > 1:
-        raise ModelError(f"{node.description}: the shape {target_shape} has more than one -1")
-    if inferred:
-        specified, total = product(s for s in target_shape if s != -1), product(x.shape)
-        if specified == 0 or (isinstance(total, int) and isinstance(specified, int) and total % specified):
-            raise ModelError(f"{node.description}: {total} elements do not fill the shape {target_shape}")
-        target_shape[inferred[0]] = total // specified
-    return node.emit.reshape(x, target_shape)
+    target_shape = node.sizes(1, "shape") if node.get(1) is not None else node.integers("shape")
+    return node.emit.reshape(x, node.complete_shape(x.shape, target_shape))
 
 
 @table("SQUEEZE", options="axes.ints")

@@ -18,6 +18,7 @@ from dlc.numpy.apply import (
     Operand,
     apply,
     convert,
+    is_empty,
     is_floating,
     normalize_axes,
     operand,
@@ -33,7 +34,6 @@ from dlc.numpy.functions.joining import stack
 from dlc.numpy.functions.reductions import align_weights, sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, moveaxis, reshape
 from dlc.numpy.functions.sorting import argsort, sort
-from dlc.traced_dims import untraced
 
 __all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 
@@ -97,7 +97,7 @@ def nanmedian(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> 
 def _median(x: ArrayLike, axis: Axes, keepdims: bool, *, ignore_nan: bool) -> Any:
     (x,) = promote_to_float(x)
     axes = normalize_axes("median", x, axis)
-    if 0 in untraced([x.shape[a] for a in axes]):
+    if is_empty("quantile", x, axes):
         warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
         sizes = [1 if a in axes else s for a, s in enumerate(x.shape) if keepdims or a not in axes]
         return full(sizes, np.nan, x.dtype)
@@ -181,7 +181,7 @@ def _quantile(
         method = "nearest"
     x = operand(x) if method in _DISCRETE_RANKS else promote_to_float(x)[0]
     axes = normalize_axes("quantile", x, axis)
-    if 0 in untraced([x.shape[a] for a in axes]):
+    if is_empty("quantile", x, axes):
         refuse(OutOfBoundsError(f"quantile: no elements along axis {axis} of shape {x.shape}"))
     if fraction.ndim > 2:
         refuse(ShapeError(f"quantile: q of shape {fraction.shape}; expected at most two axes"))

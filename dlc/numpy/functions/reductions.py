@@ -24,6 +24,7 @@ from dlc.numpy.apply import (
     as_dtype,
     convert,
     in_float32_or_wider,
+    is_empty,
     is_floating,
     normalize_axes,
     normalize_axis,
@@ -125,7 +126,7 @@ def _extremum(
     if initial is None:
         if where is not None:
             refuse(ShapeError(f"{name}: where may exclude all elements; pass initial"))
-        if 0 in untraced([x.shape[a] for a in normalize_axes(name, x, axis)]):
+        if is_empty(name, x, normalize_axes(name, x, axis)):
             refuse(ShapeError(f"{name}: no elements along axis {axis} of shape {x.shape}; pass initial"))
     elif where is not None:
         x = operand(select(where, x, convert(initial, x.dtype)))

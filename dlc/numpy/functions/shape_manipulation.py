@@ -12,7 +12,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
-from dlc.dims import is_known_different, is_nonnegative
+from dlc.dims import inferred_reshape, is_known_different, is_nonnegative
 from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import is_complex, real_and_imaginary
 from dlc.frontend.trace import Tracer, errors_at_user_line
@@ -25,6 +25,7 @@ from dlc.numpy.apply import (
     as_shape,
     convert,
     iota,
+    is_less,
     normalize_axes,
     normalize_axis,
     operand,
@@ -56,10 +57,11 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
         )
     # A symbolic size is compared with the sizes of `x` as an expression.
     sizes, size = list(untraced(as_shape("reshape", shape, -1))), untraced(x.size)
-    fixed_size = prod(s for s in sizes if s != -1)
-    # A symbolic size that need not be divisible becomes a guard.
-    if sizes.count(-1) == 1 and fixed_size and not is_known_different(size % fixed_size, 0):
-        sizes[sizes.index(-1)] = size // fixed_size
+    if sizes.count(-1) == 1:
+        dividend, divisor = inferred_reshape(untraced(x.shape), sizes)
+        # What an inferred size requires of symbolic sizes becomes a guard.
+        if not is_less(x, divisor, 1, "reshape") and not is_known_different(dividend % divisor, 0):
+            sizes[sizes.index(-1)] = dividend // divisor
     if -1 in sizes or is_known_different(prod(sizes), size):
         refuse(ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fill shape {tuple(sizes)}"))
     return x if tuple(sizes) == untraced(x.shape) else apply(dl.ReshapeOp, x, shape=tuple(sizes))

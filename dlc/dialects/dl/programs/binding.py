@@ -44,13 +44,13 @@ def bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Mappi
     if isinstance(copy, DlOp):
         _bind_op(copy, sizes, set(block.args))
     else:
-        _bind_declared_types(copy, sizes, set())
+        _bind(copy, sizes)
     return copy
 
 
-def _bind(function: Operation, sizes: Mapping[str, Size]) -> None:
+def _bind(outermost: Operation, sizes: Mapping[str, Size]) -> None:
     retyped: set[SSAValue] = set()
-    for op in function.walk():
+    for op in outermost.walk():
         match op:
             case SelectionOp():
                 sizes = _bind_selection(op, sizes, retyped)

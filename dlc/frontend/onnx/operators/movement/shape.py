@@ -35,16 +35,11 @@ def reshape(node: OnnxNode) -> ImportedValue:
         if any(s == 0 for s in target_shape[x.rank :]):
             raise ModelError(f"{node.description}: the shape {target_shape} copies a size that {list(x.shape)} does not have")
         target_shape = [x.shape[k] if s == 0 else s for k, s in enumerate(target_shape)]
-    inferred = [k for k, s in enumerate(target_shape) if s == -1]
-    if len(inferred) > 1:
-        raise ModelError(f"{node.description}: the shape {target_shape} has more than one -1")
-    if inferred:
-        specified = product(s for s in target_shape if s != -1)
-        total = product(x.shape)
-        if specified == 0 or (isinstance(total, int) and isinstance(specified, int) and total % specified):
-            raise ModelError(f"{node.description}: {total} elements do not fill the shape {target_shape}")
-        target_shape[inferred[0]] = total // specified
-    return node.emit.reshape(x, target_shape)
+        for k, size in enumerate(target_shape):
+            # A computed size of 0 copies the size of `x`.
+            if isinstance(size, Dim) and size not in x.shape[k : k + 1]:
+                node.emit.is_less(size, 1, node.description)
+    return node.emit.reshape(x, node.complete_shape(x.shape, target_shape))
 
 
 @table("Flatten")
