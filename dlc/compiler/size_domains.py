@@ -101,7 +101,10 @@ def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
     ranges = {**size_ranges(program.module), **domain.ranges}
     remaining = {symbol: r for symbol, r in ranges.items() if symbol not in static and symbol not in domain.equal}
     set_size_ranges(entry_of(restricted.module), remaining)
-    set_guards(entry_of(restricted.module), domain.guards)
+    bindings = {**{a: Dim.symbol(b) for a, b in domain.equal.items()}, **static}
+    guards = (replace(guard, size=Dim.lift(substitute(guard.size, bindings))) for guard in domain.requirements)
+    # Ranges imply some of the guards, which name the op in messages.
+    set_guards(entry_of(restricted.module), [guard for guard in guards if guard.size.symbols()])
     return restricted
 
 

@@ -95,7 +95,7 @@ typedef struct dlc_call {
     void (*parallel)(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks); /* or NULL */
     void *user;
     int64_t required_bytes;   /* result: size of `memory`; may grow when data-dependent sizes become known */
-    int64_t failed_operation; /* result: the index of the size operation that failed */
+    int64_t failed_operation; /* result: the size operation, or after these the data-dependent size, that failed */
     const void *program;      /* result: address of the program */
     const dlc_selector *selectors; /* select one of several programs */
     int64_t selector_count;
@@ -224,7 +224,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 20, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 21, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
 enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */
@@ -235,7 +235,7 @@ typedef struct {
     int64_t slots, arena, inputs, outputs, tensors, dims, dim_count, operations, operation_count;
     int64_t arrays, weight_count, slot_inits, slot_init_count, records, symbol_count, size_readbacks, size_readback_count;
     int64_t record_words, array_count, symbols, failures, failure_count, failure_values, failure_value_count, text;
-    int64_t kernels, kernel_count, entries, entry_count, code_bytes;
+    int64_t requirements, requirement_count, kernels, kernel_count, entries, entry_count, code_bytes;
     int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_link, pool_end, crc32c;
 } dlc__image;
 typedef struct { int64_t name, dtype, element_bytes, rank, dims, otherwise, over; } dlc__tensor;
@@ -245,7 +245,7 @@ typedef struct { int64_t name, low, high; } dlc__symbol;
 typedef struct { int64_t slot, number, address; } dlc__slot_init;
 typedef struct { int64_t message, first, count; } dlc__failure;
 typedef struct { int64_t slot, offset; } dlc__value_ref;
-typedef struct { int64_t code, slot, offset, next; } dlc__size_readback;
+typedef struct { int64_t code, slot, offset, next, low, high, same, requirement; } dlc__size_readback;
 typedef struct { char magic[8]; uint32_t version, checksum; uint64_t header; int64_t program; } dlc__prefix;
 typedef struct {
     unsigned char entry[16], magic[8];
@@ -438,6 +438,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         || !dlc__in_bounds(image->slot_inits, image->slot_init_count, sizeof(dlc__slot_init), end)
         || !dlc__in_bounds(image->records, image->record_words, 8, end)
         || !dlc__in_bounds(image->symbols, image->symbol_count, sizeof(dlc__symbol), end)
+        || !dlc__in_bounds(image->requirements, image->requirement_count, sizeof(int64_t), end)
         || !dlc__in_bounds(image->failures, image->failure_count, sizeof(dlc__failure), end)
         || !dlc__in_bounds(image->failure_values, image->failure_value_count, sizeof(dlc__value_ref), end)
         || !dlc__in_bounds(image->size_readbacks, image->size_readback_count, sizeof(dlc__size_readback), end)) return 0;
@@ -455,7 +456,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         if (o->kind == DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= image->symbol_count + image->size_readback_count)) return 0;
         if (o->kind > DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= i)) return 0;
         if (o->kind > DLC__SIZE_ARGUMENT && o->kind < DLC__CHECK_SIZE && (o->b < 0 || o->b >= i)) return 0;
-        if (o->kind == DLC__CHECK_SIZE && (o->b < -1 || o->b >= image->symbol_count)) return 0;
+        if (o->kind == DLC__CHECK_SIZE && (o->b < -1 || o->b >= image->requirement_count)) return 0;
     }
     const int64_t *dims = (const int64_t *)dlc__at(image, image->dims);
     for (int64_t i = 0; i < image->dim_count; i++)
@@ -491,7 +492,12 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     const dlc__size_readback *size_readbacks = (const dlc__size_readback *)dlc__at(image, image->size_readbacks);
     for (int64_t i = 0; i < image->size_readback_count; i++)
         if (size_readbacks[i].slot < 0 || size_readbacks[i].slot >= image->slots
-            || !dlc__is_record(image, size_readbacks[i].next)) return 0;
+            || !dlc__is_record(image, size_readbacks[i].next)
+            || size_readbacks[i].same < -1 || size_readbacks[i].same >= image->symbol_count + i
+            || size_readbacks[i].requirement < -1 || size_readbacks[i].requirement >= image->requirement_count) return 0;
+    const int64_t *requirements = (const int64_t *)dlc__at(image, image->requirements);
+    for (int64_t i = 0; i < image->requirement_count; i++)
+        if (!dlc__is_text(image, requirements[i])) return 0;
     return dlc__check_records(image);
 }
 
@@ -1106,6 +1112,26 @@ static int dlc__model_failure(dlc_context *c, int64_t k)
     return DLC_FAILED;
 }
 
+/* Reports the requirement that the sizes of the call violate, with the sizes. */
+static int dlc__refuse_sizes(dlc_context *c)
+{
+    const dlc__image *image = c->model->image;
+    const dlc__symbol *symbols = (const dlc__symbol *)dlc__at(image, image->symbols);
+    const int64_t *requirements = (const int64_t *)dlc__at(image, image->requirements);
+    int64_t failed = c->call.failed_operation, requirement = -1;
+    if (failed >= image->operation_count) {
+        requirement = ((const dlc__size_readback *)dlc__at(image, image->size_readbacks))[failed - image->operation_count].requirement;
+    } else if (dlc__operations(image)[failed].kind == DLC__CHECK_SIZE) {
+        requirement = dlc__operations(image)[failed].b;
+    }
+    size_t used = (size_t)snprintf(c->message, DLC__MESSAGE, "%s",
+                                   requirement < 0 ? dlc_error(DLC_SIZE) : dlc__text(image, requirements[requirement]));
+    for (int64_t i = 0; i < image->symbol_count && used < DLC__MESSAGE; i++)
+        used += (size_t)snprintf(c->message + used, DLC__MESSAGE - used, "%s%s = %lld", i ? ", " : "; got ",
+                                 dlc__text(image, symbols[i].name), (long long)c->sizes[i]);
+    return DLC_SIZE;
+}
+
 /* Calls the program and reports its error. */
 static int dlc__call(dlc_context *c)
 {
@@ -1113,13 +1139,7 @@ static int dlc__call(dlc_context *c)
     int64_t code = DLC__FUNCTION(dlc__call_function, dlc__at(image, image->call))(&c->call, image, c->model->base);
     if (code == DLC_OK) return DLC_OK;
     if (code < 0) return dlc__model_failure(c, -code - 1);
-    if (code == DLC_SIZE) {
-        const dlc__operation *o = dlc__operations(image) + c->call.failed_operation;
-        dlc_size_info size;
-        if (o->kind == DLC__CHECK_SIZE && o->b >= 0 && !dlc_size(c->model, (int32_t)o->b, &size))
-            return dlc__fail(c, DLC_SIZE, "size %s is %lld, not in %lld..%lld", size.name,
-                             (long long)c->sizes[o->b], (long long)size.low, (long long)size.high);
-    }
+    if (code == DLC_SIZE) return dlc__refuse_sizes(c);
     return dlc__fail(c, (int)code, "%s", dlc_error((int)code));
 }
 

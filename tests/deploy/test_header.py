@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
@@ -129,9 +130,34 @@ def test_default_program_of_a_specialized_model(folder: Path) -> None:
     served().save(folder / "served.dlc")
     inputs = [X[:6, :4].copy()]
     assert ran(folder, "run", served(), "served", inputs) == expected(served(), inputs)
-    assert "n is 4, not in 5.." in ran(folder, "run", served(), "served", [X[:4, :4].copy()])
+    assert "node 'y' (Slice) requires n >= 5; got n = 4" in ran(folder, "run", served(), "served", [X[:4, :4].copy()])
     loaded = dlc.load(folder / "served.dlc")
     assert expected(loaded, inputs) == expected(served(), inputs)
+
+
+@needs_cc
+def test_violated_guards_are_named(folder: Path) -> None:
+    header = '<ir_version: 8, opset_import: ["" : 18]> g '
+    reshape = "(float[N,3] x) => (float[A,B] y) <int64[2] k = {-1,2}> { [flat] y = Reshape(x, k) }"
+    model = dlc.compile_model(onnx.parser.parse_model(header + reshape), num_threads=1, cache=False)
+    model.save(folder / "guarded.dlc")
+    x = np.arange(24, dtype=np.float32).reshape(8, 3)
+    assert ran(folder, "run", model, "guarded", [x]) == x.tobytes()
+    message = "node 'flat': dl.reshape requires (3 * N) % 2 == 0; got N = 7"
+    assert ran(folder, "run", model, "guarded", [x[:7]]) == message
+
+
+@needs_cc
+def test_data_dependent_sizes_outside_of_the_domain_are_named(folder: Path) -> None:
+    """The number of nonzero elements must be that of all elements."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[N] x) => (float[1,N] y) {
+        k = NonZero(x) c = Cast<to = 1>(k) [sum] y = Add(x, c) }"""
+    model = dlc.compile_model(onnx.parser.parse_model(text), num_threads=1, cache=False)
+    model.save(folder / "counted.dlc")
+    x = np.float32([1, 2, 3, 4])
+    assert ran(folder, "run", model, "counted", [x]) == expected(model, [x])
+    message = ran(folder, "run", model, "counted", [x * np.float32([0, 1, 1, 1])])
+    assert re.fullmatch(r"data-dependent size \w+ must equal N; got N = 4", message)
 
 
 @needs_cc
@@ -203,7 +229,7 @@ def test_selected_program_of_a_specialized_model(folder: Path) -> None:
     four = [X[:4, :4].copy()]
     program = dlc.jit(lambda x: x).lower(four[0]).compile()
     assert ran(folder, "run", program, "sizes", four, of=["x:4,4"]) == expected(served(), four)
-    assert "n is 4, not in 5.." in ran(folder, "run", served(), "sizes", four, of=["x:3,4"])
+    assert "node 'y' (Slice) requires n >= 5; got n = 4" in ran(folder, "run", served(), "sizes", four, of=["x:3,4"])
     assert expected(dlc.load(folder / "sizes.dlc"), four) == expected(served(), four)
 
 

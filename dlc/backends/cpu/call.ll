@@ -14,13 +14,14 @@
 ;     3  #a * #b                   4  floor(#a / #b)                          5  max(#a, #b)
 ;     6  min(#a, #b)               7  #a tasks on #b bytes, encoded as in a record (record_table.py)
 ;     8  fails unless #a >= 0 or #b == 0, which happens only in invalid programs
-;     9  fails unless #a >= 0: the sizes of the call are outside of the domain of the program; `b` is used for the message
+;     9  fails unless #a >= 0: the sizes of the call are outside of the domain of the program; `b` is the requirement for messages
 ;   array       {i64 offset from the block, bytes, checksum}
 ;   slot init   {i64 slot, operation, address}: slots[slot] = #operation, plus the address of the arena if `address` is 1
-;   readback    {i64 code, slot, offset, next}: when bytecode stops with this code, the i64 at slots[slot] + offset is the
-;               next data-dependent size. All operations are evaluated again, with 0 for sizes not computed yet, and execution
-;               resumes `next` bytes from the first record. Data in the arena stays valid: buffers whose size depends on the new
-;               size are placed after all others. If the memory is too small now, the call must be repeated.
+;   readback    {i64 code, slot, offset, next, low, high, same, requirement}: when bytecode stops with this code, the i64 at
+;               slots[slot] + offset is the next data-dependent size. It must be in `low` … `high`, and equal to the size with
+;               index `same` unless that is negative. All operations are evaluated again, with `low` for sizes not computed yet,
+;               and execution resumes `next` bytes from the first record. Data in the arena stays valid: buffers whose size
+;               depends on the new size are placed after all others. If the memory is too small now, the call must be repeated.
 ;
 ; The return codes of a call are those of dlc.h; negative ones are specific to the program.
 
@@ -345,7 +346,10 @@ reset.next:
 
 reset.one:
   %reset.at = getelementptr i64, ptr %sizes, i64 %k
-  store i64 0, ptr %reset.at
+  %reset.readback = sub i64 %k, %symbol.count
+  %initial.at = getelementptr [8 x i64], ptr %readbacks, i64 %reset.readback, i64 4
+  %initial = load i64, ptr %initial.at
+  store i64 %initial, ptr %reset.at
   %k.next = add i64 %k, 1
   br label %reset.next
 
@@ -486,7 +490,7 @@ find.readback:
   br i1 %no.readback, label %end, label %compare
 
 compare:
-  %readback = getelementptr [4 x i64], ptr %readbacks, i64 %q
+  %readback = getelementptr [8 x i64], ptr %readbacks, i64 %q
   %readback.code = load i64, ptr %readback
   %is.it = icmp eq i64 %readback.code, %ended
   br i1 %is.it, label %read, label %another
@@ -511,10 +515,37 @@ read:
   %known.count = add i64 %size.index, 1
   ; A size must be in 0 … 2^40.
   %no.count = icmp ugt i64 %count, 1099511627776
-  br i1 %no.count, label %bad.count, label %size.known
+  br i1 %no.count, label %bad.count, label %range
 
 bad.count:
   ret i64 3
+
+range:
+  %low.at = getelementptr i64, ptr %readback, i64 4
+  %high.at = getelementptr i64, ptr %readback, i64 5
+  %same.at = getelementptr i64, ptr %readback, i64 6
+  %low = load i64, ptr %low.at
+  %high = load i64, ptr %high.at
+  %same = load i64, ptr %same.at
+  %under = icmp slt i64 %count, %low
+  %beyond = icmp sgt i64 %count, %high
+  %outside = or i1 %under, %beyond
+  br i1 %outside, label %rejected, label %equal
+
+equal:
+  %free = icmp slt i64 %same, 0
+  br i1 %free, label %size.known, label %twin
+
+twin:
+  %twin.at = getelementptr i64, ptr %sizes, i64 %same
+  %other = load i64, ptr %twin.at
+  %is.same = icmp eq i64 %other, %count
+  br i1 %is.same, label %size.known, label %rejected
+
+rejected:
+  %rejected.index = add i64 %operation.count, %q
+  store i64 %rejected.index, ptr %failed.at
+  ret i64 1
 
 size.known:
   %size.known.at = getelementptr i64, ptr %sizes, i64 %size.index

@@ -3,7 +3,7 @@
 ;
 ; Operations and slot inits are those of call.ll. Structures, in memory order:
 ;
-;   readback    {i64 code, slot, offset, next, low, high, same}: when bytecode stops with this code, the i64 at
+;   readback    {i64 code, slot, offset, next, low, high, same, requirement}: when bytecode stops with this code, the i64 at
 ;               slots[slot] + offset is the next data-dependent size, and execution resumes `next` bytes from the first record.
 ;               The size must be in `low` … `high`, and equal to the size with index `same` unless that is negative.
 ;   capacity    {i64 operation, bytes}: an output needs #operation bytes; `bytes` are allocated for it
@@ -49,7 +49,7 @@ look:
   br i1 %none, label %end, label %compare
 
 compare:
-  %readback = getelementptr [7 x i64], ptr %readbacks, i64 %k
+  %readback = getelementptr [8 x i64], ptr %readbacks, i64 %k
   %code = load i64, ptr %readback
   %k.next = add i64 %k, 1
   %is.it = icmp eq i64 %code, %ended

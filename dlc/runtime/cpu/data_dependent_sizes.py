@@ -20,7 +20,8 @@ _ARENA_CAPACITY_WORD = 14
 @dataclass(frozen=True)
 class SetSizeRecord:
     """A readback of a data-dependent size: stop code, buffer reference of the value, byte offset of the next record,
-    the valid range, and the index of a size that it must equal (-1: none). A size that Python computes has no stop record.
+    the valid range, the index of a size that it must equal (-1: none), and the index of the requirement for messages.
+    A size that Python computes has no stop record.
     """
 
     code: int
@@ -30,10 +31,11 @@ class SetSizeRecord:
     low: int
     high: int
     same: int
+    requirement: int
 
 
 # No record has this stop code.
-_SET_BY_PYTHON = SetSizeRecord(1, 0, 0, 0, 0, 0, -1)
+_SET_BY_PYTHON = SetSizeRecord(1, 0, 0, 0, 0, 0, -1, -1)
 
 
 def set_size_records(operations: SizeOperations, table: RecordTable) -> list[SetSizeRecord]:
@@ -42,7 +44,12 @@ def set_size_records(operations: SizeOperations, table: RecordTable) -> list[Set
     indices = {symbol: k for k, symbol in enumerate(host.symbols)}
     rows = {
         stop.symbol: SetSizeRecord(
-            -k, *stop.ref, 8 * following, *operations.bounds(stop.symbol), indices.get(host.equal.get(stop.symbol, ""), -1)
+            -k,
+            *stop.ref,
+            8 * following,
+            *operations.bounds(stop.symbol),
+            indices.get(host.equal.get(stop.symbol, ""), -1),
+            operations.requirement(f"data-dependent {operations.domain_text(stop.symbol)}"),
         )
         for k, (stop, following) in enumerate(table.stops, 1)
         if isinstance(stop, SetSize)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
@@ -43,7 +43,7 @@ FIELDS = (
         "size_readback_count",
     ),
     *("record_words", "array_count", "symbols", "failures", "failure_count", "failure_values", "failure_value_count", "text"),
-    *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
+    *("requirements", "requirement_count", "kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
     *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_link", "pool_end", "crc32c"),
 )
 HEADER_BYTES = ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
@@ -166,9 +166,11 @@ class _ImageWriter:
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
         self.fields["weight_count"] = len(self.weights)
         self._table("slot_inits", "slot_init_count", inits)
-        readbacks = [(r.code, r.slot, r.offset, r.next_record) for r in set_size_records(self.size_operations, self.bytecode)]
+        readbacks = [astuple(record) for record in set_size_records(self.size_operations, self.bytecode)]
         self._table("size_readbacks", "size_readback_count", readbacks)
         self._table("symbols", "symbol_count", symbols)
+        requirements = [(self._text(text),) for text in self.size_operations.requirements]
+        self._table("requirements", "requirement_count", requirements)
         self._table("failures", "failure_count", failures)
         self._table("failure_values", "failure_value_count", failure_values)
         self._table("tensors", None, tensors)

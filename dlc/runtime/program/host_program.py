@@ -255,7 +255,7 @@ class HostProgram:
         loop_slots: The number of slots that loops set.
         ranges: The range of each restricted symbol.
         equal: The size that each restricted data-dependent size must equal.
-        guards: Further conditions on the sizes of inputs.
+        guards: Conditions on sizes, with what requires them; ranges imply some of them.
         donors: The input that each donated output overwrites; both by index.
     """
 
@@ -275,6 +275,11 @@ class HostProgram:
     def input_symbols(self) -> tuple[str, ...]:
         """The symbols that are sizes of input axes, in the order of the inputs."""
         return tuple(dict.fromkeys(str(size) for info in self.inputs for size in info.shape if is_symbol(size)))
+
+    @property
+    def input_guards(self) -> list[Guard]:
+        """The guards that do not depend on data-dependent sizes."""
+        return [guard for guard in self.guards if guard.size.symbols() <= {*self.input_symbols}]
 
     @cached_property
     def data_dependent_sizes(self) -> tuple[str, ...]:
@@ -344,11 +349,12 @@ class HostProgram:
             expected = tuple(substitute(size, sizes) for size in info.shape)
             if shape != expected:
                 raise ShapeError(f"input {info} with {sizes}: expected {expected}, got {shape}")
-            require_in_range(f"input {info}", info.shape, sizes, self.ranges)
-        for guard in self.guards:
+        for guard in self.input_guards:
             if not guard.holds(sizes):
                 text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
                 raise ShapeError(f"inputs {', '.join(map(str, self.inputs))} with {text}: {guard.description}")
+        for info in self.inputs:
+            require_in_range(f"input {info}", info.shape, sizes, self.ranges)
         return sizes
 
 

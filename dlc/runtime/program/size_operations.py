@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
 from dlc.dims import Dim, Size, SizeRange, is_symbol, product
 from dlc.errors import ModelError
+from dlc.guards import SizeBounds
 from dlc.runtime.program.bounds import BoundsChecks, candidates_for_max
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, HostProgram
 from dlc.runtime.sizes.size_code import SizeCode
@@ -26,6 +27,8 @@ class SizeOperations:
         _require_defined_symbols(host)
         self.host, self.alignment = host, alignment
         self.code = SizeCode(host.symbols)
+        # What sizes of a call may violate, for messages.
+        self.requirements: list[str] = []
         self._require_ranges()
         self._require_guards()
         self._require_bounds()
@@ -59,28 +62,45 @@ class SizeOperations:
         """Return the operation that computes an array's size in bytes."""
         return self.code.operation_of(_bytes(info))
 
+    def requirement(self, text: str) -> int:
+        """Return the index of a requirement on sizes."""
+        if text not in self.requirements:
+            self.requirements.append(text)
+        return self.requirements.index(text)
+
+    def domain_text(self, symbol: str) -> str:
+        """Describe the sizes of a symbol that the program supports: the guards that restrict it, another size, or a range."""
+        guards = [guard.description for guard in self.host.guards if symbol in guard.size.symbols()]
+        low, high = self.bounds(symbol)
+        if symbol in self.host.equal:
+            return f"size {symbol} must equal {self.host.equal[symbol]}"
+        return "; ".join(guards) or f"size {symbol} must be in {SizeRange(low, None if high == MAX_SIZE else high)}"
+
     def _require_ranges(self) -> None:
-        for k, symbol in enumerate(self.host.input_symbols):
+        for symbol in self.host.input_symbols:
             low, high = map(self.code.operation_of, self.bounds(symbol))
-            size = self.code.operation_of(Dim.symbol(symbol))
-            self.code.require_fit(self.code.difference(size, low), k)
-            self.code.require_fit(self.code.difference(high, size), k)
+            size, requirement = self.code.operation_of(Dim.symbol(symbol)), self.requirement(self.domain_text(symbol))
+            self.code.require_fit(self.code.difference(size, low), requirement)
+            self.code.require_fit(self.code.difference(high, size), requirement)
 
     def _require_guards(self) -> None:
         code, operation_of = self.code, self.code.operation_of
         for size in dict.fromkeys(size for info in self.host.inputs for size in info.shape if not is_symbol(size)):
             if not isinstance(size, int):
                 code.require_fit(operation_of(size))
-        for guard in self.host.guards:
-            size = operation_of(guard.size)
+        bounds = SizeBounds(self.host.ranges)
+        for guard in self.host.input_guards:
+            if bounds.decide(guard):
+                continue
+            size, requirement = operation_of(guard.size), self.requirement(guard.description)
             match guard.relation:
                 case ">=":
-                    code.require_fit(size)
+                    code.require_fit(size, requirement)
                 case "==":
-                    code.require_fit(size)
-                    code.require_fit(code.product(size, operation_of(-1)))
+                    code.require_fit(size, requirement)
+                    code.require_fit(code.product(size, operation_of(-1)), requirement)
                 case "!=":
-                    code.require_fit(code.sum(code.product(size, size), operation_of(-1)))
+                    code.require_fit(code.sum(code.product(size, size), operation_of(-1)), requirement)
 
     def _require_bounds(self) -> None:
         """Require bounds that cannot be proved from the polynomials."""

@@ -134,9 +134,9 @@ class SizeCode:
         """Reject the program as invalid if #a is negative, unless #unless is 0."""
         self._append(_REQUIRE, a, unless)
 
-    def require_fit(self, a: int, symbol: int = -1) -> None:
-        """Reject the sizes of a call if #a is negative; the message names the symbol with this index (-1: no symbol)."""
-        self._append(_REQUIRE_FIT, a, symbol)
+    def require_fit(self, a: int, requirement: int = -1) -> None:
+        """Reject the sizes of a call if #a is negative; `requirement` is the index of its description (-1: none)."""
+        self._append(_REQUIRE_FIT, a, requirement)
 
     def function(self, results: NestedOperations) -> Callable[..., Any]:
         """Return a Python function from the values of the symbols, in order, to nested tuples of results.
@@ -153,7 +153,8 @@ class SizeCode:
                 names.append(f"s{a}")
             elif kind in _REQUIREMENTS:
                 names.append("")
-                lines.append(f" {_REQUIREMENTS[kind].format(a=names[a], b=names[b])}")
+                # The second operand of _REQUIRE_FIT is no operation.
+                lines.append(f" {_REQUIREMENTS[kind].format(a=names[a], b=names[b] if kind == _REQUIRE else '')}")
             else:
                 names.append(f"v{k}")
                 lines.append(f" v{k} = {_EXPRESSIONS[kind].format(a=names[a], b=names[b])}")
