@@ -32,6 +32,7 @@ class Environment:
     DLC_CPU=avx2        restrict this processor to the features of the target `cpu:avx2` (target.py)
     DLC_LOG=recompiles  log every specialization for other sizes or settings of a call
     DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
+    DLC_PLUGINS=0       ignore the plug-ins of installed packages (plugins/registry.py)
     DLC_TOKEN           the token that clients of `dlc serve` must send
     """
 
@@ -45,6 +46,7 @@ class Environment:
     cpu: str | None = None
     log: frozenset[str] = frozenset()
     jit: bool = True
+    plugins: bool = True
     token: str | None = field(default=None, repr=False)
 
     @staticmethod
@@ -65,6 +67,7 @@ class Environment:
             cpu=environment.get("DLC_CPU") or None,
             log=_topics(environment, "DLC_LOG", LOG_TOPICS),
             jit=_boolean(environment, "DLC_JIT", True),
+            plugins=_boolean(environment, "DLC_PLUGINS", True),
             token=environment.get("DLC_TOKEN") or None,
         )
 

@@ -22,6 +22,7 @@ from dlc.caching.keys import KEY_FIELDS, CacheKey, file_key, sources_changed, wi
 from dlc.errors import ModelError
 from dlc.instrument.report import KernelReport, Report
 from dlc.options import Options
+from dlc.plugins.registry import plugin_without_sources
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.saving.container import save
@@ -46,6 +47,8 @@ def reason_not_cached(target: Target, options: Options, file: Path | bytes | Non
         return "its kernels or tile plans come from files, or are written to one"
     if options.dump_ir is not None or options.verify or options.check_each_pass:
         return "its passes have to run (dump_ir, check_each_pass or DLC_VERIFY=1)"
+    if (plugin := plugin_without_sources()) is not None:
+        return f"the sources of plug-in {plugin} are not in a file"
     if isinstance(file, Path) and file.suffix == MLIR_SUFFIX:
         return "a dumped module is cached under the key of its program, not of its file"
     return None

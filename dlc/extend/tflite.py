@@ -1,4 +1,4 @@
-"""Converters of TFLite operators: functions in a `TfliteConverterTable`, by operator or custom code."""
+"""Converters of TFLite operators: functions in a `TfliteConverterTable`, by operator; a custom operator is `CUSTOM name`."""
 
 from __future__ import annotations
 

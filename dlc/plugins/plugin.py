@@ -50,7 +50,7 @@ class Plugin:
         batching_rules: Batching rules, by op class or base class.
         passes: Passes and their positions.
         onnx_converters: A `dlc.extend.onnx.ConverterTable` per domain.
-        tflite_converters: Converters of TFLite operators, by operator or custom code: the `entries` of a table.
+        tflite_converters: Converters of TFLite operators, the `entries` of a table; a custom operator is `CUSTOM name`.
         stablehlo_converters: Converters of StableHLO ops, by name.
         pytorch_rules: Rules of PyTorch operators, by name: `acme::soft_clip`.
         calibration_methods: Methods of `dlc.quantize` that choose the range of an activation.

@@ -18,6 +18,7 @@ from threading import RLock
 from typing import Any, cast
 
 from dlc.errors import DlcError, UnsupportedError
+from dlc.options import Environment
 from dlc.plugins.plugin import Plugin
 
 GROUP = "dlc.plugins"
@@ -25,12 +26,22 @@ GROUP = "dlc.plugins"
 
 @dataclass
 class PluginStatus:
-    """A plug-in with its origin (a distribution or a file), and its failures by table; the table `""` is the plug-in itself."""
+    """A plug-in of this process.
+
+    Attributes:
+        name: Its name.
+        version: Its version; empty if it has none.
+        origin: A distribution, or the file that declares it.
+        plugin: Its declaration; None if it failed to load.
+        source_digest: The hash of the sources of a registered plug-in; None if they are not in files.
+        failures: The failures by table; the table `""` is the plug-in itself.
+    """
 
     name: str
     version: str
     origin: str
     plugin: Plugin | None = None
+    source_digest: str | None = None
     failures: dict[str, str] = field(default_factory=dict[str, str])
 
     def fail(self, table: str, error: Exception) -> None:
@@ -45,6 +56,8 @@ class PluginStatus:
 
 _lock = RLock()
 _statuses: dict[str, PluginStatus] = {}
+# The names of those that a script registered.
+_registered: set[str] = set()
 # The plug-ins in the order of loading; None before the discovery of entry points. Tables compare it by identity.
 _loaded: tuple[PluginStatus, ...] | None = None
 
@@ -59,7 +72,9 @@ def register(plugin: Plugin) -> None:
         raise UnsupportedError(f"dlc.register: expected a dlc.extend.Plugin, got a {type(plugin).__name__}")
     with _lock:
         _discover()
-        _statuses[plugin.name] = PluginStatus(plugin.name, plugin.version or "", plugin.origin, plugin)
+        digest = _source_digest(plugin.origin)
+        _statuses[plugin.name] = PluginStatus(plugin.name, plugin.version or "", plugin.origin, plugin, digest)
+        _registered.add(plugin.name)
         _loaded = tuple(_statuses.values())
 
 
@@ -70,6 +85,7 @@ def unregister(name: str) -> None:
         _discover()
         if _statuses.pop(name, None) is None:
             raise UnsupportedError(f"unregister: no plug-in {name!r}; `dlc plugins` lists them")
+        _registered.discard(name)
         _loaded = tuple(_statuses.values())
 
 
@@ -100,10 +116,15 @@ def contributions(table: str) -> Iterator[tuple[PluginStatus, Any]]:
 
 def key_text() -> str:
     """Return the plug-ins with their versions and hashes of their sources, for cache keys; this does not load them."""
-    registered = {name: (s.version, s.origin) for name, s in _statuses.items() if s.plugin is not None and s.plugin.origin}
-    installed = {entry.name: (_version(entry), _entry_origin(entry)) for entry in _entries() if entry.name not in registered}
-    plugins = sorted({**installed, **registered}.items())
-    return ", ".join(f"{name} {version} sources {_source_digest(origin)}" for name, (version, origin) in plugins)
+    plugins = {entry.name: f"{_version(entry)} sources {_entry_digest(entry)}" for entry in _entries()}
+    plugins |= {name: f"{_statuses[name].version} sources {_statuses[name].source_digest}" for name in _registered}
+    return ", ".join(f"{name} {text}" for name, text in sorted(plugins.items()))
+
+
+def plugin_without_sources() -> str | None:
+    """Return the name of a plug-in whose sources are unknown, so that cache keys cannot contain them; None if there is none."""
+    installed = (entry.name for entry in _entries() if entry.name not in _registered and _entry_digest(entry) is None)
+    return next((name for name in _registered if _statuses[name].source_digest is None), next(installed, None))
 
 
 def _discover() -> None:
@@ -140,7 +161,7 @@ def _load(entry: EntryPoint, status: PluginStatus) -> Plugin:
 
 @lru_cache(maxsize=1)
 def _entries() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP))
+    return tuple(entry_points(group=GROUP)) if Environment.read().plugins else ()
 
 
 def _version(entry: EntryPoint) -> str:
@@ -151,18 +172,19 @@ def _distribution(entry: EntryPoint) -> str:
     return f"{entry.dist.name}, {entry.value}" if entry.dist is not None else entry.value
 
 
-def _entry_origin(entry: EntryPoint) -> str:
+@lru_cache
+def _entry_digest(entry: EntryPoint) -> str | None:
     # The specification of a top-level module is found without importing it.
     spec = find_spec(entry.module.partition(".")[0])
-    return "" if spec is None or spec.origin is None else spec.origin
+    return None if spec is None or spec.origin is None else _source_digest(spec.origin)
 
 
-def _source_digest(file: str) -> str:
-    """Return a hash of the package that contains a file, or of the file alone."""
+def _source_digest(file: str) -> str | None:
+    """Return a hash of the package that contains a file, or of the file alone; None if it does not exist."""
     path = Path(file)
     folder = path.parent
     if not path.is_file():
-        return "unknown"
+        return None
     if not (folder / "__init__.py").is_file():
         return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     while (folder.parent / "__init__.py").is_file():

@@ -38,6 +38,7 @@ print(dlc.compiler.emit(f.lower(x).program, "dl"))
 """
 
 
+LISTING = "import json\nfrom dlc.plugins.registry import statuses\nprint(json.dumps([s.name for s in statuses()]))"
 EXAMPLE = ROOT / "examples" / "plugin"
 
 
@@ -100,6 +101,7 @@ def test_the_example_plugin_and_its_removal(packages: Path) -> None:
     assert output_of(packages, "-c", MERGED).count("example.soft_clip") == 1
     targets = ("--target", "reference", "--target", "cpu")
     assert " 0 failed" in output_of(packages, "-m", "dlc.testing", "dlc_soft_clip", *targets)
+    assert json.loads(output_of(packages, "-c", "import os; os.environ['DLC_PLUGINS'] = '0'\n" + LISTING)) == []
     for folder in folders:
         shutil.rmtree(folder)
     assert json.loads(output_of(packages, "-m", "dlc", "plugins", "--json")) == []

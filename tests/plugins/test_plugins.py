@@ -16,6 +16,7 @@ import dlc
 from dlc import extend
 from dlc.backends.cpu.backend import Cpu
 from dlc.caching.keys import KEY_FIELDS
+from dlc.caching.model_cache import reason_not_cached
 from dlc.cli import main
 from dlc.dialects import dl
 from dlc.errors import DeviceError, UnsupportedError
@@ -35,6 +36,7 @@ from dlc.extend.ops import (
     tensor_type,
 )
 from dlc.extend.passes import Context, ModuleOp, ModulePass
+from dlc.options import Options
 from dlc.pipelines import PASSES, parse, stages_of
 from dlc.plugins import registry
 from dlc.target import CPU_LEVELS, REFERENCE
@@ -194,6 +196,22 @@ def test_stablehlo_converters(register: Register, tmp_path: Path) -> None:
     np.testing.assert_allclose(result, X - X.mean(-1, keepdims=True), atol=1e-6)
 
 
+def test_tflite_and_pytorch_tables(register: Register) -> None:
+    from dlc.extend import pytorch, tflite
+    from dlc.frontend.tflite.reader import OPERATORS
+    from dlc.pytorch.rules import RULES
+
+    operators, rules = tflite.TfliteConverterTable(), pytorch.RuleTable()
+
+    @operators("CUSTOM center")
+    def convert(node: Any) -> Any:
+        return node.emit(CenterOp, node[0])
+
+    rules("test::center")(center)
+    register(ops=[CenterOp], tflite_converters=operators.entries, pytorch_rules=rules.rules)
+    assert OPERATORS["CUSTOM center"].convert is convert and RULES["test::center"] is center
+
+
 def test_targets(register: Register) -> None:
     backend = Cpu(replace(CPU_LEVELS["cpu:generic"], name="test_cpu"))
     register(targets={"test_cpu": backend})
@@ -247,7 +265,12 @@ def test_cache_keys_contain_the_version_and_the_sources(register: Register, tmp_
         keys.append(registry.key_text())
     assert len(set(keys)) == 4 and "test 2 sources" in keys[-1]
     extend.unregister("test")
-    assert registry.key_text() == without
+    assert registry.key_text() == without and registry.plugin_without_sources() is None
+    exec(compile("from dlc import extend\nplugin = extend.Plugin(name='cell')", "<cell 1>", "exec"), namespace)
+    dlc.register(namespace["plugin"])
+    assert registry.plugin_without_sources() == "cell"
+    assert reason_not_cached(CPU_LEVELS["cpu:avx2"], Options(cache=True, verify=False)) == "the sources of plug-in cell are not in a file"
+    extend.unregister("cell")
 
 
 def test_the_api_is_listed(register: Register) -> None:

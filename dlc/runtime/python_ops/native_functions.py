@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.arrays import format_type
+from dlc.arrays import address_of, format_type
 from dlc.errors import DlcError, DTypeError
 from dlc.runtime.python_ops.foreign_functions import Array, ArrayType, ForeignFunction
 
@@ -175,7 +175,7 @@ def _convert(argument: Any, argtype: Any) -> Any:
         return argument.value if is_other and hasattr(argument, "value") else argument
     array = cast(Array, argument)
     if argtype is None or argtype is ctypes.c_void_p:
-        return ctypes.c_void_p(array.ctypes.data)
+        return ctypes.c_void_p(address_of(array))
     if _element_dtype(argtype) is not None:
         return array.ctypes.data_as(argtype)
     return array
