@@ -45,6 +45,7 @@ _TABLES = {
     "transpose_rules": "dlc.passes.autodiff.transpose_rules:TRANSPOSE_RULES",
     "no_derivative": "dlc.passes.autodiff.rules:NO_DERIVATIVE",
     "batching_rules": "dlc.passes.batching.expand_vmap:RULES",
+    "no_batching": "dlc.passes.batching.expand_vmap:NO_BATCHING",
     "passes": "dlc.pipelines:PASSES",
     "onnx_converters": "dlc.frontend.onnx.operators:OTHER_OPERATORS",
     "tflite_converters": "dlc.frontend.tflite.reader:OPERATORS",

@@ -48,6 +48,7 @@ class Plugin:
         transpose_rules: Transpose rules of linear ops.
         no_derivative: Ops without a derivative, with the reason.
         batching_rules: Batching rules, by op class or base class.
+        no_batching: Ops without a batching rule, with the reason.
         passes: Passes and their positions.
         onnx_converters: A `dlc.extend.onnx.ConverterTable` per domain.
         tflite_converters: Converters of TFLite operators, the `entries` of a table; a custom operator is `CUSTOM name`.
@@ -66,6 +67,7 @@ class Plugin:
     transpose_rules: Mapping[type[Any], Any] | str = field(default_factory=dict[type[Any], Any])
     no_derivative: Mapping[type[Any], str] | str = field(default_factory=dict[type[Any], str])
     batching_rules: Mapping[type[Any], Any] | str = field(default_factory=dict[type[Any], Any])
+    no_batching: Mapping[type[Any], str] | str = field(default_factory=dict[type[Any], str])
     passes: Sequence[PassPlacement] | str = ()
     onnx_converters: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
     tflite_converters: Mapping[str, Any] | str = field(default_factory=dict[str, Any])

@@ -8,6 +8,7 @@ from functools import partial
 
 from dlc.dialects.dl.interfaces import Composite, DataDependent, DataMovement, Elementwise, GatherLike, Reduction
 from dlc.passes.autodiff.rules import NO_DERIVATIVE
+from dlc.passes.batching.expand_vmap import NO_BATCHING
 from dlc.testing.batching_checks import check_batching, check_batching_on_target, check_small_batch
 from dlc.testing.body_checks import check_combination, check_gather_body, check_scalar_body, check_source_map
 from dlc.testing.derivative_checks import check_forward_mode, check_reverse_mode, has_float_operands, point_of
@@ -66,15 +67,17 @@ def _checks_of(sample: Sample, targets: Sequence[str]) -> Iterator[tuple[str, Ca
         yield f"results on {target}", partial(check_target, sample, target)
         if has_symbols and not sample.static_sizes:
             yield f"dynamic shapes on {target}", partial(check_dynamic_shapes, sample, target)
-    if sample.operands and not issubclass(sample.op, DataDependent):
+    if sample.operands and not issubclass(sample.op, DataDependent) and sample.op not in NO_BATCHING:
         yield "batching", partial(check_batching, sample)
         for count in (0, 1):
             yield f"batch of {count}", partial(check_small_batch, sample, count)
         for target in targets:
             if target != "reference":
                 yield f"batching on {target}", partial(check_batching_on_target, sample, target)
-                for seed in range(_NUM_RANDOM_PROGRAMS):
-                    yield f"random program {seed} on {target}", partial(check_random_program, sample, seed, target)
+    for target in targets:
+        if sample.operands and target != "reference":
+            for seed in range(_NUM_RANDOM_PROGRAMS):
+                yield f"random program {seed} on {target}", partial(check_random_program, sample, seed, target)
     if has_float_operands(sample) and sample.op not in NO_DERIVATIVE:
         yield "forward mode", lambda: check_forward_mode(point_of(sample, *sample.smooth_interval))
         yield "reverse mode", lambda: check_reverse_mode(point_of(sample, *sample.smooth_interval))

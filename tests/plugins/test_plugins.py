@@ -269,7 +269,10 @@ def test_cache_keys_contain_the_version_and_the_sources(register: Register, tmp_
     exec(compile("from dlc import extend\nplugin = extend.Plugin(name='cell')", "<cell 1>", "exec"), namespace)
     dlc.register(namespace["plugin"])
     assert registry.plugin_without_sources() == "cell"
-    assert reason_not_cached(CPU_LEVELS["cpu:avx2"], Options(cache=True, verify=False)) == "the sources of plug-in cell are not in a file"
+    assert (
+        reason_not_cached(CPU_LEVELS["cpu:avx2"], Options(cache=True, verify=False))
+        == "the sources of plug-in cell are not in a file"
+    )
     extend.unregister("cell")
 
 

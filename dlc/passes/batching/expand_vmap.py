@@ -20,6 +20,8 @@ from dlc.plugins.tables import ExtensionTable
 RULES: ExtensionTable[type, rules.Rule] = ExtensionTable(
     "batching_rules", {**rules.RULES, **contractions.RULES, **indexing.RULES}
 )
+# Ops of plug-ins that have no batching rule, with the reason.
+NO_BATCHING: ExtensionTable[type[DlOp], str] = ExtensionTable("no_batching", {})
 
 
 def expand_vmap(op: VmapOp) -> None:
@@ -102,7 +104,9 @@ def _results(context: BatchingContext, op: DlOp) -> list[SSAValue] | None:
     rule = next((RULES[c] for c in type(op).__mro__ if c in RULES), None)
     results = None if rule is None else rule(context, op)
     if results is None and not isinstance(op, Composite):
+        reason = f": {NO_BATCHING[type(op)]}" if type(op) in NO_BATCHING else ""
         raise UnsupportedError(
-            f"{location_prefix(op.location)}dlc.vmap: no batching rule for {op.name}; add one in dlc/passes/batching/"
+            f"{location_prefix(op.location)}dlc.vmap: no batching rule for {op.name}{reason}; add one in dlc/passes/batching/, "
+            "or to the batching_rules of its plug-in"
         )
     return None if results is None else list(results)
