@@ -24,6 +24,7 @@ from dlc.passes.dl.low_precision.weight_only_contractions import WeightOnlyContr
 from dlc.passes.dl.movement.channels_last import ChannelsLastPass
 from dlc.passes.dl.movement.check_indices import CheckIndicesPass
 from dlc.passes.dl.movement.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
+from dlc.passes.dl.movement.merge_pads import MergePadsPass
 from dlc.passes.dl.movement.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.programs.bind_dims import BindDimsPass
 from dlc.passes.dl.programs.loop_invariant_code_motion import LoopInvariantCodeMotionPass
@@ -103,6 +104,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
     winograd_gradients = (WinogradGradientsPass(target),) if uses_winograd else ()
     # Fold scales after transposes are gone, so that scales are adjacent to their contractions.
     scales = () if is_strict else (FoldScalesPass(),)
+    padding = () if is_strict else (MergePadsPass(),)
     trimming = () if is_strict else (TrimPaddingPass(target),)
     quantization = () if is_strict else (WeightOnlyContractionsPass(target), FoldQuantizationPass())
     rounding = () if precision == "f32" else (DowncastContractionsPass(precision),)
@@ -127,6 +129,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 LoopInvariantCodeMotionPass(),
                 # Before layouts and packing, which assume one kernel per contraction.
                 LoopsToKernelsPass(target),
+                *padding,
                 ChannelsLastPass(),
                 *winograd_gradients,
                 # After the memory layout of reductions is decided.

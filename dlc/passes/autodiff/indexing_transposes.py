@@ -52,7 +52,9 @@ def gather(op: dl.GatherOp, cotangent: Term, index: int) -> Term:
     rows = cotangent.transpose(*permutation)
     axes_to_front = [axis, *(a for a in range(len(shape)) if a != axis)]
     initial = Term(cotangent.build, cotangent.build.scalar(0, like=op.x)).broadcast(*(shape[a] for a in axes_to_front))
-    return _scatter_add(initial, Term(cotangent.build, op.indices), rows).transpose(*inverse(axes_to_front))
+    is_in_bounds = op.is_checked or flag(op.in_bounds)
+    scattered = _scatter_add(initial, Term(cotangent.build, op.indices), rows, is_in_bounds=is_in_bounds)
+    return scattered.transpose(*inverse(axes_to_front))
 
 
 def gather_nd(op: dl.GatherNdOp, cotangent: Term, index: int) -> Term:
@@ -105,9 +107,10 @@ def _linear_indices(build: DlBuilder, shape: Sequence[Size], rank: int) -> Term:
     return linear_indices.reshape(*shape, *(1 for _ in range(rank - len(shape))))
 
 
-def _scatter_add(x: Term, indices: Term, rows: Term) -> Term:
+def _scatter_add(x: Term, indices: Term, rows: Term, *, is_in_bounds: bool = False) -> Term:
     """Scatter-add rows into `x` at the indices that a gather reads; without rows there is nothing to add to."""
-    return x if x.shape[0] == 0 else x.op(dl.ScatterRowsOp, indices, rows, mode="add", clamped=True)
+    in_bounds = True if is_in_bounds else None
+    return x if x.shape[0] == 0 else x.op(dl.ScatterRowsOp, indices, rows, mode="add", clamped=True, in_bounds=in_bounds)
 
 
 def scatter_rows(op: dl.ScatterRowsOp, cotangent: Term, index: int) -> Term:
@@ -117,13 +120,19 @@ def scatter_rows(op: dl.ScatterRowsOp, cotangent: Term, index: int) -> Term:
     """
     build, replaces, indices = cotangent.build, op.mode.data == "none", Term(cotangent.build, op.indices)
     zeros = Term(build, build.scalar(0, like=cotangent.value)).broadcast(*shape_of(op.updates))
+    in_bounds = True if op.is_checked or flag(op.in_bounds) else None
     if shape_of(op.x)[0] == 0:
         return cotangent if index == 0 else zeros
     if index == 0:
-        return cotangent.op(dl.ScatterRowsOp, indices, zeros, mode="none", clamped=op.clamped) if replaces else cotangent
-    if replaces or not flag(op.clamped):
-        return where(_is_update_visible(op, indices), cotangent.op(dl.GatherOp, indices, axis=0), 0)
-    return cotangent.op(dl.GatherOp, indices, axis=0)
+        if not replaces:
+            return cotangent
+        return cotangent.op(dl.ScatterRowsOp, indices, zeros, mode="none", clamped=op.clamped, in_bounds=in_bounds)
+    rows = cotangent.op(dl.GatherOp, indices, axis=0, in_bounds=in_bounds)
+    # A single update in bounds is not replaced by a later one.
+    has_one_update = product(shape_of(op.indices)) == 1
+    if (replaces and not has_one_update) or not (in_bounds or flag(op.clamped)):
+        return where(_is_update_visible(op, indices), rows, 0)
+    return rows
 
 
 def _is_update_visible(op: dl.ScatterRowsOp, indices: Term) -> Term:

@@ -33,6 +33,7 @@ from dlc.passes.loop_kernels.elements import (
     store,
     store_all,
 )
+from dlc.passes.loop_kernels.lanes import Lanes
 from dlc.passes.loop_kernels.schedule import overwritten_values, scheduled
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.types import memref_of
@@ -61,13 +62,15 @@ class Failures:
 
 
 class LoopLowering:
-    """Lowers the ops of a loop into a kernel. `values` are the values that it reads."""
+    """Lowers the ops of a loop into a kernel, or those of one lane into a grid point. `values` are the values that it reads."""
 
-    def __init__(self, builder: KernelBuilder, values: dict[SSAValue, LoopValue], failures: Failures) -> None:
+    def __init__(self, builder: KernelBuilder, failures: Failures, lanes: Lanes | None, lane: SSAValue | None) -> None:
         self.builder = builder
-        self.values = values
+        self.values: dict[SSAValue, LoopValue] = {}
         self.failures = failures
-        self._elements = ElementOps(builder, values)
+        self._lanes, self._lane = lanes, lane
+        self.shape = static_shape if lanes is None else lanes.shape
+        self._elements = ElementOps(builder, self.values, self.shape)
         # Conditions that are known to hold, since the failing branch of an earlier check was not taken.
         self._checked: set[SSAValue] = set()
         # Arrays that the kernel may overwrite: results, and local buffers.
@@ -77,7 +80,7 @@ class LoopLowering:
 
     def run(self, block: Block) -> Sequence[SSAValue]:
         """Lower the ops of a body; return the values that it yields."""
-        for op in scheduled(block):
+        for op in scheduled(block, self.shape):
             self.lower(op)
         assert isinstance(block.last_op, YieldOp)
         return block.last_op.values
@@ -94,7 +97,7 @@ class LoopLowering:
             case IfOp():
                 self._branch(op)
             case DlOp() if not isinstance(op, DataDependent | LibraryKernel):
-                in_place = any(self._may_overwrite(v) for v in overwritten_values(op))
+                in_place = any(self._may_overwrite(v) for v in overwritten_values(op, self.shape))
                 self._elements.lower(op, in_place=in_place)
             case _:
                 raise NotLowerableError(f"{op.name} cannot run inside a kernel")
@@ -121,7 +124,7 @@ class LoopLowering:
         if not isinstance(steps, int):
             raise NotLowerableError("it has a symbolic number of steps")
         stacked = [
-            ArrayInMemory(buffers[count + k] if buffers is not None else self._local(r))
+            self.array(r, buffers[count + k] if buffers is not None else self._local(r))
             for k, r in enumerate(op.results[count:])
         ]
         initial = [
@@ -141,7 +144,7 @@ class LoopLowering:
                     self.values[argument] = self._element(sequence, position)
             yielded = self.run(op.block)
             for value, array in zip(yielded[count:], stacked, strict=True):
-                self._store(self.values[value], ArrayInMemory(array.buffer, (position,)))
+                self._store(self.values[value], array.at(position))
             self.builder.op_builder.yield_(*self._next_states(yielded[:count], initial))
         self._bind(op.results[:count], initial, loop.results)
         for result, array in zip(op.results[count:], stacked, strict=True):
@@ -150,7 +153,8 @@ class LoopLowering:
     def while_(self, op: WhileOp, buffers: Sequence[SSAValue] | None) -> None:
         """Lower a while loop; it ends at a failure."""
         initial = [self._initial_state(v, buffers[k] if buffers is not None else None, op) for k, v in enumerate(op.arguments)]
-        registers = [self._scalar(op.condition), *self._flat(initial)]
+        condition = self._scalar(self._initial_condition(op))
+        registers = [condition, *self._flat(initial)]
         types = [v.type for v in registers]
         before, after = Block(arg_types=types), Block(arg_types=types[1:])
         before.add_op(scf.ConditionOp(before.args[0], *before.args[1:]))
@@ -167,10 +171,15 @@ class LoopLowering:
             self.builder.op_builder.yield_(condition, *self._next_states(states, initial))
         self._bind(op.results, initial, loop.res)
 
+    def _initial_condition(self, op: WhileOp) -> SSAValue:
+        """Return the condition of a loop, or that of one lane: Note [Lanes of while loops]."""
+        running = None if self._lanes is None else self._lanes.running.get(op)
+        return op.condition if running is None else op.arguments[running]
+
     def _initial_state(self, value: SSAValue, buffer: SSAValue | None, loop: Operation) -> LoopValue:
         """Return the initial value of a state: in registers if it is small, else in an array that the loop may update."""
         state = self.values[value]
-        if prod(static_shape(value)) <= MAX_REGISTER_ELEMENTS:
+        if prod(self.shape(value)) <= MAX_REGISTER_ELEMENTS:
             return state if isinstance(state, Elements) else load_all(self.builder, state)
         if not isinstance(state, ArrayInMemory):
             raise NotLowerableError("a large state is computed inside the loop")
@@ -178,6 +187,8 @@ class LoopLowering:
             if state.buffer in self.writable:
                 return state
             buffer = self._local(value)
+        if self._lanes is not None:
+            raise NotLowerableError("a lane has a large state")
         if state.prefix:
             raise NotLowerableError("a large state is an element of a sequence")
         copy_buffer(self.builder, state.buffer, buffer)
@@ -214,10 +225,10 @@ class LoopLowering:
 
     def _element(self, sequence: SSAValue, position: Index) -> LoopValue:
         """Return an element of a sequence; small ones are loaded to registers."""
-        shape = static_shape(sequence)[1:]
+        shape = self.shape(sequence)[1:]
         source = self.values.get(sequence)
         if isinstance(source, ArrayInMemory):
-            element = ArrayInMemory(source.buffer, (*source.prefix, position))
+            element = source.at(position)
             return element if prod(shape) > MAX_REGISTER_ELEMENTS else load_all(self.builder, element)
         elements = new_elements(shape)
         if source is None:
@@ -235,15 +246,23 @@ class LoopLowering:
             return store_all(self.builder, value, array)
         raise NotLowerableError("an element of a result sequence is large")
 
-    def store_result(self, value: LoopValue, buffer: SSAValue) -> None:
+    def store_result(self, result: SSAValue, buffer: SSAValue) -> None:
         """Store a result of the kernel to its buffer, unless it was computed there."""
+        value = self.values[result]
         if isinstance(value, Elements):
-            store_all(self.builder, value, ArrayInMemory(buffer))
+            store_all(self.builder, value, self.array(result, buffer))
         elif value.buffer is not buffer:
             raise NotLowerableError("a result is another array")
 
+    def array(self, value: SSAValue, buffer: SSAValue) -> ArrayInMemory:
+        """Return the array of a value in a buffer of its shape, or that of the current lane."""
+        axis = None if self._lanes is None else self._lanes.axes.get(value)
+        return ArrayInMemory(buffer) if axis is None else ArrayInMemory(buffer, lane_axis=axis, lane=self._lane)
+
     def _local(self, value: SSAValue) -> SSAValue:
         """Return a local array for a value."""
+        if self._lanes is not None:
+            raise NotLowerableError("a lane needs a local array")
         element, shape = element_storage(value), static_shape(value)
         if prod(shape) * max(1, cast(Any, element).bitwidth // 8) > _MAX_LOCAL_BYTES:
             raise NotLowerableError(f"it needs a local array of shape {shape}")
@@ -254,7 +273,9 @@ class LoopLowering:
     def _scalar(self, value: SSAValue) -> SSAValue:
         """Return the value of a rank-0 tensor."""
         state = self.values[value]
-        return state.array[()] if isinstance(state, Elements) else load(self.builder, state, ())
+        if isinstance(state, ArrayInMemory):
+            return load(self.builder, state, [0] * len(state.shape))
+        return state.array.reshape(-1)[0]
 
     # Branches
 
@@ -328,7 +349,7 @@ class LoopLowering:
             self._inside(self.builder.op_builder.branch(scalar.bit_not(self._elements.body(), condition))),
             self._inside(self.builder.op_builder.branch(self._has_not_failed())),
         ):
-            for inner in scheduled(block):
+            for inner in scheduled(block, self.shape):
                 self.lower(inner)
             store(self.builder, scalar.constant(self._elements.body(), number, i64), ArrayInMemory(record), (0,))
             for k, value in enumerate(block.last_op.message_values):

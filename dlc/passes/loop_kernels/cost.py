@@ -11,11 +11,14 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.control import ScanOp, WhileOp
 from dlc.ir import Operation
 from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
+from dlc.passes.loop_kernels.lanes import Lanes
 
 # Time of a launch in a host loop, and of a scalar op in a kernel (Zen 4, one thread).
 _LAUNCH_NS, _SCALAR_OP_NS = 30.0, 0.3
 # Ops of a body that typically become one kernel.
 _OPS_PER_LAUNCH = 4
+# Maximum scalar ops of a step of one lane.
+_MAX_LANE_OPS = 1000
 # Maximum scalar ops of an unrolled body, which bounds the time to compile it.
 _MAX_SCALAR_OPS = 20_000
 
@@ -42,3 +45,10 @@ def require_gain(loop: ScanOp | WhileOp) -> None:
     launches = max(1, len(ops) // _OPS_PER_LAUNCH)
     if work > _MAX_SCALAR_OPS or work * _SCALAR_OP_NS > (1 + launches) * _LAUNCH_NS:
         raise NotLowerableError(f"a step has {work} scalar ops, more than {launches} launches cost")
+
+
+def require_gain_of_lanes(loop: ScanOp | WhileOp, lanes: Lanes) -> None:
+    """Raise NotLowerableError if a lane has so much work that its values would not stay in registers."""
+    work = sum(scalar_ops(op) for op in loop.block.ops) // lanes.count
+    if work > _MAX_LANE_OPS:
+        raise NotLowerableError(f"a step of a lane has {work} scalar ops")

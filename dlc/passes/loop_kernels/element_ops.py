@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from dlc.dialects.dl.interfaces import (
     GatherLike,
     Reduction,
     ScatterLike,
+    Structure,
     Window,
     broadcast_map,
 )
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
-from dlc.ir import AffineMap, SSAValue, tensor
+from dlc.ir import AffineDimExpr, AffineMap, SSAValue, tensor
 from dlc.passes.library_kernels.builder import KernelBuilder
 from dlc.passes.linalg.linalg_builder import dense_tensor_type
 from dlc.passes.loop_kernels.element_body import ElementBody, IntegerRanges, Read
@@ -42,6 +43,7 @@ from dlc.passes.loop_kernels.elements import (
 )
 from dlc.passes.structured import Index
 
+Shape: TypeAlias = "Callable[[SSAValue], tuple[int, ...]]"
 # Maximum elements of a tensor in registers.
 MAX_REGISTER_ELEMENTS = 64
 # Maximum multiply-adds of a contraction or window that are unrolled.
@@ -51,9 +53,11 @@ MAX_UNROLLED_PRODUCTS = 1024
 class ElementOps:
     """Lowers `dl` ops on values of a loop to scalar code."""
 
-    def __init__(self, builder: KernelBuilder, values: dict[SSAValue, LoopValue]) -> None:
+    def __init__(self, builder: KernelBuilder, values: dict[SSAValue, LoopValue], shape: Shape) -> None:
         self.builder = builder
         self.values = values
+        # Returns the shape of a value, or of one lane of it.
+        self.shape = shape
         self.ranges = IntegerRanges()
         # Buffers of register values that are read at computed indices.
         self.spilled: dict[SSAValue, ArrayInMemory] = {}
@@ -80,13 +84,13 @@ class ElementOps:
         if isinstance(op, ScatterLike):
             self.values[op.results[0]] = self._scatter(op, in_place)
             return
-        if isinstance(op, ReshapeOp | AddDependencyOp) and static_shape(op.results[0]) == static_shape(op.operands[0]):
+        if isinstance(op, ReshapeOp | AddDependencyOp) and self.shape(op.results[0]) == self.shape(op.operands[0]):
             self.values[op.results[0]] = self.values[op.operands[0]]
             return
         if len(op.results) != 1:
             raise NotLowerableError(f"{op.name} has {len(op.results)} results")
         result = op.results[0]
-        shape = static_shape(result)
+        shape = self.shape(result)
         if prod(shape) > MAX_REGISTER_ELEMENTS:
             raise NotLowerableError(f"{op.name} has {prod(shape)} elements")
         elements = self._elements(op, shape)
@@ -122,7 +126,9 @@ class ElementOps:
 
     def _constant(self, op: ConstantOp) -> ElementArray:
         data, type_ = np.asarray(op.reference()), element_storage(op.results[0])
-        return _by_position(data.shape, lambda position: scalar.constant(self.body(), data[position].item(), type_))
+        return _by_position(
+            self.shape(op.results[0]), lambda position: scalar.constant(self.body(), data[position].item(), type_)
+        )
 
     def _elementwise(self, op: Elementwise, shape: tuple[int, ...]) -> ElementArray:
         body = self.body()
@@ -133,16 +139,16 @@ class ElementOps:
 
     def _reshape(self, op: DlOp, shape: tuple[int, ...]) -> ElementArray:
         (x, *_), read = op.operands, self.reader(op.operands[0])
-        source = _by_position(static_shape(x), read)
+        source = _by_position(self.shape(x), read)
         return source.reshape(shape)
 
     def _concat(self, op: ConcatOp) -> ElementArray:
-        parts = [_by_position(static_shape(v), self.reader(v)) for v in op.operands]
+        parts = [_by_position(self.shape(v), self.reader(v)) for v in op.operands]
         return np.concatenate(parts, op.concat_axis)
 
     def _reduction(self, op: Reduction) -> ElementArray:
         (x,), body, read = op.operands, self.body(), self.reader(op.operands[0])
-        shape, element = static_shape(x), element_type_of(x)
+        shape, element = self.shape(x), element_type_of(x)
         if prod(shape) > MAX_UNROLLED_PRODUCTS:
             raise NotLowerableError(f"{op.name} reduces {prod(shape)} elements")
         accumulator = scalar.wide_float(element_storage(x))
@@ -151,11 +157,11 @@ class ElementOps:
         for position in np.ndindex(*shape):
             target = tuple(0 if a in op.reduction_axes else i for a, i in enumerate(position))
             totals[target] = op.combine(body, totals[target], scalar.convert(body, read(position), element, accumulator))
-        return self._narrow(totals, op).reshape(static_shape(op.results[0]))
+        return self._narrow(totals, op).reshape(self.shape(op.results[0]))
 
     def _contraction(self, op: Contraction, shape: tuple[int, ...]) -> ElementArray:
         structure, body = op.structure(), self.body()
-        extents = _static_extents(op, structure.extents)
+        extents = self._extents(op, structure)
         if structure.repeated_operands or op.packed_dot_name is not None or op.dequantizes_weights:
             raise NotLowerableError(f"{op.name} is packed")
         if any(tuple(view) != static_shape(v) for view, v in zip(structure.views, (*op.operands, op.results[0]), strict=True)):
@@ -172,7 +178,7 @@ class ElementOps:
 
     def _window(self, op: Window, shape: tuple[int, ...]) -> ElementArray:
         structure, body, (x,) = op.structure(), self.body(), op.operands
-        extents, element, read = _static_extents(op, structure.extents), element_type_of(x), self.reader(x)
+        extents, element, read = self._extents(op, structure), element_type_of(x), self.reader(x)
         accumulator = scalar.wide_float(element_storage(x))
         totals = _by_position(shape, lambda _: scalar.constant(body, op.identity(), accumulator))
         for point in np.ndindex(*extents):
@@ -180,6 +186,19 @@ class ElementOps:
             value = scalar.convert(body, read(_evaluate(structure.maps[0], point)), element, accumulator)
             totals[target] = op.combine(body, totals[target], value)
         return self._narrow(totals, op)
+
+    def _extents(self, op: Contraction | Window, structure: Structure) -> tuple[int, ...]:
+        """Return the extents of the iterators; the one along the lanes, if any, is 1."""
+        extents = list(structure.extents)
+        for size, expression in zip(self.shape(op.results[0]), structure.maps[-1].results, strict=True):
+            if isinstance(expression, AffineDimExpr):
+                extents[expression.position] = size
+        if not all(isinstance(n, int) for n in extents):
+            raise NotLowerableError(f"{op.name} has symbolic sizes")
+        static_extents = cast("list[int]", extents)
+        if prod(static_extents) > MAX_UNROLLED_PRODUCTS:
+            raise NotLowerableError(f"{op.name} has {prod(static_extents)} multiply-adds")
+        return tuple(static_extents)
 
     def _narrow(self, totals: ElementArray, op: DlOp) -> ElementArray:
         """Round totals that were accumulated in a wider type."""
@@ -210,7 +229,7 @@ class ElementOps:
                 raise NotLowerableError(f"{op.name} updates an array that is read later, or that is no state")
             self._scatter_to_memory(op, target)
             return target
-        index_shape, row_shape = static_shape(indices), target.shape[1:]
+        index_shape, row_shape = self.shape(indices), target.shape[1:]
         read_index, read_update, elements, body = self.reader(indices), self.reader(updates), target.array.copy(), self.body()
         for i in np.ndindex(*index_shape):
             row, in_bounds = op.row(body, read_index(i))
@@ -225,10 +244,10 @@ class ElementOps:
 
     def _scatter_to_memory(self, op: ScatterLike, target: ArrayInMemory) -> None:
         _, indices, updates = op.operands
-        if prod(static_shape(updates)) > MAX_UNROLLED_PRODUCTS:
-            raise NotLowerableError(f"{op.name} writes {prod(static_shape(updates))} elements")
+        if prod(self.shape(updates)) > MAX_UNROLLED_PRODUCTS:
+            raise NotLowerableError(f"{op.name} writes {prod(self.shape(updates))} elements")
         read_index, read_update, body = self.reader(indices), self.reader(updates), self.body()
-        for i in np.ndindex(*static_shape(indices)):
+        for i in np.ndindex(*self.shape(indices)):
             row, in_bounds = op.row(body, read_index(i))
             outer = self.builder.op_builder
             if in_bounds is not None:
@@ -250,11 +269,3 @@ def _by_position(shape: Sequence[int], element: Callable[[tuple[int, ...]], SSAV
 
 def _evaluate(map_: AffineMap, position: Sequence[int]) -> list[int]:
     return list(map_.eval(position, []))
-
-
-def _static_extents(op: DlOp, extents: Sequence[Any]) -> tuple[int, ...]:
-    if not all(isinstance(n, int) for n in extents):
-        raise NotLowerableError(f"{op.name} has symbolic sizes")
-    if prod(extents) > MAX_UNROLLED_PRODUCTS:
-        raise NotLowerableError(f"{op.name} has {prod(extents)} multiply-adds")
-    return tuple(extents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -39,14 +39,33 @@ class Elements:
 
 @dataclass(frozen=True, eq=False)
 class ArrayInMemory:
-    """A tensor in memory: the part of a row-major buffer at the index `prefix` of its leading axes."""
+    """A tensor in memory: the part of a row-major buffer at the index `prefix` of its leading axes.
+
+    If `lane` is given, the tensor is that of one lane: the index of `lane_axis` of the buffer is always `lane`.
+    """
 
     buffer: SSAValue
     prefix: tuple[Index, ...] = ()
+    lane_axis: int = 0
+    lane: SSAValue | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return memref_of(self.buffer).get_shape()[len(self.prefix) :]
+        shape = list(memref_of(self.buffer).get_shape())
+        if self.lane is not None:
+            shape[self.lane_axis] = 1
+        return tuple(shape[len(self.prefix) :])
+
+    def at(self, index: Index) -> ArrayInMemory:
+        """Return the part at an index of the first axis."""
+        return replace(self, prefix=(*self.prefix, index))
+
+    def positions(self, builder: KernelBuilder, indices: Sequence[Index]) -> list[SSAValue]:
+        """Return the indices of an element in the buffer."""
+        positions = [builder.op_builder.value(i) for i in (*self.prefix, *indices)]
+        if self.lane is not None:
+            positions[self.lane_axis] = self.lane
+        return positions
 
 
 LoopValue: TypeAlias = "Elements | ArrayInMemory"
@@ -72,17 +91,14 @@ def new_elements(shape: Sequence[int]) -> ElementArray:
 
 def load(builder: KernelBuilder, array: ArrayInMemory, indices: Sequence[Index]) -> SSAValue:
     """Load one element."""
-    b = builder.op_builder
-    positions = [b.value(i) for i in (*array.prefix, *indices)]
-    element = memref_of(array.buffer).element_type
-    return b.op(memref.LoadOp.create(operands=[array.buffer, *positions], result_types=[element]))
+    positions, element = array.positions(builder, indices), memref_of(array.buffer).element_type
+    return builder.op_builder.op(memref.LoadOp.create(operands=[array.buffer, *positions], result_types=[element]))
 
 
 def store(builder: KernelBuilder, value: SSAValue, array: ArrayInMemory, indices: Sequence[Index]) -> None:
     """Store one element."""
-    b = builder.op_builder
-    positions = [b.value(i) for i in (*array.prefix, *indices)]
-    b.insert(memref.StoreOp.create(operands=[value, array.buffer, *positions]))
+    positions = array.positions(builder, indices)
+    builder.op_builder.insert(memref.StoreOp.create(operands=[value, array.buffer, *positions]))
 
 
 def load_all(builder: KernelBuilder, array: ArrayInMemory) -> Elements:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import cast
@@ -34,7 +34,7 @@ from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import nested_blocks, program_blocks, rewrite_forward
 from dlc.passes.library_kernels.builder import KernelBuilder
 from dlc.passes.loop_kernels.control_flow import Failures, LoopLowering
-from dlc.passes.loop_kernels.cost import require_gain
+from dlc.passes.loop_kernels.cost import require_gain, require_gain_of_lanes
 from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS
 from dlc.passes.loop_kernels.elements import (
     ArrayInMemory,
@@ -43,8 +43,13 @@ from dlc.passes.loop_kernels.elements import (
     static_shape,
     store,
 )
+from dlc.passes.loop_kernels.lane_vectorization import vectorize_lanes
+from dlc.passes.loop_kernels.lanes import Lanes
 from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.target import Target
 
+# The registers that an element of a state and its temporaries need.
+_REGISTERS_PER_STATE = 8
 # The attribute of a loop that stays in the host program: the reason.
 SEPARATE_KERNELS = "separate_kernels"
 # Message values that a failure of a kernel records.
@@ -62,9 +67,10 @@ class LoopsToKernelsPass(TargetPass):
             memref.store %r, %last[] }}
 
     Small states are loop-carried scalars; large arrays of which a step writes some rows are updated in place, after one copy.
-    Nested loops and branches become loops and branches of the kernel. A failing branch is recorded by the kernel, which ends
-    its while loops; the program fails after it. Other loops stay: those with states of symbolic size, ops without scalar code
-    (sorting, strings), or bodies with so much work that separate kernels are faster (`cost.py`).
+    Nested loops and branches become loops and branches of the kernel. A batch of loops, by `vmap`, becomes a grid over its
+    lanes: on a CPU, each point computes a vector of lanes, on an OpenCL device one. A failing branch is recorded by the kernel,
+    which ends its while loops; the program fails after it. Other loops stay: those with states of symbolic size, ops without
+    scalar code (sorting, strings), or bodies with so much work that separate kernels are faster (`cost.py`).
     """
 
     name = "loops-to-kernels"
@@ -74,14 +80,13 @@ class LoopsToKernelsPass(TargetPass):
             for loop in list(block.ops):
                 if isinstance(loop, ScanOp | WhileOp):
                     try:
-                        _replace(loop)
+                        _replace(loop, self.target)
                     except NotLowerableError as reason:
                         loop.attributes[SEPARATE_KERNELS] = StringAttr(str(reason))
 
 
-def _replace(loop: ScanOp | WhileOp) -> None:
+def _replace(loop: ScanOp | WhileOp, target: Target) -> None:
     """Replace a loop by a kernel; raise NotLowerableError, without a change, if that is impossible."""
-    require_gain(loop)
     if any(0 in static_shape(v) for v in (*loop.operands, *loop.results)) or not loop.results:
         raise NotLowerableError("it has empty or no results")
     copy = loop.clone()
@@ -91,7 +96,10 @@ def _replace(loop: ScanOp | WhileOp) -> None:
     try:
         for body in nested_blocks([copy.block]):
             rewrite_forward(body, lambda op: op.decompose(*op.operands), Composite)
-        results = _lower(copy)
+        results = _lower_lanes(copy, target)
+        if results is None:
+            require_gain(copy)
+            results = _lower(copy, None, target)
     finally:
         copy.detach()
         copy.erase(safe_erase=False)
@@ -102,10 +110,22 @@ def _replace(loop: ScanOp | WhileOp) -> None:
     loop.erase()
 
 
-def _operands(loop: ScanOp | WhileOp) -> list[SSAValue]:
+def _lower_lanes(loop: ScanOp | WhileOp, target: Target) -> Sequence[SSAValue] | None:
+    """Insert a kernel with a grid over the lanes of a loop, and return its results; None if the loop has no lanes."""
+    try:
+        lanes = Lanes(loop)
+        require_gain_of_lanes(loop, lanes)
+        return _lower(loop, lanes, target)
+    except NotLowerableError:
+        return None
+
+
+def _operands(loop: ScanOp | WhileOp, lanes: Lanes | None) -> list[SSAValue]:
     """Return the values that the kernel reads from memory; small constants and index sequences are computed in it."""
     captured = captured_values(loop.block)
     values = dict.fromkeys((*loop.operands, *captured))
+    if isinstance(loop, WhileOp) and lanes is not None and loop in lanes.running and loop.condition not in captured:
+        del values[loop.condition]
     if isinstance(loop, ScanOp):
         states, sequences = set(loop.arguments[: loop.state_count]), set(loop.arguments[loop.state_count :])
         indices = {v for v in sequences if isinstance(v.owner, IotaOp) and v not in states and v not in captured}
@@ -118,56 +138,66 @@ def _is_small_constant(value: SSAValue) -> bool:
     return isinstance(value.owner, ConstantOp) and prod(static_shape(value)) <= MAX_REGISTER_ELEMENTS
 
 
-def _lower(loop: ScanOp | WhileOp) -> Sequence[SSAValue]:
+def _lower(loop: ScanOp | WhileOp, lanes: Lanes | None, target: Target) -> Sequence[SSAValue]:
     """Insert a kernel before the loop, and return its results."""
-    operands = _operands(loop)
-    build = DlBuilder(loop)
+    build, operands = DlBuilder(loop), _operands(loop, lanes)
     if not operands:
         operands = [build.scalar(0, like=loop.results[0])]
     may_fail = any(isinstance(op, FailOp) for op in loop.walk())
     record_type = tensor_type((1 + _MAX_MESSAGE_VALUES,), i64)
     types = [*(r.type for r in loop.results), *([record_type] if may_fail else [])]
     buffers = [MemRefType(storage_type(element_type_of(v)), static_shape(v)) for v in (*operands, *types)]
-    body = Block(arg_types=buffers)
-    name = loop.name.removeprefix("dl.")
-    function = func.FuncOp(name, FunctionType.from_lists(buffers, []), Region(body))
-    failures = Failures()
+    body, failures = Block(arg_types=buffers), Failures()
+    function = func.FuncOp(loop.name.removeprefix("dl."), FunctionType.from_lists(buffers, []), Region(body))
     builder = KernelBuilder(OpBuilder(ConstantPool(function), body, None), storage_type(element_type_of(loop.results[0])))
     outer = builder.op_builder
-    grid = outer.parallel("grid", [(1, 1)], ["i"])
+    grid = outer.parallel("grid", [(1 if lanes is None else lanes.count, 1)], ["lane"])
     builder.op_builder = outer.at_block_end(grid.body.block)
-    arguments = dict(zip(operands, body.args, strict=False))
-    results = body.args[len(operands) : len(operands) + len(loop.results)]
     if may_fail:
         failures.record = body.args[-1]
         for k in range(1 + _MAX_MESSAGE_VALUES):
             store(builder, builder.number(0, i64).ssa, ArrayInMemory(failures.record), (k,))
-    lowering = LoopLowering(builder, {}, failures)
-    lowering.writable.update(results)
-    for value in (*loop.operands, *captured_values(loop.block)):
-        if _is_small_constant(value):
-            lowering.lower(cast(ConstantOp, value.owner))
-        elif value in arguments:
-            lowering.values[value] = ArrayInMemory(arguments[value])
-    for value in captured_values(loop.block):
-        array = lowering.values[value]
-        if isinstance(array, ArrayInMemory) and prod(array.shape) <= MAX_REGISTER_ELEMENTS:
-            lowering.values[value] = load_all(builder, array)
-    match loop:
-        case ScanOp():
-            lowering.scan(loop, results)
-        case WhileOp():
-            lowering.while_(loop, results)
-    for result, buffer in zip(loop.results, results, strict=True):
-        lowering.store_result(lowering.values[result], buffer)
+    lowering = LoopLowering(builder, failures, lanes, grid.body.block.args[0])
+    _lower_loop(lowering, loop, dict(zip(operands, body.args, strict=False)), body.args[len(operands) :])
     builder.op_builder.insert(scf.ReduceOp())
-    builder.op_builder = outer
+    if lanes is not None and target.groups is None:
+        vectorize_lanes(grid, outer, _vector_width(loop, lanes, target))
     outer.insert(func.ReturnOp())
     op = LoopsOp.make(*operands, body=LoopBodyAttr.of(function), types=ArrayAttr(types))
     build.insert(op)
     if may_fail:
         _insert_failures(build, op.results[-1], failures.sites)
     return op.results[: len(loop.results)]
+
+
+def _lower_loop(
+    lowering: LoopLowering, loop: ScanOp | WhileOp, arguments: Mapping[SSAValue, SSAValue], results: Sequence[SSAValue]
+) -> None:
+    """Lower the loop with the buffers of its operands and results."""
+    lowering.writable.update(results)
+    captured = captured_values(loop.block)
+    for value in (*loop.operands, *captured):
+        if _is_small_constant(value):
+            lowering.lower(cast(ConstantOp, value.owner))
+        elif value in arguments:
+            lowering.values[value] = lowering.array(value, arguments[value])
+    for value in captured:
+        array = lowering.values[value]
+        if isinstance(array, ArrayInMemory) and prod(array.shape) <= MAX_REGISTER_ELEMENTS:
+            lowering.values[value] = load_all(lowering.builder, array)
+    match loop:
+        case ScanOp():
+            lowering.scan(loop, results)
+        case WhileOp():
+            lowering.while_(loop, results)
+    for result, buffer in zip(loop.results, results, strict=False):
+        lowering.store_result(result, buffer)
+
+
+def _vector_width(loop: ScanOp | WhileOp, lanes: Lanes, target: Target) -> int:
+    """Return the number of lanes per grid point: two registers if the state leaves registers for that, to hide latency."""
+    registers = sum(prod(lanes.shape(a)) for a in loop.block.args)
+    return target.lanes(4) * (2 if registers <= target.vector_registers // _REGISTERS_PER_STATE else 1)
 
 
 def _insert_failures(build: DlBuilder, record: SSAValue, sites: Sequence[FailOp]) -> None:

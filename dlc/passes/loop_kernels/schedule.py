@@ -8,8 +8,8 @@ from math import prod
 from dlc.dialects.dl.interfaces import ScatterLike
 from dlc.dialects.dl.programs.control import IfOp, ScanOp, WhileOp, captured_values
 from dlc.ir import Block, Operation, SSAValue
-from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS
-from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
+from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS, Shape
+from dlc.passes.loop_kernels.elements import NotLowerableError
 
 
 def read_values(op: Operation) -> list[SSAValue]:
@@ -17,7 +17,7 @@ def read_values(op: Operation) -> list[SSAValue]:
     return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
 
 
-def overwritten_values(op: Operation) -> Iterator[SSAValue]:
+def overwritten_values(op: Operation, shape: Shape) -> Iterator[SSAValue]:
     """Yield the large arrays that an op updates in place."""
     match op:
         case ScatterLike():
@@ -27,15 +27,15 @@ def overwritten_values(op: Operation) -> Iterator[SSAValue]:
         case WhileOp():
             candidates = list(op.arguments)
         case IfOp():
-            inner = (v for block in op.blocks for i in block.ops for v in overwritten_values(i))
+            inner = (v for block in op.blocks for i in block.ops for v in overwritten_values(i, shape))
             defined = {r for block in op.blocks for i in block.ops for r in i.results}
             candidates = [v for v in inner if v not in defined]
         case _:
             candidates = []
-    yield from (v for v in candidates if prod(static_shape(v)) > MAX_REGISTER_ELEMENTS)
+    yield from (v for v in candidates if prod(shape(v)) > MAX_REGISTER_ELEMENTS)
 
 
-def scheduled(block: Block) -> list[Operation]:
+def scheduled(block: Block, shape: Shape) -> list[Operation]:
     """Return the ops of a body, without its terminator, in an order that allows updates in place.
 
     Raises NotLowerableError if an array is read after its update.
@@ -47,7 +47,7 @@ def scheduled(block: Block) -> list[Operation]:
             readers.setdefault(value, []).append(op)
     predecessors = {op: {v.owner for v in read_values(op) if isinstance(v.owner, Operation)} for op in ops}
     for op in ops:
-        for value in overwritten_values(op):
+        for value in overwritten_values(op, shape):
             predecessors[op] |= {reader for reader in readers.get(value, ()) if reader is not op}
     urgent = _checks_and_their_operands(ops, predecessors)
     remaining, order = dict.fromkeys(ops), list[Operation]()

@@ -34,8 +34,10 @@ from dlc.dialects.dl.base import DlOp, element_type_of, flag, is_storage_only, s
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.movement.indexing import ScatterRowsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.identities import StopGradientOp
+from dlc.dims import product
 from dlc.ir import Attribute, SSAValue, f16
 from dlc.passes.dl.rewriting import defining_op, splat
 
@@ -71,6 +73,19 @@ def _add_zero(op: AddOp) -> Values:
     for x, c in _sides(op):
         if c == 0 and (not is_float(element_type_of(x)) or _is_negative_zero(c)):
             return _as_result(op, x)
+    return None
+
+
+# x + scatter_add(0, i, u) = scatter_add(x, i, u) for one update; the sign of zeros may change
+def _add_scattered(op: AddOp) -> Values:
+    for k, value in enumerate(op.operands):
+        scatter = defining_op(value, ScatterRowsOp)
+        if scatter is None or scatter.mode.data != "add" or not value.has_one_use() or product(shape_of(scatter.indices)) != 1:
+            continue
+        broadcast, other = defining_op(scatter.x, BroadcastToOp), op.operands[1 - k]
+        if splat(scatter.x if broadcast is None else broadcast.x) == 0 and shape_of(other) == shape_of(op.result):
+            operands = other, scatter.indices, scatter.updates
+            return [DlBuilder(op)(ScatterRowsOp, *operands, **scatter.properties)]
     return None
 
 
@@ -261,7 +276,7 @@ def _identity(op: StopGradientOp) -> Values:
 
 
 ARITHMETIC: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
-    AddOp: (_add_zero,),
+    AddOp: (_add_zero, _add_scattered),
     SubOp: (_subtract_zero,),
     MulOp: (_multiply_unit,),
     DivOp: (_divide_by_constant, _reciprocal),
