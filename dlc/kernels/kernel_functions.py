@@ -5,21 +5,25 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from dlc.argument_validation import call_user_function
 from dlc.arrays import ShapeDtype
 from dlc.backends.reference import loop_bodies
+from dlc.calculus.custom_rules import custom_vjp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.dims import Dim, UndecidableError
-from dlc.errors import DlcError, DTypeError
+from dlc.errors import DlcError, DTypeError, UnsupportedError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.ir import ArrayAttr, Block, FunctionType, Region, StringAttr, func, i64
 from dlc.just_in_time import JitFunction, jit
+from dlc.kernels.adjoint_rules import cotangent_element
+from dlc.kernels.adjoints import adjoint_body
 from dlc.kernels.control import parallel_loop
 from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
 from dlc.kernels.references import ArrayReference
@@ -106,9 +110,40 @@ class Kernel:
                 raise UndecidableError(f"kernel {self._name}: {parameter} of shape {x.shape}; kernels need static sizes")
         specs, is_tuple = self._result_specs(arrays, static)
         body, result_types, messages = self._trace(types, specs, static)
+        if self._differentiates(arrays) and not messages:
+            with suppress(UnsupportedError):
+                adjoint = adjoint_body(body, len(arrays))
+                results = self._with_derivative(arrays, body, result_types, adjoint)
+                return tuple(results) if is_tuple else results[0]
         checks = {"checks": ArrayAttr([ArrayAttr(list(map(StringAttr, texts))) for texts in messages])} if messages else {}
         results = apply_all(dl.LoopsOp, *arrays, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types), **checks)
         return tuple(results[: len(specs)]) if is_tuple else results[0]
+
+    def _differentiates(self, arrays: Sequence[Any]) -> bool:
+        """Return whether the operands may have derivatives."""
+        trace = current_trace()
+        has_tracers = any(isinstance(x, Tracer) and is_float(element_type_of(x.value)) for x in arrays)
+        return trace is not None and trace.derivative_orders > 0 and has_tracers
+
+    def _with_derivative(
+        self, arrays: Sequence[Any], body: func.FuncOp, result_types: Sequence[Any], adjoint: func.FuncOp
+    ) -> Sequence[Any]:
+        """Insert the kernel with a rule: its adjoint is the kernel of the cotangents."""
+
+        def call(*operands: Any) -> Sequence[Any]:
+            return apply_all(dl.LoopsOp, *operands, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types))
+
+        def backward(operands: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+            given = [ct for ct in cotangents if ct is not None]
+            is_active = [is_float(element_type(x.dtype)) for x in operands]
+            sums = [x for x, active in zip(operands, is_active, strict=True) if active]
+            types = [tensor_type(x.shape, cotangent_element(element_type(x.dtype))) for x in (*sums, *given)]
+            results = iter(apply_all(dl.LoopsOp, *operands, *given, body=dl.LoopBodyAttr.of(adjoint), types=ArrayAttr(types)))
+            return tuple(next(results) if active else None for active in is_active)
+
+        function = custom_vjp(call)
+        function.defvjp(lambda *operands: (call(*operands), operands), backward)
+        return function(*arrays)
 
     def _result_specs(self, arrays: Sequence[Any], static: Mapping[str, Any]) -> tuple[list[Result], bool]:
         """Return the results for these operands, and whether the kernel returns a tuple."""

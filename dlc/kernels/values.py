@@ -60,6 +60,13 @@ class Value:
         return "index" if self.element is None else str(numpy_dtype(self.element))
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype. Raises DTypeError for an index, which has none."""
+        if self.element is None:
+            raise self.error("the dtype of an index; convert it with .astype(np.int64)", DTypeError)
+        return numpy_dtype(self.element)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a vector or tile, () of a scalar."""
         return shape_of_vector(self.kernel_value.type)

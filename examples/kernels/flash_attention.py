@@ -51,3 +51,58 @@ def flash_attention(q, key, value, out, *, causal=True, rows=8, lanes=32, block=
         for d in k.range(0, depth, rows):
             result = sums.load(d, 0, width=(rows, lanes)) / total.value
             out.store(b, h, lanes * t, d, value=result, axis=(3, 2), masked=True)
+
+
+@dlc.kernel(results=lambda q, key, value, out, g: tuple(k.Result(x.shape, x.dtype, fill=0) for x in (q, key, value)))
+def attention_cotangents(q, key, value, out, g, dq, dkey, dvalue, *, causal=True, lanes=16):
+    """Cotangents of the operands of attention, from its result and its cotangent `g`; vectors are of queries."""
+    batch, heads, queries, depth = q.shape
+    groups, keys = key.shape[1:3]
+    for b, group in k.grid(batch, groups):
+        for member, t in ((m, t) for m in range(heads // groups) for t in k.range(0, queries, lanes)):
+            h, scale = (heads // groups) * group + member, depth**-0.5
+            query = k.iota(lanes, np.int32) + t.astype(np.int32)
+            rows = {x: k.buffer((depth, lanes), q.dtype) for x in ("q", "g")}
+            largest, total, delta = (k.variable(k.full(lanes, x, q.dtype)) for x in (-1e30, 0, 0))
+            for d in k.range(depth):
+                for name, x in (("q", q), ("g", g)):
+                    rows[name].store(d, 0, value=x.load(b, h, t, d, width=lanes, axis=2, fill=0))
+                delta.value += rows["g"].load(d, 0, width=lanes) * out.load(b, h, t, d, width=lanes, axis=2, fill=0)
+
+            def dot(x, c, name, group=group, rows=rows, b=b):
+                total = k.variable(k.full(lanes, 0, q.dtype))
+                for d in k.range(depth):
+                    total.value = k.fma(x[b, group, c, d], rows[name].load(d, 0, width=lanes), total.value)
+                return total.value
+
+            def scores(c, query=query, dot=dot, scale=scale):
+                shown = (c.astype(np.int32) <= query) & (query < queries) if causal else query < queries
+                return k.select(shown, dot(key, c, "q") * scale, -1e30)
+
+            for c in k.range(keys):
+                s = scores(c)
+                new = k.maximum(largest.value, s)
+                total.value = total.value * k.exp(largest.value - new) + k.exp(s - new)
+                largest.value = new
+            for c in k.range(keys):
+                weight = k.select(query < queries, k.exp(scores(c) - largest.value) / total.value, 0)
+                ds = weight * (dot(value, c, "g") - delta.value) * scale
+                for d in k.range(depth):
+                    dvalue[b, group, c, d] = dvalue[b, group, c, d] + (weight * rows["g"].load(d, 0, width=lanes)).sum()
+                    dkey[b, group, c, d] = dkey[b, group, c, d] + (ds * rows["q"].load(d, 0, width=lanes)).sum()
+                    old = dq.load(b, h, t, d, width=lanes, axis=2, fill=0)
+                    dq.store(b, h, t, d, value=k.fma(ds, key[b, group, c, d], old), axis=2, masked=True)
+
+
+@dlc.custom_vjp
+def attention(q, key, value):
+    """Causal flash attention with derivatives."""
+    return flash_attention(q, key, value)
+
+
+def _forward(q, key, value):
+    out = flash_attention(q, key, value)
+    return out, (q, key, value, out)
+
+
+attention.defvjp(_forward, lambda residuals, g: attention_cotangents(*residuals, g))

@@ -19,8 +19,9 @@ FOLDER = Path(__file__).parents[2] / "examples" / "kernels"
 RNG = np.random.default_rng(0)
 
 
-def kernel(name: str) -> Any:
-    return runpy.run_path(str(FOLDER / f"{name}.py"))[name]
+def kernel(file: str, name: str = "") -> Any:
+    """Return a function of an example, by default of the file's name."""
+    return runpy.run_path(str(FOLDER / f"{file}.py"))[name or file]
 
 
 flash_attention, block_product, stencil, sliding_median, segmented_sum, smith_waterman = map(

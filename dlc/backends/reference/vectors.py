@@ -100,7 +100,10 @@ def write(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: T
         scatter(op, view.base, offset, transfer.shape, transfer.strides(view), values)
         return
     in_bounds, offsets = clipped_offsets(op, view, indices, transfer)
-    view.base[offsets[in_bounds]] = np.broadcast_to(values, in_bounds.shape)[in_bounds]
+    # Values may differ between points that have the same indices.
+    shape = np.broadcast_shapes(in_bounds.shape, values.shape)
+    in_bounds = np.broadcast_to(in_bounds, shape)
+    view.base[np.broadcast_to(offsets, shape)[in_bounds]] = np.broadcast_to(values, shape)[in_bounds]
 
 
 @rule(vector.TransferReadOp)

@@ -1,0 +1,156 @@
+"""Adjoints of kernels: bodies that compute the cotangents of the operands from those of the results.
+
+    for i in grid(n): y[i] = x[i - 1] * w        →        for i in grid(n): x̄[i - 1] += ȳ[i] * w
+
+A point of the adjoint computes the values of the original point again, then visits its ops from the last to the first. A store
+takes the cotangent of the element and resets it, so that a value that is overwritten has none; a load adds to the cotangent of
+the operand. Loops run backwards. A dimension of a grid stays parallel if its points access different elements, else it becomes
+a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, cast
+
+from dlc.dialects.dl.dtypes import is_float
+from dlc.errors import UnsupportedError
+from dlc.ir import (
+    Block,
+    BlockArgument,
+    FunctionType,
+    IntegerAttr,
+    Operation,
+    Region,
+    SSAValue,
+    arith,
+    f32,
+    func,
+    memref,
+    scf,
+    vector,
+)
+from dlc.kernels.adjoint_points import AdjointPoint, stored_buffer
+from dlc.kernels.adjoint_rules import cotangent_element
+from dlc.kernels.control import parallel_loop
+from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
+from dlc.kernels.parallel_dims import parallel_dims
+from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
+from dlc.passes.library_kernels.values import KernelValue
+from dlc.passes.loops.forward_stores import ForwardStoresPass
+from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.types import memref_of, memref_type
+
+
+def adjoint_body(function: func.FuncOp, num_operands: int) -> func.FuncOp:
+    """Return the adjoint of a body.
+
+    Its arguments are the operands, the cotangents of the float results, then as results the cotangents of the float operands,
+    in the type of `cotangent_element`, and copies of the cotangents of the results. Raises UnsupportedError, with the reason,
+    for a body that reads its results, or that uses values which loops or branches modify other than in sums.
+    """
+    primal = _forwarded(function)
+    arguments = primal.body.block.args
+    body = Block()
+    adjoint = func.FuncOp(f"{function.sym_name.data}_adjoint", FunctionType.from_lists([], []), Region(body))
+    builder = KernelBuilder(OpBuilder(ConstantPool(adjoint), body), f32)
+    trace = KernelTrace(adjoint.sym_name.data, builder, body)
+
+    def add_argument(like: SSAValue, prefix: str, *, is_sum: bool = False) -> Buffer:
+        t = memref_of(like)
+        element = cotangent_element(t.element_type) if is_sum else t.element_type
+        argument = body.insert_arg(memref_type(element, t.get_shape()), len(body.args))
+        argument.name_hint = f"{prefix}{like.name_hint}"
+        return Buffer(builder, argument)
+
+    floats = [a for a in arguments if is_float(memref_of(a).element_type)]
+    buffers = {a: add_argument(a, "") for a in arguments[:num_operands]}
+    given = {a: add_argument(a, "given_d_") for a in floats if a.index >= num_operands}
+    cotangents = {a: add_argument(a, "d_", is_sum=True) for a in floats}
+    with tracing_kernel(trace):
+        for a, buffer in cotangents.items():
+            _initialize(trace, buffer, given.get(a))
+        placeholders: list[SSAValue] = []
+        for grid in reversed([op for op in primal.body.block.ops if isinstance(op, scf.ParallelOp)]):
+            _run_grid(trace, grid, buffers, cotangents, placeholders)
+    builder.op_builder.insert(func.ReturnOp())
+    adjoint.properties["function_type"] = FunctionType.from_lists([a.type for a in body.args], [])
+    _simplify(adjoint)
+    if any(cast(Operation, value.owner).parent is not None for value in placeholders):
+        raise UnsupportedError("a value of a k.variable or k.buffer that loops or branches modify is used other than in a sum")
+    return adjoint
+
+
+def _forwarded(function: func.FuncOp) -> func.FuncOp:
+    """Return a copy of a body with its variables as values."""
+    copy = function.clone()
+    ForwardStoresPass().apply_kernel(cast(Any, None), copy)
+    return copy
+
+
+def _initialize(trace: KernelTrace, buffer: Buffer, source: Buffer | None) -> None:
+    """Emit a grid that sets a buffer to zero, or copies `source`."""
+    t = memref_of(buffer.memref)
+    shape = t.get_shape()
+    if 0 in shape:
+        return
+    with parallel_loop(trace.builder, shape or (1,)) as point:
+        index = tuple(point) if shape else ()
+        buffer[index] = trace.builder.constant(0, t.element_type) if source is None else _widened(source[index], buffer)
+
+
+def _widened(value: KernelValue, buffer: Buffer) -> KernelValue:
+    """Return a cotangent in the element type of a buffer, which is at least as wide."""
+    element = memref_of(buffer.memref).element_type
+    return value if value.type == element else value.builder.op(arith.ExtFOp(value.ssa, cast(Any, element)))
+
+
+def _run_grid(
+    trace: KernelTrace,
+    grid: scf.ParallelOp,
+    buffers: Mapping[BlockArgument, Buffer],
+    cotangents: Mapping[BlockArgument, Buffer],
+    placeholders: list[SSAValue],
+) -> None:
+    """Emit the adjoint of a grid."""
+    extents = [cast("IntegerAttr", cast(arith.ConstantOp, v.owner).value).value.data for v in grid.upperBound]
+    if 0 in extents or not any(stored_buffer(op) in cotangents for op in grid.body.block.walk()):
+        return
+    builder, parallel = trace.builder, parallel_dims(grid, cotangents)
+    with ExitStack() as stack:
+        points = stack.enter_context(parallel_loop(builder, [extents[d] for d in parallel] or [1]))
+        indices = dict(zip(parallel, points, strict=False))
+        for d, extent in enumerate(extents):
+            if d not in indices:
+                indices[d] = builder.index(extent - 1) - stack.enter_context(builder.loop(0, extent))
+        point = AdjointPoint(trace, buffers, cotangents, placeholders)
+        for d, argument in enumerate(grid.body.block.args):
+            point.copies[argument] = indices[d].ssa
+        for op in cast(Block, grid.parent).ops:
+            if isinstance(op, arith.ConstantOp):
+                point.copies[op.result] = builder.op_builder.constants.get(op.value, op.result.type)
+        point.run(grid.body.block)
+
+
+def _simplify(function: func.FuncOp) -> None:
+    """Erase values that are not used, and local buffers that are not read."""
+    for _ in range(2):
+        ForwardStoresPass().apply_kernel(cast(Any, None), function)
+        _erase_unused(function.body.block)
+
+
+def _erase_unused(block: Block) -> None:
+    for op in reversed(list(block.ops)):
+        for region in op.regions:
+            for inner in region.blocks:
+                _erase_unused(inner)
+        is_read = any(r.first_use is not None for r in op.results)
+        if is_read or op.next_op is None or isinstance(op, memref.StoreOp | vector.TransferWriteOp | scf.ParallelOp):
+            continue
+        if isinstance(op, scf.ForOp | scf.IfOp) and any(
+            isinstance(w, memref.StoreOp | vector.TransferWriteOp) for w in op.walk()
+        ):
+            continue
+        op.detach()
+        op.erase()
