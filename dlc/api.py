@@ -46,6 +46,7 @@ def compile_model(
     weights: str = "float",
     group: int = 32,
     tune: float = 0.0,
+    inter_op: str = "auto",
     vjp: str | Sequence[str] | None = None,
     jvp: str | Sequence[str] | None = None,
     hvp: str | None = None,
@@ -85,6 +86,8 @@ def compile_model(
             memory, different results (docs/weight_only_quantization.md).
         group: Group size of weight-only quantization: the number of weights per scale.
         tune: Seconds to spend on measuring tile plans on this machine; results are cached.
+        inter_op: Whether independent kernels that are too small to use all threads run side by side on a CPU: `auto` (if the
+            cost model expects a gain), `on` or `off` (docs/concurrency.md).
         vjp, jvp, hvp: Outputs whose derivative is compiled instead of the model, with respect to the inputs and weights `wrt`
             (docs/autodiff.md). The weights become inputs that a call may omit.
         train_step: A step of an optimizer to compile instead of the model (docs/autodiff.md).
@@ -112,6 +115,7 @@ def compile_model(
         weights=weights,
         group=group,
         tune=tune,
+        inter_op=inter_op,
     )
     values = _parse_input_values(input_values)
     transform = parse_model_transform(vjp, jvp, hvp, train_step, wrt, parameters)
@@ -164,6 +168,7 @@ def from_torch(
     weights: str = "float",
     group: int = 32,
     tune: float = 0.0,
+    inter_op: str = "auto",
     progress: bool | Progress = False,
 ) -> Model:
     """Compile a PyTorch module, or a torch.export.ExportedProgram, for arguments with the dtypes and shapes of
@@ -194,6 +199,7 @@ def from_torch(
         weights=weights,
         group=group,
         tune=tune,
+        inter_op=inter_op,
     )
     with _progress_callback(progress) as on_progress:
         return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options, on_progress)

@@ -192,6 +192,23 @@ class GroupCosts:
 
 
 @dataclass(frozen=True)
+class SectionCosts:
+    """Costs of launches and of running them concurrently, in seconds and per second.
+
+    Attributes:
+        flops_per_second: FLOPs of small contractions on one processor. Large ones are faster, but do not run in sections.
+        bytes_per_second: Bytes of arguments that one processor reads and writes, mostly from its cache.
+        launch_seconds: The time of an empty launch.
+        fork_join_seconds: The time of an empty fork and join of spinning threads (benchmarks/fork_join.py, Zen 4).
+    """
+
+    flops_per_second: float = 3e10
+    bytes_per_second: float = 2e10
+    launch_seconds: float = 1e-7
+    fork_join_seconds: float = 1.5e-6
+
+
+@dataclass(frozen=True)
 class CostModel:
     """Costs on a device that passes use for decisions; the unit of work is a multiply-add of a contraction.
 
@@ -236,6 +253,7 @@ class CostModel:
         winograd: The costs of Winograd convolutions; None if the device does not use them.
         prefetch: The costs of prefetching; None if the device does not use it.
         unrolling: The unrolling of contractions; None if it is left to the code generator.
+        sections: The costs of running launches concurrently.
         groups: The costs on devices with work-groups.
     """
 
@@ -268,6 +286,7 @@ class CostModel:
     winograd: WinogradCosts | None = field(default_factory=WinogradCosts)
     prefetch: PrefetchCosts | None = field(default_factory=PrefetchCosts)
     unrolling: UnrollingCosts | None = None
+    sections: SectionCosts = field(default_factory=SectionCosts)
     groups: GroupCosts = field(default_factory=GroupCosts)
 
     @property

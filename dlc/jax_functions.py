@@ -85,6 +85,7 @@ def from_jax(
     weights: str = "float",
     group: int = 32,
     tune: float = 0.0,
+    inter_op: str = "auto",
 ) -> JaxFunction:
     """Compile a JAX function for arguments with the shapes and dtypes of the examples.
 
@@ -118,6 +119,7 @@ def from_jax(
         weights=weights,
         group=group,
         tune=tune,
+        inter_op=inter_op,
     )
     model = compile(Program(imported.module, imported.weights, name), target, options)
     return JaxFunction(model, jax.eval_shape(_identity, *examples), results, jax)

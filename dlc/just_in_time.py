@@ -323,6 +323,7 @@ def jit(
     weights: str = "float",
     group: int = 32,
     tune: float = 0.0,
+    inter_op: str = "auto",
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -344,6 +345,7 @@ def jit(
     weights: str = "float",
     group: int = 32,
     tune: float = 0.0,
+    inter_op: str = "auto",
 ) -> Any:
     """Compile a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -369,6 +371,8 @@ def jit(
             (docs/weight_only_quantization.md).
         group: The number of weights that share a scale.
         tune: Seconds to spend on measuring tile plans for a CPU; results are cached.
+        inter_op: Whether independent kernels that are too small to use all threads run side by side on a CPU: `auto` (if the
+            cost model expects a gain), `on` or `off` (docs/concurrency.md).
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
@@ -385,6 +389,7 @@ def jit(
         weights=weights,
         group=group,
         tune=tune,
+        inter_op=inter_op,
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:

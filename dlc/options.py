@@ -15,7 +15,7 @@ from dlc.machine.cpus import usable_cpus
 # No system has more processors; more threads would only compete for them.
 MAX_THREADS = 8192
 # The topics of DLC_LOG.
-LOG_TOPICS = ("recompiles",)
+LOG_TOPICS = ("recompiles", "inter_op")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Environment:
     DLC_DEVICE=0:1      the device of the target `opencl`: platform 0, device 1
     DLC_CPU=avx2        restrict this processor to the features of the target `cpu:avx2` (target.py)
     DLC_LOG=recompiles  log every specialization for other sizes or settings of a call
+    DLC_LOG=inter_op    log which kernels run side by side, and the estimated times
     DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
     DLC_PLUGINS=0       ignore the plug-ins of installed packages (plugins/registry.py)
     DLC_TOKEN           the token that clients of `dlc serve` must send
@@ -134,6 +135,8 @@ NUMERICS = ("default", "strict")
 PRECISIONS = ("f32", "bf16", "f16")
 # The storage format of large weights of matrix products.
 WEIGHTS = ("float", "int8", "int4")
+# Whether independent kernels run side by side (docs/concurrency.md).
+INTER_OP_MODES = ("auto", "on", "off")
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,7 @@ class Options:
         plan: A file of tile plans to use.
         write_plan: A file to which the tile plans are written.
         tune: Seconds to spend on measuring tile plans for a CPU; 0: use the cost model only.
+        inter_op: Whether independent kernels run side by side on a CPU: `auto` (if the cost model expects a gain), `on`, `off`.
     """
 
     pipeline: str | None = None
@@ -180,6 +184,7 @@ class Options:
     replaced_kernels: Mapping[str, Path] = field(default_factory=dict[str, Path], hash=False)
     plan: Path | None = None
     write_plan: Path | None = None
+    inter_op: str = "auto"
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
@@ -188,6 +193,8 @@ class Options:
             raise UnsupportedError(f"precision {self.precision!r}: expected one of {', '.join(PRECISIONS)}")
         if self.weights not in WEIGHTS:
             raise UnsupportedError(f"weights {self.weights!r}: expected one of {', '.join(WEIGHTS)}")
+        if self.inter_op not in INTER_OP_MODES:
+            raise UnsupportedError(f"inter_op {self.inter_op!r}: expected one of {', '.join(INTER_OP_MODES)}")
         if not _is_count(self.group) or self.group % 8:
             raise UnsupportedError(f"group {self.group!r}: expected a multiple of 8 weights, such as 32")
         thread_count(self.num_threads)

@@ -45,6 +45,7 @@ from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.fusion.share_literals import ShareLiteralsPass
 from dlc.passes.fusion.update_in_place import UpdateInPlacePass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
+from dlc.passes.host.form_sections import FormSectionsPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
 from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
@@ -65,7 +66,7 @@ from dlc.passes.transformations.expand_transformations import ExpandTransformati
 from dlc.plugins.plugin import PassPlacement
 from dlc.plugins.registry import contributions
 from dlc.plugins.tables import ExtensionTable
-from dlc.target import REFERENCE, Target, resolve
+from dlc.target import REFERENCE, Target, is_opencl, resolve
 
 # Dialects and ops that may exist after a stage, outside and inside kernels.
 _HOST = frozenset({"builtin", "func", "dl"})
@@ -202,9 +203,13 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
 KERNEL_STAGES = ("linalg", "tiling", "loops")
 
 
-def host_stage(target: Target) -> Stage:
-    """Return the stage of the host program, which runs after weight expressions are evaluated; kernels may be at any stage."""
-    passes = BufferizeHostPass(), PlanArenaPass(target.alignment)
+def host_stage(target: Target, inter_op: str = "auto") -> Stage:
+    """Return the stage of the host program, which runs after weight expressions are evaluated; kernels may be at any stage.
+
+    `inter_op` is the mode of `form-sections`; the command queue of a device with work-groups has no sections.
+    """
+    mode = "off" if is_opencl(target.name) else inter_op
+    passes = BufferizeHostPass(), FormSectionsPass(target, mode), PlanArenaPass(target.alignment)
     return Stage("host", passes, frozenset({"builtin", "func", "host", "memref"}))
 
 

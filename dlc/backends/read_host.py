@@ -16,7 +16,19 @@ from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, si
 from dlc.dialects.location_text import location_text
 from dlc.dims import Size, SizeRange
 from dlc.errors import CompileError
-from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.ir import (
+    Attribute,
+    Block,
+    DictionaryAttr,
+    IntegerAttr,
+    MemRefType,
+    ModuleOp,
+    Operation,
+    SSAValue,
+    StringAttr,
+    func,
+    memref,
+)
 from dlc.runtime.program.host_program import (
     ARENA_SLOT,
     FIRST_INPUT_SLOT,
@@ -30,6 +42,7 @@ from dlc.runtime.program.host_program import (
     Launch,
     Loop,
     LoopSlot,
+    Parallel,
     PrintArrays,
     PythonCall,
     SetSize,
@@ -101,11 +114,8 @@ class _HostReader:
                     self.refs[op.result] = self.subbuffer(op.source, op.offset.value.data)
                 case memref.ReinterpretCastOp():
                     self.refs[op.result] = self.view(op)
-                case host.LaunchOp():
-                    instructions.append(self.launch(op.symbol, op.arguments, op.kernel_sizes))
-                case memref.CopyOp():
-                    bytes_ = buffer_bytes(op.destination)
-                    instructions.append(self.launch(None, (op.destination, op.source), (bytes_,)))
+                case host.LaunchOp() | memref.CopyOp():
+                    instructions.append(self.single_launch(op))
                 case host.LoopOp():
                     instructions.append(self.loop(op))
                 case host.WhileOp():
@@ -113,6 +123,9 @@ class _HostReader:
                 case host.IfOp():
                     then, otherwise = map(self.block, op.blocks)
                     instructions.append(Branch(self.refs[op.condition], then, otherwise))
+                case host.ParallelOp():
+                    sections = tuple(tuple(self.single_launch(o) for o in section) for section in op.sections)
+                    instructions.append(Parallel(sections, op.max_threads.value.data))
                 case host.FailOp():
                     instructions.append(Fail(op.message.data, tuple(self.refs[v] for v in op.message_values)))
                 case host.BindSizeOp():
@@ -184,6 +197,12 @@ class _HostReader:
         """Return a reference to the elements of a buffer from index `first` on."""
         slot, offset = self.refs[source]
         return slot, offset + first * numpy_dtype(_type(source).element_type).itemsize
+
+    def single_launch(self, op: Operation) -> Launch:
+        if isinstance(op, host.LaunchOp):
+            return self.launch(op.symbol, op.arguments, op.kernel_sizes)
+        assert isinstance(op, memref.CopyOp)
+        return self.launch(None, (op.destination, op.source), (buffer_bytes(op.destination),))
 
     def launch(self, kernel: str | None, arguments: Sequence[SSAValue], size_values: tuple[Size, ...]) -> Launch:
         refs, sizes = tuple(self.refs[v] for v in arguments), tuple(map(buffer_bytes, arguments))

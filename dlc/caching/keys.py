@@ -138,6 +138,7 @@ def compilation_fields(target: Target, options: Options) -> dict[str, str]:
         "precision": options.precision,
         "weight_format": weight_format,
         "tuned": str(options.tune > 0),
+        "inter_op": options.inter_op,
     }
     return {"target": target_text(target), **option_fields, "dlc": DLC, "plugins": plugin_key(), "packages": PACKAGES}
 

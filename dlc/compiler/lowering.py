@@ -37,7 +37,7 @@ def plan(compilation: Compilation) -> tuple[Stage, ...]:
     if options.pipeline is not None:
         stages = custom_stages(parse(options.pipeline, target))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
-    stages_of_target = (*compilation.backend.stages(options), host_stage(target))
+    stages_of_target = (*compilation.backend.stages(options), host_stage(target, options.inter_op))
     if options.plan is not None:
         stages_of_target = with_plans(stages_of_target, options.plan)
     if program.remaining_passes is not None:

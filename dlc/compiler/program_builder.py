@@ -22,10 +22,12 @@ from dlc.compiler.kernels import (
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.replaced_kernels import ReplacedKernel, read_replacements
 from dlc.compiler.tuning import Tuner, with_variant
+from dlc.dialects import host
+from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.errors import DeviceError, TooLargeError
 from dlc.instrument.operation_counts import count_kernel_flops, count_kernel_runs
 from dlc.instrument.provenance import kernel_header, kernel_origins, kernel_result_dtypes
-from dlc.ir import ModuleOp, Operation, release_op
+from dlc.ir import IntegerAttr, ModuleOp, Operation, i64, release_op, walk_ops
 from dlc.options import thread_count
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
@@ -54,6 +56,7 @@ class _ProgramBuilder:
         module = self.lowering.module
         require_supported_dtypes(compilation, module)
         self.layers, self.results, self.flops = kernel_origins(module), kernel_result_dtypes(module), count_kernel_flops(module)
+        self.annotate_flops()
         # The kernels before lowering. With dump_ir they are lowered in the module itself, so that dumps show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
         self.replaced = self._read_edits()
@@ -69,6 +72,13 @@ class _ProgramBuilder:
         if options.write_plan is not None:
             write_plans(options.write_plan, kernels, stages, context)
         return read_replacements(options.replaced_kernels, kernels, stages, context) if options.replaced_kernels else {}
+
+    def annotate_flops(self) -> None:
+        """Record the FLOPs of each dispatch for the host stage; kernels may be lowered by then."""
+        for op in walk_ops(self.lowering.module, DispatchOp):
+            flops = self.flops.get(op.symbol, 0)
+            if isinstance(flops, int) and flops:
+                op.attributes[host.FLOPS] = IntegerAttr(flops, i64)
 
     def run(self) -> CompiledProgram | Executable:
         lowering, backend = self.lowering, self.backend

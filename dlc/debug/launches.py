@@ -109,7 +109,7 @@ def _record_on_cpu(artifact: Artifact, inputs: Sequence[Array], recorder: _Launc
     def on_read(instruction: SetSize, address: ResolveAddress) -> None:
         recorder.read((address(instruction.ref), I64_BYTES))
 
-    results = artifact.program().run_traced(inputs, on_launch, on_read)
+    results = artifact.program(is_sequential=True).run_traced(inputs, on_launch, on_read)
     return [(array, (address_of(array), array.nbytes)) for array in results]
 
 

@@ -224,7 +224,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 21, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
+enum { DLC__VERSION = 22, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
 enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */
@@ -403,6 +403,12 @@ static int dlc__check_records(const dlc__image *image)
         case 3: length = DLC__SLOT(1) && left > 3 ? 4 : 0; jump = length ? r[3] : 0; break;
         case 4: length = left > 1 ? 2 : 0; jump = length ? r[1] : 0; break;
         case 5: length = DLC__SLOT(1) && DLC__SLOT(2) ? 3 : 0; break;
+        case 6:
+            if (left < 5 || r[1] < 1 || r[1] > left - 4) return 0;
+            length = 4 + r[1], jump = r[3];
+            for (int64_t k = 4; k < length; k++)
+                if (r[k] < length || r[k] >= jump) return 0;
+            break;
         default:
             if (left < 4 || !DLC__SLOT(1) || r[3] < 0 || r[3] > (left - 4) / 2) return 0;
             if (r[0] < -image->bytes || r[0] > image->bytes || !dlc__is_code(image, image->records + 8 * i + r[0])) return 0;

@@ -31,6 +31,7 @@ from dlc.runtime.program.host_program import (
     Instruction,
     Launch,
     Loop,
+    Parallel,
     PrintArrays,
     PythonCall,
     SetSize,
@@ -146,7 +147,7 @@ class TimelineRecorder:
             name: LoadedKernel(tuple((next(wrappers), tasks) for _, tasks in image.grids), image.code)
             for name, image in images.items()
         }
-        self._program = artifact.program(threads, images=wrapped_images, native=native)
+        self._program = artifact.program(threads, images=wrapped_images, native=native, is_sequential=True)
         if memory_of is not None:
             self._program.share_memory_with(memory_of._program)
         host, kernels = artifact.host, {kernel.name: kernel for kernel in artifact.kernels}
@@ -193,6 +194,8 @@ def _static_launches(instructions: Sequence[Instruction]) -> list[Launch] | None
             case Branch(then=then, otherwise=otherwise):
                 if any(body and not isinstance(body[-1], Fail) for body in (then, otherwise)):
                     return None
+            case Parallel():
+                launches += instruction.launches
             case Loop() | While() | SetSize():
                 return None
             case Fail() | PrintArrays() | PythonCall():

@@ -62,6 +62,7 @@ class BackendSettings:
     weights: str = "float"
     group: int = 32
     tune: float = 0.0
+    inter_op: str = "auto"
     cache: bool | None = None
 
     @staticmethod

@@ -9,12 +9,14 @@
 ;             `task` is the offset of the task's code from the record: bytecode is position-independent and read-only.
 ;             Runs task(arguments, 0 … tasks - 1) in any order and in parallel. The number of tasks is slots[slot] + offset,
 ;             computed like an argument. A negative value is minus the number of tasks: too little work to use other threads.
-;   others    begin with an opcode from 0 to 5; `distance` is in 64-bit words from the start of the record
+;   others    begin with an opcode from 0 to 6; `distance` is in 64-bit words from the start of the record
 ;     1  {i64 slot, i64 from, i64 offset}      slots[slot] = slots[from] + offset
 ;     2  {i64 slot, i64 distance}              slots[slot] -= 1; jump unless it is 0 now
 ;     3  {i64 slot, i64 offset, i64 distance}  jump if the byte at slots[slot] + offset is 0
 ;     5  {i64 slot, i64 from}                  slots[slot] += slots[from]
 ;     4  {i64 distance}                        jump
+;     6  {i64 n, i64 threads, i64 distance, n distances}   run n sections of records, each of which ends with a stop, and jump.
+;        Sections are independent: they run concurrently, each on one thread, unless the pool has more than `threads` threads
 ;     0  {i64 code}                            stop: return this code; 0: the program ended; negative: Python continues
 ;   slots     the registers of the interpreter: addresses and sizes; the program defines their meaning
 ;   pool      see %Pool; all zero before dlc_pool_init
@@ -452,6 +454,81 @@ end:
   ret ptr %following
 }
 
+; The task of a section. Arguments: the record, the slots, and the pool for the launches of the section.
+define private void @run_section(ptr %arguments, i64 %section) {
+  %slots.at = getelementptr ptr, ptr %arguments, i64 1
+  %pool.at = getelementptr ptr, ptr %arguments, i64 2
+  %record = load ptr, ptr %arguments
+  %slots = load ptr, ptr %slots.at
+  %pool = load ptr, ptr %pool.at
+  %index = add i64 %section, 4
+  %distance.at = getelementptr i64, ptr %record, i64 %index
+  %distance = load i64, ptr %distance.at
+  %first = getelementptr i64, ptr %record, i64 %distance
+  %ended = call i64 @dlc_execute(ptr %first, i64 9223372036854775807, ptr %slots, ptr %pool)
+  ret void
+}
+
+; Runs the sections of a record: concurrently, or in order, with all threads for each launch.
+define private void @run_sections(ptr %record, ptr %slots, ptr %pool) {
+entry:
+  %arguments = alloca [3 x ptr], align 8
+  %slots.at = getelementptr ptr, ptr %arguments, i64 1
+  %pool.at = getelementptr ptr, ptr %arguments, i64 2
+  store ptr %record, ptr %arguments
+  store ptr %slots, ptr %slots.at
+  store ptr %pool, ptr %pool.at
+  %count.at = getelementptr i64, ptr %record, i64 1
+  %max.at = getelementptr i64, ptr %record, i64 2
+  %count = load i64, ptr %count.at
+  %max = load i64, ptr %max.at
+  %poolless = icmp eq ptr %pool, null
+  br i1 %poolless, label %sequence, label %callback
+
+callback:
+  %parallel.at = getelementptr %Pool, ptr %pool, i64 0, i32 16
+  %stand.in = load ptr, ptr %parallel.at
+  %own = icmp eq ptr %stand.in, null
+  br i1 %own, label %compare, label %callers
+
+callers:
+  ; The number of the callback's threads is unknown.
+  store ptr null, ptr %pool.at
+  %whose.at = getelementptr %Pool, ptr %pool, i64 0, i32 17
+  %whose = load ptr, ptr %whose.at
+  call void %stand.in(ptr %whose, ptr @run_section, ptr %arguments, i64 %count)
+  ret void
+
+compare:
+  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 14
+  %threads = load i64, ptr %threads.at
+  %few = icmp ule i64 %threads, %max
+  br i1 %few, label %enter, label %sequence
+
+enter:
+  %candidate = phi ptr [ %pool, %compare ], [ %sibling, %occupied ]
+  %busy.at = getelementptr %Pool, ptr %candidate, i64 0, i32 9
+  %claim.pair = cmpxchg ptr %busy.at, i32 0, i32 1 acquire monotonic
+  %claimed = extractvalue { i32, i1 } %claim.pair, 1
+  br i1 %claimed, label %parallel, label %occupied
+
+occupied:
+  %sibling.at = getelementptr %Pool, ptr %candidate, i64 0, i32 19
+  %sibling = load atomic ptr, ptr %sibling.at acquire, align 8
+  %none = icmp eq ptr %sibling, null
+  br i1 %none, label %sequence, label %enter
+
+parallel:
+  store ptr null, ptr %pool.at
+  call void @fork_join(ptr %candidate, ptr @run_section, ptr %arguments, i64 %count)
+  store atomic i32 0, ptr %busy.at release, align 4
+  ret void
+
+sequence:
+  call void @run_tasks(ptr @run_section, ptr %arguments, i64 0, i64 %count)
+  ret void
+}
+
 ; Interprets bytecode from %records on. Returns the code of the stop record that ends execution; or, after %limit launches and
 ; loop back-edges, the address of the next record. If `pool` is null, this thread runs everything.
 define i64 @dlc_execute(ptr %records, i64 %limit, ptr %slots, ptr %pool) {
@@ -473,7 +550,14 @@ next:
     i64 3, label %unless
     i64 4, label %jump
     i64 5, label %add
+    i64 6, label %sections
   ]
+
+sections:
+  call void @run_sections(ptr %record, ptr %slots, ptr %pool)
+  %section.end = load i64, ptr %three.at
+  %sections.next = getelementptr i64, ptr %record, i64 %section.end
+  br label %counted
 
 run:
   %launched = call ptr @launch(ptr %record, ptr %slots, ptr %pool)
@@ -529,7 +613,7 @@ jump:
   br label %counted
 
 counted:
-  %after = phi ptr [ %launched, %run ], [ %count.next, %count ], [ %jump.next, %jump ]
+  %after = phi ptr [ %sections.next, %sections ], [ %launched, %run ], [ %count.next, %count ], [ %jump.next, %jump ]
   %rest = sub i64 %left, 1
   %over = icmp eq i64 %rest, 0
   br i1 %over, label %pause, label %next

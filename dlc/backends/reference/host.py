@@ -116,6 +116,13 @@ def host_if(op: host.IfOp, frame: Frame) -> Sequence[Value]:
     return ()
 
 
+@rule(host.ParallelOp)
+def host_parallel(op: host.ParallelOp, frame: Frame) -> Sequence[Value]:
+    # Sections are independent, so that their order does not matter.
+    frame.run(op.body.block)
+    return ()
+
+
 @rule(host.ComputeOp)
 def host_compute(op: host.ComputeOp, frame: Frame) -> Sequence[Value]:
     operands = [frame.view(v).read(op) for v in op.arguments]

@@ -18,7 +18,7 @@ from dlc.dialects.dl.programs.control import FailOp, IfOp, LoopLikeOp, PrintOp, 
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, output_aliases
 from dlc.dims import Size, is_symbol, product, row_major
-from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, memref
+from dlc.ir import Attribute, Block, IntegerAttr, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, i64, memref
 from dlc.passes.views import concat_operand_offsets, is_last_state, source_of
 
 
@@ -94,7 +94,11 @@ class Bufferizer:
                     self.concatenate(op)
                 case DispatchOp():
                     results = [self.result_buffer(r, op) for r in op.outputs]
-                    self.add(host.LaunchOp(op.symbol, [*(self.buffers[v] for v in op.arguments), *results], op.sizes), op)
+                    launch = host.LaunchOp(op.symbol, [*(self.buffers[v] for v in op.arguments), *results], op.sizes)
+                    launch.attributes[host.NUM_OUTPUTS] = IntegerAttr(len(results), i64)
+                    if host.FLOPS in op.attributes:
+                        launch.attributes[host.FLOPS] = op.attributes[host.FLOPS]
+                    self.add(launch, op)
                 case IfOp():
                     self.branch(op)
                 case ScanOp():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from dlc.dialects import host
 from dlc.dialects.dl.programs.size_ranges import representative
@@ -28,8 +29,28 @@ class OpOrder:
                 self._record_spans(region.block)
             self.span[op] = first, len(self.span) - 1
 
+    def section(self, buffer: memref.AllocOp) -> tuple[host.ParallelOp, int] | None:
+        """Return the section that has all accesses of a buffer; None if there is none."""
+        found = set[tuple[Operation, int] | None]()
+        pending: list[SSAValue] = [buffer.memref]
+        while pending:
+            for use in pending.pop().uses:
+                op, outer = use.operation, use.operation.parent_op()
+                if isinstance(op, memref.ReinterpretCastOp | host.ViewOp):
+                    pending.append(op.result)
+                else:
+                    found.add((outer, host.section_of(op)) if isinstance(outer, host.ParallelOp) else None)
+        section = found.pop() if len(found) == 1 else None
+        return cast("tuple[host.ParallelOp, int] | None", section)
+
     def lifetime(self, buffer: Operation, value: SSAValue, ranges: Mapping[str, SizeRange]) -> Lifetime:
         """Return the lifetime of the buffer that an op creates, with a representative size if it is symbolic."""
+        steps, allocation_step = self.steps(buffer, value), self.span[buffer][0]
+        size = representative(buffer_bytes(value), ranges)
+        return Lifetime(size, min(steps, default=allocation_step), max(steps, default=allocation_step))
+
+    def steps(self, buffer: Operation, value: SSAValue) -> list[int]:
+        """Return the steps that access a buffer."""
         steps: list[int] = []
         known_aliases: set[SSAValue] = {value}
         pending: list[SSAValue] = [value]
@@ -39,21 +60,20 @@ class OpOrder:
                 known_aliases |= new_aliases
                 pending += new_aliases
                 steps += self._access_steps(use.operation, buffer.parent)
-        allocation_step = self.span[buffer][0]
-        size = representative(buffer_bytes(value), ranges)
-        return Lifetime(size, min(steps, default=allocation_step), max(steps, default=allocation_step))
+        return steps
 
     def _access_steps(self, op: Operation, allocating_block: Block | None) -> tuple[int, ...]:
         """Return the steps in which an op accesses a buffer.
 
-        For an op of a loop that is nested in the allocating block, these are all steps of the loop.
+        For an op of a loop, or of sections that run concurrently, that is nested in the allocating block, these are all steps
+        of the outer op.
         """
         if isinstance(op, memref.ReinterpretCastOp | host.ViewOp):
             return ()
         span = self.span[op] if isinstance(op, host.LoopOp | host.WhileOp) else self.span[op][:1]
         outer = op.parent_op()
         while outer is not None and outer in self.span and op.parent is not allocating_block:
-            if isinstance(outer, host.LoopOp | host.WhileOp):
+            if isinstance(outer, host.LoopOp | host.WhileOp | host.ParallelOp):
                 span = (*span, *self.span[outer])
             op, outer = outer, outer.parent_op()
         return span

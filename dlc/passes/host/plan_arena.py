@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects import host
 from dlc.dialects.dl.programs.size_ranges import size_ranges
-from dlc.dialects.entry import entry_of
-from dlc.dims import Dim
-from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, i64, memref
-from dlc.passes.host.arena import assign_offsets, assign_slots
+from dlc.dialects.entry import buffer_bytes, entry_of
+from dlc.dims import Dim, SizeRange
+from dlc.errors import CompileError
+from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, i64, memref
+from dlc.passes.host.arena import Lifetime, assign_offsets, assign_slots
 from dlc.passes.host.lifetimes import OpOrder
 
 
@@ -24,11 +25,13 @@ class PlanArenaPass(ModulePass):
         %b = memref.alloc() : memref<64xf32>          %b = host.arena 256 : memref<64xf32>
         host.launch @k(%a, %b)                        host.launch @k(%a, %b)
 
-    Requires `bufferize-host`. A buffer is live from the first launch to the last one that has it or a view of it as an
-    argument. A buffer that is allocated outside a loop and used inside is live throughout the loop, also if it is used
-    through block arguments and results. Offsets are multiples of `alignment` bytes. A `host.buffer` of symbolic size gets a
-    region instead, whose address is computed at run time from the sizes of the call. With data-dependent sizes, regions of
-    buffers whose sizes are bound earlier come first, so that they keep their addresses when the next size is bound.
+    Requires `bufferize-host`, and `form-sections` if launches run concurrently. A buffer is live from the first launch to the
+    last one that has it or a view of it as an argument. A buffer that is allocated outside a loop and used inside is live
+    throughout the loop, also if it is used through block arguments and results. A buffer that several sections of a
+    `host.parallel` use is live throughout it; the buffers of a single section share a part of the arena that no other section
+    uses. Offsets are multiples of `alignment` bytes. A `host.buffer` of symbolic size gets a region instead, whose address is
+    computed at run time from the sizes of the call. With data-dependent sizes, regions of buffers whose sizes are bound earlier
+    come first, so that they keep their addresses when the next size is bound.
     """
 
     name = "plan-arena"
@@ -43,8 +46,7 @@ class PlanArenaPass(ModulePass):
                 buffer.region = IntegerAttr(first_region + region, i64)
             first_region += max(regions) + 1
         buffers = [o for o in order.span if isinstance(o, memref.AllocOp)]
-        lifetimes = [order.lifetime(buffer, buffer.memref, ranges) for buffer in buffers]
-        for buffer, offset in zip(buffers, assign_offsets(lifetimes, self.alignment), strict=True):
+        for buffer, offset in self._offsets(order, buffers, ranges).items():
             arena = host.ArenaOp(offset, buffer.memref.type)
             arena.location = buffer.location
             arena.result.name_hint = buffer.memref.name_hint
@@ -54,6 +56,84 @@ class PlanArenaPass(ModulePass):
             buffer.memref.replace_all_uses_with(arena.result)
             buffer.detach()
             buffer.erase()
+        for parallel in order.span:
+            if isinstance(parallel, host.ParallelOp):
+                require_disjoint_sections(parallel)
+
+    def _offsets(
+        self, order: OpOrder, buffers: Sequence[memref.AllocOp], ranges: Mapping[str, SizeRange]
+    ) -> dict[memref.AllocOp, int]:
+        """Return the offsets of buffers. The buffers of one section share a part of the arena, which no other section uses."""
+        shared, sections = list[memref.AllocOp](), dict[tuple[host.ParallelOp, int], list[memref.AllocOp]]()
+        for buffer in buffers:
+            section = order.section(buffer)
+            (shared if section is None else sections.setdefault(section, [])).append(buffer)
+        lifetimes = [order.lifetime(buffer, buffer.memref, ranges) for buffer in shared]
+        parts: list[tuple[list[memref.AllocOp], list[int]]] = []
+        for (parallel, _), inner in sections.items():
+            inner_lifetimes = [_lifetime_in_section(order, buffer) for buffer in inner]
+            offsets = assign_offsets(inner_lifetimes, self.alignment)
+            end = max(offset + lifetime.bytes for offset, lifetime in zip(offsets, inner_lifetimes, strict=True))
+            parts.append((inner, offsets))
+            lifetimes.append(Lifetime(end, *order.span[parallel]))
+        starts = assign_offsets(lifetimes, self.alignment)
+        placed = dict(zip(shared, starts, strict=False))
+        for (inner, offsets), start in zip(parts, starts[len(shared) :], strict=True):
+            placed |= {buffer: start + offset for buffer, offset in zip(inner, offsets, strict=True)}
+        return {buffer: placed[buffer] for buffer in buffers}
+
+
+def _lifetime_in_section(order: OpOrder, buffer: memref.AllocOp) -> Lifetime:
+    """Return the lifetime of a buffer within the only section that uses it."""
+    steps, pending = list[int](), [buffer.memref]
+    while pending:
+        for use in pending.pop().uses:
+            if isinstance(use.operation, memref.ReinterpretCastOp | host.ViewOp):
+                pending.append(use.operation.result)
+            else:
+                steps.append(order.span[use.operation][0])
+    return Lifetime(int(buffer_bytes(buffer.memref)), min(steps), max(steps))
+
+
+def require_disjoint_sections(parallel: host.ParallelOp) -> None:
+    """Prove that different buffers of different sections are different memory.
+
+    `form-sections` proves that sections do not conflict in shared buffers. Raises CompileError otherwise: a bug of dlc.
+    """
+    seen: dict[SSAValue, tuple[int, _Span]] = {}
+    for number, section in enumerate(parallel.sections):
+        for value in dict.fromkeys(_root(operand) for launch in section for operand in launch.operands):
+            span = _span(value)
+            for other, (its_section, its_span) in seen.items():
+                if other is not value and its_section != number and _overlap(span, its_span):
+                    raise CompileError(
+                        f"{parallel.location}: sections {its_section} and {number} share memory: {span}, {its_span}"
+                    )
+            seen.setdefault(value, (number, span))
+
+
+# A buffer's memory: its slot and byte range; the whole slot for a region.
+_Span = tuple[object, int, int]
+
+
+def _span(root: SSAValue) -> _Span:
+    match root.owner:
+        case host.ArenaOp() as op:
+            return "arena", op.offset.value.data, op.offset.value.data + int(buffer_bytes(root))
+        case host.BufferOp() as op:
+            return op.region.value.data, 0, 1
+        case _:
+            return root, 0, 1
+
+
+def _overlap(a: _Span, b: _Span) -> bool:
+    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+
+
+def _root(value: SSAValue) -> SSAValue:
+    while isinstance(value.owner, memref.ReinterpretCastOp | host.ViewOp):
+        value = value.owner.source
+    return value
 
 
 def _group_by_last_size(ops: Iterable[Operation], buffers: Sequence[host.BufferOp]) -> list[list[host.BufferOp]]:

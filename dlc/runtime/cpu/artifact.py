@@ -6,7 +6,7 @@ An artifact for another processor can be loaded and saved, but not run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from dlc.runtime.cpu.kernel_object import KernelObject, load_kernels
 from dlc.runtime.cpu.program import LoadedKernel, NativeProgram
 from dlc.runtime.cpu.program_image import ProgramImage, kernels_of
 from dlc.runtime.models.model import Model, Run
-from dlc.runtime.program.host_program import HostProgram, KernelSignature
+from dlc.runtime.program.host_program import HostProgram, KernelSignature, sequential
 from dlc.runtime.saving.container import Container, SectionRef, SectionWriter, SharedFields, as_byte_view, save
 from dlc.runtime.saving.header.arrays import array_to_json, arrays_from_json
 from dlc.runtime.saving.header.program import program_from_json, program_to_json
@@ -52,14 +52,18 @@ class Artifact:
         *,
         images: Mapping[str, LoadedKernel] | None = None,
         native: Runtime | None = None,
+        is_sequential: bool = False,
     ) -> NativeProgram:
         """Return the program, loaded into this process; `images` and `native` replace the artifact's kernels and runtime.
+
+        A sequential program runs one launch at a time, also those that could run side by side.
 
         Raises DeviceError on a machine that cannot run it.
         """
         require_host(self.target, self.name)
         images = images or load_kernels(self.kernels)
-        return NativeProgram(self.host, images, self.weights, native or self.native(), num_threads)
+        host = replace(self.host, instructions=sequential(self.host.instructions)) if is_sequential else self.host
+        return NativeProgram(host, images, self.weights, native or self.native(), num_threads)
 
     def runner(self, num_threads: int | None = None) -> Run:
         """Return a function that runs the program; on another machine it raises DeviceError when it is called."""

@@ -26,6 +26,7 @@ from dlc.runtime.program.host_program import (
     Instruction,
     Launch,
     Loop,
+    Parallel,
     PrintArrays,
     PythonCall,
     PythonInstruction,
@@ -37,7 +38,7 @@ from dlc.runtime.sizes.size_code import task_count_word
 
 # Bytes that one task of a copy launch copies; `dlc_copy` in runtime.ll has the same constant.
 COPY_TASK_BYTES = 64 << 10
-_RETURN, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
+_RETURN, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD, _PARALLEL = range(7)
 
 # A kernel and the index of one of its grids; None: the memory-copy task.
 Task: TypeAlias = "tuple[str | None, int]"
@@ -103,6 +104,8 @@ class _RecordAssembler:
                     self.repeat(instruction)
                 case Branch():
                     self.branch(instruction)
+                case Parallel():
+                    self.parallel(instruction)
                 case Fail() | SetSize() | PrintArrays() | PythonCall():
                     self.emit(_RETURN, -len(self.table.stops) - 1)
                     self.table.stops.append((instruction, len(self.table.words)))
@@ -202,6 +205,15 @@ class _RecordAssembler:
             # Insert a no-op, so that the other branch does not jump to the word in `launch_ends`.
             self.emit(_MOVE, self.scratch(), NULL_SLOT, 0)
         self.table.words[middle + 1] = len(self.table.words) - middle
+
+    def parallel(self, parallel: Parallel) -> None:
+        begin, count = len(self.table.words), len(parallel.sections)
+        self.emit(_PARALLEL, count, parallel.max_threads, 0, *[0] * count)
+        for number, section in enumerate(parallel.sections):
+            self.table.words[begin + 4 + number] = len(self.table.words) - begin
+            self.block(section)
+            self.emit(_RETURN, 0)
+        self.table.words[begin + 3] = len(self.table.words) - begin
 
     def move(self, moves: Sequence[tuple[int, BufferRef]]) -> None:
         """Assign slots in parallel: a source that is overwritten before it is read is saved to a temporary slot."""

@@ -27,6 +27,7 @@ from dlc.runtime.program.host_program import (
     Launch,
     Loop,
     LoopSlot,
+    Parallel,
     PrintArrays,
     PythonCall,
     SetSize,
@@ -212,6 +213,8 @@ class _BoundsChecker:
                     # A slot is set by one loop only, so the bodies do not affect slots outside of them.
                     self.block(instruction.then, state.new_child())
                     self.block(instruction.otherwise, state.new_child())
+                case Parallel():
+                    self.block(instruction.launches, state)
                 case PrintArrays(values=values):
                     self.arrays(values, state)
                 case PythonCall(arguments=arguments, results=results):

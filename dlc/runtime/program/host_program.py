@@ -156,6 +156,23 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Parallel:
+    """Run sections of launches concurrently, the launches of a section in order on one thread.
+
+    Sections do not access memory that other sections write: their launches may also run in order. With more than `max_threads`
+    threads, that is faster, with all threads for each launch.
+    """
+
+    sections: tuple[tuple[Launch, ...], ...]
+    max_threads: int
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches of all sections, in an order in which they may run."""
+        return tuple(launch for section in self.sections for launch in section)
+
+
+@dataclass(frozen=True)
 class Fail:
     """End the call with an error; the i64 at each reference of `values` is formatted into a `{}` field of the message."""
 
@@ -237,7 +254,7 @@ class PythonCall:
     data_dependent_sizes: tuple[str, ...] = ()
 
 
-Instruction: TypeAlias = "Launch | Loop | While | Branch | Fail | SetSize | PrintArrays | PythonCall"
+Instruction: TypeAlias = "Launch | Loop | While | Branch | Parallel | Fail | SetSize | PrintArrays | PythonCall"
 # Instructions for which native code returns to Python.
 PythonInstruction: TypeAlias = "PrintArrays | PythonCall"
 
@@ -369,8 +386,26 @@ def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[
                 yield from walk(body, times)
             case Branch(then=then, otherwise=otherwise):
                 yield from walk((*then, *otherwise), times)
+            case Parallel():
+                yield from walk(instruction.launches, times)
             case _:
                 pass
+
+
+def sequential(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """Return instructions with the launches of sections in order, so that all of them run one at a time."""
+    result: list[Instruction] = []
+    for instruction in instructions:
+        match instruction:
+            case Parallel():
+                result += instruction.launches
+            case Loop() | While():
+                result.append(replace(instruction, body=sequential(instruction.body)))
+            case Branch(condition, then, otherwise):
+                result.append(Branch(condition, sequential(then), sequential(otherwise)))
+            case _:
+                result.append(instruction)
+    return tuple(result)
 
 
 def weight_array(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

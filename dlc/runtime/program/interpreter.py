@@ -20,6 +20,7 @@ from dlc.runtime.program.host_program import (
     Instruction,
     Launch,
     Loop,
+    Parallel,
     PrintArrays,
     PythonCall,
     SetSize,
@@ -82,6 +83,9 @@ def interpret(
                     _assign_slots([(c, c.following) for c in _carried(block()[k])], slot_values)
             case Branch(condition=ref):
                 run_body(k, _then if any(read(resolve_ref(slot_values, ref), 1)) else _otherwise)
+            case Parallel(launches=launches):
+                for each in launches:
+                    launch(each, slot_values)
             case Fail(message=message, values=values):
                 raise DlcError(format_failure(message, [decode_i64(read_at(ref, I64_BYTES)) for ref in values]))
             case SetSize(symbol=symbol, ref=ref):

@@ -19,6 +19,7 @@ from dlc.runtime.program.host_program import (
     Launch,
     Loop,
     LoopSlot,
+    Parallel,
     PrintArrays,
     PythonCall,
     SetSize,
@@ -109,8 +110,8 @@ class _InstructionSpecializer:
 
     def instruction(self, instruction: Instruction) -> Instruction:
         match instruction:
-            case Launch(kernel, arguments, sizes, size_values):
-                return Launch(kernel, tuple(map(self.ref, arguments)), self.static_sizes(sizes), self.static_sizes(size_values))
+            case Launch():
+                return self.launch(instruction)
             case Loop(count, carried, elements, body):
                 specialized_elements = tuple(map(self.element, elements))
                 return Loop(self.evaluate(count), self.carried(carried), specialized_elements, self.block(body))
@@ -118,6 +119,8 @@ class _InstructionSpecializer:
                 return While(self.ref(begin), self.ref(again), self.carried(carried), self.block(body))
             case Branch(condition, then, otherwise):
                 return Branch(self.ref(condition), self.block(then), self.block(otherwise))
+            case Parallel(sections, max_threads):
+                return Parallel(tuple(tuple(map(self.launch, section)) for section in sections), max_threads)
             case Fail(message, values):
                 return Fail(message, tuple(map(self.ref, values)))
             case PrintArrays(format_parts, values):
@@ -128,6 +131,10 @@ class _InstructionSpecializer:
                 return replace(instruction, arguments=self.arrays(arguments, sizes), results=self.arrays(results, sizes))
             case SetSize(symbol, ref):
                 return SetSize(symbol, self.ref(ref))
+
+    def launch(self, launch: Launch) -> Launch:
+        arguments = tuple(map(self.ref, launch.arguments))
+        return Launch(launch.kernel, arguments, self.static_sizes(launch.sizes), self.static_sizes(launch.size_values))
 
     def arrays(self, arrays: Sequence[HostArray], sizes: Mapping[str, int]) -> tuple[HostArray, ...]:
         return tuple(replace(array.specialize(sizes), ref=self.ref(array.ref)) for array in arrays)

@@ -151,10 +151,12 @@ class BatchedModel(Submittable):
             group.rows += request.rows
             if request.deadline is not None:
                 self._deadlines.add(request.deadline, request, _is_waiting)
-            starts = not self._max_delay or group.rows >= self.max_batch * (group.calls + 1)
+            # A call that has not started takes this request as well, unless it is full.
+            is_full = group.rows >= self.max_batch * (group.calls + 1)
+            starts = is_full or not (self._max_delay or group.calls)
             if starts:
                 group.calls += 1
-            else:
+            elif self._max_delay:
                 self._delays.add(monotonic() + self._max_delay, request, _is_waiting)
         if starts:
             self._start(group, request.priority)

@@ -19,6 +19,7 @@ from dlc.runtime.program.host_program import (
     Launch,
     Loop,
     LoopSlot,
+    Parallel,
     PrintArrays,
     PythonCall,
     SetSize,
@@ -53,6 +54,8 @@ def _instruction_to_json(instruction: Instruction) -> Any:
             return {"while": begin, "again": again, "carried": _carried(carried), "body": to_json(body)}
         case Branch(condition=condition, then=then, otherwise=otherwise):
             return {"if": condition, "then": to_json(then), "else": to_json(otherwise)}
+        case Parallel(sections=sections, max_threads=max_threads):
+            return {"parallel": list(map(to_json, sections)), "max_threads": max_threads}
         case Fail(message=message, values=values):
             return {"fail": message, "values": values}
         case SetSize(symbol=symbol, ref=ref):
@@ -116,6 +119,9 @@ class _InstructionReader:
         if "if" in written:
             then, otherwise = (self.block(written[key], depth) for key in ("then", "else"))
             return Branch(ref(written["if"]), then, otherwise)
+        if "parallel" in written:
+            sections = tuple(tuple(self.launch(*launch) for launch in section) for section in written["parallel"])
+            return Parallel(sections, count(written["max_threads"]))
         if "set_size" in written:
             return SetSize(text(written["set_size"]), ref(written["at"]))
         if "print" in written:

@@ -1,0 +1,207 @@
+"""Measure asynchronous calls: submissions, throughput with several clients, batching, and inter-op parallelism.
+
+    python benchmarks/concurrency.py [submit] [throughput] [batching] [inter-op] [--model FILE.onnx] [--clients 16]
+
+Throughput is compared with OpenVINO's throughput mode and with two sessions of ONNX Runtime, if they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dlc
+import dlc.numpy as dnp
+from dlc.machine.cpus import usable_cpus
+from dlc.measure.throughput import measure_throughput
+from dlc.runtime.requests.request_queue import RequestQueue
+
+RNG = np.random.default_rng(0)
+# The number of requests that are submitted while the queue is blocked.
+BURST_CALLS = 1000
+
+
+def submission_microseconds() -> float:
+    """Return the processor time of `submit`, while another call occupies the queue."""
+    times: list[float] = []
+    feed = {"x": np.zeros(4, np.float32)}
+    for _ in range(30):
+        gate = threading.Event()
+        queue = RequestQueue(lambda x, gate=gate: gate.wait(), max_pending=2 * BURST_CALLS)
+        queue.submit(feed)
+        start = time.thread_time()
+        futures = [queue.submit(feed) for _ in range(BURST_CALLS)]
+        times.append((time.thread_time() - start) / BURST_CALLS * 1e6)
+        gate.set()
+        futures[-1].result()
+    return statistics.median(times)
+
+
+def closed_loop(run: Callable[[], object], clients: int, seconds: float) -> tuple[float, float]:
+    """Return the requests per second and the 99th percentile of the latency in milliseconds; each client is a thread."""
+    latencies: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def client() -> None:
+        own: list[float] = []
+        while (start := time.perf_counter()) < end:
+            run()
+            own.append(time.perf_counter() - start)
+        latencies.extend(own)
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    elapsed = time.perf_counter() - begin
+    return len(latencies) / elapsed, sorted(latencies)[len(latencies) * 99 // 100] * 1e3
+
+
+def openvino_throughput(path: Path, feed: dict[str, Any], clients: int) -> Callable[[], object] | None:
+    try:
+        import openvino
+    except ImportError:
+        return None
+    compiled = openvino.Core().compile_model(str(path), "CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})
+    requests = threading.local()
+
+    def run() -> object:
+        if not hasattr(requests, "own"):
+            requests.own = compiled.create_infer_request()
+        return requests.own.infer(feed)
+
+    return run
+
+
+def onnxruntime_sessions(path: Path, feed: dict[str, Any], clients: int) -> Callable[[], object] | None:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = max(1, usable_cpus() // 2)
+    free = [onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for _ in range(2)]
+    available = threading.Semaphore(len(free))
+
+    def run() -> object:
+        with available:
+            session = free.pop()
+            try:
+                return session.run(None, feed)
+            finally:
+                free.append(session)
+
+    return run
+
+
+def throughput(path: Path, shapes: dict[str, Any], clients: int, seconds: float) -> None:
+    """Print the throughput of a model with closed-loop clients, for dlc and its peers in turns."""
+    model = dlc.compile_model(path, input_shapes=shapes, streams=usable_cpus())
+    feed = {i.name: RNG.standard_normal([int(s) for s in i.shape]).astype(i.dtype) for i in model.inputs}
+    runs: dict[str, Callable[[], object] | None] = {
+        f"dlc, {usable_cpus()} streams": lambda: model.submit(feed).result(),
+        "OpenVINO, throughput mode": openvino_throughput(path, feed, clients),
+        "ONNX Runtime, 2 sessions": onnxruntime_sessions(path, feed, clients),
+    }
+    results: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(3):
+        for name, run in runs.items():
+            if run is not None:
+                run()
+                results.setdefault(name, []).append(closed_loop(run, clients, seconds / 3))
+    print(f"{path.name}, {clients} clients")
+    for name, measured in results.items():
+        rates, p99 = zip(*measured, strict=True)
+        print(f"  {name:28s} {max(rates):9.1f} requests/s   99 % {min(p99):8.2f} ms")
+
+
+def mlp(x: Any, layers: Any) -> Any:
+    for w in layers:
+        x = dnp.maximum(x @ w, 0)
+    return x
+
+
+def weights(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(shape[-2])).astype(np.float32)
+
+
+def batching(clients: int, seconds: float) -> None:
+    """Print the throughput of a tabular network, whose weights exceed the cache, with and without batching."""
+    layers = [weights(256, 2048), weights(2048, 2048), weights(2048, 16)]
+    function = dlc.jit(lambda x: mlp(x, layers), dynamic={"x": {0: "N:1..256"}})
+    model = function.lower(np.zeros((2, 256), np.float32)).compile()
+    x = RNG.standard_normal((1, 256)).astype(np.float32)
+    joined = dlc.batched(model, max_batch=64, max_delay_ms=0)
+    for name, submit in (("single calls", model.submit), ("batched", joined.submit)):
+        measured = measure_throughput(lambda submit=submit: submit(x), 16 * clients, seconds)
+        rate, p99 = measured.requests_per_second, measured.percentile(99) * 1e3
+        print(f"  {name:28s} {rate:9.1f} requests/s   99 % {p99:8.2f} ms")
+
+
+def inter_op_cases() -> dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]]:
+    """Return functions with independent kernels, and chains, which have none."""
+    cases: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {}
+    for rows, width in ((1, 64), (16, 64), (16, 128)):
+        nets = [[weights(width, width) for _ in range(5)] for _ in range(8)]
+        cases[f"8 nets, {rows}x{width}"] = lambda x, nets=nets: sum(mlp(x, net) for net in nets), (weights(rows, width),)
+    for rows, width in ((1, 128), (8, 128)):
+        towers = [[weights(width, width) for _ in range(6)] for _ in range(2)]
+        cases[f"two towers, {rows}x{width}"] = (
+            lambda x, y, towers=towers: dnp.sum(mlp(x, towers[0]) * mlp(y, towers[1]), axis=1),
+            (weights(rows, width), weights(rows, width)),
+        )
+    for rows, width in ((1, 64), (32, 128)):
+        chain = [weights(width, width) for _ in range(12)]
+        cases[f"chain, {rows}x{width}"] = lambda x, chain=chain: mlp(x, chain), (weights(rows, width),)
+    return cases
+
+
+def inter_op(threads: int, rounds: int = 300) -> None:
+    """Print the time of calls with and without sections, interleaved: the 10th percentile, when the other cores are free."""
+    for name, (function, arguments) in inter_op_cases().items():
+        models = {m: dlc.jit(function, inter_op=m, num_threads=threads).lower(*arguments).compile() for m in ("off", "auto")}
+        times: dict[str, list[float]] = {mode: [] for mode in models}
+        for _ in range(rounds):
+            for mode, model in models.items():
+                model(*arguments)
+                start = time.perf_counter()
+                for _ in range(5):
+                    model(*arguments)
+                times[mode].append((time.perf_counter() - start) / 5)
+        off, auto = (float(np.percentile(times[mode], 10)) * 1e6 for mode in ("off", "auto"))
+        print(f"  {name:28s} off {off:8.1f} us   auto {auto:8.1f} us   {off / auto:.2f} x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help="submit, throughput, batching, inter-op; default: all")
+    parser.add_argument("--model", type=Path, default=Path("examples/models/ppocr_v2_cls.onnx"))
+    parser.add_argument("--shape", default="x=1,3,48,192", help="the shape of its input")
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    options = parser.parse_args()
+    parts = options.parts or ["submit", "throughput", "batching", "inter-op"]
+    if "submit" in parts:
+        print(f"submit: {submission_microseconds():.1f} us of processor time")
+    if "throughput" in parts:
+        name, _, sizes = options.shape.partition("=")
+        throughput(options.model, {name: tuple(map(int, sizes.split(",")))}, options.clients, options.seconds)
+    if "batching" in parts:
+        print(f"a network of 3 layers, {16 * options.clients} requests in flight")
+        batching(options.clients, options.seconds / 2)
+    if "inter-op" in parts:
+        print(f"inter-op parallelism, {usable_cpus()} threads")
+        inter_op(usable_cpus())
+
+
+if __name__ == "__main__":
+    main()
