@@ -113,7 +113,10 @@ class RecordedCompilation:
         kernels: list[KernelSummary] = []
         for name in sorted(recorder.kernels, key=lambda n: boxes[n].launch or 0 if n in boxes else 0):
             record = recorder.kernels[name]
-            units.append(Unit("kernel", name, tuple(_steps(record, runs.get(name, [])))))
+            # The lines of a kernel that the user wrote are its own; other kernels have origins in the program only.
+            lines = (origin for snapshot in record.snapshots for names in snapshot.listing.origins for origin in names)
+            own_source = python_listing([line for line in dict.fromkeys(lines) if line[:1] != "#"])
+            units.append(Unit("kernel", name, (*_source_step(own_source), *_steps(record, runs.get(name, [])))))
             origins = tuple(dict.fromkeys(chain(*runs.get(name, []))))
             kernels.append(self.kernel(name, record, origins, flops.get(name, 0), run))
         memory = memory_usage(final_module, host, sizes)
@@ -208,7 +211,8 @@ def _resolve_origins(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listi
 
     def names_of(indices: tuple[str, ...]) -> tuple[str, ...]:
         name_indices = [int(p[1:]) for p in indices if p[:1] == "#" and p[1:].isdecimal()]
-        return tuple(dict.fromkeys(run[n] for n in name_indices for run in runs if n < len(run)))
+        own_lines = [p for p in indices if p[:1] != "#"]
+        return tuple(dict.fromkeys([*own_lines, *(run[n] for n in name_indices for run in runs if n < len(run))]))
 
     for indices in dict.fromkeys(listing.origins):
         resolved[indices] = names_of(indices)
