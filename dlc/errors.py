@@ -57,6 +57,10 @@ class QueueFullError(DlcError):
     """A queue of submitted calls is full, and waiting for space is not possible."""
 
 
+class MemoryLimitError(DlcError, MemoryError):
+    """A call needs more memory for intermediate results than DLC_MEMORY_LIMIT allows; it did not run."""
+
+
 class TooLargeError(DeviceError):
     """Some kernels exceed the resources of a device; `kernels` has the reason for each."""
 

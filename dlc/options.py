@@ -34,6 +34,7 @@ class Environment:
     DLC_LOG=inter_op    log which kernels run side by side, and the estimated times
     DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
     DLC_PLUGINS=0       ignore the plug-ins of installed packages (plugins/registry.py)
+    DLC_MEMORY_LIMIT    the maximum memory for intermediate results of one call on a CPU: bytes, `500M`, `4G`
     DLC_TOKEN           the token that clients of `dlc serve` must send
     """
 
@@ -48,6 +49,7 @@ class Environment:
     log: frozenset[str] = frozenset()
     jit: bool = True
     plugins: bool = True
+    memory_limit_bytes: int | None = None
     token: str | None = field(default=None, repr=False)
 
     @staticmethod
@@ -69,6 +71,7 @@ class Environment:
             log=_topics(environment, "DLC_LOG", LOG_TOPICS),
             jit=_boolean(environment, "DLC_JIT", True),
             plugins=_boolean(environment, "DLC_PLUGINS", True),
+            memory_limit_bytes=_byte_count(environment, "DLC_MEMORY_LIMIT", 0) or None,
             token=environment.get("DLC_TOKEN") or None,
         )
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned_empty
+from dlc.errors import MemoryLimitError
+from dlc.options import Environment
 from dlc.runtime.cpu.buffer_pool import BufferPool
 from dlc.runtime.cpu.data_dependent_sizes import SizingState
 from dlc.runtime.program.host_program import ARENA_SLOT, BufferRef, CallPrinter
@@ -30,9 +32,19 @@ class Context:
         self.slot_bytes = self.slots.data
 
     def require_arena(self, bytes: int) -> None:
-        """Grow the arena to at least this size; it grows geometrically, so that it does not grow in every call."""
+        """Grow the arena to at least this size; it grows geometrically, so that it does not grow in every call.
+
+        Raises MemoryLimitError if that is more than DLC_MEMORY_LIMIT.
+        """
         if bytes > len(self.arena):
-            self.arena = aligned_empty((max(bytes, len(self.arena) * 3 // 2),), np.uint8)
+            limit = Environment.read().memory_limit_bytes
+            if limit is not None and bytes > limit:
+                raise MemoryLimitError(
+                    f"a call needs {bytes} bytes for intermediate results; DLC_MEMORY_LIMIT is {limit}: use smaller inputs, "
+                    "or increase the limit"
+                )
+            size = max(bytes, len(self.arena) * 3 // 2)
+            self.arena = aligned_empty((size if limit is None else min(size, limit),), np.uint8)
         self.slots[ARENA_SLOT] = address_of(self.arena)
 
     def address(self, ref: BufferRef) -> int:

@@ -18,7 +18,7 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.errors import DeadlineError, DlcError, QueueFullError, ShapeError
+from dlc.errors import DeadlineError, DlcError, MemoryLimitError, QueueFullError, ShapeError
 from dlc.runtime.requests.executor import Executor
 from dlc.runtime.requests.request_queue import RequestQueue
 
@@ -289,3 +289,17 @@ print("end")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_memory_is_limited_before_a_call_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLC_MEMORY_LIMIT", "64K")
+    weight = np.ones((64, 64), np.float32)
+    function = dlc.jit(lambda x: dnp.exp(x @ weight) @ weight, dynamic={"x": {0: "N:1..4096"}})
+    assert function(np.ones((4, 64), np.float32)).shape == (4, 64)
+    for call in (function, lambda x: function.submit(x).result(60)):
+        with pytest.raises(MemoryLimitError, match="DLC_MEMORY_LIMIT is 65536: use smaller inputs"):
+            call(np.ones((4096, 64), np.float32))
+    # The model is not damaged.
+    assert function(np.ones((5, 64), np.float32)).shape == (5, 64)
+    with pytest.raises(MemoryError):
+        dlc.jit(lambda x: dnp.exp(x @ weight) @ weight)(np.ones((1024, 64), np.float32))
