@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isqrt
+from math import gcd, isqrt
 from numbers import Integral
 from typing import Literal, Protocol, TypeAlias, cast
 
@@ -257,7 +257,10 @@ def _floordiv(a: Dim, b: Dim) -> Size:
         remainder = remaining_terms.simplified()
         if isinstance(remainder, int):
             return quotient_terms + remainder // divisor
-        return quotient_terms + Dim({((remainder, b),): 1})
+        # (g·r) // (g·c) = r // c.
+        common = gcd(divisor, *remainder.terms.values())
+        reduced = Dim({m: c // common for m, c in remainder.terms.items()}), Dim.lift(divisor // common)
+        return quotient_terms + Dim({(reduced,): 1})
     if a == b:
         return 1
     # A monomial divisor that divides every term: (n·c) // n = c.
@@ -343,11 +346,49 @@ def is_symbol(size: Size) -> bool:
     return isinstance(size, Dim) and is_same(size, Dim.symbol(str(size)))
 
 
+@dataclass(frozen=True)
+class LinearSize:
+    """The size `factor * symbol + offset`, which determines its symbol."""
+
+    symbol: str
+    factor: int
+    offset: int
+
+    @staticmethod
+    def of(size: Size) -> LinearSize | None:
+        """Return a size in this form with a positive factor; None if it has another form."""
+        terms = dict(size.terms) if isinstance(size, Dim) else {}
+        offset = terms.pop((), 0)
+        match [*terms.items()]:
+            case [((str(symbol),), factor)] if factor > 0:
+                return LinearSize(symbol, factor, offset)
+            case _:
+                return None
+
+    def solve(self, size: int) -> int:
+        """Return the value of the symbol for a value of the size, rounded down."""
+        return (size - self.offset) // self.factor
+
+
+def solvable_axes(shapes: Sequence[Sequence[Size]]) -> dict[str, tuple[int, int, LinearSize]]:
+    """Return for each symbol the index of a shape, an axis that determines it, and the size there: the symbol if possible."""
+    sizes = ((k, axis, LinearSize.of(size)) for k, shape in enumerate(shapes) for axis, size in enumerate(shape))
+    axes = [(k, axis, linear) for k, axis, linear in sizes if linear is not None]
+    solved: dict[str, tuple[int, int, LinearSize]] = {}
+    for is_wanted_symbol in (True, False):
+        for k, axis, linear in axes:
+            if is_wanted_symbol == ((linear.factor, linear.offset) == (1, 0)):
+                solved.setdefault(linear.symbol, (k, axis, linear))
+    return solved
+
+
 def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
-    """Record in `bindings` the value of each symbol that is a size of `shape`, from `sizes`, the shape of an array."""
+    """Record in `bindings` the value of each symbol that a size of `shape` determines, from `sizes`, the shape of an array."""
     for size, value in zip(shape, sizes, strict=True):
         if is_symbol(size):
             bindings[str(size)] = value
+        elif (linear := LinearSize.of(size)) is not None:
+            bindings.setdefault(linear.symbol, linear.solve(value))
 
 
 def require_in_range(where: str, shape: Sequence[Size], sizes: Mapping[str, int], ranges: Mapping[str, SizeRange]) -> None:

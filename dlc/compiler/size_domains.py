@@ -22,7 +22,7 @@ from dlc.dialects.dl.movement.index_checks import IndexedOp
 from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Atom, Dim, Monomial, Size, SizeRange, is_nonnegative, is_symbol, substitute
+from dlc.dims import Atom, Dim, Monomial, Size, SizeRange, is_nonnegative, is_symbol, solvable_axes, substitute
 from dlc.guards import Guard, SizeBounds, recording_guards
 from dlc.ir import ModuleOp, func, walk_ops
 from dlc.runtime.sizes.domain import SizeDomain
@@ -41,11 +41,11 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
     Data-dependent sizes may turn out to be outside of the domain; the program checks them.
     """
     data_dependent = data_dependent_sizes(program)
-    axis_sizes = {str(size) for info in program.inputs for size in info.shape}
+    determined = solvable_axes([info.shape for info in program.inputs])
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
-    missing = [s for s in symbols if s not in axis_sizes]
+    missing = [s for s in symbols if s not in determined]
     if missing:
-        return None, f"the size {missing[0]} is not the size of any input axis"
+        return None, f"the size {missing[0]} is not determined by the size of any input axis"
     declared = {**dict.fromkeys((*symbols, *data_dependent), SizeRange()), **size_ranges(program.module)}
     assumed = _SolvedGuards(declared, data_dependent)
     assumed.add(program.guards)

@@ -72,3 +72,19 @@ def test_ranges_of_exported_programs_are_guards(needs_values: bool) -> None:
     for size in (1, 9):
         with pytest.raises(dlc.ShapeError, match=rf"= {size}; expected a size in the declared range 2\.\.8"):
             model(np.ones((size, size), np.float32))
+
+
+def test_a_dim_may_be_a_multiple_of_another() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.reshape(-1, 2, 3).sum(1) + x[::2]
+
+    n = torch.export.Dim("n", min=1, max=64)
+    exported = torch.export.export(Module(), (torch.ones(8, 3),), dynamic_shapes={"x": {0: 2 * n}})
+    model = dlc.from_torch(exported, num_threads=1)
+    assert isinstance(model.artifact, Artifact)
+    for rows in (8, 4, 10):
+        x = torch.randn(rows, 3)
+        np.testing.assert_allclose(np.asarray(model(x.numpy())["output"]), Module()(x).numpy(), 1e-5, 1e-5)
+    with pytest.raises(dlc.DlcError, match="got \\(7, 3\\)"):
+        model(np.ones((7, 3), np.float32))

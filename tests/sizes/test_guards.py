@@ -13,12 +13,13 @@ import dlc
 import dlc.numpy
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.size_domains import _SolvedGuards, infer_domain  # pyright: ignore[reportPrivateUsage]
-from dlc.dims import Dim, SizeRange, parse
+from dlc.dims import Dim, SizeRange, parse, solvable_axes
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.guards import Guard, SizeBounds
 from dlc.options import Options
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.sizes.domain import SizeDomain
+from tests.targets import TARGETS
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
 RESHAPE = HEADER + "(float[N,3] x) => (float[A,B] y) <int64[2] k = {-1,2}> { [flat] y = Reshape(x, k) }"
@@ -218,3 +219,24 @@ def test_products_are_solved_to_their_factors() -> None:
     solved = _SolvedGuards({"N": SizeRange(), "M": SizeRange()}, {})
     solved.add([Guard(Dim.lift(parse("N * M - 1")), ">=")])
     assert (solved.ranges, solved.remaining) == ({"N": SizeRange(1), "M": SizeRange(1)}, [])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_axis_may_be_a_multiple_of_a_symbol(target: str) -> None:
+    def paired(x: Any) -> Any:
+        return dlc.numpy.sum(dlc.numpy.reshape(x, (-1, 2, 3)), axis=1)
+
+    x = np.arange(42, dtype=np.float32).reshape(14, 3)
+    dynamic = dlc.jit(target=target, num_threads=1, cache=False, dynamic={"x": {0: "2*N + 2"}})(paired)
+    model = dynamic.lower(x[:8]).compile()
+    assert model.outputs[0].shape[0] == parse("N + 1")
+    assert target == "reference" or not isinstance(model.artifact, SpecializedModel)
+    for n in (2, 4, 14):
+        np.testing.assert_array_equal(model(x[:n])["result"], x[:n].reshape(-1, 2, 3).sum(1))
+    with pytest.raises(ShapeError, match=r"expected .*4, 3.* got .*5, 3"):
+        model(x[:5])
+
+
+def test_an_axis_of_one_symbol_is_preferred() -> None:
+    shapes = [[parse("2 * N"), parse("M + 3")], [parse("N"), 4]]
+    assert {symbol: found[:2] for symbol, found in solvable_axes(shapes).items()} == {"N": (1, 0), "M": (0, 1)}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, aligned
-from dlc.dims import Size, SizeRange, bind_sizes, is_symbol, product, require_in_range, substitute
+from dlc.dims import Size, SizeRange, bind_sizes, product, require_in_range, solvable_axes, substitute
 from dlc.errors import ModelError, ShapeError
 from dlc.guards import Guard
 from dlc.runtime.python_ops.control import format_print
@@ -290,8 +290,8 @@ class HostProgram:
 
     @cached_property
     def input_symbols(self) -> tuple[str, ...]:
-        """The symbols that are sizes of input axes, in the order of the inputs."""
-        return tuple(dict.fromkeys(str(size) for info in self.inputs for size in info.shape if is_symbol(size)))
+        """The symbols that input axes determine, in the order of the inputs."""
+        return tuple(solvable_axes([info.shape for info in self.inputs]))
 
     @property
     def input_guards(self) -> list[Guard]:
