@@ -87,6 +87,12 @@ def smith_waterman_case(m: int, n: int, costs: np.ndarray) -> Any:
     return smith_waterman, smith_waterman_by_numpy, (a, b, costs)
 
 
+def norm_rotary_by_numpy(x: np.ndarray, weight: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    first, second = np.split(x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * weight, 2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "attention": attention_case(1, 2, 1, 128, 128, 16, True),
     "ragged attention": attention_case(1, 4, 2, 45, 45, 24, True),
@@ -100,6 +106,14 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[np.ndarray,
         for n in (1, 3, 5, 7, 9)
     },
     "segmented sum": (segmented_sum, segmented_sum_by_numpy, (normal(30, 70), np.array([0, 3, 3, 10, 30], np.int32))),
+    **{
+        f"norm and rotary of {n}": (
+            kernel("norm_rotary"),
+            norm_rotary_by_numpy,
+            (normal(3, 2, n), normal(n), normal(3, n // 2), normal(3, n // 2)),
+        )
+        for n in (32, 22)
+    },
     "alignment": smith_waterman_case(10, 40, np.array([2, -1, -1], np.int32)),
     "alignment in floats": smith_waterman_case(37, 20, np.array([2, -1.5, -1.25], np.float32)),
 }
