@@ -112,6 +112,12 @@ def test_neural_ode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert len(rest) == 4
 
 
+def test_concurrent_requests(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("concurrent_requests.py", "24", monkeypatch=monkeypatch)
+    found = re.match(r"24 answers from (\d+) calls of the model", capsys.readouterr().out)
+    assert found is not None and 2 <= int(found[1]) <= 24
+
+
 @pytest.mark.parametrize("name", ["drawdowns.py", "find_edges.py", "identify_file.py", "k_means.py", "c_target.py"])
 def test_missing_file_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = str(tmp_path / "missing")
