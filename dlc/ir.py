@@ -89,6 +89,7 @@ from xdsl.irdl import (
     opt_attr_def,
     opt_operand_def,
     opt_prop_def,
+    opt_region_def,
     param_def,
     prop_def,
     region_def,
@@ -146,9 +147,9 @@ __all__ = [
     "VectorType", "VerifyException", "arith", "attach_results", "attr_def", "bf16", "clear_large_memo_tables", "contains",
     "contains_any", "f16", "f32", "f64", "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition",
     "irdl_op_definition", "linalg", "math", "memo_table", "memref", "op_classes_in", "op_count", "operand_def", "ops_of",
-    "ops_with_regions", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module", "parse_pass_specs",
-    "print_module", "prop_def", "region_def", "release_op", "result_def", "scf", "shaped_like", "tensor", "traits_def",
-    "var_operand_def", "var_result_def", "vector", "walk_ops",
+    "ops_with_regions", "opt_attr_def", "opt_operand_def", "opt_prop_def", "opt_region_def", "param_def", "parse_module",
+    "parse_pass_specs", "print_module", "prop_def", "region_def", "release_op", "result_def", "scf", "shaped_like", "tensor",
+    "traits_def", "var_operand_def", "var_result_def", "vector", "walk_ops",
 ]  # fmt: skip
 
 patch_xdsl()

@@ -9,7 +9,6 @@ A transformation returns a function like any other. When it is called during tra
 function, and the compiler differentiates or batches the body (`passes/autodiff`, `passes/batching`). Outside of a traced
 function it is compiled on its own and run (`transformed_calls.py`).
 
-function_bodies.py            trace a function into a body
 differentiated_arguments.py   select the arguments to differentiate with respect to
 linear_maps.py                jvp, vjp, linearize
 gradients.py                  grad, value_and_grad

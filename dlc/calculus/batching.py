@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 from dlc.argument_validation import call_user_function
-from dlc.calculus.function_bodies import NamedLeaves, require_trace
 from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
 from dlc.dialects.dl.programs.transformations import NOT_BATCHED, remove_batch_axis
@@ -15,8 +14,9 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.ir import Block
-from dlc.lax.traced_bodies import discard_on_error, terminate_body
 from dlc.traced_dims import untraced
+from dlc.traced_functions.bodies import discard_on_error, terminate_body
+from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace
 
 # The batch axis of an argument; None for an unbatched argument; or a container with an entry for each child.
 BatchAxes: TypeAlias = Any

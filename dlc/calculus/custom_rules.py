@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from dlc.argument_validation import require_call_signature, validate_methods
-from dlc.calculus.function_bodies import NamedLeaves, require_trace, require_tuple, trace_body
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import element_type, is_float
@@ -17,9 +16,10 @@ from dlc.errors import DlcError, ShapeError
 from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.ir import Block
-from dlc.lax.traced_bodies import discard_on_error
 from dlc.numpy import zeros_like
 from dlc.numpy.apply import apply, convert, operand
+from dlc.traced_functions.bodies import discard_on_error
+from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, require_tuple, trace_body
 
 Function = Callable[..., Any]
 

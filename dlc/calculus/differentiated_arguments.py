@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from dlc.argument_validation import call_user_function
-from dlc.calculus.function_bodies import NamedLeaves
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import with_user_line
+from dlc.traced_functions.leaf_functions import NamedLeaves
 
 Function = Callable[..., Any]
 

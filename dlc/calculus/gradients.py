@@ -6,14 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from dlc.calculus.differentiated_arguments import DifferentiatedArguments
-from dlc.calculus.function_bodies import (
-    NamedLeaves,
-    insert_with_weak_types,
-    require_trace,
-    require_tuple,
-    ssa_values,
-    trace_differentiated_body,
-)
 from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
@@ -22,7 +14,15 @@ from dlc.dialects.dl.programs.control import captured_values
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import with_user_line
 from dlc.ir import Block
-from dlc.lax.traced_bodies import discard_on_error
+from dlc.traced_functions.bodies import discard_on_error
+from dlc.traced_functions.leaf_functions import (
+    NamedLeaves,
+    insert_with_weak_types,
+    require_trace,
+    require_tuple,
+    ssa_values,
+    trace_differentiated_body,
+)
 
 Function = Callable[..., Any]
 # The treatment of an argument that the value does not depend on.

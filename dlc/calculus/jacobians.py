@@ -7,13 +7,13 @@ from typing import Any
 
 from dlc.calculus.batching import vmap
 from dlc.calculus.differentiated_arguments import DifferentiatedArguments
-from dlc.calculus.function_bodies import NamedLeaves
 from dlc.calculus.gradients import gradient_of
 from dlc.calculus.linear_maps import push_forward, vjp
 from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.errors import DTypeError
 from dlc.frontend.trace import with_user_line
 from dlc.numpy import eye, reshape, zeros_like
+from dlc.traced_functions.leaf_functions import NamedLeaves
 
 Function = Callable[..., Any]
 

@@ -10,13 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from dlc.argument_validation import call_user_function
-from dlc.calculus.function_bodies import (
-    NamedLeaves,
-    insert_with_weak_types,
-    require_tuple,
-    ssa_values,
-    trace_differentiated_body,
-)
 from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
@@ -24,8 +17,15 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import flatten
 from dlc.frontend.trace import Tracer, with_user_line
-from dlc.lax.traced_bodies import discard_on_error
 from dlc.numpy import zeros_like
+from dlc.traced_functions.bodies import discard_on_error
+from dlc.traced_functions.leaf_functions import (
+    NamedLeaves,
+    insert_with_weak_types,
+    require_tuple,
+    ssa_values,
+    trace_differentiated_body,
+)
 
 Function = Callable[..., Any]
 

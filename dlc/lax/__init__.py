@@ -12,10 +12,14 @@ to them may close over values of the enclosing function. Outside of a traced fun
 """
 
 from dlc.argument_validation import validate_arguments
+from dlc.lax.associative_scans import associative_scan
 from dlc.lax.branches import cond, switch
+from dlc.lax.implicit_functions import custom_linear_solve, custom_root
 from dlc.lax.loops import fori_loop, while_loop
 from dlc.lax.scans import map, scan
 
-__all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
+__all__ = [
+    "associative_scan", "cond", "custom_linear_solve", "custom_root", "fori_loop", "map", "scan", "switch", "while_loop",
+]  # fmt: skip
 
 validate_arguments(globals())

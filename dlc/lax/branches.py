@@ -12,10 +12,10 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, Block
-from dlc.lax.traced_bodies import discard_on_error, require_functions, terminate_body, with_weak_types
-from dlc.lax.type_agreement import TracedTree, branch_avals
 from dlc.numpy.apply import ArrayLike, Operand, convert, operand, refuse
 from dlc.numpy.functions.comparison import less, not_equal
+from dlc.traced_functions.bodies import discard_on_error, require_functions, terminate_body, with_weak_types
+from dlc.traced_functions.type_agreement import TracedTree, branch_avals
 
 __all__ = ["cond", "switch"]
 

@@ -11,11 +11,11 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import Trace, Tracer, current_trace
-from dlc.lax.traced_bodies import TracedLoop, require_functions
-from dlc.lax.type_agreement import AbstractValue
 from dlc.numpy.apply import ArrayLike, Operand, convert, is_weak, operand, refuse, result_dtype
 from dlc.numpy.functions.comparison import less
 from dlc.numpy.functions.elementwise import add
+from dlc.traced_functions.bodies import TracedLoop, require_functions
+from dlc.traced_functions.type_agreement import AbstractValue
 
 __all__ = ["fori_loop", "while_loop"]
 

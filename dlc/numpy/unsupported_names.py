@@ -127,7 +127,6 @@ _BY_NUMPY = "use dlc.numpy's"
 
 UNSUPPORTED_SPECIAL_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("gamma", "beta", "binom", "comb", "perm", "factorial", "poch"), _BY_LOGARITHM),
-    "betaln": "use gammaln(a) + gammaln(b) - gammaln(a + b)",
     "psi": "use dlc.special.digamma",
     "loggamma": "its result is complex; gammaln is its real part",
     **dict.fromkeys(("softmax", "log_softmax"), "use dlc.nn's, which reduces one axis, by default the last one"),

@@ -13,12 +13,28 @@ branches of which only one runs may consume the same key.
 
 from dlc.argument_validation import validate_arguments
 from dlc.random.choices import categorical, choice, permutation
-from dlc.random.distributions import bernoulli, bits, gumbel, normal, randint, truncated_normal, uniform
+from dlc.random.distributions import (
+    bernoulli,
+    bits,
+    cauchy,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    normal,
+    randint,
+    truncated_normal,
+    uniform,
+)
+from dlc.random.gamma import beta, chisquare, dirichlet, gamma, loggamma, t
 from dlc.random.keys import Stream, fold_in, key, split
+from dlc.random.multivariate import multivariate_normal
+from dlc.random.poisson import poisson
 
 __all__ = [
-    "Stream", "bernoulli", "bits", "categorical", "choice", "fold_in", "gumbel", "key", "normal", "permutation", "randint",
-    "split", "truncated_normal", "uniform",
+    "Stream", "bernoulli", "beta", "bits", "categorical", "cauchy", "chisquare", "choice", "dirichlet", "exponential",
+    "fold_in", "gamma", "gumbel", "key", "laplace", "loggamma", "logistic", "multivariate_normal", "normal", "permutation",
+    "poisson", "randint", "split", "t", "truncated_normal", "uniform",
 ]  # fmt: skip
 
 validate_arguments(globals())

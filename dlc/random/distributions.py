@@ -16,6 +16,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DTypeError
 from dlc.frontend.trace import is_python_scalar
 from dlc.numpy import (
+    abs,
     add,
     bitwise_or,
     bitwise_right_shift,
@@ -37,9 +38,11 @@ from dlc.numpy import (
     negative,
     nextafter,
     remainder,
+    sign,
     sqrt,
     square,
     subtract,
+    tan,
     where,
 )
 from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, convert, in_float32_or_wider, is_floating, operand, refuse
@@ -47,7 +50,10 @@ from dlc.numpy.functions.creation import Shape
 from dlc.random.keys import as_int_shape, checked_key, derive_keys, random_bits
 from dlc.special import log_ndtr
 
-__all__ = ["bernoulli", "bits", "gumbel", "normal", "randint", "truncated_normal", "uniform"]
+__all__ = [
+    "bernoulli", "bits", "cauchy", "exponential", "gumbel", "laplace", "logistic", "normal", "randint", "truncated_normal",
+    "uniform",
+]  # fmt: skip
 
 
 def bits(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.uint32, *, reuse: bool = False) -> Any:
@@ -72,8 +78,7 @@ def uniform(
 
 def normal(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
     """Draw floats from the standard normal distribution."""
-    one = np.ones((), dtype)
-    return _normal(checked_key("normal", key, reuse), as_int_shape(shape), dtype, np.nextafter(-one, np.zeros((), dtype)), one)
+    return normal_from_key(checked_key("normal", key, reuse), as_int_shape(shape), dtype)
 
 
 def truncated_normal(
@@ -113,6 +118,32 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Shape | None = None, *,
 def gumbel(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
     """Draw floats from the standard Gumbel distribution: -log(-log(u)) for uniform u."""
     return gumbel_from_key(checked_key("gumbel", key, reuse), as_int_shape(shape), dtype)
+
+
+def exponential(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
+    """Draw floats from the exponential distribution of rate 1."""
+    return exponential_from_key(checked_key("exponential", key, reuse), as_int_shape(shape), dtype)
+
+
+def laplace(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
+    """Draw floats from the Laplace distribution of location 0 and scale 1."""
+    lowest = cast(Any, ml_dtypes.finfo)(np.dtype(dtype)).epsneg - 1.0
+    u = uniform_from_key(checked_key("laplace", key, reuse), as_int_shape(shape), dtype, lowest, 1.0)
+    return multiply(sign(u), log1p(negative(abs(u))))
+
+
+def logistic(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
+    """Draw floats from the logistic distribution of location 0 and scale 1."""
+    smallest = cast(Any, ml_dtypes.finfo)(np.dtype(dtype)).smallest_normal
+    u = uniform_from_key(checked_key("logistic", key, reuse), as_int_shape(shape), dtype, smallest, 1.0)
+    return subtract(log(u), log1p(negative(u)))
+
+
+def cauchy(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
+    """Draw floats from the Cauchy distribution of location 0 and scale 1."""
+    lowest = cast(Any, ml_dtypes.finfo)(np.dtype(dtype)).eps
+    u = uniform_from_key(checked_key("cauchy", key, reuse), as_int_shape(shape), dtype, lowest, 1.0)
+    return tan(multiply(np.asarray(math.pi, dtype), subtract(u, 0.5)))
 
 
 def randint(
@@ -184,6 +215,11 @@ def _upper_tail(fraction: Operand, near: Operand, far: Operand) -> Any:
     return x
 
 
+def exponential_from_key(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Any:
+    """Draw as `exponential` does from a validated key."""
+    return negative(log1p(negative(uniform_from_key(key, shape, dtype))))
+
+
 def gumbel_from_key(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Any:
     """Draw as `gumbel` does from a validated key."""
     smallest = cast(Any, ml_dtypes.finfo)(np.dtype(dtype)).smallest_normal
@@ -205,6 +241,12 @@ def randint_from_key(key: Operand, shape: tuple[int, ...], minval: ArrayLike, ma
     shift = remainder(multiply(half_range, half_range), span)
     offset = remainder(add(multiply(remainder(upper, span), shift), remainder(lower, span)), span)
     return convert(add(convert(low, unsigned), where(equal(span, 0), lower, offset)), dtype)
+
+
+def normal_from_key(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Any:
+    """Draw as `normal` does from a validated key."""
+    one = np.ones((), dtype)
+    return _normal(key, shape, dtype, np.nextafter(-one, np.zeros((), dtype)), one)
 
 
 def _normal(key: Operand, shape: tuple[int, ...], dtype: Any, lower_erf: ArrayLike, upper_erf: ArrayLike) -> Any:

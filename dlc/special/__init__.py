@@ -12,13 +12,16 @@ from dlc.special.bessel import i0, i0e, i1, i1e
 from dlc.special.decaying_bessel import k0, k0e, k1, k1e
 from dlc.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr
 from dlc.special.gamma import digamma, gammaln
+from dlc.special.incomplete_beta import betainc, betaln
+from dlc.special.incomplete_gamma import gammainc, gammaincc
 from dlc.special.oscillating_bessel import j0, j1, y0, y1
 from dlc.special.probabilities import entr, expit, log_expit, logit, logsumexp, xlog1py, xlogy
 from dlc.special.zeta import polygamma, zeta
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "k0", "k0e",
-    "k1", "k1e", "log_expit", "log_ndtr", "logit", "logsumexp", "ndtr", "polygamma", "xlog1py", "xlogy", "y0", "y1", "zeta",
+    "betainc", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gammainc", "gammaincc", "gammaln", "i0",
+    "i0e", "i1", "i1e", "j0", "j1", "k0", "k0e", "k1", "k1e", "log_expit", "log_ndtr", "logit", "logsumexp", "ndtr",
+    "polygamma", "xlog1py", "xlogy", "y0", "y1", "zeta",
 ]  # fmt: skip
 
 

@@ -75,12 +75,22 @@ def _gammaln(x: Any) -> Any:
     t = low - where(below_one, 0, where(below_two, 1, 2))
     logarithm = log(where(is_small, where(below_one, divide(1, abs(t)), product), z))
     value = logarithm + t * polynomial(t, _TAYLOR_AT_2) - where(below_two, log1p(t), 0)
-    inverse = divide(1, z)
-    series = 0.5 * math.log(2 * math.pi) + inverse * polynomial(square(inverse), _STIRLING)
+    series = 0.5 * math.log(2 * math.pi) + stirling_correction(z)
     value = where(is_small, value, (z - 0.5) * logarithm - z + series)
     # Reflection: Γ(x) Γ(1 - x) = π / sin(πx), where |sin(πx)| depends on the distance from the nearest integer.
     value = where(is_reflected, log(divide(math.pi, abs(sin((x - rint(x)) * math.pi)))) - value, value)
     return where(isinf(x), x, value)
+
+
+def stirling_correction(z: Any) -> Any:
+    """Return ln Γ(z) - ((z - ½) ln z - z + ½ ln 2π) for float64 from 9 on, by Stirling's series."""
+    inverse = divide(1, z)
+    return inverse * polynomial(square(inverse), _STIRLING)
+
+
+def gammaln_of_one_plus(t: Any) -> Any:
+    """Return ln Γ(1 + t) for float64 in [-½, ½], without rounding 1 + t."""
+    return t * polynomial(t, _TAYLOR_AT_2) - log1p(t)
 
 
 def digamma(x: ArrayLike, /) -> Any:

@@ -17,7 +17,7 @@ OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp)]
 PROGRAM = {
     *(dl.KernelOp, dl.DispatchOp, dl.YieldOp),
     *(dl.ScanOp, dl.WhileOp, dl.IfOp, dl.FailOp, dl.PrintOp, dl.BindSizeOp),
-    *(dl.JvpOp, dl.VjpOp, dl.VmapOp, dl.CustomJvpOp, dl.CustomVjpOp, dl.CheckpointOp),
+    *(dl.JvpOp, dl.VjpOp, dl.VmapOp, dl.CustomJvpOp, dl.CustomVjpOp, dl.LinearCallOp, dl.CheckpointOp),
 }
 INTERFACES = [
     interfaces.Elementwise,

@@ -16,6 +16,8 @@ from dlc.passes.autodiff.custom_rules import (
     custom_jvp_reverse,
     custom_vjp_forward,
     custom_vjp_reverse,
+    linear_call_forward,
+    linear_call_reverse,
 )
 from dlc.passes.autodiff.scans import scan_forward, scan_reverse
 from dlc.passes.autodiff.while_loops import while_forward, while_reverse
@@ -27,6 +29,7 @@ FORWARD: Mapping[type[Control], Callable[[Any, ForwardModeContext], None]] = {
     dl.CustomJvpOp: custom_jvp_forward,
     dl.CustomVjpOp: custom_vjp_forward,
     dl.CheckpointOp: checkpoint_forward,
+    dl.LinearCallOp: linear_call_forward,
 }
 REVERSE: Mapping[type[Control], Callable[[Any, ReverseModeContext], None]] = {
     dl.IfOp: if_reverse,
@@ -35,4 +38,5 @@ REVERSE: Mapping[type[Control], Callable[[Any, ReverseModeContext], None]] = {
     dl.CustomJvpOp: custom_jvp_reverse,
     dl.CustomVjpOp: custom_vjp_reverse,
     dl.CheckpointOp: checkpoint_reverse,
+    dl.LinearCallOp: linear_call_reverse,
 }

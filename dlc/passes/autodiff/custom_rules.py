@@ -1,4 +1,4 @@
-"""Derivatives of functions with custom rules (custom_jvp, custom_vjp), and of checkpoints."""
+"""Derivatives of functions with custom rules (custom_jvp, custom_vjp, linear_call), and of checkpoints."""
 
 from __future__ import annotations
 
@@ -104,6 +104,39 @@ def custom_vjp_reverse(op: dl.CustomVjpOp, context: ReverseModeContext) -> None:
     argument_cotangents = _inline_body(context.build, clone_body(op.blocks[2]), [*results[count:], *cotangents])
     replace_and_erase(op, results[:count])
     for argument, cotangent in zip(_floats(arguments), argument_cotangents, strict=True):
+        context.add(argument, Term(context.build, cotangent))
+
+
+def linear_call_forward(op: dl.LinearCallOp, context: ForwardModeContext) -> None:
+    """Apply the function to the tangents as well."""
+    if any(v in context.tangents for v in op.arguments):
+        build = DlBuilder(op)
+        tangents = [context.tangent(v, build) for v in op.arguments]
+        linear_call = build.insert(dl.LinearCallOp.of(tangents, *map(clone_body, op.blocks)))
+        context.tangents |= zip(op.results, linear_call.results, strict=True)
+
+
+def linear_call_reverse(op: dl.LinearCallOp, context: ReverseModeContext) -> None:
+    """Apply the transpose to the cotangents, or transpose the body."""
+    if context.active.isdisjoint(op.arguments):
+        return
+    cotangents = [context.take(r) or zeros(context.build, r) for r in op.results]
+    bodies = [clone_body(block) for block in op.blocks]
+    function, transpose = bodies[0], bodies[-1]
+    if len(bodies) == 1:
+        values = dict(zip(yielded_values(function), cotangents, strict=True))
+        last = function.last_op
+        assert last is not None
+        last.detach()
+        last.erase()
+        try:
+            context.transpose(function, list(op.arguments), values)
+        except UnsupportedError as error:
+            hint = "reverse mode needs the solver of the transposed system (transpose_solve of dlc.lax.custom_linear_solve)"
+            raise UnsupportedError(f"{error.args[0]}: a solver with a loop cannot be transposed op by op; {hint}") from error
+        return
+    linear_call = dl.LinearCallOp.of([cotangent.value for cotangent in cotangents], transpose, function)
+    for argument, cotangent in zip(op.arguments, context.build.insert(linear_call).results, strict=True):
         context.add(argument, Term(context.build, cotangent))
 
 

@@ -19,7 +19,14 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.program import YieldOp
-from dlc.dialects.dl.programs.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, add_batch_axis
+from dlc.dialects.dl.programs.transformations import (
+    NOT_BATCHED,
+    CheckpointOp,
+    CustomJvpOp,
+    CustomVjpOp,
+    LinearCallOp,
+    add_batch_axis,
+)
 from dlc.dialects.dl.reductions.arg_extrema import ArgmaxOp
 from dlc.dialects.dl.reductions.reduction import ReduceAnyOp, ReduceSumOp
 from dlc.ir import Block, Operation, SSAValue, i64
@@ -221,6 +228,15 @@ def custom_vjp(context: BatchingContext, op: CustomVjpOp, batch: Batch) -> None:
     context.map_values(op.results, new.results, [results_batched for _ in op.results])
 
 
+def linear_call(context: BatchingContext, op: LinearCallOp, batch: Batch) -> None:
+    """Batch the function and its transpose. If any value that they read is batched, all arguments and results are."""
+    is_batched = context.reads_batched(op)
+    bodies = [_batched_function(context, block, [is_batched for _ in block.args], is_batched, batch) for block in op.blocks]
+    arguments = [context.as_batched(v, is_batched) for v in op.arguments]
+    new_op = context.build.insert(LinearCallOp.of(arguments, *bodies))
+    context.map_values(op.results, new_op.results, [is_batched for _ in op.results])
+
+
 def _cotangent(context: BatchingContext, value: SSAValue, is_batched: bool, results_batched: bool) -> SSAValue:
     """Return the cotangent of an argument, summed over the batch if only the results are batched."""
     if results_batched and not is_batched:
@@ -283,6 +299,7 @@ CONTROL: dict[type[Operation], Callable[[BatchingContext, Any, Batch], None]] = 
     CheckpointOp: checkpoint,
     CustomJvpOp: custom_jvp,
     CustomVjpOp: custom_vjp,
+    LinearCallOp: linear_call,
 }
 
 # Note [Inactive batch elements]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.dialects import dl
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.transformations import CustomDerivativeRule, Transformation
-from dlc.ir import Context, ModuleOp, ModulePass, walk_ops
+from dlc.ir import Context, ModuleOp, ModulePass, OpResult, SSAValue, walk_ops
 from dlc.passes.autodiff.forward_mode import add_tangents
 from dlc.passes.autodiff.reverse_mode import add_cotangents
+from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.batching.expand_vmap import expand_vmap
 from dlc.passes.dl.rewriting import erase_unused, nested_blocks
 from dlc.passes.dl.simplification.cse import CsePass, merge_equal_ops
@@ -75,6 +77,27 @@ def _expand(op: Transformation) -> None:
             add_tangents(op.block, op.wrt_indices)
         case dl.VjpOp():
             add_cotangents(op.block, op.wrt_indices, op.of_indices)
+        case dl.LinearCallOp() if op.arguments and all(map(_is_zero_with_tangent, op.arguments)):
+            _replace_by_zeros(op)
+            return
         case _:
             assert isinstance(op, CustomDerivativeRule)
     inline(op, op.block, op.operands)
+
+
+def _is_zero_with_tangent(value: SSAValue) -> bool:
+    """Return whether a value is x - stop_gradient(x): zero, with the tangent of x."""
+    match value.owner:
+        case dl.SubOp(x=x, y=OpResult(op=dl.StopGradientOp(x=constant))):
+            return x is constant
+        case _:
+            return False
+
+
+def _replace_by_zeros(op: dl.LinearCallOp) -> None:
+    """Replace a linear function of zeros by zeros."""
+    build = DlBuilder(op)
+    for result in op.results:
+        result.replace_all_uses_with(zeros(build, result).value)
+    op.detach()
+    op.erase(safe_erase=False)

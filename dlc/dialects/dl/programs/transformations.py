@@ -26,6 +26,7 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     irdl_op_definition,
+    opt_region_def,
     prop_def,
     region_def,
     var_operand_def,
@@ -322,6 +323,46 @@ class CheckpointOp(CustomDerivativeRule):
     def of(cls, arguments: Sequence[SSAValue], body: Block) -> Self:
         """Create the op with these operands."""
         return cls.create(operands=arguments, regions=[Region(body)]).with_results()
+
+
+@irdl_op_definition
+class LinearCallOp(CustomDerivativeRule):
+    """A linear function, such as the solution of a linear system, whose captured values are constants for derivatives.
+
+        %x = dl.linear_call %b : (tensor<4xf32>) -> (tensor<4xf32>) {
+        ^bb0(%b: tensor<4xf32>):
+          …
+          dl.yield %x : tensor<4xf32>
+        } {
+        ^bb0(%cotangent: tensor<4xf32>):
+          …
+          dl.yield %b_cotangent : tensor<4xf32>
+        }
+
+    Tangents are mapped by the function, cotangents by its transpose, the second body. Without a second body, reverse mode
+    transposes the function op by op. Unlike those of other custom rules, the bodies may capture differentiated values.
+    A function without arguments is a constant for derivatives.
+    (C1) arguments are floats, and so are results if there are arguments; (C2) the transpose maps the types of the results to
+    those of the arguments.
+    """
+
+    name = "dl.linear_call"
+    body = region_def("single_block")
+    transpose = opt_region_def("single_block")
+
+    @classmethod
+    def of(cls, arguments: Sequence[SSAValue], body: Block, transpose: Block | None = None) -> Self:
+        """Create the op with these operands."""
+        regions = [Region(block) for block in (body, transpose) if block is not None]
+        return cls.create(operands=arguments, regions=regions).with_results()
+
+    def verify_(self) -> None:
+        super().verify_()
+        arguments, results = ([tensor_of(v) for v in values] for values in (self.arguments, self.yielded))
+        if arguments and floats([*arguments, *results]) != [*arguments, *results]:
+            raise VerifyException("dl.linear_call: an argument or a result is not a float (C1)")
+        if self.transpose is not None:
+            self.require_body(self.transpose.block, results, arguments)
 
 
 def floats(types: Sequence[Tensor]) -> list[Tensor]:

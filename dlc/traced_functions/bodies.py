@@ -11,8 +11,8 @@ from dlc.errors import DTypeError
 from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import Trace, Tracer, errors_at_user_line
 from dlc.ir import Block
-from dlc.lax.type_agreement import AbstractValue, TracedTree, carry_avals
 from dlc.numpy.apply import convert, refuse
+from dlc.traced_functions.type_agreement import AbstractValue, TracedTree, carry_avals
 
 # (carry, elements of the scanned sequences) → (next carry, other results of the step).
 StepFunction = Callable[[Any, "list[Tracer]"], "tuple[Any, Any]"]

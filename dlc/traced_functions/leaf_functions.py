@@ -13,8 +13,8 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, current_trace, is_python_scalar, with_user_line
 from dlc.ir import Block, SSAValue
-from dlc.lax.traced_bodies import discard_on_error, terminate_body
 from dlc.numpy.apply import convert
+from dlc.traced_functions.bodies import discard_on_error, terminate_body
 
 
 @dataclass(frozen=True)

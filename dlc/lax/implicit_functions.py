@@ -1,0 +1,147 @@
+"""Solutions of equations, differentiated by the implicit function theorem instead of through the solver.
+
+Let r(x, θ) = 0 define x. The solver runs for constant θ. Then, once for each order of differentiation, x ← x - A⁻¹ r(x, θ),
+where A = ∂r/∂x is a constant: a chord step, which raises by one the order to which the derivatives of x with respect to θ are
+right, and does not change the value of x, as the value of r is subtracted from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dlc.dialects import dl
+from dlc.frontend.trace import Trace, Tracer, current_trace
+from dlc.numpy.apply import apply
+from dlc.numpy.functions.creation import zeros_like
+from dlc.numpy.functions.elementwise import subtract
+from dlc.traced_functions.bodies import require_functions
+from dlc.traced_functions.derivatives import pull_back, push_forward
+from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, require_tuple, ssa_values, trace_body
+
+__all__ = ["custom_linear_solve", "custom_root"]
+
+Function = Callable[..., Any]
+
+
+def custom_linear_solve(
+    matvec: Function,
+    b: Any,
+    solve: Function,
+    transpose_solve: Function | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """Return the solution of `matvec(x) = b` that `solve(matvec, b)` computes, with derivatives that do not depend on `solve`.
+
+    `matvec` is a linear function of a pytree with the structure, shapes and dtypes of `b`; derivatives with respect to `b` and
+    to the values that `matvec` closes over solve one more system each. In reverse mode that system is the transposed one,
+    `transpose_solve(vecmat, cotangent)` with the transpose `vecmat` of `matvec`. With `symmetric`, `matvec` is its own
+    transpose, and `solve` solves the transposed system unless `transpose_solve` is given. Without both, reverse mode transposes
+    `solve` op by op, which is not possible for a while loop. With `has_aux`, both solvers return a pair of the solution and a
+    pytree of arrays, which has no derivative; the result is such a pair.
+
+    Raises DTypeError for a `b` that is not a float, ShapeError or DTypeError, naming the leaf, for a solution or a value of
+    `matvec` that does not match `b`.
+    """
+    api_name, trace = "dlc.lax.custom_linear_solve", current_trace()
+    require_functions(api_name, matvec=matvec, solve=solve)
+    if transpose_solve is not None:
+        require_functions(api_name, transpose_solve=transpose_solve)
+    if trace is None or trace.derivative_orders == 0:
+        return solve(matvec, b)
+    right_side = NamedLeaves.of(api_name, "b", b)
+    right_side.require_floats(api_name, "derivative", "solve the system in floats")
+    transposed_solver = transpose_solve or (solve if symmetric else None)
+
+    def solve_for(solver: Function, operator: Function, values: Sequence[Any]) -> Any:
+        result = solver(operator, right_side.with_leaves(values))
+        return (
+            require_tuple(api_name, "has_aux is set, and the solver", result, 2, "(solution, aux)") if has_aux else (result, ())
+        )
+
+    def transposed_matvec(x: Any) -> Any:
+        cotangents = right_side.match_leaves(api_name, "argument of vecmat", x)
+        point = NamedLeaves([require_trace().value(zeros_like(v)) for v in cotangents], right_side.tree, right_side.names)
+        return right_side.with_leaves(pull_back(api_name, product, point, cotangents))
+
+    def product(*values: Any) -> Sequence[Tracer]:
+        return right_side.match_leaves(api_name, "matvec(x)", matvec(right_side.with_leaves(values)))
+
+    def residual(*values: Any) -> Sequence[Tracer]:
+        return [subtract(p, v) for p, v in zip(product(*values), right_side.values, strict=True)]
+
+    def correct(*values: Any) -> Any:
+        return right_side.match_leaves(api_name, "solution", solve_for(solve, matvec, values)[0])
+
+    def transposed_correction(*values: Any) -> Any:
+        assert transposed_solver is not None
+        operator = matvec if symmetric else transposed_matvec
+        return right_side.match_leaves(api_name, "transposed solution", solve_for(transposed_solver, operator, values)[0])
+
+    solution, aux = _constant(api_name, trace, lambda: solve_for(solve, matvec, right_side.values))
+    x = right_side.match_leaves(api_name, "solution", solution)
+    for _ in range(trace.derivative_orders):
+        x = _chord_step(api_name, trace, x, residual, correct, transposed_correction if transposed_solver else None)
+    return (right_side.with_leaves(x), aux) if has_aux else right_side.with_leaves(x)
+
+
+def custom_root(f: Function, initial_guess: Any, solve: Function, tangent_solve: Function, has_aux: bool = False) -> Any:
+    """Return the root of `f` that `solve(f, initial_guess)` computes, with derivatives that do not depend on `solve`.
+
+    `f` maps a pytree of floats to one with the same structure, shapes and dtypes. Derivatives with respect to the values that
+    `f` closes over solve one linear system: `tangent_solve(g, y)` returns the solution x of `g(x) = y`, where the linear
+    function `g` is the derivative of `f` at the root. For a scalar it is `lambda g, y: y / g(1.0)`. Reverse mode transposes
+    `tangent_solve` op by op; one that iterates uses `custom_linear_solve`. The derivative with respect to `initial_guess` is
+    zero. With `has_aux`, `solve` returns a pair of the root and a pytree of arrays, which has no derivative; the result is such
+    a pair.
+
+    Raises DTypeError for a guess that is not a float, ShapeError or DTypeError, naming the leaf, for a root or a value of `f`
+    that does not match it.
+    """
+    api_name, trace = "dlc.lax.custom_root", current_trace()
+    require_functions(api_name, f=f, solve=solve, tangent_solve=tangent_solve)
+    if trace is None or trace.derivative_orders == 0:
+        return solve(f, initial_guess)
+    guess = NamedLeaves.of(api_name, "initial_guess", initial_guess)
+    guess.require_floats(api_name, "derivative", "solve the equation in floats")
+
+    def run_solver() -> Any:
+        result = solve(f, guess.with_leaves(guess.values))
+        return require_tuple(api_name, "has_aux is set, and solve", result, 2, "(root, aux)") if has_aux else (result, ())
+
+    def residual(*values: Any) -> Sequence[Tracer]:
+        return guess.match_leaves(api_name, "f(x)", f(guess.with_leaves(values)))
+
+    root, aux = _constant(api_name, trace, run_solver)
+    x = guess.match_leaves(api_name, "root", root)
+    for _ in range(trace.derivative_orders):
+        point = NamedLeaves(x, guess.tree, guess.names)
+
+        def correct(*values: Any, point: NamedLeaves = point) -> Any:
+            def derivative(tangent: Any) -> Any:
+                tangents = point.match_leaves(api_name, "argument of g", tangent)
+                return point.with_leaves(push_forward(api_name, residual, point, tangents))
+
+            solution = tangent_solve(derivative, point.with_leaves(values))
+            return point.match_leaves(api_name, "tangent_solve(g, y)", solution)
+
+        x = _chord_step(api_name, trace, x, residual, correct, None)
+    return (guess.with_leaves(x), aux) if has_aux else guess.with_leaves(x)
+
+
+def _constant(api_name: str, trace: Trace, function: Function) -> Any:
+    """Return the result of a function without arguments, as a constant for derivatives."""
+    block, results = trace_body(api_name, function, NamedLeaves.of(api_name, "argument", ()), 0)
+    return results.with_leaves(trace.insert(dl.LinearCallOp.of([], block)))
+
+
+def _chord_step(
+    api_name: str, trace: Trace, x: Sequence[Tracer], residual: Function, correct: Function, transposed: Function | None
+) -> list[Tracer]:
+    """Return x - correct(r - stop_gradient(r)) for the residual r at x. `correct` is linear; x keeps its value."""
+    changes = [subtract(r, apply(dl.StopGradientOp, r)) for r in residual(*x)]
+    leaves = NamedLeaves.of(api_name, "residual", changes)
+    bodies = [trace_body(api_name, function, leaves, 0)[0] for function in (correct, transposed) if function is not None]
+    corrections = trace.insert(dl.LinearCallOp.of(ssa_values(leaves.values), *bodies))
+    return [trace.value(subtract(v, correction)) for v, correction in zip(x, corrections, strict=True)]
