@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,10 +19,12 @@ from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
 from dlc.compiler import Program, compile, compile_specialization, emit
+from dlc.deploy import save_model
 from dlc.dims import Dim, bind_sizes
 from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError
 from dlc.explore import Page, explore
+from dlc.files.atomic_writes import to_path
 from dlc.frontend.donation import donate
 from dlc.frontend.function_tracing import TracedFunction, trace
 from dlc.frontend.pytree import ARRAY_TYPES, Tree, tree_of_positional_arrays, unflatten
@@ -164,6 +167,17 @@ class JitFunction(Submittable):
         """
         arguments = self._parameters.arguments(args, kwargs)
         return self._lower(arguments, self._parameters.symbolic_sizes(arguments.tree))
+
+    def save(self, path: str | PathLike[str], /, *args: Any, **kwargs: Any) -> None:
+        """Compile the function for arguments like these, and write it to a file that needs no Python to run.
+
+        A path that ends in .so, .o or .a is a library with one C function, and its header is written next to it; one that ends
+        in .dlc is a file for `dlc.load` and dlc.h. Inputs and outputs are named after parameters and their containers, in the
+        order of the leaves. `dlc.jit(dlc.value_and_grad(f)).save("f.so", x)` writes a function with its gradient.
+
+        Raises DlcError for another suffix, and UnsupportedError for a function that partly runs in Python.
+        """
+        save_model(self.lower(*args, **kwargs).compile(), to_path(path))
 
     def explore(self, *args: Any, **kwargs: Any) -> Page:
         """Return a report of the program that is compiled for these arguments, measured on them.

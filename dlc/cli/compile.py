@@ -36,7 +36,7 @@ from dlc.cli.compile_variants import compile_variants, count_programs
 from dlc.cli.shape_options import Shapes, each_shape_option, each_value_option
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.cli.transform_options import TransformCommand, transform_options
-from dlc.deploy import SUFFIXES, runs_without_python, write_library
+from dlc.deploy import SUFFIXES, runs_without_python, save_model
 from dlc.dims import is_static
 from dlc.files.atomic_writes import atomic_write_text, require_writable
 from dlc.instrument.report import Report
@@ -186,7 +186,7 @@ def compile_command(
             compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
         if output is not None:
             with report.timed_total("save"):
-                header = _save(compiled, output)
+                header = save_model(compiled, output)
     if as_json:
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
@@ -243,14 +243,6 @@ def _saved_message(compiled: Model, output: Path, header: Path | None) -> str:
     if header is not None:
         return f"{output}, with the header {header}"
     return f"{output}" if runs_without_python(compiled) else f"{output}, which needs Python (dlc.load); dlc.h cannot run it"
-
-
-def _save(compiled: Model, output: Path) -> Path | None:
-    """Write a compiled model; return the path of the C header written with it, if any."""
-    if output.suffix in SUFFIXES:
-        return write_library(compiled, output)
-    compiled.save(output)
-    return None
 
 
 def _print_text(program: Program, target: str, options: Options, form: str | None, output: Path | None) -> None:

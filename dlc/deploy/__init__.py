@@ -9,8 +9,8 @@ archive.py   writes static archives
 
 from pathlib import Path
 
-from dlc.deploy.library import SUFFIXES, runs_without_python, write_library
+from dlc.deploy.library import SUFFIXES, runs_without_python, save_model, write_library
 
-__all__ = ["HEADER", "SUFFIXES", "runs_without_python", "write_library"]
+__all__ = ["HEADER", "SUFFIXES", "runs_without_python", "save_model", "write_library"]
 
 HEADER = Path(__file__).with_name("dlc.h")

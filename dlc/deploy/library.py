@@ -13,7 +13,7 @@ from dlc.arrays import ALIGNMENT_BYTES
 from dlc.deploy.archive import archive
 from dlc.deploy.elf import ElfFunction, relocatable_object, shared_library
 from dlc.deploy.headers import HeaderProgram, header_text
-from dlc.errors import UnsupportedError
+from dlc.errors import DlcError, UnsupportedError
 from dlc.files.atomic_writes import atomic_write, atomic_write_text
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.code.entry_stub import entry_code
@@ -29,6 +29,19 @@ from dlc.target import architecture_of
 from dlc.value_types import OBJECT_DTYPE
 
 SUFFIXES = (".so", ".o", ".a")
+
+
+def save_model(model: Model, path: Path) -> Path | None:
+    """Write a model in the format of the path's suffix: a .dlc file, or a library (.so, .o, .a) with its C header.
+
+    Return the path of the header, if any. Raises DlcError for another suffix, and what `Model.save` and `write_library` raise.
+    """
+    if path.suffix in SUFFIXES:
+        return write_library(model, path)
+    if path.suffix != ".dlc":
+        raise DlcError(f"{path}: expected a name that ends in .dlc for dlc.load, or in {', '.join(SUFFIXES)} for C")
+    model.save(path)
+    return None
 
 
 def write_library(model: Model, path: Path) -> Path:

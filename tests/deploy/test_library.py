@@ -20,7 +20,7 @@ from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cli import main
 from dlc.deploy import SUFFIXES, write_library
 from dlc.dims import Dim, Size, SizeRange, substitute
-from dlc.errors import UnsupportedError
+from dlc.errors import DlcError, UnsupportedError
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
@@ -274,6 +274,26 @@ def test_the_command_line_writes_a_header_beside_it(tmp_path: Path, suffix: str)
     assert done.exit_code == 0, done.output
     header = (tmp_path / "a-b.h").read_text()
     assert "int64_t dlc_model_a_b(dlc_call *call);" in header and "input 0   x: float32[4]" in header
+
+
+def test_a_jitted_function_with_its_gradient(tmp_path: Path) -> None:
+    function = dlc.jit(dlc.value_and_grad(lambda x: (x**4 - x**2).sum()))
+    x = np.linspace(-1, 1, 5)
+    function.save(tmp_path / "energy.so", x)
+    assert "output 1  result[1]: float64[5]" in (tmp_path / "energy.h").read_text()
+    value, gradient = np.empty(()), np.empty(5)
+    entry = ctypes.CDLL(str(tmp_path / "energy.so")).dlc_model_energy
+    call = Call(inputs=pointers([x]), outputs=pointers([value, gradient]))
+    assert entry(ctypes.byref(call)) == 0
+    memory = aligned_empty((max(call.required_bytes, 1),), np.dtype(np.uint8))
+    call.memory, call.bytes = memory.ctypes.data, memory.nbytes
+    assert entry(ctypes.byref(call)) == 0
+    np.testing.assert_allclose(gradient, 4 * x**3 - 2 * x)
+    assert value == pytest.approx((x**4 - x**2).sum())
+    function.save(tmp_path / "energy.dlc", x)
+    np.testing.assert_array_equal(dlc.load(tmp_path / "energy.dlc")(x=x)["result[1]"], gradient)
+    with pytest.raises(DlcError, match=r"energy\.txt: expected a name that ends in \.dlc"):
+        function.save(tmp_path / "energy.txt", x)
 
 
 def test_other_names_are_refused(tmp_path: Path) -> None:
