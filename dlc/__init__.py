@@ -32,8 +32,9 @@ two stages can be compared with each other; it is also available to users as the
 **Array API.** Traced functions are written with `numpy`, `special` (special functions) and `lax` (structured control flow).
 `kernels` is a language of explicit loops for functions that these do not express (`dlc.kernel`). `ffi` calls native code
 and Python functions.
-`random` draws from explicit keys, `nn` has neural-network layers, `optim` has optimizers, and `tree` handles nested
-containers of arrays. `just_in_time` compiles such functions (`dlc.jit`), `jax_functions` compiles functions of JAX.
+`random` draws from explicit keys, `nn` has neural-network layers, `optim` has optimizers, and `tree` handles nested containers
+of arrays; `solve` has numerical solvers. `just_in_time` compiles such functions (`dlc.jit`), `jax_functions` compiles functions
+of JAX.
 
 **Model transforms.** `compile_model` can compile a derivative or a training step in place of a model (`model_transforms`);
 `training` builds these programs with `calculus` (automatic differentiation and batching), `nn` and `optim`. `quantization`
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from dlc import onnx_backend as onnx_backend
     from dlc import optim as optim
     from dlc import random as random
+    from dlc import solve as solve
     from dlc import special as special
     from dlc import tree as tree
     from dlc.api import compile_model as compile_model
@@ -166,7 +168,20 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("debug", "ffi", "kernels", "lax", "nn", "numpy", "onnx_backend", "optim", "random", "special", "tree")
+_PUBLIC_MODULES = (
+    "debug",
+    "ffi",
+    "kernels",
+    "lax",
+    "nn",
+    "numpy",
+    "onnx_backend",
+    "optim",
+    "random",
+    "solve",
+    "special",
+    "tree",
+)
 
 
 def __getattr__(name: str) -> Any:

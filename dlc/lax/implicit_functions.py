@@ -16,7 +16,7 @@ from dlc.numpy.apply import apply
 from dlc.numpy.functions.creation import zeros_like
 from dlc.numpy.functions.elementwise import subtract
 from dlc.traced_functions.bodies import require_functions
-from dlc.traced_functions.derivatives import pull_back, push_forward
+from dlc.traced_functions.derivatives import constant, pull_back, push_forward
 from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, require_tuple, ssa_values, trace_body
 
 __all__ = ["custom_linear_solve", "custom_root"]
@@ -25,10 +25,10 @@ Function = Callable[..., Any]
 
 
 def custom_linear_solve(
-    matvec: Function,
+    matvec: Callable[[Any], Any],
     b: Any,
-    solve: Function,
-    transpose_solve: Function | None = None,
+    solve: Callable[[Any, Any], Any],
+    transpose_solve: Callable[[Any, Any], Any] | None = None,
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
@@ -48,7 +48,7 @@ def custom_linear_solve(
     require_functions(api_name, matvec=matvec, solve=solve)
     if transpose_solve is not None:
         require_functions(api_name, transpose_solve=transpose_solve)
-    if trace is None or trace.derivative_orders == 0:
+    if trace is None or (has_aux and trace.derivative_orders == 0):
         return solve(matvec, b)
     right_side = NamedLeaves.of(api_name, "b", b)
     right_side.require_floats(api_name, "derivative", "solve the system in floats")
@@ -79,14 +79,24 @@ def custom_linear_solve(
         operator = matvec if symmetric else transposed_matvec
         return right_side.match_leaves(api_name, "transposed solution", solve_for(transposed_solver, operator, values)[0])
 
-    solution, aux = _constant(api_name, trace, lambda: solve_for(solve, matvec, right_side.values))
+    if trace.derivative_orders == 0:
+        # Not differentiated, except as a linear function of b: in a rule that reverse mode transposes.
+        transposed = transposed_correction if transposed_solver else None
+        return right_side.with_leaves(_linear_call(api_name, trace, right_side, correct, transposed))
+    solution, aux = constant(api_name, lambda: solve_for(solve, matvec, right_side.values))
     x = right_side.match_leaves(api_name, "solution", solution)
     for _ in range(trace.derivative_orders):
         x = _chord_step(api_name, trace, x, residual, correct, transposed_correction if transposed_solver else None)
     return (right_side.with_leaves(x), aux) if has_aux else right_side.with_leaves(x)
 
 
-def custom_root(f: Function, initial_guess: Any, solve: Function, tangent_solve: Function, has_aux: bool = False) -> Any:
+def custom_root(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[[Any, Any], Any],
+    tangent_solve: Callable[[Any, Any], Any],
+    has_aux: bool = False,
+) -> Any:
     """Return the root of `f` that `solve(f, initial_guess)` computes, with derivatives that do not depend on `solve`.
 
     `f` maps a pytree of floats to one with the same structure, shapes and dtypes. Derivatives with respect to the values that
@@ -113,7 +123,7 @@ def custom_root(f: Function, initial_guess: Any, solve: Function, tangent_solve:
     def residual(*values: Any) -> Sequence[Tracer]:
         return guess.match_leaves(api_name, "f(x)", f(guess.with_leaves(values)))
 
-    root, aux = _constant(api_name, trace, run_solver)
+    root, aux = constant(api_name, run_solver)
     x = guess.match_leaves(api_name, "root", root)
     for _ in range(trace.derivative_orders):
         point = NamedLeaves(x, guess.tree, guess.names)
@@ -130,18 +140,18 @@ def custom_root(f: Function, initial_guess: Any, solve: Function, tangent_solve:
     return (guess.with_leaves(x), aux) if has_aux else guess.with_leaves(x)
 
 
-def _constant(api_name: str, trace: Trace, function: Function) -> Any:
-    """Return the result of a function without arguments, as a constant for derivatives."""
-    block, results = trace_body(api_name, function, NamedLeaves.of(api_name, "argument", ()), 0)
-    return results.with_leaves(trace.insert(dl.LinearCallOp.of([], block)))
-
-
 def _chord_step(
     api_name: str, trace: Trace, x: Sequence[Tracer], residual: Function, correct: Function, transposed: Function | None
 ) -> list[Tracer]:
     """Return x - correct(r - stop_gradient(r)) for the residual r at x. `correct` is linear; x keeps its value."""
     changes = [subtract(r, apply(dl.StopGradientOp, r)) for r in residual(*x)]
-    leaves = NamedLeaves.of(api_name, "residual", changes)
-    bodies = [trace_body(api_name, function, leaves, 0)[0] for function in (correct, transposed) if function is not None]
-    corrections = trace.insert(dl.LinearCallOp.of(ssa_values(leaves.values), *bodies))
+    corrections = _linear_call(api_name, trace, NamedLeaves.of(api_name, "residual", changes), correct, transposed)
     return [trace.value(subtract(v, correction)) for v, correction in zip(x, corrections, strict=True)]
+
+
+def _linear_call(
+    api_name: str, trace: Trace, arguments: NamedLeaves, function: Function, transposed: Function | None
+) -> Sequence[Tracer]:
+    """Return the results of a linear function, with its transpose if that is given."""
+    bodies = [trace_body(api_name, body, arguments, 0)[0] for body in (function, transposed) if body is not None]
+    return trace.insert(dl.LinearCallOp.of(ssa_values(arguments.values), *bodies))

@@ -36,7 +36,7 @@ from dlc.special import gammaln
 __all__ = ["poisson"]
 
 # Below this rate, products of uniform numbers take few steps; the rejection method is valid from it on.
-_MIN_REJECTION_RATE = 10.0
+_MIN_REJECTION_ARGUMENT = 10.0
 
 
 def poisson(
@@ -54,7 +54,7 @@ def poisson(
     rate = convert(lam, np.dtype(np.float32))
     rate = rate if shape is None else broadcast_to(rate, as_int_shape(shape))
     key = checked_key("poisson", key, reuse)
-    is_small = logical_not(greater_equal(rate, _MIN_REJECTION_RATE))
+    is_small = logical_not(greater_equal(rate, _MIN_REJECTION_ARGUMENT))
     small = _by_products(key, where(is_small, rate, 0.0), np.dtype(dtype))
     large = _by_rejection(key, where(is_small, 1e5, rate))
     return where(rate == 0, convert(np.asarray(0), np.dtype(dtype)), where(is_small, small, convert(large, np.dtype(dtype))))

@@ -41,9 +41,9 @@ _MIN_STIRLING_ARGUMENT = 9
 # Limit of the series of u - log(1 + u), and its number of terms.
 _MAX_SERIES_ARGUMENT, _NUM_SERIES_TERMS = 0.3, 29
 # Relative change of the continued fraction in its last step.
-_MAX_LAST_CHANGE = 2.0**-50
+_CHANGE_TOLERANCE = 2.0**-50
 _NUM_STEPS_AFTER_END = 40
-_SMALLEST = 1e-300
+_SMALLEST_FACTOR = 1e-300
 
 
 @in_float64
@@ -141,7 +141,7 @@ def _fraction(a: Any, b: Any, x: Any) -> Any:
     initial = (1.0, first * 0 + 1, first, first, first * 0 + 2)
 
     def continues(state: tuple[Any, ...]) -> Any:
-        m, changes = state[0], greater(abs(state[4] - 1), _MAX_LAST_CHANGE)
+        m, changes = state[0], greater(abs(state[4] - 1), _CHANGE_TOLERANCE)
         # For an integer b the fraction ends; its derivative by b does not.
         return any(logical_or(changes, logical_and(greater_equal(m, b), less(m, b + _NUM_STEPS_AFTER_END))))
 
@@ -150,4 +150,4 @@ def _fraction(a: Any, b: Any, x: Any) -> Any:
 
 def _nonzero(x: Any) -> Any:
     """Return x, or the smallest number for 0."""
-    return where(less(abs(x), _SMALLEST), _SMALLEST, x)
+    return where(less(abs(x), _SMALLEST_FACTOR), _SMALLEST_FACTOR, x)

@@ -53,9 +53,9 @@ _NUM_SMALL_ARGUMENT_TERMS = 20
 # Terms of the series of (u - log(1 + u)) / u² for |u| ≤ _MAX_TEMME_DEVIATION.
 _NUM_DEVIATION_TERMS = 29
 # Relative size of the last term of the series, and of the last change of the fraction, which is rounded.
-_MAX_LAST_TERM, _MAX_LAST_CHANGE = 2.0**-54, 2.0**-50
+_MAX_LAST_TERM, _CHANGE_TOLERANCE = 2.0**-54, 2.0**-50
 _NUM_STEPS_AFTER_END = 40
-_SMALLEST = 1e-300
+_SMALLEST_FACTOR = 1e-300
 # c_k(η) of DLMF 8.12.9 as polynomials of η, computed with rational numbers; coefficients of the highest power come first.
 # Terms are kept that contribute more than 2e-18 for a ≥ _MIN_TEMME_ARGUMENT.
 _TEMME = (
@@ -209,10 +209,10 @@ def _upper_fraction(a: Any, x: Any) -> Any:
         return n + 1, c, d, value * c * d, c * d
 
     inverse = divide(1, _nonzero(first))
-    initial = (1.0, inverse * 0 + 1 / _SMALLEST, inverse, inverse, inverse * 0 + 2)
+    initial = (1.0, inverse * 0 + 1 / _SMALLEST_FACTOR, inverse, inverse, inverse * 0 + 2)
 
     def continues(state: tuple[Any, ...]) -> Any:
-        n, changes = state[0], greater(abs(state[4] - 1), _MAX_LAST_CHANGE)
+        n, changes = state[0], greater(abs(state[4] - 1), _CHANGE_TOLERANCE)
         # For an integer a the fraction ends; its derivative by a does not.
         return any(logical_or(changes, logical_and(greater_equal(n, a), less(n, a + _NUM_STEPS_AFTER_END))))
 
@@ -221,17 +221,17 @@ def _upper_fraction(a: Any, x: Any) -> Any:
 
 def _nonzero(x: Any) -> Any:
     """Return x, or the smallest number for 0."""
-    return where(less(abs(x), _SMALLEST), _SMALLEST, x)
+    return where(less(abs(x), _SMALLEST_FACTOR), _SMALLEST_FACTOR, x)
 
 
 # ln x below which P(a, x) is x^a / Γ(a + 1) to float64 precision.
-_MIN_LOGARITHM = -40.0
+_MIN_LOG_ARGUMENT = -40.0
 
 
 @in_float64
 def log_sample_derivative(a: Any, log_x: Any) -> Any:
     """Return d(ln x)/da for a variate x of the gamma distribution at constant P(a, x). Requires a trace."""
-    is_small = less(log_x, _MIN_LOGARITHM)
+    is_small = less(log_x, _MIN_LOG_ARGUMENT)
     x = exp(where(is_small, 0.0, log_x))
     slope = directional_derivative(lambda a: _regularized(a, x)[0], a)
     return where(is_small, divide(digamma(a + 1) - log_x, a), divide(-slope, gamma_density(a, x) * x))

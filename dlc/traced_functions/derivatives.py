@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlc.dialects import dl
-from dlc.frontend.trace import Tracer
+from dlc.frontend.trace import Tracer, current_trace
 from dlc.numpy.functions.creation import ones_like
-from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, ssa_values, trace_differentiated_body
+from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, ssa_values, trace_body, trace_differentiated_body
 
 
 def directional_derivative(function: Callable[[Any], Any], x: Any) -> Any:
@@ -16,6 +16,15 @@ def directional_derivative(function: Callable[[Any], Any], x: Any) -> Any:
     point = NamedLeaves.of("derivative", "x", x)
     tangent = require_trace().value(ones_like(point.values[0]))
     return push_forward("derivative", function, point, [tangent])[0]
+
+
+def constant(api_name: str, function: Callable[[], Any]) -> Any:
+    """Return the result of a function without arguments, as a constant for derivatives."""
+    trace = current_trace()
+    if trace is None or trace.derivative_orders == 0:
+        return function()
+    block, results = trace_body(api_name, function, NamedLeaves.of(api_name, "argument", ()), 0)
+    return results.with_leaves(trace.insert(dl.LinearCallOp.of([], block)))
 
 
 def push_forward(api_name: str, function: Callable[..., Any], point: NamedLeaves, tangents: Sequence[Tracer]) -> list[Tracer]:

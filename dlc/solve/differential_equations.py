@@ -1,0 +1,377 @@
+"""Initial value problems of ordinary differential equations."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dlc import lax
+from dlc.calculus.batching import vmap
+from dlc.errors import DlcError, ShapeError
+from dlc.frontend.trace import current_trace
+from dlc.numpy import (
+    abs,
+    arange,
+    at,
+    concat,
+    full,
+    isfinite,
+    less,
+    logical_and,
+    logical_not,
+    maximum,
+    minimum,
+    power,
+    sign,
+    sqrt,
+    sum,
+    where,
+    zeros,
+)
+from dlc.numpy.apply import ArrayLike, convert, operand, refuse
+from dlc.solve.runge_kutta import Method, Step
+from dlc.solve.vectors import flat, ravel
+from dlc.traced_functions.derivatives import constant
+
+__all__ = ["ConstantStepSize", "DiffEqSolution", "Event", "PIDController", "SaveAt", "diffeqsolve"]
+
+
+class ConstantStepSize(NamedTuple):
+    """Steps of length `dt0`; the last one ends at `t1`."""
+
+
+class PIDController(NamedTuple):
+    """Steps whose estimated error is at most atol + rtol · |y| in the root-mean-square norm (Söderlind, 2003).
+
+    The step is scaled by (1 / error)^(icoeff / order), times the powers of the previous errors that `pcoeff` and `dcoeff` give.
+    """
+
+    rtol: float
+    atol: float
+    pcoeff: float = 0.0
+    icoeff: float = 1.0
+    dcoeff: float = 0.0
+    safety: float = 0.9
+    factormin: float = 0.2
+    factormax: float = 10.0
+
+
+class SaveAt(NamedTuple):
+    """The times of the results: increasing times `ts` in the direction of integration, or the end."""
+
+    ts: ArrayLike | None = None
+
+
+class Event(NamedTuple):
+    """The end of an integration where `cond_fn(t, y, args)`, a float scalar, changes its sign."""
+
+    cond_fn: Callable[[Any, Any, Any], Any]
+
+
+class DiffEqSolution(NamedTuple):
+    """The solution of a differential equation.
+
+    Attributes:
+        ts: The times (m,): those of `SaveAt`, or the end alone, which is the time of the event if there was one. ys: A pytree
+        like `y0`, with the times along a new axis 0; inf for times behind an event and times that were not reached. succeeded:
+        Whether the end or an event was reached in `max_steps` steps, a bool. num_steps: The number of steps, including rejected
+        ones. num_accepted_steps: The number of accepted steps. event_happened: Whether an event ended the integration, a bool.
+    """
+
+    ts: Any
+    ys: Any
+    succeeded: Any
+    num_steps: Any
+    num_accepted_steps: Any
+    event_happened: Any
+
+
+Controller: TypeAlias = ConstantStepSize | PIDController
+
+_CONSTANT, _END = ConstantStepSize(), SaveAt()
+
+
+class _State(NamedTuple):
+    """The state between two steps, and the step before: its start, its slopes (stages, n) and its length."""
+
+    t: Any
+    y: Any
+    slope: Any
+    length: Any
+    errors: Any
+    outputs: Any
+    previous_t: Any
+    previous_y: Any
+    slopes: Any
+    num_steps: Any
+    num_accepted: Any
+    is_finished: Any
+
+
+def diffeqsolve(
+    vector_field: Callable[[Any, Any, Any], Any],
+    solver: Method,
+    t0: ArrayLike,
+    t1: ArrayLike,
+    dt0: ArrayLike | None,
+    y0: Any,
+    args: Any = None,
+    *,
+    saveat: SaveAt = _END,
+    stepsize_controller: Controller = _CONSTANT,
+    event: Event | None = None,
+    max_steps: int = 4096,
+) -> DiffEqSolution:
+    """Solve dy/dt = vector_field(t, y, args) with y(t0) = y0 from `t0` to `t1`, in either direction.
+
+    `y0` is an array or a pytree of floats; times have its dtype. `dt0` is the length of the first step, of all steps with
+    `ConstantStepSize`; None with `PIDController` chooses it. Results between steps are interpolated.
+
+    Differentiable with respect to `y0`, `args`, the times and all values that the vector field closes over: the derivative is
+    that of the accepted steps, for constant step lengths. In reverse mode, the states of up to `max_steps` steps are stored.
+
+    Raises DlcError for a missing step length or a method without an error estimate, where these are needed.
+    """
+    api_name = "dlc.solve.diffeqsolve"
+    is_adaptive = isinstance(stepsize_controller, PIDController)
+    if is_adaptive and solver.error_weights is None:
+        refuse(DlcError(f"{api_name}: the solver has no error estimate; use ConstantStepSize, or another solver such as Tsit5"))
+    if dt0 is None and not is_adaptive:
+        refuse(
+            DlcError(f"{api_name}: dt0 is None; give the length of the steps, or stepsize_controller=PIDController(rtol, atol)")
+        )
+    y, unravel = ravel(api_name, y0)
+
+    def slope(t: Any, y: Any) -> Any:
+        return flat(api_name, lambda state: vector_field(t, state, args), unravel, y)(y)
+
+    def event_value(t: Any, y: Any) -> Any:
+        assert event is not None
+        return convert(event.cond_fn(t, unravel(y), args), y.dtype)
+
+    problem = _Problem(
+        f=slope,
+        method=solver,
+        start=convert(operand(t0), y.dtype),
+        end=convert(operand(t1), y.dtype),
+        controller=stepsize_controller,
+        times=None if saveat.ts is None else convert(operand(saveat.ts), y.dtype),
+        event=None if event is None else event_value,
+    )
+    if problem.times is not None and len(problem.times.shape) != 1:
+        refuse(ShapeError(f"{api_name}: saveat.ts has shape {problem.times.shape}; expected one axis"))
+    length = None if dt0 is None else abs(convert(operand(dt0), y.dtype))
+    static_steps = None
+    numbers = [float(v) for v in (t0, t1, dt0) if isinstance(v, int | float)]
+    if not is_adaptive and event is None and len(numbers) == 3:
+        # The tolerance is for a quotient that rounds up.
+        static_steps = math.ceil(builtins.abs((numbers[1] - numbers[0]) / numbers[2]) * (1 - 1e-9))
+    final = _integrate(problem, y, length, max_steps, static_steps)
+    event_happened = np.asarray(False)
+    ts, ys = (problem.times, final.outputs) if problem.times is not None else (final.t[None], final.y[None])
+    if problem.event is not None:
+        event_happened, event_t, event_y = _locate_event(problem, final)
+        if problem.times is None:
+            ts, ys = event_t[None], event_y[None]
+        else:
+            is_behind = (problem.times - event_t) * sign(problem.end - problem.start) > 0
+            ys = where(logical_and(event_happened, is_behind)[:, None], math.inf, ys)
+    return DiffEqSolution(ts, vmap(unravel)(ys), final.is_finished, final.num_steps, final.num_accepted, event_happened)
+
+
+class _Problem(NamedTuple):
+    """An initial value problem on vectors."""
+
+    f: Callable[[Any, Any], Any]
+    method: Method
+    start: Any
+    end: Any
+    controller: Controller
+    times: Any
+    event: Callable[[Any, Any], Any] | None
+
+
+def _integrate(problem: _Problem, y: Any, length: Any, max_steps: int, static_steps: int | None) -> _State:
+    """Return the state after the last step.
+
+    Without derivatives it is a while loop. Otherwise that loop runs first, as a constant, and finds the lengths of the steps;
+    a scan over these, which has a reverse mode, computes the state.
+    """
+    if static_steps is not None:
+        return lax.fori_loop(0, static_steps, lambda _, state: _advance(problem, state), _initial(problem, y, length))
+    trace = current_trace()
+
+    def is_running(state: _State) -> Any:
+        return logical_and(less(state.num_steps, max_steps), logical_not(state.is_finished))
+
+    if trace is None or trace.derivative_orders == 0:
+        return lax.while_loop(is_running, lambda state: _advance(problem, state), _initial(problem, y, length))
+
+    def find_lengths() -> Any:
+        def advance(carry: Any) -> Any:
+            state, lengths = carry
+            next_state = _advance(problem, state)
+            accepted_length = next_state.t - state.t
+            return next_state, at(lengths)[minimum(state.num_accepted, max_steps - 1)].set(accepted_length)
+
+        initial = (_initial(problem, y, length), zeros(max_steps, y.dtype))
+        state, lengths = lax.while_loop(lambda carry: is_running(carry[0]), advance, initial)
+        return lengths, state.num_accepted, state.num_steps, state.is_finished
+
+    lengths, num_accepted, num_steps, is_finished = constant("dlc.solve.diffeqsolve", find_lengths)
+
+    def replay(state: _State, element: Any) -> tuple[_State, None]:
+        index, length = element
+        return lax.cond(index < num_accepted, lambda: _replay(problem, state, length), lambda: state), None
+
+    state, _ = lax.scan(replay, _initial(problem, y, length), (arange(max_steps), lengths))
+    return state._replace(num_steps=num_steps, num_accepted=num_accepted, is_finished=is_finished)
+
+
+def _initial(problem: _Problem, y: Any, length: Any) -> _State:
+    slope = problem.f(problem.start, y)
+    if length is None:
+        length = _initial_length(problem, y, slope)
+    ones = zeros(2, y.dtype) + 1
+    outputs: Any = zeros((0, y.shape[0]), y.dtype)
+    if problem.times is not None:
+        is_start = problem.times == problem.start
+        outputs = where(is_start[:, None], y, full((problem.times.shape[0], y.shape[0]), math.inf, y.dtype))
+    slopes = zeros((len(problem.method.weights), y.shape[0]), y.dtype) + slope
+    is_finished = problem.start == problem.end
+    return _State(
+        problem.start, y, slope, length, ones, outputs, problem.start, y, slopes, np.asarray(0), np.asarray(0), is_finished
+    )
+
+
+def _initial_length(problem: _Problem, y: Any, slope: Any) -> Any:
+    """Return a first step length of about 1 % of the scale of the solution (Hairer, Nørsett and Wanner, II.4)."""
+    assert isinstance(problem.controller, PIDController)
+    scale = problem.controller.atol + problem.controller.rtol * abs(y)
+    size, speed = _norm(y / scale), _norm(slope / scale)
+    is_tiny = (size < 1e-5) | (speed < 1e-5)
+    return where(is_tiny, 1e-6, 0.01 * size / where(is_tiny, 1, speed))
+
+
+def _norm(x: Any) -> Any:
+    """Return the root mean square."""
+    return sqrt(sum(x * x) / x.shape[0])
+
+
+def _advance(problem: _Problem, state: _State) -> _State:
+    """Try a step, and accept or reject it."""
+    remaining = problem.end - state.t
+    is_last = abs(remaining) <= state.length * (1 + 1e-6)
+    h = where(is_last, remaining, sign(remaining) * state.length)
+    step = problem.method.step(problem.f, state.t, state.y, state.slope, h)
+    if isinstance(problem.controller, ConstantStepSize):
+        return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
+    scale = problem.controller.atol + problem.controller.rtol * maximum(abs(state.y), abs(step.end))
+    error = _norm(step.error / scale)
+    error = where(isfinite(error), maximum(error, 1e-10), 1e10)
+    is_accepted = error <= 1
+    length = abs(h) * _factor(problem, error, state.errors, is_accepted)
+    errors = where(is_accepted, concat([error[None], state.errors[:1]]), state.errors)
+    return _accept(problem, state, step, h, is_last, length, errors, is_accepted)
+
+
+def _factor(problem: _Problem, error: Any, errors: Any, is_accepted: Any) -> Any:
+    """Return the factor by which the step length changes, from the error and the two before."""
+    controller = problem.controller
+    assert isinstance(controller, PIDController)
+    order = problem.method.order
+    exponents = (
+        -(controller.icoeff + controller.pcoeff + controller.dcoeff) / order,
+        (controller.pcoeff + 2 * controller.dcoeff) / order,
+        -controller.dcoeff / order,
+    )
+    factor = controller.safety * power(error, exponents[0])
+    for exponent, previous in zip(exponents[1:], (errors[0], errors[1]), strict=True):
+        if exponent:
+            factor = factor * power(previous, exponent)
+    factor = minimum(maximum(factor, controller.factormin), controller.factormax)
+    return where(is_accepted, factor, minimum(factor, 1.0))
+
+
+def _accept(
+    problem: _Problem, state: _State, step: Step, h: Any, is_last: Any, length: Any, errors: Any, is_accepted: Any
+) -> _State:
+    """Return the state after a step; the same one with another length if the step is rejected."""
+    t = where(is_last, problem.end, state.t + h)
+    is_finished = is_last
+    if problem.event is not None:
+        before, after = problem.event(state.t, state.y), problem.event(t, step.end)
+        is_finished = is_last | (sign(before) * sign(after) < 0) | ((after == 0) & (before != 0))
+    is_finished = is_accepted & is_finished
+    return _State(
+        t=where(is_accepted, t, state.t),
+        y=where(is_accepted, step.end, state.y),
+        slope=where(is_accepted, step.slope, state.slope),
+        length=length,
+        errors=errors,
+        outputs=_save(problem, state, step, t, h, is_accepted),
+        previous_t=where(is_accepted, state.t, state.previous_t),
+        previous_y=where(is_accepted, state.y, state.previous_y),
+        slopes=where(is_accepted, step.slopes, state.slopes),
+        num_steps=state.num_steps + 1,
+        num_accepted=state.num_accepted + where(is_accepted, 1, 0),
+        is_finished=is_finished,
+    )
+
+
+def _replay(problem: _Problem, state: _State, h: Any) -> _State:
+    """Take a step that was accepted."""
+    step = problem.method.step(problem.f, state.t, state.y, state.slope, h)
+    is_last = state.t + h == problem.end
+    return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
+
+
+def _save(problem: _Problem, state: _State, step: Step, t: Any, h: Any, is_accepted: Any) -> Any:
+    """Store the interpolated states at the times in a step."""
+    if problem.times is None:
+        return state.outputs
+    direction = sign(problem.end - problem.start)
+    is_inside = ((problem.times - state.t) * direction > 0) & ((problem.times - t) * direction <= 0)
+    position = where(is_inside, (problem.times - state.t) / where(h == 0, 1, h), 0)
+    values = problem.method.interpolate(state.y, step, h, position)
+    return where((is_inside & is_accepted)[:, None], values, state.outputs)
+
+
+def _locate_event(problem: _Problem, state: _State) -> tuple[Any, Any, Any]:
+    """Return whether the last step contains an event, its time, and the state there."""
+    assert problem.event is not None
+    event, h = problem.event, state.t - state.previous_t
+    step = Step(state.y, None, state.slope, state.slopes)
+
+    def state_at(position: Any) -> Any:
+        return problem.method.interpolate(state.previous_y, step, h, position[None])[0]
+
+    def value_at(position: Any) -> Any:
+        return event(state.previous_t + position * h, state_at(position))
+
+    first = value_at(zeros((), state.y.dtype))
+    happened = (sign(first) * sign(event(state.t, state.y)) < 0) | ((event(state.t, state.y) == 0) & (first != 0))
+
+    def bisect(_: Any, position: Any) -> Any:
+        def halve(_: Any, interval: Any) -> Any:
+            lower, upper = interval
+            middle = (lower + upper) / 2
+            is_before = sign(value_at(middle)) == sign(first)
+            return where(is_before, middle, lower), where(is_before, upper, middle)
+
+        return lax.fori_loop(0, _NUM_BISECTION_STEPS, halve, (position * 0, position * 0 + 1))[1]
+
+    def tangent_solve(g: Callable[[Any], Any], y: Any) -> Any:
+        return y / where(happened, g(zeros((), state.y.dtype) + 1), 1)
+
+    position = lax.custom_root(value_at, zeros((), state.y.dtype), bisect, tangent_solve)
+    position = where(happened, position, 1)
+    return happened, state.previous_t + position * h, where(happened, state_at(position), state.y)
+
+
+# Enough for the last bit of a float64 position in a step.
+_NUM_BISECTION_STEPS = 52

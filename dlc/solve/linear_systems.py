@@ -1,0 +1,165 @@
+"""Linear systems, solved by iterations that only multiply by the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dlc import lax
+from dlc.errors import ShapeError
+from dlc.numpy import at, concat, greater, less, linalg, logical_and, maximum, sqrt, where, zeros
+from dlc.numpy.apply import ArrayLike, operand, refuse
+from dlc.solve.vectors import Solution, flat, ravel
+
+__all__ = ["CG", "GMRES", "BiCGStab", "linear_solve"]
+
+Matvec: TypeAlias = Callable[[Any], Any]
+
+
+class CG(NamedTuple):
+    """Conjugate gradients, for symmetric positive definite operators (Hestenes and Stiefel, 1952)."""
+
+    rtol: float = 1e-6
+    atol: float = 0.0
+
+
+class BiCGStab(NamedTuple):
+    """Stabilized biconjugate gradients (van der Vorst, 1992): two products a step, and a few vectors of memory."""
+
+    rtol: float = 1e-6
+    atol: float = 0.0
+
+
+class GMRES(NamedTuple):
+    """Generalized minimal residuals (Saad and Schultz, 1986), restarted after `restart` products."""
+
+    rtol: float = 1e-6
+    atol: float = 0.0
+    restart: int = 20
+
+
+LinearSolver: TypeAlias = CG | BiCGStab | GMRES
+
+_GMRES = GMRES()
+
+
+def linear_solve(
+    operator: ArrayLike | Matvec, vector: Any, solver: LinearSolver = _GMRES, *, max_steps: int | None = None
+) -> Solution:
+    """Return the solution x of operator(x) = vector, starting from 0.
+
+    `operator` is a matrix, or a linear function of pytrees like `vector`. Iterations end when the residual norm is at most
+    max(rtol · |vector|, atol), or after `max_steps` products with the operator, by default ten for each unknown. Differentiable
+    with respect to `vector` and all values that the operator depends on.
+
+    Raises ShapeError for a matrix that does not fit the vector.
+    """
+    api_name = "dlc.solve.linear_solve"
+    right_side, unravel = ravel(api_name, vector)
+    if callable(operator):
+        matvec = flat(api_name, operator, unravel, right_side)
+    else:
+        matrix, size = operand(operator), right_side.shape[0]
+        if matrix.shape != (size, size):
+            refuse(ShapeError(f"{api_name}: operator has shape {matrix.shape}; expected {(size, size)} for {size} unknowns"))
+
+        def matvec(x: Any, /) -> Any:
+            return matrix @ x
+
+    limit = 10 * right_side.shape[0] if max_steps is None else max_steps
+
+    def solve(matvec: Matvec, b: Any) -> Any:
+        return iterate(matvec, b, solver, limit)
+
+    value, (converged, num_steps) = lax.custom_linear_solve(
+        matvec, right_side, solve, transpose_solve=solve, symmetric=isinstance(solver, CG), has_aux=True
+    )
+    return Solution(unravel(value), converged, num_steps)
+
+
+def iterate(matvec: Matvec, b: Any, solver: LinearSolver, max_steps: int) -> tuple[Any, tuple[Any, Any]]:
+    """Return the solution for a vector, whether it converged, and the number of products."""
+    limit = maximum(solver.rtol * sqrt(b @ b), solver.atol)
+    match solver:
+        case CG():
+            x, residual, steps = _conjugate_gradients(matvec, b, limit, max_steps)
+        case BiCGStab():
+            x, residual, steps = _stabilized_biconjugate_gradients(matvec, b, limit, max_steps)
+        case GMRES(restart=restart):
+            x, residual, steps = _minimal_residuals(matvec, b, limit, max_steps, min(restart, b.shape[0]))
+    return x, (sqrt(residual @ residual) <= limit, steps)
+
+
+def _divide(x: Any, y: Any) -> Any:
+    """Return x / y; 0 where y is 0, which a solved system reaches."""
+    is_zero = y == 0
+    return where(is_zero, 0, x / where(is_zero, 1, y))
+
+
+def _conjugate_gradients(matvec: Matvec, b: Any, limit: Any, max_steps: int) -> tuple[Any, Any, Any]:
+    def step(state: Any) -> Any:
+        x, direction, residual, square, k = state
+        product = matvec(direction)
+        scale = _divide(square, direction @ product)
+        residual = residual - scale * product
+        next_square = residual @ residual
+        return x + scale * direction, residual + _divide(next_square, square) * direction, residual, next_square, k + 1
+
+    state = (b * 0, b, b, b @ b, 0)
+    x, _, residual, _, k = lax.while_loop(lambda s: logical_and(greater(sqrt(s[3]), limit), less(s[4], max_steps)), step, state)
+    return x, residual, k
+
+
+def _stabilized_biconjugate_gradients(matvec: Matvec, b: Any, limit: Any, max_steps: int) -> tuple[Any, Any, Any]:
+    def step(state: Any) -> Any:
+        x, direction, residual, rho, k = state
+        product = matvec(direction)
+        alpha = _divide(rho, b @ product)
+        half = residual - alpha * product
+        half_product = matvec(half)
+        omega = _divide(half_product @ half, half_product @ half_product)
+        residual = half - omega * half_product
+        next_rho = b @ residual
+        beta = _divide(next_rho, rho) * _divide(alpha, omega)
+        direction = residual + beta * (direction - omega * product)
+        return x + alpha * state[1] + omega * half, direction, residual, next_rho, k + 2
+
+    state = (b * 0, b, b, b @ b, 0)
+    x, _, residual, _, k = lax.while_loop(
+        lambda s: logical_and(greater(sqrt(s[2] @ s[2]), limit), less(s[4], max_steps)), step, state
+    )
+    return x, residual, k
+
+
+def _minimal_residuals(matvec: Matvec, b: Any, limit: Any, max_steps: int, restart: int) -> tuple[Any, Any, Any]:
+    def cycle(state: Any) -> Any:
+        x, residual, k = state
+        norm = sqrt(residual @ residual)
+        basis = concat([_divide(residual, norm)[None], zeros((restart, b.shape[0]), b.dtype)])
+
+        def extend(j: Any, state: Any) -> Any:
+            """Orthogonalize the next vector against the basis, twice, and append it (Arnoldi)."""
+            basis, hessenberg = state
+            product = matvec(basis[j])
+            first = basis @ product
+            orthogonal = product - first @ basis
+            second = basis @ orthogonal
+            orthogonal = orthogonal - second @ basis
+            length = sqrt(orthogonal @ orthogonal)
+            # A length that is only rounding ends the space: the solution is in it.
+            length = where(length <= _SPACE_TOLERANCE * sqrt(product @ product), 0, length)
+            column = at(first + second)[j + 1].set(length)
+            return at(basis)[j + 1].set(_divide(orthogonal, length)), at(hessenberg)[:, j].set(column)
+
+        initial = (basis, zeros((restart + 1, restart), b.dtype))
+        basis, hessenberg = lax.fori_loop(0, restart, extend, initial)
+        first = at(zeros(restart + 1, b.dtype))[0].set(norm)
+        x = x + linalg.lstsq(hessenberg, first)[0] @ basis[:restart]
+        return x, b - matvec(x), k + restart + 1
+
+    return lax.while_loop(lambda s: logical_and(greater(sqrt(s[1] @ s[1]), limit), less(s[2], max_steps)), cycle, (b * 0, b, 0))
+
+
+_SPACE_TOLERANCE = 4 * float(np.finfo(np.float64).eps)

@@ -1,0 +1,247 @@
+"""Minima of functions, and nonlinear least squares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dlc import lax
+from dlc.calculus.gradients import grad, value_and_grad
+from dlc.calculus.jacobians import jacfwd
+from dlc.calculus.linear_maps import vjp
+from dlc.errors import ShapeError
+from dlc.numpy import (
+    abs,
+    concat,
+    diag,
+    eye,
+    greater,
+    less,
+    less_equal,
+    linalg,
+    logical_and,
+    logical_not,
+    max,
+    outer,
+    where,
+    zeros,
+)
+from dlc.numpy.apply import operand, refuse
+from dlc.solve.linear_systems import CG, iterate
+from dlc.solve.vectors import Solution, flat, ravel
+
+__all__ = ["BFGS", "LBFGS", "LevenbergMarquardt", "least_squares", "minimise"]
+
+
+class BFGS(NamedTuple):
+    """The quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno, with the dense inverse Hessian (n² numbers)."""
+
+    gtol: float = 1e-6
+
+
+class LBFGS(NamedTuple):
+    """BFGS with the last `history` updates in place of the inverse Hessian (Nocedal, 1980)."""
+
+    gtol: float = 1e-6
+    history: int = 10
+
+
+class LevenbergMarquardt(NamedTuple):
+    """Gauss-Newton steps, damped by the diagonal of JᵀJ where a step does not reduce the sum of squares."""
+
+    gtol: float = 1e-8
+
+
+Minimizer: TypeAlias = BFGS | LBFGS
+
+
+def minimise(fn: Callable[[Any, Any], Any], solver: Minimizer, y0: Any, args: Any = None, *, max_steps: int = 256) -> Solution:
+    """Return a local minimum y of the scalar fn(y, args), starting from `y0`, an array or a pytree.
+
+    Iterations end when no component of the gradient exceeds `gtol`. Differentiable with respect to `args` and all values that
+    `fn` closes over: the derivative solves a linear system with the Hessian, which must be positive definite at the minimum.
+
+    Raises ShapeError for a value of `fn` with axes.
+    """
+    api_name = "dlc.solve.minimise"
+    guess, unravel = ravel(api_name, y0)
+
+    def objective(x: Any) -> Any:
+        value = operand(fn(unravel(x), args))
+        if value.shape:
+            refuse(ShapeError(f"{api_name}: fn returned an array of shape {value.shape}; expected a scalar"))
+        return value
+
+    def solve(_: Any, x: Any) -> Any:
+        direction = _dense_direction if isinstance(solver, BFGS) else _limited_direction
+        return _descend(objective, x, *direction(solver, x), solver.gtol, max_steps)
+
+    return _stationary_point(grad(objective), guess, unravel, solve)
+
+
+def least_squares(
+    fn: Callable[[Any, Any], Any],
+    solver: LevenbergMarquardt,
+    y0: Any,
+    args: Any = None,
+    *,
+    max_steps: int = 256,
+) -> Solution:
+    """Return the y that minimises the sum of squares of fn(y, args), an array or a pytree of residuals, starting from `y0`.
+
+    Iterations end when no component of half the gradient exceeds `gtol`; derivatives are those of `minimise`.
+    """
+    api_name = "dlc.solve.least_squares"
+    guess, unravel = ravel(api_name, y0)
+    residuals = flat(api_name, lambda y: fn(y, args), unravel, guess)
+
+    def gradient(x: Any) -> Any:
+        value, pull = vjp(residuals, x)
+        return pull(value)[0]
+
+    return _stationary_point(gradient, guess, unravel, lambda _, x: _levenberg_marquardt(residuals, x, solver.gtol, max_steps))
+
+
+def _stationary_point(
+    gradient: Callable[[Any], Any], guess: Any, unravel: Callable[[Any], Any], solve: Callable[[Any, Any], Any]
+) -> Solution:
+    """Solve for a zero of a gradient, whose derivative is symmetric."""
+
+    def tangent_solve(hessian: Callable[[Any], Any], y: Any) -> Any:
+        solver, limit = CG(rtol=_TANGENT_TOLERANCE), 10 * y.shape[0]
+        return lax.custom_linear_solve(hessian, y, lambda matvec, b: iterate(matvec, b, solver, limit)[0], symmetric=True)
+
+    value, (converged, num_steps) = lax.custom_root(gradient, guess, solve, tangent_solve, has_aux=True)
+    return Solution(unravel(value), converged, num_steps)
+
+
+_TANGENT_TOLERANCE = 1e-10
+# Wolfe's conditions: the part of the linear decrease that a step must reach, and the part of the slope that it may leave.
+_DECREASE_RATIO, _SLOPE_RATIO = 1e-4, 0.9
+_MAX_SEARCH_STEPS = 50
+_INITIAL_DAMPING_FACTOR = 1e-3
+
+
+def _descend(
+    objective: Callable[[Any], Any], x: Any, memory: Any, direction_of: Any, update: Any, gtol: float, max_steps: int
+) -> tuple[Any, tuple[Any, Any]]:
+    """Take steps along descent directions, of lengths that meet Wolfe's conditions (by bisection: Lewis and Overton, 2013).
+
+    `direction_of(memory, gradient)` is a direction, and `update(memory, step, change)` the next memory for a step and the
+    change of the gradient along it.
+    """
+    evaluate = value_and_grad(objective)
+
+    def is_running(state: Any) -> Any:
+        _, _, gradient, _, k, is_stuck = state
+        return logical_and(greater(max(abs(gradient)), gtol), logical_and(less(k, max_steps), logical_not(is_stuck)))
+
+    def step(state: Any) -> Any:
+        x, value, gradient, memory, k, _ = state
+        direction = direction_of(memory, gradient)
+        slope = direction @ gradient
+        # A direction that does not descend, after rounding: that of the gradient.
+        direction, slope = where(slope < 0, direction, -gradient), where(slope < 0, slope, -(gradient @ gradient))
+
+        def try_scale(search: Any) -> Any:
+            """Bisect between a scale that is too short and one that is too long; double it while none is too long."""
+            scale, lower, upper, _, _, _, tries = search
+            next_value, next_gradient = evaluate(x + scale * direction)
+            is_long = logical_not(less_equal(next_value, value + _DECREASE_RATIO * scale * slope))
+            is_short = logical_and(logical_not(is_long), less(next_gradient @ direction, _SLOPE_RATIO * slope))
+            lower, upper = where(is_short, scale, lower), where(is_long, scale, upper)
+            is_found = logical_not(is_long | is_short)
+            next_scale = where(upper < math.inf, (lower + upper) / 2, 2 * scale)
+            return where(is_found, scale, next_scale), lower, upper, next_value, next_gradient, is_found, tries + 1
+
+        one = slope * 0 + 1
+        initial = (one, one * 0, one * math.inf, value, gradient, np.asarray(False), 0)
+        scale, lower, _, next_value, next_gradient, is_found, _ = lax.while_loop(
+            lambda search: logical_and(logical_not(search[5]), less(search[6], _MAX_SEARCH_STEPS)), try_scale, initial
+        )
+        # Without a scale that meets both conditions, the longest that decreases the function enough; 0 ends the search.
+        scale = where(is_found, scale, lower)
+        next_x = x + scale * direction
+        next_value, next_gradient = lax.cond(is_found, lambda: (next_value, next_gradient), lambda: evaluate(next_x))
+        memory = update(memory, next_x - x, next_gradient - gradient)
+        return next_x, next_value, next_gradient, memory, k + 1, scale == 0
+
+    value, gradient = evaluate(x)
+    state = lax.while_loop(is_running, step, (x, value, gradient, memory, 0, np.asarray(False)))
+    return state[0], (max(abs(state[2])) <= gtol, state[4])
+
+
+def _dense_direction(solver: Any, x: Any) -> tuple[Any, Any, Any]:
+    def update(inverse: Any, step: Any, change: Any) -> Any:
+        curvature = step @ change
+        is_convex = curvature > 0
+        rho = 1 / where(is_convex, curvature, 1)
+        left = eye(x.shape[0], dtype=x.dtype) - rho * outer(step, change)
+        return where(is_convex, left @ inverse @ left.T + rho * outer(step, step), inverse)
+
+    def direction(inverse: Any, gradient: Any) -> Any:
+        return -(inverse @ gradient)
+
+    return eye(x.shape[0], dtype=x.dtype), direction, update
+
+
+def _limited_direction(solver: Any, x: Any) -> tuple[Any, Any, Any]:
+    def direction(memory: Any, gradient: Any) -> Any:
+        """Apply the updates of the history to the gradient, from the last to the first and back (two-loop recursion)."""
+        steps, changes, weights = memory
+        q, scales = gradient, list[Any]()
+        for k in range(solver.history):
+            scales.append(weights[k] * (steps[k] @ q))
+            q = q - scales[k] * changes[k]
+        square = changes[0] @ changes[0]
+        q = q * where(weights[0] > 0, (steps[0] @ changes[0]) / where(square > 0, square, 1), 1)
+        for k in reversed(range(solver.history)):
+            q = q + (scales[k] - weights[k] * (changes[k] @ q)) * steps[k]
+        return -q
+
+    def update(memory: Any, step: Any, change: Any) -> Any:
+        curvature = step @ change
+        is_convex = curvature > 0
+        weight = 1 / where(is_convex, curvature, 1)
+        pushed = [concat([v[None], old[:-1]]) for v, old in zip((step, change, weight), memory, strict=True)]
+        return tuple(where(is_convex, new, old) for new, old in zip(pushed, memory, strict=True))
+
+    empty = zeros((solver.history, x.shape[0]), x.dtype)
+    return (empty, empty, zeros(solver.history, x.dtype)), direction, update
+
+
+def _levenberg_marquardt(residuals: Callable[[Any], Any], x: Any, gtol: float, max_steps: int) -> tuple[Any, tuple[Any, Any]]:
+    jacobian_of = jacfwd(residuals)
+
+    def step(state: Any) -> Any:
+        x, value, jacobian, damping, k = state
+        normal = jacobian.T @ jacobian
+        diagonal = diag(normal)
+        damped = normal + diag(damping * where(diagonal > 0, diagonal, 1))
+        candidate = x - linalg.solve(damped, jacobian.T @ value)
+        next_value = residuals(candidate)
+        is_better = next_value @ next_value < value @ value
+        next_x = where(is_better, candidate, x)
+        return (
+            next_x,
+            where(is_better, next_value, value),
+            where(is_better, jacobian_of(next_x), jacobian),
+            where(is_better, damping / 10, damping * 10),
+            k + 1,
+        )
+
+    def is_running(state: Any) -> Any:
+        _, value, jacobian, damping, k = state
+        is_stationary = max(abs(jacobian.T @ value)) <= gtol
+        return logical_and(logical_not(is_stationary), logical_and(less(k, max_steps), less(damping, _MAX_DAMPING_FACTOR)))
+
+    initial = (x, residuals(x), jacobian_of(x), x[0] * 0 + _INITIAL_DAMPING_FACTOR, 0)
+    x, value, jacobian, _, k = lax.while_loop(is_running, step, initial)
+    return x, (max(abs(jacobian.T @ value)) <= gtol, k)
+
+
+# Steps with such a damping are below the spacing of floats.
+_MAX_DAMPING_FACTOR = 1e16

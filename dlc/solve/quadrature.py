@@ -1,0 +1,105 @@
+"""Integrals of functions of one variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dlc import lax
+from dlc.numpy import abs, arange, argmax, at, less, less_equal, logical_and, logical_not, max, maximum, sum, where, zeros
+from dlc.numpy.apply import ArrayLike, promote_to_float
+from dlc.solve.vectors import Solution
+from dlc.traced_functions.derivatives import constant
+
+__all__ = ["quad"]
+
+# Nodes of the 15-point Kronrod rule from 1 to 0, its weights, and the weights of the 7-point Gauss rule at every second node
+# (Piessens et al., QUADPACK, 1983).
+_NODES = (
+    0.991455371120812639206854697526329, 0.949107912342758524526189684047851, 0.864864423359769072789712788640926,
+    0.741531185599394439863864773280788, 0.586087235467691130294144691693013, 0.405845151377397166906606412076961,
+    0.207784955007898467600689403773245, 0.0,
+)  # fmt: skip
+_KRONROD_WEIGHTS = (
+    0.022935322010529224963732008058970, 0.063092092629978553290700663189204, 0.104790010322250183839876322541518,
+    0.140653259715525918745189590510238, 0.169004726639267902826583426598550, 0.190350578064785409913256402421014,
+    0.204432940075298892414161999234649, 0.209482141084727828012999174891714,
+)  # fmt: skip
+_GAUSS_WEIGHTS = (
+    0.129484966168869693270611432679082, 0.279705391489276667901467771423780, 0.381830050505118944950369775488975,
+    0.417959183673469387755102040816327,
+)  # fmt: skip
+NODES = np.array([*_NODES, *(-x for x in _NODES[-2::-1])])
+KRONROD_WEIGHTS = np.array([*_KRONROD_WEIGHTS, *_KRONROD_WEIGHTS[-2::-1]])
+GAUSS_WEIGHTS = np.zeros(15)
+GAUSS_WEIGHTS[1::2] = [*_GAUSS_WEIGHTS, *_GAUSS_WEIGHTS[-2::-1]]
+
+
+def quad(
+    fn: Callable[[Any, Any], Any],
+    lower: ArrayLike,
+    upper: ArrayLike,
+    args: Any = None,
+    *,
+    rtol: float = 1e-8,
+    atol: float = 1e-10,
+    max_intervals: int = 64,
+) -> Solution:
+    """Return the integral of fn(x, args) over x from `lower` to `upper`, finite numbers.
+
+    `fn` is called with a vector of points and returns values along axis 0, one for each point. The interval with the largest
+    estimated error is halved until the sum of the errors is at most max(atol, rtol · |integral|), or there are `max_intervals`.
+    Differentiable with respect to the limits, `args` and all values that `fn` closes over, for constant relative intervals.
+    """
+    limits: list[Any] = promote_to_float(lower, upper, min_dtype=np.float32)
+    low, high = limits
+
+    def integrals(lower: Any, upper: Any) -> tuple[Any, Any]:
+        """Return the integrals over intervals and their estimated errors."""
+        center, half = (lower + upper) / 2, (upper - lower) / 2
+        points = center[:, None] + half[:, None] * np.asarray(NODES, low.dtype)
+        values = fn(points.reshape(-1), args).reshape(*points.shape, -1)
+        weights = [np.asarray(w[:, None], low.dtype) for w in (KRONROD_WEIGHTS, GAUSS_WEIGHTS)]
+        kronrod, gauss = (sum(values * w, axis=1) * half[:, None] for w in weights)
+        return kronrod, max(abs(kronrod - gauss), axis=1)
+
+    def halve(state: Any) -> Any:
+        """Halve the interval with the largest error."""
+        starts, widths, totals, errors, count = state
+        worst = argmax(errors)
+        half = widths[worst] / 2
+        starts = at(starts)[count].set(starts[worst] + half)
+        widths = at(at(widths)[worst].set(half))[count].set(half)
+        pair = at(starts[worst] + zeros(2, low.dtype))[1].set(starts[count])
+        new_totals, new_errors = integrals(low + pair * span, low + (pair + half) * span)
+        totals = at(at(totals)[worst].set(new_totals[0]))[count].set(new_totals[1])
+        errors = at(at(errors)[worst].set(new_errors[0]))[count].set(new_errors[1])
+        return starts, widths, totals, errors, count + 1
+
+    def is_accurate(totals: Any, errors: Any) -> Any:
+        return less_equal(sum(errors), maximum(atol, rtol * max(abs(sum(totals, axis=0)))))
+
+    def partition() -> Any:
+        """Return the intervals, as parts of the whole one, whether they suffice, and their number."""
+        first_total, first_error = integrals(low[None], high[None])
+        starts, widths = zeros(max_intervals, low.dtype), at(zeros(max_intervals, low.dtype))[0].set(1)
+        totals = at(zeros((max_intervals, first_total.shape[1]), low.dtype))[0].set(first_total[0])
+        errors = at(zeros(max_intervals, low.dtype))[0].set(first_error[0])
+        state = lax.while_loop(
+            lambda s: logical_and(logical_not(is_accurate(s[2], s[3])), less(s[4], max_intervals)),
+            halve,
+            (starts, widths, totals, errors, 1),
+        )
+        return state[0], state[1], is_accurate(state[2], state[3]), state[4]
+
+    span = high - low
+    starts, widths, converged, count = constant("dlc.solve.quad", partition)
+    is_used = arange(max_intervals) < count
+    # Intervals that are not used are the first one, of weight 0, so that no function is evaluated outside.
+    starts, widths = where(is_used, starts, starts[0]), where(is_used, widths, widths[0])
+    totals, _ = integrals(low + starts * span, low + (starts + widths) * span)
+    total = sum(where(is_used[:, None], totals, 0), axis=0)
+    shape = fn(low[None], args).shape[1:]
+    return Solution(total.reshape(shape), converged, count)

@@ -1,0 +1,166 @@
+"""Explicit Runge-Kutta methods: tableaus, steps, and values between the ends of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dlc.numpy import stack
+
+__all__ = ["Bosh3", "Dopri5", "Euler", "Heun", "Midpoint", "Method", "Step", "Tsit5"]
+
+
+class Step(NamedTuple):
+    """A step: its end, the estimated error (None without an estimate), the slope at the end, and all slopes (stages, n)."""
+
+    end: Any
+    error: Any
+    slope: Any
+    slopes: Any
+
+
+@dataclass(frozen=True)
+class Method:
+    """An explicit Runge-Kutta method: y₁ = y₀ + h Σ bᵢ kᵢ with kᵢ = f(t + cᵢ h, y₀ + h Σⱼ aᵢⱼ kⱼ).
+
+    Attributes:
+        order: The order of convergence.
+        nodes: c₂, c₃, …
+        stages: The rows of a, from the second stage on.
+        weights: b.
+        error_weights: b minus the weights of the embedded method; None without one.
+        quartic_weights: The weights of the slopes in the quartic term of the interpolant; empty: it is cubic.
+    """
+
+    order: int
+    nodes: Sequence[float]
+    stages: Sequence[Sequence[float]]
+    weights: Sequence[float]
+    error_weights: Sequence[float] | None = None
+    quartic_weights: Sequence[float] = ()
+
+    @property
+    def reuses_last_stage(self) -> bool:
+        """Return whether the last stage is the slope at the end of the step (first same as last)."""
+        return len(self.stages) > 0 and self.nodes[-1] == 1 and [*self.stages[-1], 0.0] == [*self.weights]
+
+    def step(self, f: Callable[[Any, Any], Any], t: Any, y: Any, slope: Any, h: Any) -> Step:
+        """Take a step of length `h` from y at time t, where f is `slope`."""
+        slopes = [slope]
+        for node, row in zip(self.nodes, self.stages, strict=True):
+            slopes.append(f(t + node * h, y + h * _combine(row, slopes)))
+        end = y + h * _combine(self.weights, slopes)
+        error = None if self.error_weights is None else h * _combine(self.error_weights, slopes)
+        return Step(end, error, slopes[-1] if self.reuses_last_stage else f(t + h, end), stack(slopes))
+
+    def interpolate(self, y: Any, step: Step, h: Any, position: Any) -> Any:
+        """Return the states at relative positions (m,) in [0, 1] of a step that began at y: (m, n).
+
+        A cubic Hermite polynomial, with the quartic term of the method, in the form of Hairer, Nørsett and Wanner, II.6.
+        """
+        s = position[:, None]
+        change = step.end - y
+        bend = h * step.slopes[0] - change
+        cubic = change - h * step.slope - bend
+        if self.quartic_weights:
+            cubic = cubic + (1 - s) * (h * _combine(self.quartic_weights, [step.slopes[i] for i in range(len(self.weights))]))
+        return y + s * (change + (1 - s) * (bend + s * cubic))
+
+
+def _combine(weights: Sequence[float], slopes: Sequence[Any]) -> Any:
+    terms = [weight * slope for weight, slope in zip(weights, slopes, strict=True) if weight]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def Euler() -> Method:
+    """The method of Euler, of order 1."""
+    return Method(1, (), (), (1.0,))
+
+
+def Midpoint() -> Method:
+    """The midpoint method, of order 2, with an error estimate by Euler's method."""
+    return Method(2, (0.5,), ((0.5,),), (0.0, 1.0), (-1.0, 1.0))
+
+
+def Heun() -> Method:
+    """The method of Heun, of order 2, with an error estimate by Euler's method."""
+    return Method(2, (1.0,), ((1.0,),), (0.5, 0.5), (-0.5, 0.5))
+
+
+def Bosh3() -> Method:
+    """The method of Bogacki and Shampine, of order 3(2)."""
+    weights = (2 / 9, 1 / 3, 4 / 9, 0.0)
+    return Method(
+        3, (0.5, 0.75, 1.0), ((0.5,), (0.0, 0.75), weights[:3]), weights, (2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8)
+    )
+
+
+def Dopri5() -> Method:
+    """The method of Dormand and Prince, of order 5(4), with dense output of order 4 (Hairer, Nørsett and Wanner, II.6)."""
+    weights = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84, 0.0)
+    embedded = (5179 / 57600, 0.0, 7571 / 16695, 393 / 640, -92097 / 339200, 187 / 2100, 1 / 40)
+    return Method(
+        order=5,
+        nodes=(1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0),
+        stages=(
+            (1 / 5,),
+            (3 / 40, 9 / 40),
+            (44 / 45, -56 / 15, 32 / 9),
+            (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+            (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+            weights[:6],
+        ),
+        weights=weights,
+        error_weights=tuple(b - e for b, e in zip(weights, embedded, strict=True)),
+        quartic_weights=(
+            -12715105075 / 11282082432,
+            0.0,
+            87487479700 / 32700410799,
+            -10690763975 / 1880347072,
+            701980252875 / 199316789632,
+            -1453857185 / 822651844,
+            69997945 / 29380423,
+        ),
+    )
+
+
+def Tsit5() -> Method:
+    """The method of Tsitouras, of order 5(4), with dense output of order 4 (Runge-Kutta pairs of order 5(4), 2011)."""
+    weights = (
+        0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081, 2.324710524099774, 0.0,
+    )  # fmt: skip
+    return Method(
+        order=5,
+        nodes=(0.161, 0.327, 0.9, 0.9800255409045097, 1.0, 1.0),
+        stages=(
+            (0.161,),
+            (-0.008480655492356989, 0.335480655492357),
+            (2.8971530571054935, -6.359448489975075, 4.3622954328695815),
+            (5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525),
+            (5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401, -0.028269050394068383),
+            weights[:6],
+        ),
+        weights=weights,
+        error_weights=(
+            -0.00178001105222577714,
+            -0.0008164344596567469,
+            0.007880878010261995,
+            -0.1447110071732629,
+            0.5823571654525552,
+            -0.45808210592918697,
+            0.015151515151515152,
+        ),
+        quartic_weights=(
+            -1.0530884977290216,
+            0.1017,
+            2.490627285651252793,
+            -16.54810288924490272,
+            47.37952196281928122,
+            -34.87065786149660974,
+            2.5,
+        ),
+    )

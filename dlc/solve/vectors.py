@@ -1,0 +1,58 @@
+"""Pytrees of floats as vectors, in which solvers compute, and the result of a solver."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlc import tree
+from dlc.errors import DTypeError
+from dlc.numpy import concat, reshape
+from dlc.numpy.apply import convert, operand, promote_to_float, refuse
+
+
+class Solution(NamedTuple):
+    """The result of an iterative solver.
+
+    Attributes:
+        value: The unknown; a pytree like the initial guess or the right side.
+        converged: Whether the tolerance was reached, a bool.
+        num_steps: The number of iterations, an integer.
+    """
+
+    value: Any
+    converged: Any
+    num_steps: Any
+
+
+def ravel(api_name: str, pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return the leaves of a pytree as one vector of floats, and the function that converts vectors to such pytrees.
+
+    Raises DTypeError for a leaf that is not a number or an array of real numbers.
+    """
+    leaves, structure = tree.flatten(pytree)
+    arrays = [operand(leaf) for leaf in leaves]
+    for array in arrays:
+        if array.dtype.kind == "b":
+            refuse(DTypeError(f"{api_name}: got an array of dtype {array.dtype}; expected floats"))
+    floats = promote_to_float(*leaves, min_dtype=np.float32)
+    shapes, counts = [array.shape for array in arrays], [math.prod(array.shape) for array in arrays]
+
+    def unravel(vector: Any) -> Any:
+        ends = np.cumsum(counts)
+        parts = [vector[end - count : end] for end, count in zip(ends, counts, strict=True)]
+        return tree.unflatten(structure, [reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)])
+
+    return concat([reshape(x, (-1,)) for x in floats]), unravel
+
+
+def flat(api_name: str, function: Callable[[Any], Any], unravel: Callable[[Any], Any], like: Any) -> Callable[[Any], Any]:
+    """Return a function of pytrees as a function of vectors with the dtype of `like`."""
+
+    def call(vector: Any) -> Any:
+        return convert(ravel(api_name, function(unravel(vector)))[0], like.dtype)
+
+    return call

@@ -1,0 +1,143 @@
+"""Linear systems, roots, minima and integrals: solutions, their derivatives, and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import solve
+from dlc.errors import DTypeError, ShapeError
+
+draw = np.random.default_rng(0)
+GENERAL = draw.normal(size=(12, 12)) + 6 * np.eye(12)
+SYMMETRIC = GENERAL @ GENERAL.T
+RIGHT_SIDE = draw.normal(size=12)
+ONE = np.float64(1)
+
+
+def rosenbrock(y: Any, a: Any) -> Any:
+    return (a - y[0]) ** 2 + 100 * (y[1] - y[0] ** 2) ** 2
+
+
+@pytest.mark.parametrize(
+    ("solver", "matrix"),
+    [
+        (solve.CG(1e-12), SYMMETRIC),
+        (solve.BiCGStab(1e-12), GENERAL),
+        (solve.GMRES(1e-12), GENERAL),
+        (solve.GMRES(1e-12, restart=5), GENERAL),
+    ],
+)
+def test_linear_systems(solver: Any, matrix: np.ndarray) -> None:
+    def weighted(matrix: Any, b: Any) -> Any:
+        result = solve.linear_solve(matrix, b, solver)
+        return result.value.sum(), result
+
+    (_, result), (by_matrix, by_right_side) = dlc.jit(dlc.value_and_grad(weighted, (0, 1), has_aux=True))(matrix, RIGHT_SIDE)
+    x, adjoint = np.linalg.solve(matrix, RIGHT_SIDE), np.linalg.solve(matrix.T, np.ones(12))
+    assert result.converged and 0 < result.num_steps <= 120
+    np.testing.assert_allclose(result.value, x, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(by_right_side, adjoint, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(by_matrix, -np.outer(adjoint, x), rtol=1e-8, atol=1e-10)
+
+
+def test_a_linear_function_of_a_pytree() -> None:
+
+    def operator(x: Any) -> Any:
+        return {"a": 3 * x["a"] + x["b"], "b": x["a"].sum() * np.array([1.0, 0.0]) + 2 * x["b"]}
+
+    b = {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 4.0])}
+    result = dlc.jit(lambda b: solve.linear_solve(operator, b, solve.GMRES(1e-12)))(b)
+    got = operator(result.value)
+    np.testing.assert_allclose(got["a"], b["a"])
+    np.testing.assert_allclose(got["b"], b["b"])
+    stopped = dlc.jit(lambda b: solve.linear_solve(SYMMETRIC, b, solve.CG(1e-14), max_steps=2))(RIGHT_SIDE)
+    assert not stopped.converged and stopped.num_steps == 2
+
+
+def test_roots() -> None:
+    def root(a: Any) -> Any:
+        return solve.root_find(
+            lambda y, a: {"u": y["u"] ** 2 + y["v"] - a, "v": y["u"] - y["v"]}, solve.Newton(), {"u": a, "v": a}, a
+        )
+
+    result = dlc.jit(root)(np.float64(2))
+    assert result.converged and result.value["u"] == pytest.approx(1) and result.value["v"] == pytest.approx(1)
+    assert dlc.grad(lambda a: root(a).value["u"])(np.float64(2)) == pytest.approx(1 / 3)
+    assert dlc.grad(dlc.grad(lambda a: root(a).value["u"]))(np.float64(2)) == pytest.approx(-2 / 27)
+
+
+def test_bisection() -> None:
+    interval = solve.Bisection(0.0, 10.0, 1e-14, 1e-14)
+
+    def square_root(a: Any) -> Any:
+        return solve.root_find(lambda y, a: y**2 - a, interval, ONE, a)
+
+    assert dlc.jit(square_root)(np.float64(2)).value == pytest.approx(2**0.5, rel=1e-13)
+    assert dlc.grad(lambda a: square_root(a).value)(np.float64(2)) == pytest.approx(0.5 / 2**0.5)
+    assert not dlc.jit(square_root)(np.float64(200)).converged
+    with pytest.raises(ShapeError, match="Bisection of 2 unknowns; expected one; use Newton"):
+        solve.root_find(lambda y, _: y, interval, np.ones(2))
+
+
+@pytest.mark.parametrize("solver", [solve.FixedPointIteration(1e-13, 1e-13), solve.Newton(1e-13, 1e-13)])
+def test_fixed_points(solver: Any) -> None:
+    value, slope = dlc.value_and_grad(lambda a: solve.fixed_point(lambda y, a: dnp.cos(a * y), solver, ONE, a).value)(ONE)
+    y = 0.7390851332151607
+    assert value == pytest.approx(y) and slope == pytest.approx(-y * np.sin(y) / (1 + np.sin(y)))
+
+
+@pytest.mark.parametrize("solver", [solve.BFGS(1e-9), solve.LBFGS(1e-9), solve.LBFGS(1e-9, history=2)])
+def test_minima(solver: Any) -> None:
+
+    def minimum(a: Any) -> Any:
+        return solve.minimise(rosenbrock, solver, np.array([-1.2, 1.0]), a)
+
+    result = dlc.jit(minimum)(ONE)
+    assert result.converged
+    np.testing.assert_allclose(result.value, [1, 1], rtol=1e-7)
+    # The minimum is at (a, a²).
+    assert dlc.grad(lambda a: minimum(a).value.sum())(ONE) == pytest.approx(3)
+
+
+def test_least_squares() -> None:
+    times = np.linspace(0, 2, 30)
+    data = 2.5 * np.exp(-1.3 * times)
+
+    def residuals(p: Any, data: Any) -> Any:
+        return p["c"] * dnp.exp(-p["k"] * times) - data
+
+    def fit(data: Any) -> Any:
+        return solve.least_squares(residuals, solve.LevenbergMarquardt(1e-12), {"c": ONE, "k": ONE}, data)
+
+    result = dlc.jit(fit)(data)
+    assert result.converged and result.value["c"] == pytest.approx(2.5) and result.value["k"] == pytest.approx(1.3)
+    jacobian = np.stack([np.exp(-1.3 * times), -2.5 * times * np.exp(-1.3 * times)], 1)
+    by_data = dlc.grad(lambda data: fit(data).value["k"])(data)
+    np.testing.assert_allclose(by_data, np.linalg.pinv(jacobian)[1], rtol=1e-7, atol=1e-9)
+
+
+def test_integrals() -> None:
+    peak = dlc.jit(lambda a: solve.quad(lambda x, a: dnp.exp(-a * x * x), -5.0, 5.0, a))(np.float64(40))
+    assert peak.converged and peak.value == pytest.approx((np.pi / 40) ** 0.5)
+
+    def value(a: Any, upper: Any) -> Any:
+        return solve.quad(lambda x, a: a * x * dnp.sqrt(x), 0.0, upper, a).value
+
+    by_factor, by_limit = dlc.grad(value, (0, 1))(np.float64(3), np.float64(4))
+    assert by_factor == pytest.approx(0.4 * 4**2.5) and by_limit == pytest.approx(24)
+    vector = solve.quad(lambda x, _: dnp.stack([x, x**2], 1), np.float64(0), np.float64(3))
+    np.testing.assert_allclose(vector.value, [4.5, 9])
+
+
+def test_errors() -> None:
+    with pytest.raises(ShapeError, match=r"linear_solve: operator has shape \(12, 12\); expected \(3, 3\) for 3 unknowns"):
+        solve.linear_solve(SYMMETRIC, np.ones(3))
+    with pytest.raises(ShapeError, match=r"minimise: fn returned an array of shape \(2,\); expected a scalar"):
+        dlc.jit(lambda: solve.minimise(lambda y, _: y, solve.BFGS(), np.ones(2)))()
+    with pytest.raises(DTypeError, match="root_find: got an array of dtype bool; expected floats"):
+        solve.root_find(lambda y, _: y, solve.Newton(), np.array([True]))
