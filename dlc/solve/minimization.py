@@ -111,14 +111,14 @@ def _stationary_point(
     """Solve for a zero of a gradient, whose derivative is symmetric."""
 
     def tangent_solve(hessian: Callable[[Any], Any], y: Any) -> Any:
-        solver, limit = CG(rtol=_TANGENT_TOLERANCE), 10 * y.shape[0]
+        solver, limit = CG(rtol=_TANGENT_ERROR_RATIO), 10 * y.shape[0]
         return lax.custom_linear_solve(hessian, y, lambda matvec, b: iterate(matvec, b, solver, limit)[0], symmetric=True)
 
     value, (converged, num_steps) = lax.custom_root(gradient, guess, solve, tangent_solve, has_aux=True)
     return Solution(unravel(value), converged, num_steps)
 
 
-_TANGENT_TOLERANCE = 1e-10
+_TANGENT_ERROR_RATIO = 1e-10
 # Wolfe's conditions: the part of the linear decrease that a step must reach, and the part of the slope that it may leave.
 _DECREASE_RATIO, _SLOPE_RATIO = 1e-4, 0.9
 _MAX_SEARCH_STEPS = 50

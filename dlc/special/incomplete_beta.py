@@ -41,7 +41,7 @@ _MIN_STIRLING_ARGUMENT = 9
 # Limit of the series of u - log(1 + u), and its number of terms.
 _MAX_SERIES_ARGUMENT, _NUM_SERIES_TERMS = 0.3, 29
 # Relative change of the continued fraction in its last step.
-_CHANGE_TOLERANCE = 2.0**-50
+_LAST_STEP_RATIO = 2.0**-50
 _NUM_STEPS_AFTER_END = 40
 _SMALLEST_FACTOR = 1e-300
 
@@ -141,7 +141,7 @@ def _fraction(a: Any, b: Any, x: Any) -> Any:
     initial = (1.0, first * 0 + 1, first, first, first * 0 + 2)
 
     def continues(state: tuple[Any, ...]) -> Any:
-        m, changes = state[0], greater(abs(state[4] - 1), _CHANGE_TOLERANCE)
+        m, changes = state[0], greater(abs(state[4] - 1), _LAST_STEP_RATIO)
         # For an integer b the fraction ends; its derivative by b does not.
         return any(logical_or(changes, logical_and(greater_equal(m, b), less(m, b + _NUM_STEPS_AFTER_END))))
 

@@ -53,7 +53,7 @@ _NUM_SMALL_ARGUMENT_TERMS = 20
 # Terms of the series of (u - log(1 + u)) / u² for |u| ≤ _MAX_TEMME_DEVIATION.
 _NUM_DEVIATION_TERMS = 29
 # Relative size of the last term of the series, and of the last change of the fraction, which is rounded.
-_MAX_LAST_TERM, _CHANGE_TOLERANCE = 2.0**-54, 2.0**-50
+_MAX_LAST_TERM, _LAST_STEP_RATIO = 2.0**-54, 2.0**-50
 _NUM_STEPS_AFTER_END = 40
 _SMALLEST_FACTOR = 1e-300
 # c_k(η) of DLMF 8.12.9 as polynomials of η, computed with rational numbers; coefficients of the highest power come first.
@@ -212,7 +212,7 @@ def _upper_fraction(a: Any, x: Any) -> Any:
     initial = (1.0, inverse * 0 + 1 / _SMALLEST_FACTOR, inverse, inverse, inverse * 0 + 2)
 
     def continues(state: tuple[Any, ...]) -> Any:
-        n, changes = state[0], greater(abs(state[4] - 1), _CHANGE_TOLERANCE)
+        n, changes = state[0], greater(abs(state[4] - 1), _LAST_STEP_RATIO)
         # For an integer a the fraction ends; its derivative by a does not.
         return any(logical_or(changes, logical_and(greater_equal(n, a), less(n, a + _NUM_STEPS_AFTER_END))))
 

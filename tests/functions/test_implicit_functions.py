@@ -124,7 +124,7 @@ def test_second_derivatives_and_batches(solve: Any) -> None:
 
 
 def test_the_value_does_not_solve_twice() -> None:
-    """Where the value is not used, the program contains the transposed system only, and no system for zeros."""
+    """If the value is not used, the program contains the transposed system only, and no system for zeros."""
     gradient = dlc.jit(dlc.grad(lambda b: symmetric_solution(SYMMETRIC, b).sum()))
     text = gradient.lower(RIGHT_SIDE).as_text("dl")
     assert text.count("scf.while") + text.count("dl.while") == 1
