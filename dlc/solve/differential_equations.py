@@ -34,7 +34,7 @@ from dlc.numpy import (
 )
 from dlc.numpy.apply import ArrayLike, convert, operand, refuse
 from dlc.solve.runge_kutta import Method, Step
-from dlc.solve.vectors import flat, ravel
+from dlc.solve.vectors import flat, ravel, require_solver
 from dlc.traced_functions.derivatives import constant
 
 __all__ = ["ConstantStepSize", "DiffEqSolution", "Event", "PIDController", "SaveAt", "diffeqsolve"]
@@ -138,6 +138,7 @@ def diffeqsolve(
     """
     api_name = "dlc.solve.diffeqsolve"
     is_adaptive = isinstance(stepsize_controller, PIDController)
+    require_solver(api_name, solver, Method)
     if is_adaptive and solver.error_weights is None:
         refuse(DlcError(f"{api_name}: the solver has no error estimate; use ConstantStepSize, or another solver such as Tsit5"))
     if dt0 is None and not is_adaptive:

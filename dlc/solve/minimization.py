@@ -31,7 +31,7 @@ from dlc.numpy import (
 )
 from dlc.numpy.apply import operand, refuse
 from dlc.solve.linear_systems import CG, iterate
-from dlc.solve.vectors import Solution, flat, ravel
+from dlc.solve.vectors import Solution, flat, ravel, require_solver
 
 __all__ = ["BFGS", "LBFGS", "LevenbergMarquardt", "least_squares", "minimise"]
 
@@ -67,6 +67,7 @@ def minimise(fn: Callable[[Any, Any], Any], solver: Minimizer, y0: Any, args: An
     Raises ShapeError for a value of `fn` with axes.
     """
     api_name = "dlc.solve.minimise"
+    require_solver(api_name, solver, BFGS, LBFGS)
     guess, unravel = ravel(api_name, y0)
 
     def objective(x: Any) -> Any:
@@ -95,6 +96,7 @@ def least_squares(
     Iterations end when no component of half the gradient exceeds `gtol`; derivatives are those of `minimise`.
     """
     api_name = "dlc.solve.least_squares"
+    require_solver(api_name, solver, LevenbergMarquardt)
     guess, unravel = ravel(api_name, y0)
     residuals = flat(api_name, lambda y: fn(y, args), unravel, guess)
 

@@ -8,8 +8,24 @@ from typing import Any
 import numpy as np
 
 from dlc import lax
-from dlc.numpy import abs, arange, argmax, at, less, less_equal, logical_and, logical_not, max, maximum, sum, where, zeros
-from dlc.numpy.apply import ArrayLike, promote_to_float
+from dlc.errors import ShapeError
+from dlc.numpy import (
+    abs,
+    arange,
+    argmax,
+    at,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    max,
+    maximum,
+    reshape,
+    sum,
+    where,
+    zeros,
+)
+from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
 from dlc.solve.vectors import Solution
 from dlc.traced_functions.derivatives import constant
 
@@ -52,15 +68,27 @@ def quad(
     `fn` is called with a vector of points and returns values along axis 0, one for each point. The interval with the largest
     estimated error is halved until the sum of the errors is at most max(atol, rtol · |integral|), or there are `max_intervals`.
     Differentiable with respect to the limits, `args` and all values that `fn` closes over, for constant relative intervals.
+
+    Raises ShapeError for limits with axes and for a wrong number of values.
     """
     limits: list[Any] = promote_to_float(lower, upper, min_dtype=np.float32)
     low, high = limits
+    for name, limit in (("lower", low), ("upper", high)):
+        if limit.shape:
+            refuse(ShapeError(f"dlc.solve.quad: {name} has shape {limit.shape}; expected a scalar"))
+
+    def values_at(points: Any) -> Any:
+        values = operand(fn(points, args))
+        if values.shape[:1] != points.shape:
+            expected = f"({points.shape[0]}, …), a value for each point"
+            refuse(ShapeError(f"dlc.solve.quad: fn returned an array of shape {values.shape}; expected {expected}"))
+        return convert(values, low.dtype)
 
     def integrals(lower: Any, upper: Any) -> tuple[Any, Any]:
         """Return the integrals over intervals and their estimated errors."""
         center, half = (lower + upper) / 2, (upper - lower) / 2
         points = center[:, None] + half[:, None] * np.asarray(NODES, low.dtype)
-        values = fn(points.reshape(-1), args).reshape(*points.shape, -1)
+        values = reshape(values_at(points.reshape(-1)), (*points.shape, -1))
         weights = [np.asarray(w[:, None], low.dtype) for w in (KRONROD_WEIGHTS, GAUSS_WEIGHTS)]
         kronrod, gauss = (sum(values * w, axis=1) * half[:, None] for w in weights)
         return kronrod, max(abs(kronrod - gauss), axis=1)
@@ -101,5 +129,5 @@ def quad(
     starts, widths = where(is_used, starts, starts[0]), where(is_used, widths, widths[0])
     totals, _ = integrals(low + starts * span, low + (starts + widths) * span)
     total = sum(where(is_used[:, None], totals, 0), axis=0)
-    shape = fn(low[None], args).shape[1:]
+    shape = values_at(low[None]).shape[1:]
     return Solution(total.reshape(shape), converged, count)

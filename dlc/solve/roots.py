@@ -13,7 +13,7 @@ from dlc.calculus.jacobians import jacfwd
 from dlc.errors import ShapeError
 from dlc.numpy import abs, eye, greater, less, linalg, logical_and, max, maximum, reshape, sign, sum, where
 from dlc.numpy.apply import ArrayLike, convert, refuse
-from dlc.solve.vectors import Solution, flat, ravel
+from dlc.solve.vectors import Solution, flat, ravel, require_solver
 
 __all__ = ["Bisection", "FixedPointIteration", "Newton", "dense_solve", "fixed_point", "root_find"]
 
@@ -54,6 +54,7 @@ def root_find(
 
     Raises ShapeError for Bisection of more than one unknown.
     """
+    require_solver("dlc.solve.root_find", solver, Newton, Bisection)
     guess, unravel = ravel("dlc.solve.root_find", y0)
     function = flat("dlc.solve.root_find", lambda y: fn(y, args), unravel, guess)
     if isinstance(solver, Bisection) and guess.shape != (1,):
@@ -70,6 +71,7 @@ def fixed_point(
     max_steps: int = 256,
 ) -> Solution:
     """Return y with fn(y, args) = y, starting from `y0`; as `root_find` for fn(y, args) - y."""
+    require_solver("dlc.solve.fixed_point", solver, FixedPointIteration, Newton)
     guess, unravel = ravel("dlc.solve.fixed_point", y0)
     function = flat("dlc.solve.fixed_point", lambda y: fn(y, args), unravel, guess)
     return _implicit(lambda y: function(y) - y, guess, unravel, lambda f, x: _find(f, x, solver, max_steps))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlc import tree
-from dlc.errors import DTypeError
+from dlc.errors import DTypeError, ShapeError
 from dlc.numpy import concat, reshape
 from dlc.numpy.apply import convert, operand, promote_to_float, refuse
 
@@ -31,9 +31,11 @@ class Solution(NamedTuple):
 def ravel(api_name: str, pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """Return the leaves of a pytree as one vector of floats, and the function that converts vectors to such pytrees.
 
-    Raises DTypeError for a leaf that is not a number or an array of real numbers.
+    Raises ShapeError for a pytree without leaves, and DTypeError for a leaf that is not a number or an array of real numbers.
     """
     leaves, structure = tree.flatten(pytree)
+    if not leaves:
+        refuse(ShapeError(f"{api_name}: got {structure}, which has no arrays; expected at least one float"))
     arrays = [operand(leaf) for leaf in leaves]
     for array in arrays:
         if array.dtype.kind == "b":
@@ -56,3 +58,10 @@ def flat(api_name: str, function: Callable[[Any], Any], unravel: Callable[[Any],
         return convert(ravel(api_name, function(unravel(vector)))[0], like.dtype)
 
     return call
+
+
+def require_solver(api_name: str, solver: object, *kinds: type) -> None:
+    """Raise DTypeError for a solver that is none of these."""
+    if not isinstance(solver, kinds):
+        names = ", ".join(kind.__name__ for kind in kinds)
+        refuse(DTypeError(f"{api_name}: solver is a {type(solver).__name__}; expected one of {names}"))

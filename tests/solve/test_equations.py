@@ -141,3 +141,11 @@ def test_errors() -> None:
         dlc.jit(lambda: solve.minimise(lambda y, _: y, solve.BFGS(), np.ones(2)))()
     with pytest.raises(DTypeError, match="root_find: got an array of dtype bool; expected floats"):
         solve.root_find(lambda y, _: y, solve.Newton(), np.array([True]))
+    with pytest.raises(DTypeError, match="minimise: solver is a Newton; expected one of BFGS, LBFGS"):
+        solve.minimise(lambda y, _: y, solve.Newton(), ONE)
+    with pytest.raises(ShapeError, match="which has no arrays; expected at least one float"):
+        solve.linear_solve(lambda x: x, {})
+    with pytest.raises(
+        ShapeError, match=r"quad: fn returned an array of shape \(\); expected \(15, …\), a value for each point"
+    ):
+        solve.quad(lambda x, _: x.sum(), 0.0, 1.0)
