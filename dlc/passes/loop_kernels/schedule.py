@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from typing import TypeAlias
 
 from dlc.dialects.dl.interfaces import ScatterLike
 from dlc.dialects.dl.programs.control import IfOp, ScanOp, WhileOp, captured_values
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS, Shape
 from dlc.passes.loop_kernels.elements import NotLowerableError
+
+# The ops that must precede each op of a body, in a fixed order.
+Predecessors: TypeAlias = "Mapping[Operation, Mapping[Operation, None]]"
 
 
 def read_values(op: Operation) -> list[SSAValue]:
@@ -45,27 +49,40 @@ def scheduled(block: Block, shape: Shape) -> list[Operation]:
     for op in ops:
         for value in dict.fromkeys(read_values(op)):
             readers.setdefault(value, []).append(op)
-    predecessors = {op: {v.owner for v in read_values(op) if isinstance(v.owner, Operation)} for op in ops}
+    predecessors = {op: dict.fromkeys(v.owner for v in read_values(op) if isinstance(v.owner, Operation)) for op in ops}
     for op in ops:
         for value in overwritten_values(op, shape):
-            predecessors[op] |= {reader for reader in readers.get(value, ()) if reader is not op}
+            predecessors[op] |= dict.fromkeys(reader for reader in readers.get(value, ()) if reader is not op)
     urgent = _checks_and_their_operands(ops, predecessors)
-    remaining, order = dict.fromkeys(ops), list[Operation]()
-    while remaining:
-        ready = [op for op in remaining if not any(p in remaining for p in predecessors[op])]
-        ready = [op for op in ready if op in urgent] or ready
-        if not ready:
-            raise NotLowerableError("an array is read after its update")
-        for op in ready:
-            del remaining[op]
-        order += ready
+    return _in_order([*(op for op in ops if op in urgent), *ops], predecessors)
+
+
+def _in_order(ops: Sequence[Operation], predecessors: Predecessors) -> list[Operation]:
+    """Return the ops in this order, each preceded by its predecessors among them; raise NotLowerableError for a cycle."""
+    is_done: dict[Operation, bool] = {}
+    known, order = set(ops), list[Operation]()
+    for first in ops:
+        pending = [first]
+        while pending:
+            op = pending[-1]
+            if op in is_done:
+                pending.pop()
+                if not is_done[op]:
+                    is_done[op] = True
+                    order.append(op)
+                continue
+            is_done[op] = False
+            missing = [p for p in predecessors[op] if p in known and not is_done.get(p, False)]
+            if any(p in is_done for p in missing):
+                raise NotLowerableError("an array is read after its update")
+            pending += missing
     return order
 
 
-def _checks_and_their_operands(ops: Sequence[Operation], predecessors: Mapping[Operation, set[Operation]]) -> set[Operation]:
+def _checks_and_their_operands(ops: Sequence[Operation], predecessors: Predecessors) -> set[Operation]:
     """Return the ops that only check conditions, and those that compute the conditions: accesses then use the checked index."""
     urgent: set[Operation] = {op for op in ops if isinstance(op, IfOp) and not op.results}
     for op in reversed(ops):
         if op in urgent:
-            urgent |= predecessors[op]
+            urgent.update(predecessors[op])
     return urgent

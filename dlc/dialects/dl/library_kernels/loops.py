@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from io import StringIO
 from typing import Any, ClassVar, cast
 
@@ -57,7 +56,10 @@ class LoopBodyAttr(Data[str]):
     @staticmethod
     def of(function: func.FuncOp) -> LoopBodyAttr:
         """Return the body with the ops of a function."""
-        return LoopBodyAttr(_text(function, locations=True))
+        text = _text(function, locations=True)
+        if text not in _functions:
+            _store(text, function.clone())
+        return LoopBodyAttr(text)
 
     @property
     def function(self) -> func.FuncOp:
@@ -90,9 +92,22 @@ def _text(function: func.FuncOp, *, locations: bool) -> str:
     return stream.getvalue().replace(" loc(unknown)", "")
 
 
-@lru_cache(maxsize=256)
+_MAX_CACHE_ENTRIES = 256
+# The functions of bodies, by their text.
+_functions: dict[str, func.FuncOp] = {}
+
+
 def _function(text: str) -> func.FuncOp:
-    return cast(func.FuncOp, Parser(_context(), text, "loop body").parse_op())
+    if text not in _functions:
+        _store(text, cast(func.FuncOp, Parser(_context(), text, "loop body").parse_op()))
+    return _functions[text]
+
+
+def _store(text: str, function: func.FuncOp) -> None:
+    """Cache a function; the oldest one is dropped if there are too many."""
+    if len(_functions) >= _MAX_CACHE_ENTRIES:
+        del _functions[next(iter(_functions))]
+    _functions[text] = function
 
 
 def _context() -> Context:
