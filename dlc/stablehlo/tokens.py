@@ -64,8 +64,11 @@ class Tokens:
         return self.tokens[max(self.position - 1, 0)].line
 
     def take(self) -> _Token:
+        """Return the next token and advance; the end of the text is an error, so that no loop over tokens is endless."""
         token = self.next
-        self.position += token.kind != "end"
+        if token.kind == "end":
+            self.fail("more text")
+        self.position += 1
         return token
 
     def fail(self, expected: str) -> NoReturn:
@@ -108,6 +111,4 @@ class Tokens:
         depth = 1
         while depth:
             token = self.take()
-            if token.kind == "end":
-                self.fail(f"'{closing}'")
             depth += (token.text == opening) - (token.text == closing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from dlc.api import compile_model
 from dlc.backends.reference import evaluate
-from dlc.errors import ModelError, UnsupportedError
+from dlc.errors import DlcError, ModelError, UnsupportedError
 from dlc.stablehlo import is_stablehlo, read_module
 
 X = np.array([[1.5, -2.0, 0.5], [-0.5, 3.0, 2.5]], np.float32)
@@ -484,3 +485,25 @@ def test_the_error_for_a_callback_says_what_to_do() -> None:
     call = "%0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%a) {index = 0 : ui64} : (tensor<3xi32>) -> tensor<3xi32>"
     with pytest.raises(UnsupportedError, match=r"_callback \(line 3\): a call of Python, .*EQX_ON_ERROR=nan"):
         run(f"{call}\nreturn %0 : tensor<3xi32>", I)
+
+
+def test_truncated_text_is_an_error_with_a_line() -> None:
+    """At every token: in particular no loop over tokens is endless."""
+    text = (
+        "#loc = loc(unknown)\n"
+        'module @m attributes {mhlo.num_replicas = 1 : i32, x = ["a", {b = dense<1> : tensor<1xi32>}]} {\n'
+        'func.func @main(%a: tensor<2x3xf32> {jax.arg = 1}) -> (tensor<2xf32> {jax.result_info = "r"}) {\n'
+        "%c = stablehlo.constant dense<0.0> : tensor<f32>\n"
+        "%0 = stablehlo.reduce(%a init: %c) applies stablehlo.add across dimensions = [1] : (tensor<2x3xf32>, tensor<f32>) -> "
+        "tensor<2xf32> loc(#loc)\n"
+        '%1 = "stablehlo.slice"(%0) <{start_indices = array<i64: 0>, limit_indices = array<i64: 2>, strides = array<i64: 1>}> : '
+        "(tensor<2xf32>) -> tensor<2xf32>\n"
+        "%2 = stablehlo.while(%i = %1) : tensor<2xf32> cond {\n%t = stablehlo.constant dense<false> : tensor<i1>\n"
+        "stablehlo.return %t : tensor<i1>\n} do {\nstablehlo.return %i : tensor<2xf32>\n}\n"
+        "return %2 : tensor<2xf32>\n}\n}\n"
+    )
+    read_module(text, "m.mlir")
+    ends = [match.end() for match in re.finditer(r"[%@#\w.]+|\S", text)][:-1]
+    for end in ends:
+        with pytest.raises(DlcError, match=r"m\.mlir:\d+: |no function @main"):
+            read_module(text[:end], "m.mlir")
