@@ -38,6 +38,13 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "view of wider floats": (lambda x: x.view(torch.float32) * 1, [i(0, 2**15, 3, 8, dtype=torch.int16)]),
     "view of bools": (lambda x: x.view(torch.uint8) + 0, [f(3, 4) > 0]),
     "view as bools": (lambda x: x.view(torch.bool) & True, [i(0, 2, 3, 4, dtype=torch.uint8)]),
+    "flatten nothing": (lambda x: torch.flatten(x, 1, 2), [f(0, 3, 4, 2)]),
+    "flatten a number": (torch.flatten, [f()]),
+    "collapse": (lambda x: torch.ops.prims.collapse(x, 1, 2), [f(2, 3, 4)]),
+    "_index_put_impl": (
+        lambda x, k, v: torch.ops.aten._index_put_impl(x, [k], v, True),
+        [f(5, 2), i(0, 5, 3, dtype=torch.int64), f(3, 2)],
+    ),
     "_convolution": (lambda x, w: torch.ops.aten._convolution(x, w, None, *CONVOLUTION, True), [f(1, 2, 5, 5), f(3, 2, 3, 3)]),
     "_convolution.deprecated": (
         lambda x, w: torch.ops.aten._convolution.deprecated(x, w, None, *CONVOLUTION),
@@ -53,6 +60,37 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "quantize channels": (
         lambda x, s, z: QUANTIZED.quantize_per_channel(x, s, z, 0, -127, 127, torch.int8),
         [f(3, 4) * 3, f(3).abs() + 0.01, torch.tensor([0, 1, 2])],
+    ),
+    "parameters of a tensor": (
+        lambda x: [v.double() for v in QUANTIZED.choose_qparams.tensor(x, -128, 127, 1e-5, torch.int8)],
+        [f(3, 4) * 3 + 2],
+    ),
+    "symmetric parameters of a tensor": (
+        lambda x: [v.double() for v in QUANTIZED.choose_qparams_symmetric.tensor(x, -127, 127, 1e-5, torch.uint8)],
+        [f(3, 4) * 3],
+    ),
+    "tokens": (
+        lambda x: QUANTIZED.quantize_per_token(x, *QUANTIZED.choose_qparams_per_token(x, torch.int8), -128, 127, torch.int8),
+        [f(2, 3, 8) * 3],
+    ),
+    "affine tokens": (
+        lambda x: QUANTIZED.dequantize_per_token(
+            x.to(torch.int8),
+            *QUANTIZED.choose_qparams_per_token_asymmetric(x, torch.int8),
+            -128,
+            127,
+            torch.int8,
+            torch.float32,
+        ),
+        [f(2, 3, 8) * 3 + 1],
+    ),
+    "groups": (
+        lambda x, s, z: QUANTIZED.quantize_per_channel_group(x, s, z, -8, 7, torch.int8, 4),
+        [f(3, 8) * 3, f(3, 2).abs() + 0.1, torch.tensor([[0, 1], [2, 0], [-1, 1]])],
+    ),
+    "dequantized groups": (
+        lambda x, s, z: QUANTIZED.dequantize_per_channel_group(x, s, z, -8, 7, torch.int8, 4, torch.float32),
+        [i(-8, 8, 3, 8), f(3, 2).abs() + 0.1, torch.tensor([[0, 1], [2, 0], [-1, 1]])],
     ),
     "dequantize": (lambda x: QUANTIZED.dequantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8), [i(-128, 128, 3, 4)]),
     "dequantize int32": (

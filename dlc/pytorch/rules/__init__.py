@@ -9,6 +9,7 @@ from dlc.pytorch.rules import (
     control_flow,
     creation,
     data_dependent_shapes,
+    dynamic_quantization,
     embedding,
     fake_quantization,
     foreach,
@@ -38,7 +39,7 @@ _BUILTIN_RULES: dict[str, Rule] = {
         pointwise, reductions, shape_manipulation, indexing, embedding, creation, contractions, attention,
         normalization, foreach, pooling, interpolation, backward_ops, symbolic_sizes, fourier, complex_numbers,
         linear_algebra, control_flow, sorting, grouped_products, grid_sampling, pooling_backward, data_dependent_shapes,
-        fake_quantization, quantization, orthogonal_polynomials,
+        fake_quantization, quantization, orthogonal_polynomials, dynamic_quantization,
     )
     for name, rule in family.table.rules.items()
 } | {"higher_order.run_with_rng_state": random_numbers.replay_rng_state}  # fmt: skip

@@ -55,8 +55,8 @@ def _key_component(index: Any) -> Any:
     return index if index.dtype == np.bool_ else convert(index, np.int64)
 
 
-@table("index_put _unsafe_index_put")
-def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+@table("index_put _unsafe_index_put _index_put_impl")
+def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
     if accumulate and x.dtype == np.bool_:
         return _of_bits(index_put, x, indices, values, True)
     values = convert(values, x.dtype)

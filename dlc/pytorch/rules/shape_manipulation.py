@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -25,10 +26,11 @@ def view(x: Any, size: Sequence[Any]) -> Any:
     return dnp.reshape(x, tuple(size))
 
 
-@table("flatten.using_ints")
+@table("flatten.using_ints prims::collapse prims::collapse_view")
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     start, end = start_dim % max(x.ndim, 1), end_dim % max(x.ndim, 1)
-    return dnp.reshape(x, (*x.shape[:start], -1, *x.shape[end + 1 :]))
+    # Not -1, which is ambiguous for arrays without elements.
+    return dnp.reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 @table("permute permute_copy")
