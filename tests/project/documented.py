@@ -55,6 +55,8 @@ NOT_RUN = {
     "python -m tests.suites onnx-node [--target opencl] [--dynamic]": _SUITE,
     "dlc serve model.dlc": _SERVER,
     "dlc serve --models folder --streams 2": _SERVER,
+    "python -m tests.suites numpy [--traced]": _SUITE,
+    "python -m tests.suites array-api PATH": _SUITE,
     "python -m tests.suites jax": _SUITE,
     "python -m tests.suites torch-opinfo [--export]": _SUITE,
     "python -m tests.suites torch-mlir PATH": _SUITE,

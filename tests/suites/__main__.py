@@ -16,6 +16,8 @@ from tests.suites.suite import OUTCOMES, CaseOutcome, Suite, run_cases, select_c
 
 # The module of each suite, imported when it runs: most need packages that dlc does not depend on.
 SUITES = {
+    "array-api": "array_api",
+    "numpy": "numpy_suite",
     "onnx-node": "onnx_node",
     "jax": "jax_harnesses",
     "stablehlo": "stablehlo_interpreter",

@@ -15,6 +15,8 @@ _TEXT = """\
 
 ```
 python -m tests.suites onnx-node [--target opencl] [--dynamic]
+python -m tests.suites numpy [--traced]
+python -m tests.suites array-api PATH
 python -m tests.suites jax
 python -m tests.suites torch-opinfo [--export]
 python -m tests.suites torch-mlir PATH
@@ -23,7 +25,8 @@ python -m tests.suites stablehlo PATH
 
 These commands run test suites that others wrote. None is part of the repository: ONNX's is part of the `onnx` package, JAX's and \
 PyTorch's are part of their packages (install `absl-py` for the first and `expecttest` for the second), and PATH is a clone of \
-[llvm/torch-mlir](https://github.com/llvm/torch-mlir) or [openxla/stablehlo](https://github.com/openxla/stablehlo).
+[data-apis/array-api-tests](https://github.com/data-apis/array-api-tests), [llvm/torch-mlir](https://github.com/llvm/torch-mlir) \
+or [openxla/stablehlo](https://github.com/openxla/stablehlo). `numpy` draws calls from the signatures of NumPy's functions.
 
 | option | meaning |
 |---|---|

@@ -26,7 +26,8 @@ _FOLDER = Path("projects", "pt1", "python")
 WAYS = ("export", "export-dynamic", "compile")
 _NOT_COMPARED = {
     "TimeOutModule_basic": "tests the time limit",
-    **dict.fromkeys(("AtenLinalgSVDModule_basic",), "factors are unique up to signs"),
+    "AtenLinalgSVDModule_basic": "factors are unique up to signs",
+    "AtenEmbeddingBagLastBagBoundaryModule_basic": "PyTorch computes the sizes of bags for gradients only",
 }
 
 

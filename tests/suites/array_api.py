@@ -1,0 +1,127 @@
+"""The tests of the Array API standard, of `dlc.numpy` on plain arrays, from a clone of data-apis/array-api-tests.
+
+Clone it with its submodule (`git clone --recurse-submodules`), which has the specification, and install its requirements
+(`pip install hypothesis ndindex pytest-json-report`). A test draws random arrays; the seed is fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from dlc.errors import DlcError, UnsupportedError
+from dlc.numpy.namespace import VERSION
+from tests.suites.suite import NotComparableError, Suite, call_in_child
+
+# Tests whose results differ on purpose; docs/numpy.md has the same reasons.
+_NUMPYS_RESULTS = "special cases are NumPy's"
+_EXCLUDED = (
+    (r"test_creation_functions.py::test_(arange|empty|eye|full|linspace|ones|zeros)$", "the default dtype is float32"),
+    (r"test_special_cases.py::.*(floor_divide|floordiv|//)", _NUMPYS_RESULTS),
+    (r"test_data_type_functions.py::test_finfo\[float32\]", "limits are NumPy scalars"),
+)
+_COMPLEX = re.compile(
+    r"complex(64|128)\b|complex floating|expected a real dtype|no real float dtype to match None|Unable to satisfy assumptions"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, help="a clone of data-apis/array-api-tests")
+    parser.add_argument("--examples", type=int, default=20, help="examples of each test (default: 20)")
+
+
+def suite(arguments: argparse.Namespace) -> Suite:
+    folder = arguments.path.resolve()
+    names = call_in_child(lambda: _collected(folder))
+    conditions = f"array-api-tests {_revision(folder)}, standard {VERSION}, {arguments.examples} examples"
+    excluded = {name: reason for name in names for pattern, reason in _EXCLUDED if re.search(pattern, name)}
+    return Suite(conditions, names, lambda name: _run(folder, name, arguments.examples), excluded)
+
+
+def _revision(folder: Path) -> str:
+    """Return the commit of the clone."""
+    command = ["git", "-C", str(folder), "log", "-1", "--format=%h"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "of unknown revision"
+
+
+class _Plugin:
+    """Collects the names of tests, and the errors of those that fail."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.errors: list[BaseException] = []
+        self.skipped = ""
+
+    def pytest_collection_modifyitems(self, items: Sequence[Any]) -> None:
+        self.names = [item.nodeid.removeprefix("array_api_tests/") for item in items]
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        if call.excinfo is not None and call.excinfo.typename == "Skipped":
+            self.skipped = str(call.excinfo.value)
+        elif call.excinfo is not None:
+            self.errors.append(call.excinfo.value)
+
+
+def _call_pytest(folder: Path, *words: str) -> _Plugin:
+    os.environ["ARRAY_API_TESTS_MODULE"] = "dlc.numpy"
+    plugin, ini = _Plugin(), f"--rootdir={folder}"
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", str(folder / "pytest.ini"), ini]
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    _import_dtypes()
+    with redirect_stdout(StringIO()):
+        import_module("pytest").main([*options, "--disable-deadline", "--derandomize", *words], plugins=[plugin])
+    sys.path.remove(str(folder))
+    return plugin
+
+
+def _import_dtypes() -> None:
+    """Import the suite's dtypes, of which it takes the largest complex one: `dlc.numpy` has none by name."""
+    original = builtins.max
+
+    def max_or_none(*values: Any, **keywords: Any) -> Any:
+        return (None, 0) if values == ([],) and "default" not in keywords else original(*values, **keywords)
+
+    builtins.max = max_or_none
+    try:
+        import_module("array_api_tests.dtype_helpers")
+    finally:
+        builtins.max = original
+
+
+def _collected(folder: Path) -> list[str]:
+    plugin = _call_pytest(folder, "--collect-only", str(folder / "array_api_tests"))
+    if not plugin.names:
+        raise FileNotFoundError(f"{folder}: no tests; expected a clone of data-apis/array-api-tests with its submodule")
+    return plugin.names
+
+
+def _run(folder: Path, name: str, examples: int) -> str:
+    plugin = _call_pytest(folder, f"--max-examples={examples}", str(folder / "array_api_tests" / name))
+    if plugin.errors:
+        raise _outcome_of(plugin.errors[0])
+    if plugin.skipped:
+        raise NotComparableError(f"the suite skips it: {plugin.skipped}")
+    return ""
+
+
+def _outcome_of(error: BaseException) -> BaseException:
+    """Return the error that states the outcome of a test that fails with an error."""
+    errors = [error, *getattr(error, "exceptions", ())]
+    texts = " ".join([str(e) + " ".join(getattr(e, "__notes__", ())) for e in errors])
+    if _COMPLEX.search(texts):
+        return NotComparableError("uses complex dtypes, which dlc.numpy has through arithmetic and fft only")
+    unsupported = next((e for e in errors if isinstance(e, UnsupportedError)), None)
+    if unsupported is not None or isinstance(error, DlcError | AssertionError):
+        return unsupported or error
+    return AssertionError(f"{type(error).__name__}: {error}")
