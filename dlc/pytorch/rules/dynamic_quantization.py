@@ -85,8 +85,9 @@ def quantize_per_group(
     x: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Dtype, group_size: int
 ) -> Any:
     """Quantize a matrix with a scale for each group of elements of a row."""
-    columns, groups = (dnp.reshape(v, (-1, 1)) for v in (scales, zero_points)), _groups(x, scales, group_size)
-    return dnp.reshape(quantize_per_token(groups, *columns, quant_min, quant_max, dtype), x.shape)
+    groups = _groups(x, scales, group_size)
+    scale_column, zero_column = (dnp.reshape(v, (-1, 1)) for v in (scales, zero_points))
+    return dnp.reshape(quantize_per_token(groups, scale_column, zero_column, quant_min, quant_max, dtype), x.shape)
 
 
 @table("quantized_decomposed::dequantize_per_channel_group")
@@ -101,8 +102,10 @@ def dequantize_per_group(
     output_dtype: Dtype,
 ) -> Any:
     zero_points = dnp.zeros_like(scales) if zero_points is None else zero_points
-    columns, groups = (dnp.reshape(v, (-1, 1)) for v in (scales, zero_points)), _groups(x, scales, group_size)
-    return dnp.reshape(dequantize_per_token(groups, *columns, quant_min, quant_max, dtype, output_dtype), x.shape)
+    groups = _groups(x, scales, group_size)
+    scale_column, zero_column = (dnp.reshape(v, (-1, 1)) for v in (scales, zero_points))
+    values = dequantize_per_token(groups, scale_column, zero_column, quant_min, quant_max, dtype, output_dtype)
+    return dnp.reshape(values, x.shape)
 
 
 def _groups(x: Any, scales: Any, group_size: int) -> Any:
