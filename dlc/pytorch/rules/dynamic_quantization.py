@@ -17,8 +17,8 @@ from dlc.pytorch.rules.rule_table import Dtype, RuleTable, widened
 
 table = RuleTable()
 _INT8_MIN, _INT8_MAX = -128, 127
-# ExecuTorch's smallest scale of a symmetric token.
-_MIN_TOKEN_MAGNITUDE = 1e-5
+# PyTorch's smallest scale of a symmetric token: that of elements up to 1e-5.
+_MIN_TOKEN_SCALE = 1e-5 / _INT8_MAX
 _FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -45,7 +45,7 @@ def choose_per_token(x: Any, dtype: Dtype) -> Sequence[Any]:
     if dtype != np.int8:
         refuse(UnsupportedError(f"choose_qparams_per_token: dtype {dtype}; expected int8"))
     magnitude = dnp.max(dnp.abs(x), axis=-1, keepdims=True)
-    scales = dnp.divide(dnp.maximum(convert(magnitude, np.float32), _MIN_TOKEN_MAGNITUDE), float(_INT8_MAX))
+    scales = dnp.maximum(dnp.divide(convert(magnitude, np.float32), float(_INT8_MAX)), _MIN_TOKEN_SCALE)
     return scales, dnp.zeros_like(scales)
 
 
