@@ -240,3 +240,23 @@ def test_an_axis_may_be_a_multiple_of_a_symbol(target: str) -> None:
 def test_an_axis_of_one_symbol_is_preferred() -> None:
     shapes = [[parse("2 * N"), parse("M + 3")], [parse("N"), 4]]
     assert {symbol: found[:2] for symbol, found in solvable_axes(shapes).items()} == {"N": (1, 0), "M": (0, 1)}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize(
+    ("graph", "first", "less"),
+    [
+        ("int64 z = {0}, int64 t = {3}> { s = Shape(x) n = Squeeze(s, a) l = Sub(n, t) y = Range(z, l, o) }", 0, 3),
+        (
+            "int64 z = {5}, float t = {0}> { m = Greater(x, t) c = Cast<to=7>(m) l = ReduceSum<keepdims=0>(c) y = Range(z, l, o) }",
+            5,
+            0,
+        ),
+    ],
+)
+def test_a_range_whose_limit_is_below_its_start_is_empty(target: str, graph: str, first: int, less: int) -> None:
+    """The limit is computed from a size, and from data."""
+    text = HEADER + "(float[N] x) => (int64[M] y) <int64 o = {1}, int64[1] a = {0}, " + graph
+    model = dlc.compile_model(onnx.parser.parse_model(text), target=target, num_threads=1, cache=False)
+    for n in (0, 1, 5, 8):
+        assert model(np.ones(n, np.float32))["y"].tolist() == [*range(first, n - less)]
