@@ -16,6 +16,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 from numpy.typing import NDArray
 from rich.console import Console
@@ -116,6 +117,14 @@ def show_log() -> None:
 
 
 @reports_errors
+def options_on_command_line(names: Collection[str]) -> list[str]:
+    """Return the options of the parameters `names` that are on the command line."""
+    context = click.get_current_context()
+    parameters = (p for p in context.command.params if p.name in names)
+    on_command_line = [p for p in parameters if context.get_parameter_source(str(p.name)) is ParameterSource.COMMANDLINE]
+    return [max(option.opts, key=len) for option in on_command_line]
+
+
 def named_target(context: click.Context, option: click.Parameter, value: str) -> str:
     """Check a target name and return it; whether an OpenCL device exists is checked when it is used."""
     try:

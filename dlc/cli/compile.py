@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from numpy.typing import NDArray
+from rich.markup import escape
 
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
@@ -20,6 +21,7 @@ from dlc.cli.common import (
     model_argument,
     no_cache_option,
     numerics_option,
+    options_on_command_line,
     out,
     plan_options,
     precision_option,
@@ -39,7 +41,7 @@ from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.deploy import SUFFIXES, runs_without_python, save_model
 from dlc.dims import is_static
 from dlc.files.atomic_writes import atomic_write_text, require_writable
-from dlc.instrument.report import Report
+from dlc.instrument.report import ProgressEvent, Report
 from dlc.model_files import compile_file, import_program
 from dlc.model_transforms import ModelTransform
 from dlc.options import Options
@@ -50,6 +52,12 @@ from dlc.target import host_supports
 if TYPE_CHECKING:
     from dlc.compiler import Program
 
+GGUF_SUFFIX = ".gguf"
+# Parameters of the command that do not apply to language models.
+_NOT_FOR_LANGUAGE_MODELS = (
+    *("shapes", "values", "form", "dump_ir", "pipeline", "print_pipeline", "check_each_pass", "time_passes", "tune"),
+    *("numerics", "precision", "weights", "group", "replaced_kernels", "plan", "write_plan"),
+)
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -130,8 +138,9 @@ def compile_command(
 ) -> None:
     """Compiles a model to native code (ahead-of-time compilation).
 
-    MODEL is an ONNX or TFLite file, a PyTorch program saved with torch.export.save (.pt2), or an MLIR module (.mlir):
-    StableHLO or a dump. Run the compiled model with `dlc run`, with `dlc.load` in Python, or with dlc.h in C (`dlc header`).
+    MODEL is an ONNX or TFLite file, a PyTorch program saved with torch.export.save (.pt2), an MLIR module (.mlir): StableHLO
+    or a dump, or a language model (.gguf). Run the compiled model with `dlc run`, with `dlc.load` in Python, or with dlc.h in
+    C (`dlc header`).
 
     Inputs with symbolic dimensions compile to one dynamic-shape program where possible; otherwise the model is specialized
     per shape at run time. --shape sets static or bounded shapes; repeat it for one input to compile one program per shape.
@@ -169,6 +178,13 @@ def compile_command(
         raise click.UsageError(
             "--print-pipeline, --emit, --check-each-pass and --dump-ir take one program; give one --shape and --value per input"
         )
+    if model.suffix == GGUF_SUFFIX:
+        if output is None or output.suffix != ARTIFACT_SUFFIX:
+            raise click.UsageError(f"a language model is compiled to a {ARTIFACT_SUFFIX} file: add -o NAME{ARTIFACT_SUFFIX}")
+        if unsupported := options_on_command_line(_NOT_FOR_LANGUAGE_MODELS):
+            raise click.UsageError(f"a language model takes no {' and no '.join(unsupported)}; `dlc generate` runs it")
+        _compile_language_model(model, target, num_threads, not no_cache, output)
+        return
     report, constants = Report(), [{name: read_array(file) for name, file in files.items()} for files in values]
     with progress_display() as progress:
         if print_pipeline or form is not None:
@@ -262,3 +278,19 @@ def _print_text(program: Program, target: str, options: Options, form: str | Non
         click.echo(text, nl=False)
     else:
         atomic_write_text(output, text)
+
+
+def _compile_language_model(model: Path, target: str, num_threads: int | None, cache: bool, output: Path) -> None:
+    """Write the programs of a language model: one for a token, others for the tokens of a prompt."""
+    # Imported here because other models do not need the families.
+    from dlc.language_models.language_model import LanguageModel
+
+    with progress_display() as progress:
+
+        def report(phase: str) -> None:
+            if progress is not None:
+                progress(ProgressEvent(phase))
+
+        compiled = LanguageModel.load(model, target=target, num_threads=num_threads, cache=cache, progress=report)
+        compiled.model.save(output)
+    out.print(f"Saved as {escape(str(output))}; its context has {compiled.context} tokens.")

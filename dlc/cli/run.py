@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import click
 import numpy as np
-from click.core import ParameterSource
 from numpy.typing import NDArray
 from rich.markup import escape
 
@@ -26,6 +25,7 @@ from dlc.cli.common import (
     model_argument,
     no_cache_option,
     numerics_option,
+    options_on_command_line,
     out,
     plan_options,
     precision_option,
@@ -98,7 +98,7 @@ def load_or_compile(
     if model.suffix == ARTIFACT_SUFFIX:
         if transform is not None:
             raise click.UsageError(f"{model} is already compiled: derivatives and training steps need the ONNX model")
-        if compile_options := _options_on_command_line(_COMPILE_PARAMETERS):
+        if compile_options := options_on_command_line(_COMPILE_PARAMETERS):
             raise click.UsageError(
                 f"{model} is already compiled: remove {' and '.join(compile_options)}, or give the ONNX model"
             )
@@ -117,14 +117,6 @@ def load_or_compile(
             check_accesses(import_program(model, None, None, None), [arrays[info.name] for info in infos])
 
     return compile_file(model, target, shapes, options, transform=transform, progress=progress, examine=examine), arrays
-
-
-def _options_on_command_line(names: Collection[str]) -> list[str]:
-    """Return the options of the parameters `names` that are on the command line."""
-    context = click.get_current_context()
-    parameters = (p for p in context.command.params if p.name in names)
-    on_command_line = [p for p in parameters if context.get_parameter_source(str(p.name)) is ParameterSource.COMMANDLINE]
-    return [max(option.opts, key=len) for option in on_command_line]
 
 
 def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:

@@ -181,11 +181,9 @@ class TextSession:
                 "longer one"
             )
         settings = list(sampling.arrays().values())
-        largest = max(self._programs)
         start = 0
         while start < len(tokens):
-            remaining = len(tokens) - start
-            size = 1 if remaining == 1 else largest
+            size = self._part_size(len(tokens), len(tokens) - start)
             part = tokens[start : start + size]
             padded = np.zeros(size, np.int32)
             padded[: len(part)] = part
@@ -195,6 +193,17 @@ class TextSession:
             start += len(part)
             self.token = int(token)
         return self.token
+
+    def _part_size(self, total: int, remaining: int) -> int:
+        """Return the number of tokens of the next program, for a prompt of `total` tokens.
+
+        The largest is for long prompts, and for parts of them that fill at least three quarters of it.
+        """
+        single, *sizes = self._programs
+        if remaining == single:
+            return single
+        largest = sizes[-1]
+        return largest if total > largest and 4 * remaining >= 3 * largest else sizes[0]
 
 
 def stream(

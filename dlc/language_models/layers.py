@@ -14,18 +14,21 @@ from dlc.frontend.trace import current_trace
 from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
 from dlc.numpy.apply import apply, operand
 
-__all__ = ["apply_rotary", "embed", "linear", "rms_norm"]
+# Up to this number of rows are rounded to 16 bits for products with quantized weights.
+MAX_EXACT_ROWS = 16
+
+__all__ = ["MAX_EXACT_ROWS", "apply_rotary", "embed", "linear", "rms_norm"]
 
 
 def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
     """Return x · weightᵀ + bias for rows [T, K] and a weight [N, K].
 
-    The integers of a quantized weight stay in memory as they are. Rows are rounded to integers for each group: a single row to
-    16 bits, since memory limits its speed, and several rows to 8 bits where the target multiplies bytes.
+    The integers of a quantized weight stay in memory as they are. Rows are rounded to integers for each group: up to 16 rows to
+    16 bits, more rows to 8 bits where the target multiplies bytes.
     """
     if isinstance(weight, QuantizedMatrix):
         columns = apply(dl.TransposeOp, _dequantize(weight, _traced), permutation=(1, 0))
-        y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=16 if x.shape[0] == 1 else 8)
+        y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=16 if x.shape[0] <= MAX_EXACT_ROWS else 8)
     else:
         y = dnp.matmul(x, dnp.swapaxes(dnp.asarray(weight).astype(np.float32), 0, 1))
     return y if bias is None else y + bias

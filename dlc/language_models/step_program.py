@@ -1,4 +1,4 @@
-"""The programs of a language model: one for a single token, one for the tokens of a prompt, with the same weights.
+"""The programs of a language model: one for a single token, others for the tokens of a prompt, with the same weights.
 
     step(tokens [T], count, position, settings of sampling, seen [V], caches) → next token, logits [V], seen, caches
 
@@ -22,6 +22,7 @@ from dlc.dims import Dim
 from dlc.just_in_time import JitFunction, jit
 from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.decoder import Decoder
+from dlc.language_models.layers import MAX_EXACT_ROWS
 from dlc.language_models.sampling import Sampling, choose_token
 from dlc.numpy.apply import apply, operand
 from dlc.options import Options
@@ -40,23 +41,23 @@ class StepSizes:
 
     Attributes:
         context: The number of positions of the caches.
-        prompt_tokens: The number of tokens of the program for prompts.
+        prompt_tokens: The numbers of tokens of the programs for prompts, ascending.
     """
 
     context: int
-    prompt_tokens: int
+    prompt_tokens: tuple[int, ...]
     cache_dtype: str = "f32"
 
 
 def compile_steps(
     decoder: Decoder, sizes: StepSizes, name: str, target: str, options: Options, progress: Callable[[str], None]
 ) -> Model:
-    """Compile both programs to one model, which selects one by the number of tokens."""
+    """Compile all programs to one model, which selects one by the number of tokens."""
     step = _step_function(decoder, target)
     shared_weights, programs = WeightStore(), list[Model]()
     # The model is cached as a whole.
     options = replace(options, cache=False)
-    for num_tokens in (1, sizes.prompt_tokens):
+    for num_tokens in (1, *sizes.prompt_tokens):
         progress(f"compiling the program for {num_tokens} token{'s' if num_tokens > 1 else ''}")
         lowered = step.lower(**_example_inputs(decoder, sizes, num_tokens))
         compiled = compile_specialization(lowered.program, target, options, {}, shared_weights)
@@ -72,9 +73,12 @@ def compile_steps(
     return model
 
 
-def prompt_tokens(target: Target) -> int:
-    """Return the number of tokens of the program for prompts: more where products of bytes have an instruction."""
-    return 64 if "u8i8" in target.dot_products else target.costs.max_packed_pair_rows
+def prompt_tokens(target: Target) -> tuple[int, ...]:
+    """Return the numbers of tokens of the programs for prompts.
+
+    Where products of bytes have an instruction, long prompts are read in larger parts, whose rows are rounded to 8 bits.
+    """
+    return (MAX_EXACT_ROWS, 64) if "u8i8" in target.dot_products else (target.costs.max_packed_pair_rows,)
 
 
 def cache_arrays(decoder_caches: int, context: int, kv_heads: int, head_size: int, dtype: Any) -> list[Any]:

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import dlc
+from dlc.cli import main
 from dlc.deploy import HEADER, write_library
+from dlc.language_models.language_model import LanguageModel
+from dlc.language_models.sampling import Sampling
 from dlc.runtime.models.model import Model
+from tests.language_models.models import write_llama
 from tests.models import skeletons
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "deploy"
@@ -88,3 +93,39 @@ def _java_version(java: Path) -> int:
     release = java.parents[1] / "release"
     said = re.search(r'JAVA_VERSION="(\d+)', release.read_text()) if release.exists() else None
     return int(said[1]) if said else 0
+
+
+def test_c_generates_tokens(tmp_path: Path) -> None:
+    """A language model runs in C: the same tokens as in Python, from caches that are written in place."""
+    if shutil.which("cc") is None:
+        pytest.skip("no cc")
+    path, artifact = write_llama(tmp_path / "small.gguf"), tmp_path / "small.dlc"
+    result = CliRunner().invoke(main, ["compile", str(path), "-o", str(artifact), "--num-threads", "1"])
+    assert result.exit_code == 0, result.output
+    flags = [
+        "-std=c99",
+        "-pthread",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-I{HEADER.parent}",
+        "-o",
+        str(tmp_path / "generate_tokens"),
+    ]
+    subprocess.run(["cc", *flags, str(EXAMPLES / "generate_tokens.c")], check=True)
+    prompt = [1, 270, 264, 265, 280]
+    command = [tmp_path / "generate_tokens", artifact, "8", *map(str, prompt)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    session = LanguageModel.load(path, num_threads=1).session()
+    tokens = [[session.advance([token], Sampling()) for token in prompt][-1]]
+    while len(tokens) < 8:
+        tokens.append(session.advance(tokens[-1:], Sampling()))
+    assert [int(line) for line in done.stdout.split()] == tokens
+
+
+def test_options_that_language_models_do_not_take(tmp_path: Path) -> None:
+    path = str(write_llama(tmp_path / "small.gguf"))
+    result = CliRunner().invoke(main, ["compile", path, "-o", str(tmp_path / "m.dlc"), "--weights", "int8"])
+    assert result.exit_code == 2 and "--weights" in result.output
+    result = CliRunner().invoke(main, ["compile", path])
+    assert result.exit_code == 2 and "-o NAME.dlc" in result.output

@@ -39,7 +39,7 @@ def choose_panel_width(
     - Few rows, as in a matrix-vector product: four vectors, if one tile has registers for all rows, since a second tile
       would read all weights again. With `decodes_weights` (weight-only quantization) this applies to a single row only.
     - `sums_per_step`: the contraction needs additional accumulators in each step of the reduction, so a panel has only one
-      vector per sixteen registers.
+      vector per eight registers. With 32 registers these are four vectors, as for a single row: both share packed weights.
     - Devices with work-groups: one panel of all channels, padded so that rows are aligned to vector loads of four
       elements, and long rows to memory lines.
     """
@@ -55,7 +55,7 @@ def choose_panel_width(
     if out_channels <= lanes:
         return out_channels
     if sums_per_step and rows > 1:
-        return min(target.vector_registers // 16 * lanes, out_channels)
+        return min(target.vector_registers // 8 * lanes, out_channels)
     costs = target.costs
     # A tile with few rows leaves registers free; wide panels use them to keep more loads of weights in flight.
     has_few_rows = (

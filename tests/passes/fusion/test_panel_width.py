@@ -26,13 +26,15 @@ def test_few_rows_have_wide_panels() -> None:
     assert choose_panel_width(1024, 1, 16, WIDE) == 64
 
 
-def test_rows_with_sums_per_step_have_one_vector_of_sixteen_registers() -> None:
+def test_rows_with_sums_per_step_have_one_vector_per_eight_registers() -> None:
     assert [choose_panel_width(1024, rows, 8, NARROW, decodes_weights=True, sums_per_step=True) for rows in (1, 2, 8)] == [
         32,
-        8,
-        8,
+        16,
+        16,
     ]
-    assert choose_panel_width(1024, 8, 16, WIDE, decodes_weights=True, sums_per_step=True) == 32
+    # The width for a single row: both share packed weights.
+    for rows in (1, 8):
+        assert choose_panel_width(1024, rows, 16, WIDE, decodes_weights=True, sums_per_step=True) == 64
 
 
 def test_few_registers_have_narrow_panels() -> None:

@@ -28,7 +28,7 @@ _MAX_ROWS_SCALING_SUMS = 2
 # The largest magnitude of a quantized row element, by packed dot product.
 _MAX_MAGNITUDE = {"i16": 32767, "u8i8": 127}
 # Weight words accumulated in i32 before the sum is converted to float: i32 holds the sum of their products, for int8 too.
-_WORDS_PER_STEP = {"i16": 4, "u8i8": 8}
+_MAX_WORDS_PER_STEP = 8
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class BlockQuantizedWeights:
     def parameters(self) -> tuple[SSAValue, ...]:
         return (self.scale,) if self.zero is None else (self.scale, self.zero)
 
-    def step(self, dot: str) -> int:
+    def step(self) -> int:
         """Return the number of words that `matmul_quantized_rows` accumulates in i32 before it converts the sum to float."""
         num_words = int(shape_of(self.integers)[1]) // self.count
-        return next(step for step in range(min(_WORDS_PER_STEP[dot], num_words), 0, -1) if num_words % step == 0)
+        return next(step for step in range(min(_MAX_WORDS_PER_STEP, num_words), 0, -1) if num_words % step == 0)
 
     def words(self, build: DlBuilder) -> SSAValue:
         """Pack the weights into words [B, W, N] of consecutive integers."""
@@ -87,7 +87,7 @@ def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantized
     multiples = build(RoundOp, build(DivOp, rows, scale))
     integers = _extraction_order(build, build(CastOp, multiples, to=PACKED_DOTS[dot].weights), weights.count, dot)
     row_words = build(ViewAsI32Op, build(ReshapeOp, integers, shape=(*leading, k)))
-    words_per_step = weights.step(dot)
+    words_per_step = weights.step()
     elements_per_step = words_per_step * weights.count
     sums = build(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
     sums = build(MulOp, build(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
