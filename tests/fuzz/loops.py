@@ -22,6 +22,8 @@ TIMEOUT_SECONDS = 120
 BATCHES = (1, 5, 19)
 # Functions are accurate to a few ulp, which a step may amplify.
 _TOLERANCE, _DERIVATIVE_TOLERANCE = 1e-8, 1e-3
+# The relative change of inputs that shows how a program amplifies rounding errors, and the factor allowed for their number.
+_PERTURBATION, _AMPLIFICATION = 1e-13, 100.0
 # The steps of finite differences. If their results differ, the program is not smooth there, and is skipped.
 _DIFFERENCE_STEPS = (1e-5, 1e-6)
 
@@ -67,15 +69,18 @@ def _traced(program: RandomLoops) -> Callable[..., Any]:
 def _check_results(program: RandomLoops, seed: int, target: str) -> str | None:
     inputs = program.inputs(seed)
     results = dlc.jit(_traced(program), target=target, num_threads=1, cache=False)(*inputs)
-    return _difference(results, _plain(program, inputs))
+    return _difference(results, _plain(program, inputs), _plain(program, _perturbed(inputs)))
 
 
 def _check_batch(program: RandomLoops, seed: int, target: str) -> str | None:
     lanes = [program.inputs(seed + k) for k in range(BATCHES[seed % len(BATCHES)])]
-    expected = State(*(np.stack(values) for values in zip(*(_plain(program, lane) for lane in lanes), strict=True)))
+    expected, other = (
+        State(*(np.stack(values) for values in zip(*(_plain(program, lane) for lane in inputs), strict=True)))
+        for inputs in (lanes, map(_perturbed, lanes))
+    )
     inputs = [np.stack(values) for values in zip(*lanes, strict=True)]
     results = dlc.jit(dlc.vmap(_traced(program)), target=target, num_threads=1, cache=False)(*inputs)
-    return _difference(results, expected)
+    return _difference(results, expected, other)
 
 
 def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | None:
@@ -113,10 +118,17 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
     return None
 
 
-def _difference(results: Any, expected: State) -> str | None:
-    for name, got, want in zip(State._fields, results, expected, strict=True):
-        got, want = np.asarray(got), np.asarray(want)
-        if got.shape != want.shape or not np.allclose(got.astype(np.float64), want.astype(np.float64), _TOLERANCE, _TOLERANCE):
+def _perturbed(inputs: State) -> State:
+    """Return inputs that differ by rounding errors, which a chaotic program amplifies."""
+    return inputs._replace(a=inputs.a * (1 + _PERTURBATION), b=inputs.b * (1 + _PERTURBATION), m=inputs.m * (1 + _PERTURBATION))
+
+
+def _difference(results: Any, expected: State, perturbed: State) -> str | None:
+    """Return a difference that exceeds what rounding explains, given the results of perturbed inputs."""
+    for name, got, want, other in zip(State._fields, results, expected, perturbed, strict=True):
+        got, want, other = (np.asarray(x).astype(np.float64) for x in (got, want, other))
+        bound = _TOLERANCE * (1 + np.abs(want)) + _AMPLIFICATION * np.max(np.abs(other - want), initial=0.0)
+        if got.shape != want.shape or not np.all(np.abs(got - want) <= bound):
             return f"{name}: {got!r}, expected {want!r}"
     return None
 
