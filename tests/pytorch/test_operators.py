@@ -27,6 +27,14 @@ def i(low: int, high: int, *shape: int, dtype: Any = torch.int8) -> Any:
 
 SPECIAL = [0.0, -0.0, 1.0, 0.5, 3.0, -0.3, torch.inf, -torch.inf, torch.nan]
 CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, False, False, True)
+POLYNOMIALS = [
+    *((f"{prefix}chebyshev", kind) for prefix in ("", "shifted_") for kind in "tuvw"),
+    *(("hermite", "h"), ("hermite", "he"), ("laguerre", "l"), ("legendre", "p")),
+]
+BESSEL = [
+    *("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0", "modified_bessel_k1", "spherical_bessel_j0"),
+    *("scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
+]
 # The function, and its arguments.
 CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "frexp": (torch.frexp, [torch.tensor([*SPECIAL, 1e-40, 1e30])]),
@@ -38,6 +46,15 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "view of wider floats": (lambda x: x.view(torch.float32) * 1, [i(0, 2**15, 3, 8, dtype=torch.int16)]),
     "view of bools": (lambda x: x.view(torch.uint8) + 0, [f(3, 4) > 0]),
     "view as bools": (lambda x: x.view(torch.bool) & True, [i(0, 2, 3, 4, dtype=torch.uint8)]),
+    "orthogonal polynomials": (
+        lambda x, n: [getattr(torch.special, f"{name}_polynomial_{kind}")(x, n) for name, kind in POLYNOMIALS],
+        [f(3, 7).clip(-2, 2), torch.arange(-1, 6)],
+    ),
+    "Bessel functions": (
+        lambda x: [getattr(torch.special, name)(x) for name in BESSEL],
+        # At infinity PyTorch gives NaN for J and Y, where the limit is 0.
+        [torch.tensor([0.0, 0.3, 2.0, 7.5, 20.0, 60.0])],
+    ),
     "flatten nothing": (lambda x: torch.flatten(x, 1, 2), [f(0, 3, 4, 2)]),
     "flatten a number": (torch.flatten, [f()]),
     "collapse": (lambda x: torch.ops.prims.collapse(x, 1, 2), [f(2, 3, 4)]),
