@@ -22,7 +22,7 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.load import load
 from dlc.runtime.saving.container import to_bytes
-from dlc.target import CPU_LEVELS, flags_of, host_flags, require_host, resolve
+from dlc.target import CPU_LEVELS, _builtin_target, flags_of, host_flags, require_host, resolve
 from dlc.weights import WeightStore
 from tests.models.skeletons import path_of, recordings
 
@@ -194,7 +194,7 @@ def test_a_restricted_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(level: str) -> str:
         monkeypatch.setenv("DLC_CPU", level)
         host_flags.cache_clear()
-        resolve.cache_clear()
+        _builtin_target.cache_clear()
         return resolve("cpu").name
 
     try:
@@ -206,7 +206,7 @@ def test_a_restricted_processor(monkeypatch: pytest.MonkeyPatch) -> None:
                 found(level)
     finally:
         host_flags.cache_clear()
-        resolve.cache_clear()
+        _builtin_target.cache_clear()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
