@@ -25,7 +25,7 @@ from rich.markup import escape
 from dlc.arrays import TensorInfo, read_npy, read_npz
 from dlc.cli.structured_values import assemble_value, infer_value_type, is_input_name, tensor_infos
 from dlc.dims import bind_sizes, is_static, substitute
-from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
+from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.instrument.report import Progress
 from dlc.options import MAX_THREADS, NUMERICS, PRECISIONS, WEIGHTS, columns
 from dlc.progress import progress_on
@@ -139,6 +139,9 @@ def named_target(context: click.Context, option: click.Parameter, value: str) ->
             resolve(value)
     except DeviceError as error:
         raise click.BadParameter(str(error)) from error
+    except UnsupportedError as error:
+        # An invalid environment variable is not a mistake in the option.
+        fail(str(error))
     return value
 
 

@@ -149,7 +149,7 @@ def test_the_command(tmp_path: Path) -> None:
     infos = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", (1, 128)), ("y", (1, 160)))]
     onnx.save(helper.make_model(helper.make_graph([node], "g", infos[:1], infos[1:], [numpy_helper.from_array(W, "w")])), file)
     result = CliRunner().invoke(main, ["compile", str(file), "--weights", "int4", "--group", "64", "--emit", "dl"])
-    assert result.exit_code == 0 and "tensor<2x2x4x160xi32>" in result.output
+    assert result.exit_code == 0 and "tensor<2x1x8x160xi32>" in result.output
 
 
 def test_the_option_is_in_the_key() -> None:
