@@ -132,7 +132,8 @@ def diffeqsolve(
     `ConstantStepSize`; None with `PIDController` chooses it. Results between steps are interpolated.
 
     Differentiable with respect to `y0`, `args`, the times and all values that the vector field closes over: the derivative is
-    that of the accepted steps, for constant step lengths. In reverse mode, the states of up to `max_steps` steps are stored.
+    that of the accepted steps, for constant lengths of all but the last step. In reverse mode, the states of up to `max_steps`
+    steps are stored.
 
     Raises DlcError for a missing step length or a method without an error estimate, where these are needed.
     """
@@ -170,7 +171,8 @@ def diffeqsolve(
     numbers = [float(v) for v in (t0, t1, dt0) if isinstance(v, int | float)]
     if not is_adaptive and event is None and len(numbers) == 3:
         # The tolerance is for a quotient that rounds up.
-        static_steps = math.ceil(builtins.abs((numbers[1] - numbers[0]) / numbers[2]) * (1 - 1e-9))
+        num_steps = math.ceil(builtins.abs((numbers[1] - numbers[0]) / numbers[2]) * (1 - 1e-9))
+        static_steps = num_steps if num_steps <= max_steps else None
     final = _integrate(problem, y, length, max_steps, static_steps)
     event_happened = np.asarray(False)
     ts, ys = (problem.times, final.outputs) if problem.times is not None else (final.t[None], final.y[None])
@@ -221,13 +223,14 @@ def _integrate(problem: _Problem, y: Any, length: Any, max_steps: int, static_st
 
         initial = (_initial(problem, y, length), zeros(max_steps, y.dtype))
         state, lengths = lax.while_loop(lambda carry: is_running(carry[0]), advance, initial)
-        return lengths, state.num_accepted, state.num_steps, state.is_finished
+        return lengths, state.num_accepted, state.num_steps, state.is_finished, state.t == problem.end
 
-    lengths, num_accepted, num_steps, is_finished = constant("dlc.solve.diffeqsolve", find_lengths)
+    lengths, num_accepted, num_steps, is_finished, reaches_end = constant("dlc.solve.diffeqsolve", find_lengths)
 
     def replay(state: _State, element: Any) -> tuple[_State, None]:
         index, length = element
-        return lax.cond(index < num_accepted, lambda: _replay(problem, state, length), lambda: state), None
+        is_last = reaches_end & (index == num_accepted - 1)
+        return lax.cond(index < num_accepted, lambda: _replay(problem, state, length, is_last), lambda: state), None
 
     state, _ = lax.scan(replay, _initial(problem, y, length), (arange(max_steps), lengths))
     return state._replace(num_steps=num_steps, num_accepted=num_accepted, is_finished=is_finished)
@@ -324,10 +327,10 @@ def _accept(
     )
 
 
-def _replay(problem: _Problem, state: _State, h: Any) -> _State:
-    """Take a step that was accepted."""
+def _replay(problem: _Problem, state: _State, length: Any, is_last: Any) -> _State:
+    """Take a step that was accepted. The length of the last one depends on the end."""
+    h = where(is_last, problem.end - state.t, length)
     step = problem.method.step(problem.f, state.t, state.y, state.slope, h)
-    is_last = state.t + h == problem.end
     return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
 
 

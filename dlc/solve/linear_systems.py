@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
+import ml_dtypes
 
 from dlc import lax
 from dlc.errors import ShapeError
@@ -51,8 +51,8 @@ def linear_solve(
     """Return the solution x of operator(x) = vector, starting from 0.
 
     `operator` is a matrix, or a linear function of pytrees like `vector`. Iterations end when the residual norm is at most
-    max(rtol · |vector|, atol), or after `max_steps` products with the operator, by default ten for each unknown. Differentiable
-    with respect to `vector` and all values that the operator depends on.
+    max(rtol · |vector|, atol), or after `max_steps` products with the operator, by default ten for each unknown; GMRES finishes
+    the products between two restarts. Differentiable with respect to `vector` and all values that the operator depends on.
 
     Raises ShapeError for a matrix that does not fit the vector.
     """
@@ -135,6 +135,8 @@ def _stabilized_biconjugate_gradients(matvec: Matvec, b: Any, limit: Any, max_st
 
 
 def _minimal_residuals(matvec: Matvec, b: Any, limit: Any, max_steps: int, restart: int) -> tuple[Any, Any, Any]:
+    rounding = 4 * float(ml_dtypes.finfo(b.dtype).eps)
+
     def cycle(state: Any) -> Any:
         x, residual, k = state
         norm = sqrt(residual @ residual)
@@ -150,7 +152,7 @@ def _minimal_residuals(matvec: Matvec, b: Any, limit: Any, max_steps: int, resta
             orthogonal = orthogonal - second @ basis
             length = sqrt(orthogonal @ orthogonal)
             # A length that is only rounding ends the space: the solution is in it.
-            length = where(length <= _SPACE_TOLERANCE * sqrt(product @ product), 0, length)
+            length = where(length <= rounding * sqrt(product @ product), 0, length)
             column = at(first + second)[j + 1].set(length)
             return at(basis)[j + 1].set(_divide(orthogonal, length)), at(hessenberg)[:, j].set(column)
 
@@ -161,6 +163,3 @@ def _minimal_residuals(matvec: Matvec, b: Any, limit: Any, max_steps: int, resta
         return x, b - matvec(x), k + restart + 1
 
     return lax.while_loop(lambda s: logical_and(greater(sqrt(s[1] @ s[1]), limit), less(s[2], max_steps)), cycle, (b * 0, b, 0))
-
-
-_SPACE_TOLERANCE = 4 * float(np.finfo(np.float64).eps)

@@ -245,6 +245,7 @@ _PREPARATIONS = {
     "debugging.md": _dump,
     "explorer.md": _functions,
     "extending.md": lambda page, folder: shutil.copy(ROOT / "examples" / "c_target.py", folder),
+    "deploy.md": lambda page, folder: write_llama(folder / "model.gguf"),
     "language_models.md": lambda page, folder: write_llama(folder / "model.gguf"),
     "jax.md": lambda page, folder: (folder / "m.mlir").write_text(_STABLEHLO),
     "pytorch.md": _exported,

@@ -92,6 +92,17 @@ def test_derivatives_of_adaptive_steps() -> None:
     assert forward == pytest.approx(by_frequency)
 
 
+def test_derivatives_by_the_times() -> None:
+    def end(start: Any, stop: Any) -> Any:
+        return solve.diffeqsolve(
+            oscillator, solve.Tsit5(), start, stop, None, START, FREQUENCY, stepsize_controller=ADAPTIVE, max_steps=256
+        ).ys[0, 0]
+
+    by_start, by_stop = dlc.jit(dlc.grad(end, (0, 1)))(np.float64(0.5), np.float64(1.5))
+    # The solution is cos(2 (stop - start)).
+    assert by_stop == pytest.approx(-2 * np.sin(2), abs=1e-7) and by_start == pytest.approx(2 * np.sin(2), abs=1e-7)
+
+
 def test_constant_steps_in_batches_and_derivatives() -> None:
     def end(frequency: Any) -> Any:
         return solve.diffeqsolve(oscillator, solve.Tsit5(), 0.0, 1.0, 0.05, START, frequency).ys[0, 0]
