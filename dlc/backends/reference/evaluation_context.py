@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.backends.reference.values import Array, MemrefView, Value, describe, rank
 from dlc.dims import Size, bind_sizes, is_symbol
-from dlc.errors import CompileError, UnsupportedError
+from dlc.errors import ModelError, UnsupportedError
 from dlc.guards import Guard
 from dlc.ir import Attribute, Block, Operation, SSAValue
 from dlc.runtime.program.size_binding import OutOfDomainError
@@ -155,7 +155,7 @@ class Frame:
         if value is None:
             if self.outer is None:
                 owner = name.owner.name if isinstance(name.owner, Operation) else "a block"
-                raise CompileError(f"a result of {owner} is used before it is computed; the module is damaged")
+                raise ModelError(f"a result of {owner} is used before it is computed; the module is damaged")
             value = self.outer[name]
             if self.adapt is not None:
                 value = self.adapt(value, name.type)
