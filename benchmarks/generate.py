@@ -1,4 +1,4 @@
-"""Benchmark language models beside llama.cpp: tokens per second of prompts and of generation.
+"""Benchmark language models against llama.cpp: tokens per second of prompts and of generation.
 
     python benchmarks/generate.py MODEL.gguf [--threads 1 2] [--prompt 512] [--tokens 64] [--rounds 5]
 

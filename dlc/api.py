@@ -86,7 +86,7 @@ def compile_model(
             memory, different results (docs/weight_only_quantization.md).
         group: Group size of weight-only quantization: the number of weights per scale.
         tune: Seconds to spend on measuring tile plans on this machine; results are cached.
-        inter_op: Whether independent kernels that are too small to use all threads run side by side on a CPU: `auto` (if the
+        inter_op: Whether independent kernels that are too small to use all threads run concurrently on a CPU: `auto` (if the
             cost model expects a gain), `on` or `off` (docs/concurrency.md).
         vjp, jvp, hvp: Outputs whose derivative is compiled instead of the model, with respect to the inputs and weights `wrt`
             (docs/autodiff.md). The weights become inputs that a call may omit.

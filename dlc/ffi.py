@@ -36,11 +36,11 @@ __all__ = ["call", "pure_callback"]
 def pure_callback(
     callback: Callable[..., Any], result_shapes: Any, *args: Any, batched: bool | Callable[..., Any] = False
 ) -> Any:
-    """Return `callback(*args)`, which Python computes when the traced function runs.
+    """Return `callback(*args)`: a Python function that is called when the compiled function runs.
 
         y = dlc.pure_callback(scipy.special.jv, dlc.ShapeDtype(x.shape, x.dtype), order, x)
 
-    `callback` gets NumPy arrays in place of the arrays in `args`, and returns arrays of the shapes and dtypes of
+    `callback` takes NumPy arrays in place of the arrays in `args`, and returns arrays of the shapes and dtypes of
     `result_shapes`: a `dlc.ShapeDtype`, anything with a shape and a dtype, or a container of them; or a function of `args` that
     returns one, with a ShapeDtype in place of each array. The callback must be pure: it may run any number of times, or not at
     all if its result is unused. Under `dlc.vmap` it runs once per batch entry, in order. With `batched=True` it runs once for
@@ -77,7 +77,7 @@ def pure_callback(
 
 
 def call(function: Any, result_shapes: Any, *args: Any, batched: Any = None, check_status: bool = False) -> Any:
-    """Return the results of a C function, which is called when the traced function runs.
+    """Return the results of a C function, which is called when the compiled function runs.
 
         n = x.shape[0]
         y = dlc.ffi.call("./libscale.so:scale", dlc.ShapeDtype((n,), np.float32), n, ctypes.c_float(2), x)
@@ -165,7 +165,7 @@ def _result_types(label: str, result_shapes: Any, args: tuple[Any, ...]) -> tupl
 
 
 def _insert(function: ForeignFunction, name: str, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Insert a call into the trace and return its results; outside of traced functions call it now."""
+    """Insert a call into the trace and return its results; outside of traced functions, call it immediately."""
     trace = current_trace()
     if trace is None:
         with errors_at_user_line():

@@ -169,7 +169,7 @@ class JitFunction(Submittable):
         return self._lower(arguments, self._parameters.symbolic_sizes(arguments.tree))
 
     def save(self, path: str | PathLike[str], /, *args: Any, **kwargs: Any) -> None:
-        """Compile the function for arguments like these, and write it to a file that needs no Python to run.
+        """Compile the function for the shapes and dtypes of these arguments, and write it to a file that runs without Python.
 
         A path that ends in .so, .o or .a is a library with one C function, and its header is written next to it; one that ends
         in .dlc is a file for `dlc.load` and dlc.h. Inputs and outputs are named after parameters and their containers, in the
@@ -385,7 +385,7 @@ def jit(
             (docs/weight_only_quantization.md).
         group: The number of weights that share a scale.
         tune: Seconds to spend on measuring tile plans for a CPU; results are cached.
-        inter_op: Whether independent kernels that are too small to use all threads run side by side on a CPU: `auto` (if the
+        inter_op: Whether independent kernels that are too small to use all threads run concurrently on a CPU: `auto` (if the
             cost model expects a gain), `on` or `off` (docs/concurrency.md).
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.

@@ -31,7 +31,7 @@ class Environment:
     DLC_DEVICE=0:1      the device of the target `opencl`: platform 0, device 1
     DLC_CPU=avx2        restrict this processor to the features of the target `cpu:avx2` (target.py)
     DLC_LOG=recompiles  log every specialization for other sizes or settings of a call
-    DLC_LOG=inter_op    log which kernels run side by side, and the estimated times
+    DLC_LOG=inter_op    log which kernels run concurrently, and the estimated times
     DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
     DLC_PLUGINS=0       ignore the plug-ins of installed packages (plugins/registry.py)
     DLC_MEMORY_LIMIT    the maximum memory for intermediate results of one call on a CPU: bytes, `500M`, `4G`
@@ -138,7 +138,7 @@ NUMERICS = ("default", "strict")
 PRECISIONS = ("f32", "bf16", "f16")
 # The storage format of large weights of matrix products.
 WEIGHTS = ("float", "int8", "int4")
-# Whether independent kernels run side by side (docs/concurrency.md).
+# Whether independent kernels run concurrently (docs/concurrency.md).
 INTER_OP_MODES = ("auto", "on", "off")
 
 
@@ -166,7 +166,7 @@ class Options:
         plan: A file of tile plans to use.
         write_plan: A file to which the tile plans are written.
         tune: Seconds to spend on measuring tile plans for a CPU; 0: use the cost model only.
-        inter_op: Whether independent kernels run side by side on a CPU: `auto` (if the cost model expects a gain), `on`, `off`.
+        inter_op: Whether independent kernels run concurrently on a CPU: `auto` (if the cost model expects a gain), `on`, `off`.
     """
 
     pipeline: str | None = None

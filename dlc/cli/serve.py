@@ -29,7 +29,7 @@ from dlc.runtime.load import load
 from dlc.runtime.models.model import Model
 from dlc.runtime.requests.batched_model import BatchedModel, batched
 
-# Seconds until which requests may end after the server was told to stop.
+# Seconds within which requests must end after the server receives a signal to stop.
 _SHUTDOWN_SECONDS = 30
 
 

@@ -104,7 +104,7 @@ def compile_specialization(
         except OutOfDomainError:
             return None
         if specialization is None or not specialization.is_guaranteed:
-            # Specializing its IR does not repeat what the trace assumed.
+            # Guards of the trace are not in the IR, so that specialization does not check them.
             guards = [guard for guard in guards_of(entry_of(program.module)) if guard.size.symbols() <= sizes.keys()]
             if not all(guard.holds(sizes) for guard in guards):
                 return None

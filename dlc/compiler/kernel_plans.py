@@ -1,4 +1,4 @@
-"""Tile plans of a program's kernels: written to a file, and checked against an edited one."""
+"""Write the tile plans of a program's kernels to a file, and validate an edited file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_plans(stages: Sequence[Stage], path: Path) -> tuple[Stage, ...]:
 
 
 def check_plans(path: Path, kernels: Mapping[str, Operation], stages: Sequence[Stage], context: Context) -> None:
-    """Raise UnsupportedError, with the line, for an entry of a file of plans that does not fit the kernels."""
+    """Raise UnsupportedError, with the line, for an entry of a file of plans that does not match the kernels."""
     file = PlanFile(path)
     file.require_kernels(list(kernels))
     for name in file.kernels:

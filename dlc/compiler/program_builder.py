@@ -64,7 +64,7 @@ class _ProgramBuilder:
         self.program: HostProgram | None = None
 
     def _read_edits(self) -> dict[str, ReplacedKernel]:
-        """Write or check the file of tile plans; return the kernels that files replace."""
+        """Write or check the file of tile plans; return the replacement kernels."""
         options, context, stages = self.compilation.options, self.lowering.context, self.lowering.stages(kernels=True)
         kernels = {symbol_of(kernel): kernel for kernel in self.kernels}
         if options.plan is not None:

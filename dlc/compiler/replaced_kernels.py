@@ -1,4 +1,4 @@
-"""Kernels from files in place of those of a program: dumped kernels that were edited by hand."""
+"""Replace kernels of a program by dumped kernels that were edited by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STAGE_LINE = re.compile(r"^//\s*stage: (\w+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class ReplacedKernel:
-    """A kernel from a file, and the stages that it has not passed yet."""
+    """A kernel from a file, and the remaining stages."""
 
     kernel: func.FuncOp
     remaining_stages: tuple[Stage, ...]

@@ -176,7 +176,7 @@ typedef struct {
     dlc_context *const *after; /* contexts whose submitted calls must end before this one starts, such as those that compute its
                                  inputs; it fails with the code of one that failed */
     int64_t deadline_ns;      /* nanoseconds from now: a call that has not started by then ends with DLC_DEADLINE; 0: none */
-    /* Called when the call has ended, in a thread of the library, or in that which cancels it; may submit or destroy the context,
+    /* Called when the call has ended, in a thread of the library or in the cancelling one; may submit or destroy the context,
        but not wait or close models; or NULL. */
     void (*done)(void *user, dlc_context *context, int code);
     void *user;
@@ -667,7 +667,7 @@ static void dlc__after_fork(void)
     pthread_mutex_unlock(&dlc__pools_lock);
     pthread_mutex_unlock(&dlc__executor_lock);
 }
-/* A child process has none of its parent's threads; it forgets the calls that they run. */
+/* A forked child has none of its parent's threads; it drops the calls that they run. */
 static void dlc__in_child(void)
 {
     for (dlc__pool *pool = dlc__pools; pool; pool = pool->next)
@@ -737,7 +737,7 @@ static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads)
     return pool;
 }
 
-/* Returns the process's pool with this number of threads, the first of a chain of at least `count`; NULL if the system refuses. */
+/* Returns the process's pool with this number of threads, the first of a chain of at least `count`; NULL if the system fails. */
 static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads, int64_t count)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -1272,7 +1272,7 @@ static int dlc__unlink(dlc_context **list, dlc_context *c)
 
 static void *dlc__run_calls(void *executor);
 
-/* Lets a thread look for calls that can start and for deadlines: an idle one, or a new one. One thread more than processors
+/* Wakes or creates a thread that starts calls and watches deadlines. One thread more than processors
  * watches deadlines while calls occupy all processors. */
 static void dlc__wake(dlc__executor *e)
 {
@@ -1338,7 +1338,7 @@ static dlc_context *dlc__take(dlc__executor *e)
     }
     if (!best) return NULL;
     int64_t threads = best->threads < e->capacity ? best->threads : e->capacity;
-    /* Nothing overtakes it: small calls must not starve large ones. */
+    /* No call overtakes it: small calls must not starve large ones. */
     if (e->occupied && e->occupied + threads > e->capacity) return NULL;
     dlc_context *c = best->first;
     best->first = c->next, best->running++, e->occupied += threads;
@@ -1394,7 +1394,7 @@ static void *dlc__run_calls(void *executor)
         e->occupied -= threads, queue->running--;
         queue->used += used - queue->average;
         queue->average = queue->average > 0 ? queue->average + (used - queue->average) / 4 : used;
-        /* There is memory for the first number of threads. */
+        /* Arrays are allocated for the initial number of threads. */
         if (capacity) e->capacity = capacity < e->max_capacity ? capacity : e->max_capacity, e->capacity_time = end;
         dlc__finish(e, c, code);
     }
@@ -1416,7 +1416,7 @@ static void dlc__destroy_executor(dlc__executor *e)
     free(e);
 }
 
-/* Returns the executor, in which the model has a queue; NULL if there is no memory. */
+/* Returns the executor, after giving the model a queue in it; NULL if out of memory. */
 static dlc__executor *dlc__join_executor(dlc_model *model)
 {
     dlc__executor *e = dlc__shared_executor;

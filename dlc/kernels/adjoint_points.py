@@ -49,11 +49,11 @@ def _loaded_buffer(op: Operation) -> SSAValue | None:
 
 
 class AdjointPoint:
-    """The copies of the original values, and the cotangents of values and buffers, while ops are visited backwards.
+    """The copies of the original values, and the cotangents of values and buffers, during the reverse traversal of the ops.
 
     Attributes:
         copies: The copy of each original value.
-        placeholders: Copies of values that are not known; they must not be used.
+        placeholders: Copies of values that cannot be recomputed; they must not be used.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class AdjointPoint:
         self.placeholders = placeholders
         self._buffer_cotangents: dict[SSAValue, Buffer] = {**cotangents}
         self._cotangents: dict[SSAValue, Value] = {}
-        # Local buffers that loops or branches modify: their elements are not known when a loop runs backwards.
+        # Local buffers that loops or branches modify: their elements cannot be recomputed when a loop runs in reverse.
         self._unknown: set[SSAValue] = set()
         # The cotangents of values that are defined outside of the current loop or branch.
         self._cells: dict[SSAValue, Cell] = {}
 
     def run(self, block: Block) -> None:
-        """Compute the values of a block again, then pull cotangents back through its ops."""
+        """Recompute the values of a block, then pull cotangents back through its ops."""
         for op in block.ops:
             self._copy(op)
         self._pull_block(block)
@@ -196,7 +196,7 @@ class AdjointPoint:
                 self._add(operand, term)
 
     def _pull_store(self, op: memref.StoreOp | vector.TransferWriteOp) -> None:
-        """Take the cotangents of the stored elements, and reset them."""
+        """Move the cotangents of the stored elements to the stored value, and reset them."""
         cotangents = self._buffer_cotangents.get(cast(SSAValue, stored_buffer(op)))
         if cotangents is None:
             return
@@ -246,7 +246,7 @@ class AdjointPoint:
 
     @contextmanager
     def _outer_cells(self, op: Operation) -> Generator[None]:
-        """Add up the cotangents of values from outside of an op in variables."""
+        """Accumulate in variables the cotangents of values that are defined outside of an op."""
         inner_values = {
             v for inner in op.walk() for v in (*inner.results, *(a for r in inner.regions for b in r.blocks for a in b.args))
         }
@@ -269,7 +269,7 @@ class AdjointPoint:
             self._add(v, self._value(cell.value))
 
     def _pull_loop(self, op: scf.ForOp) -> None:
-        """Run the iterations of a loop backwards."""
+        """Run the iterations of a loop in reverse."""
         if not self._has_cotangents(op):
             return
         builder, body = self._builder, op.body.block
@@ -299,7 +299,7 @@ class AdjointPoint:
                 self._add(initial, self._value(cells[argument].value))
 
     def _placeholder(self, type: Attribute) -> SSAValue:
-        """Return a value of a type that must not be used."""
+        """Return a placeholder of a type, which must not be used."""
         shape = shape_of_vector(type)
         memory = self._builder.scratch(*(shape or (1,)), element=element_of(type))
         loaded = memory.block((0,) * len(shape), shape, tuple(range(len(shape)))) if shape else memory[0]

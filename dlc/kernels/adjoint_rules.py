@@ -30,7 +30,7 @@ def _select(op: arith.SelectOp, ct: Value, y: Value, xs: Sequence[Value]) -> Seq
 
 
 def _extremum(is_first: Callable[[Value, Value], Value]) -> Rule:
-    """Return the rule of an extremum: the first operand has the cotangent of equal ones."""
+    """Return the rule of an extremum: of equal operands, the first gets the cotangent."""
 
     def rule(op: Operation, ct: Value, y: Value, xs: Sequence[Value]) -> Sequence[Value | None]:
         first = is_first(xs[0], xs[1])

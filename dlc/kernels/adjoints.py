@@ -2,9 +2,9 @@
 
     for i in grid(n): y[i] = x[i - 1] * w        →        for i in grid(n): x̄[i - 1] += ȳ[i] * w
 
-A point of the adjoint computes the values of the original point again, then visits its ops from the last to the first. A store
+A point of the adjoint recomputes the values of the original point, then visits its ops in reverse order. A store
 takes the cotangent of the element and resets it, so that a value that is overwritten has none; a load adds to the cotangent of
-the operand. Loops run backwards. A dimension of a grid stays parallel if its points access different elements, else it becomes
+the operand. Loops run in reverse. A dimension of a grid stays parallel if its points access different elements, else it becomes
 a loop.
 """
 
@@ -66,11 +66,11 @@ def adjoint_body(function: func.FuncOp, num_operands: int) -> func.FuncOp:
 
     floats = [a for a in arguments if is_float(memref_of(a).element_type)]
     buffers = {a: add_argument(a, "") for a in arguments[:num_operands]}
-    given = {a: add_argument(a, "given_d_") for a in floats if a.index >= num_operands}
+    result_cotangents = {a: add_argument(a, "given_d_") for a in floats if a.index >= num_operands}
     cotangents = {a: add_argument(a, "d_", is_sum=True) for a in floats}
     with tracing_kernel(trace):
         for a, buffer in cotangents.items():
-            _initialize(trace, buffer, given.get(a))
+            _initialize(trace, buffer, result_cotangents.get(a))
         placeholders: list[SSAValue] = []
         for grid in reversed([op for op in primal.body.block.ops if isinstance(op, scf.ParallelOp)]):
             _run_grid(trace, grid, buffers, cotangents, placeholders)

@@ -30,7 +30,7 @@ class IndexSet:
 
     @staticmethod
     def of_comparison(predicate: str, difference: LinearForm) -> IndexSet | None:
-        """Return where a linear form compares to 0; None unless it has one variable with the coefficient 1 or -1."""
+        """Return the set where a comparison of a linear form with 0 holds; None unless its only variable has coefficient ±1."""
         if list(map(abs, difference.coefficients.values())) != [1]:
             return None
         if predicate == "ne":
@@ -48,7 +48,7 @@ class IndexSet:
         return IndexSet([*self.boxes, *other.boxes])
 
     def complement(self) -> IndexSet:
-        """Return where the condition does not hold."""
+        """Return the set where the condition does not hold."""
         result = IndexSet([{}])
         for box in self.boxes:
             outside = [

@@ -128,7 +128,7 @@ class Kernel:
     def _with_derivative(
         self, arrays: Sequence[Any], body: func.FuncOp, result_types: Sequence[Any], adjoint: func.FuncOp
     ) -> Sequence[Any]:
-        """Insert the kernel with a rule: its adjoint is the kernel of the cotangents."""
+        """Insert the kernel with a custom reverse-mode rule: the adjoint kernel."""
 
         def call(*operands: Any) -> Sequence[Any]:
             return apply_all(dl.LoopsOp, *operands, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types))

@@ -39,7 +39,7 @@ class Scope:
         facts: The conditions on indices that hold inside.
         runs_once_or_more: Whether its body certainly runs.
         never_runs: Whether its body certainly does not run.
-        index_set: Where exactly a branch runs, if this is known.
+        index_set: The exact set of points at which a branch runs, if known.
     """
 
     kind: str

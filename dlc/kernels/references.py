@@ -95,7 +95,7 @@ class ArrayReference:
         start = self._checked(positions, widths, masked)
         self._require_readable()
         padding = None if fill is None else constant(self.trace, fill, self.element).kernel_value
-        # An axis outside of the vector gets a mask as a leading axis of size 1.
+        # To mask an axis that is not part of the vector, add it as a leading axis of size 1.
         outer = tuple(k for k in masked if k not in axes)
         transfer_axes = (*outer, *axes)
         masked_dims = [d for d, k in enumerate(transfer_axes) if k in masked]

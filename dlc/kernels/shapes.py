@@ -9,7 +9,7 @@ from typing import cast
 from dlc.errors import ShapeError
 from dlc.kernels.kernel_trace import KernelTrace
 
-# Larger values would be spilled registers only.
+# Larger values would only spill registers.
 _MAX_ROW_ELEMENTS, _MAX_TILE_ELEMENTS = 64, 4096
 
 

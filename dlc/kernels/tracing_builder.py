@@ -1,4 +1,4 @@
-"""A builder of kernels that gives every op the location of the running user line."""
+"""A builder of kernels that gives every op the location of the current user line."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ class Value:
         return replace(result, facts=facts, index_set=index_set)
 
     def _shifted(self, operator: str, count: int) -> Value:
-        """Return the bits shifted by a Python integer; `>>` of signed integers repeats the sign."""
+        """Return the bits shifted by a Python integer; `>>` of signed integers is arithmetic."""
         self.require_usable()
         if self.element is None or self.is_float or self.is_bool:
             raise self.error(f"{operator} of {self.dtype_name} values; expected integers", DTypeError)

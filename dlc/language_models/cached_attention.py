@@ -19,11 +19,11 @@ from dlc.dialects import dl
 from dlc.kernels.kernel_functions import kernel
 from dlc.numpy.apply import apply, operand
 
-# The width of vectors: a multiple of that of every CPU, which splits them.
+# The vector width: a multiple of every CPU's, so that code generation splits vectors evenly.
 _VECTOR_LANES = 16
-# Rows of the cache whose scores are exponentiated together, as one vector.
+# Rows of the cache per block of online softmax; their scores are one vector.
 _BLOCK_ROWS = 16
-# Queries of a task: they share the loads of keys and values.
+# Maximum queries per task, which share the loads of keys and values.
 _MAX_TASK_QUERIES = 8
 # The initial maximum of scores: finite, so that its difference to a masked score is -∞ and not NaN.
 _LOWEST_SCORE = -1e30
@@ -77,7 +77,7 @@ class KvCache:
 
 
 def _task_tokens(tokens: int, heads_per_group: int) -> int:
-    """Return the number of tokens whose queries a task computes: a divisor of all."""
+    """Return the number of tokens whose queries a task computes: a divisor of the number of tokens."""
     return next(n for n in range(max(1, _MAX_TASK_QUERIES // heads_per_group), 0, -1) if tokens % n == 0)
 
 

@@ -36,7 +36,7 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], special_te
     """Return the text of a conversation that the model continues as the assistant.
 
     A message has a `role` and a `content`. Raises ModelError for a template that is malformed, rejects the messages, accesses
-    more than it is given, or takes longer than 0.8 seconds.
+    anything but its arguments, or takes longer than 0.8 seconds.
     """
     if len(template) > _MAX_TEMPLATE_CHARACTERS:
         raise ModelError(f"the chat template has {len(template)} characters; expected at most {_MAX_TEMPLATE_CHARACTERS}")
@@ -75,7 +75,7 @@ def _format_now(format: str) -> str:
 
 @contextmanager
 def _time_limit() -> Generator[None]:
-    """Raise ModelError in code that runs longer than the limit: a template is Python code without a loop limit."""
+    """Raise ModelError in code that exceeds the time limit: templates have unbounded loops."""
     end, previous = monotonic() + _LIMIT_SECONDS, sys.gettrace()
 
     def trace(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ Layer: TypeAlias = "Callable[[Any, KvCache], Any]"
 
 @dataclass(frozen=True)
 class Decoder:
-    """A causal language model as functions of rows of tokens.
+    """A causal language model as functions on rows of tokens.
 
     Attributes:
         vocabulary_size: The number of token ids.

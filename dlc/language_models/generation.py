@@ -39,7 +39,7 @@ def generate(
         top_p: Draw from the most probable tokens whose probabilities sum to p.
         min_p: Draw from tokens with at least p times the largest probability.
         repetition_penalty: Divides positive logits of tokens that occurred before, and multiplies negative ones.
-        seed: The seed of the draws.
+        seed: The seed of the random draws.
         context: The maximum number of tokens of a text; by default that of the model, up to 8192.
         num_threads: Number of threads; by default one per processor that this process may use.
         cache: Store the compiled model in the cache, and load it from there.

@@ -31,7 +31,7 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.saving.container import save
 
-# The positions of the caches if the caller does not choose them; longer models keep this much.
+# The default number of positions of the caches, and their maximum unless the caller states another.
 _DEFAULT_CONTEXT_POSITIONS = 8192
 # The number of positions is a multiple of this.
 _CONTEXT_MULTIPLE = 64
@@ -46,7 +46,7 @@ class Generation:
         tokens: Its token ids.
         prompt_tokens: The token ids of the prompt.
         finish_reason: `end` if the model ended the text, `length` if the maximum was reached.
-        tokens_per_s, prompt_tokens_per_s: The number of tokens per second that were generated and that were read.
+        tokens_per_s, prompt_tokens_per_s: The speed of generation and of prompt processing, in tokens per second.
     """
 
     text: str
@@ -137,7 +137,7 @@ class LanguageModel:
         if not tokenizer.chat_template:
             raise UnsupportedError(f"{self.name} has no chat template; pass the text itself as the prompt")
         text = render_chat(tokenizer.chat_template, messages, tokenizer.special_texts)
-        # Templates write the token that begins texts themselves.
+        # Templates contain the begin-of-text token.
         begins = tokenizer.special_texts.get("bos_token")
         return tokenizer.encode(text, add_special=begins is None or not text.startswith(begins))
 
@@ -195,9 +195,9 @@ class TextSession:
         return self.token
 
     def _part_size(self, total: int, remaining: int) -> int:
-        """Return the number of tokens of the next program, for a prompt of `total` tokens.
+        """Return the chunk size of the next step, for a prompt of `total` tokens.
 
-        The largest is for long prompts, and for parts of them that fill at least three quarters of it.
+        The largest size is for long prompts, while the remaining tokens fill at least three quarters of it.
         """
         single, *sizes = self._programs
         if remaining == single:

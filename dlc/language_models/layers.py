@@ -14,7 +14,7 @@ from dlc.frontend.trace import current_trace
 from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
 from dlc.numpy.apply import apply, operand
 
-# Up to this number of rows are rounded to 16 bits for products with quantized weights.
+# Products with quantized weights quantize up to this number of rows to 16 bits, more rows to 8 bits.
 MAX_EXACT_ROWS = 16
 
 __all__ = ["MAX_EXACT_ROWS", "apply_rotary", "embed", "linear", "rms_norm"]
@@ -23,8 +23,8 @@ __all__ = ["MAX_EXACT_ROWS", "apply_rotary", "embed", "linear", "rms_norm"]
 def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
     """Return x · weightᵀ + bias for rows [T, K] and a weight [N, K].
 
-    The integers of a quantized weight stay in memory as they are. Rows are rounded to integers for each group: up to 16 rows to
-    16 bits, more rows to 8 bits where the target multiplies bytes.
+    A quantized weight stays in memory as integers. Each row of `x` is quantized per group: up to 16 rows to 16 bits, more rows
+    to 8 bits if the target has byte dot products.
     """
     if isinstance(weight, QuantizedMatrix):
         columns = apply(dl.TransposeOp, _dequantize(weight, _traced), permutation=(1, 0))
@@ -44,7 +44,7 @@ def embed(tokens: Any, weight: Weight) -> Any:
 
 
 def _dequantize(weight: QuantizedMatrix, part: Callable[[Any], Any]) -> Any:
-    """Return the weights as f32, computed from a part of the integers, scales and zero points."""
+    """Return the rows that `part` selects from the integers, scales and zero points, as f32."""
     zero = np.zeros((), weight.integers.dtype) if weight.zero is None else part(weight.zero)
     return apply(dl.DequantizeOp, part(weight.integers), part(weight.scale), operand(zero), axis=1)
 

@@ -22,7 +22,7 @@ class Sampling:
         top_p: Only the most probable tokens whose probabilities sum to p.
         min_p: Only tokens with at least p times the largest probability.
         repetition_penalty: Divides positive and multiplies negative logits of tokens that occurred before.
-        seed: Draws differ between seeds, and are equal for equal ones.
+        seed: Equal seeds give equal draws.
     """
 
     temperature: float = 0.0
@@ -78,7 +78,7 @@ def choose_token(logits: Any, seen: Any, position: Any, settings: dict[str, Any]
 
 
 def _sorted_threshold(logits: Any, top_k: Any, top_p: Any) -> Any:
-    """Return the smallest logit that top-k and top-p keep; the largest logit is always kept."""
+    """Return the smallest logit that top-k and top-p select; the largest logit is always selected."""
     descending = dnp.sort(logits, descending=True)
     ranks = dnp.arange(logits.shape[0])
     probabilities = nn.softmax(descending)

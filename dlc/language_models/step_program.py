@@ -2,8 +2,8 @@
 
     step(tokens [T], count, position, settings of sampling, seen [V], caches) → next token, logits [V], seen, caches
 
-`count` tokens are valid; `position` is the number of tokens before. The caches and `seen`, the tokens that occurred, are
-donated: they are written in place.
+`count` tokens are valid, the rest is padding; `position` is the number of earlier tokens. The caches and `seen`, the tokens
+that occurred, are donated: they are written in place.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def compile_steps(
 
 
 def prompt_tokens(target: Target) -> tuple[int, ...]:
-    """Return the numbers of tokens of the programs for prompts.
+    """Return the chunk sizes of the programs for prompts (prefill).
 
-    Where products of bytes have an instruction, long prompts are read in larger parts, whose rows are rounded to 8 bits.
+    If the target has byte dot products, long prompts are processed in larger chunks, whose rows are quantized to 8 bits.
     """
     return (MAX_EXACT_ROWS, 64) if "u8i8" in target.dot_products else (target.costs.max_packed_pair_rows,)
 
@@ -123,7 +123,7 @@ def _step_function(decoder: Decoder, target: str) -> JitFunction:
             x = layer(x, cache)
         last = x if num_tokens == 1 else dnp.take(x, dnp.reshape(count - 1, (1,)), 0, mode="clip")
         logits = dnp.reshape(decoder.logits(last), (decoder.vocabulary_size,))
-        # Padding is not seen: its index is out of bounds, which a scatter ignores.
+        # Padding gets an out-of-bounds index, which a scatter ignores.
         valid = dnp.where(dnp.arange(num_tokens) < count, tokens, decoder.vocabulary_size)
         updates = np.ones(num_tokens, np.bool_)
         seen = apply(dl.ScatterRowsOp, operand(seen), operand(valid), operand(updates), mode="none")

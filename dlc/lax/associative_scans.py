@@ -1,4 +1,4 @@
-"""Running reductions by an associative function, in a logarithmic number of steps."""
+"""Parallel prefix scans by an associative function, in a logarithmic number of steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["associative_scan"]
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """Return the running results of an associative function along `axis`: result i combines the elements 0 to i.
+    """Return the inclusive prefix scan of an associative function along `axis`: result i combines the elements 0 to i.
 
     `fn(a, b)` combines two pytrees like `elems` of which each entry along `axis` is one element, and returns another; it is
     applied to many pairs at once. `reverse` combines the elements from the last to the first, as `fn(later, earlier)`. An axis

@@ -1,8 +1,8 @@
 """Solutions of equations, differentiated by the implicit function theorem instead of through the solver.
 
 Let r(x, θ) = 0 define x. The solver runs for constant θ. Then, once for each order of differentiation, x ← x - A⁻¹ r(x, θ),
-where A = ∂r/∂x is a constant: a chord step, which raises by one the order to which the derivatives of x with respect to θ are
-right, and does not change the value of x, as the value of r is subtracted from it.
+where A = ∂r/∂x is a constant. This chord step raises by one the order up to which the derivatives of x with respect to θ are
+exact. It does not change the value of x, since the value of r is subtracted from r.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def custom_linear_solve(
     to the values that `matvec` closes over solve one more system each. In reverse mode that system is the transposed one,
     `transpose_solve(vecmat, cotangent)` with the transpose `vecmat` of `matvec`. With `symmetric`, `matvec` is its own
     transpose, and `solve` solves the transposed system unless `transpose_solve` is given. Without both, reverse mode transposes
-    `solve` op by op, which is not possible for a while loop. With `has_aux`, both solvers return a pair of the solution and a
+    `solve` op by op, which is impossible for a while loop. With `has_aux`, both solvers return a pair of the solution and a
     pytree of arrays, which has no derivative; the result is such a pair.
 
     Raises DTypeError for a `b` that is not a float, ShapeError or DTypeError, naming the leaf, for a solution or a value of

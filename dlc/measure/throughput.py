@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-# The share of the time that is not counted, while threads start and caches fill.
+# The fraction of the time that is not counted: threads start and caches fill.
 _WARM_UP_FRACTION = 0.2
 
 

@@ -15,7 +15,7 @@ from dlc.target import Target
 
 
 def stage_of_anchor(placement: PassPlacement, all_stages: Sequence[Stage]) -> str:
-    """Return the stage of a pass. Raises UnsupportedError if no stage or pass has the name of its anchor."""
+    """Return the stage of a placement. Raises UnsupportedError if no stage or pass has the name of its anchor."""
     anchor = placement.stage or placement.after or placement.before
     for stage in all_stages:
         if anchor == stage.name if placement.stage else any(p.name == anchor for p in stage.passes):

@@ -15,8 +15,8 @@ from dlc.errors import UnsupportedError
 class PassPlacement:
     """A pass and its position in the pipelines of all targets: after or before another pass, or at the end of a stage.
 
-    A pass whose anchor is not in a pipeline, such as `winograd` with strict numerics, is placed where the anchor would be.
-    Of a pass that runs several times, `before` refers to the first run, and `after` to the last.
+    A pass whose anchor is not in a pipeline, such as `winograd` with strict numerics, is placed where the anchor would run.
+    If the anchor runs several times, `before` refers to the first run, and `after` to the last.
     """
 
     pass_class: Any
@@ -88,7 +88,7 @@ class Plugin:
         object.__setattr__(self, "module", frame.f_globals.get("__name__", ""))
 
     def contribution(self, table: str) -> Any:
-        """Return the entries for a table, imported now if they are given by name. Raises what the import raises."""
+        """Return the entries for a table, imported first if they are given by name. Raises the exceptions of the import."""
         entries = getattr(self, table)
         if not isinstance(entries, str):
             return entries
@@ -96,6 +96,6 @@ class Plugin:
         return getattr(import_module(module), variable)
 
     def tables(self) -> Iterator[str]:
-        """Yield the names of the tables to which it adds entries."""
+        """Yield the names of the tables to which the plug-in adds entries."""
         others = ("name", "version", "origin", "module", "samples")
         return (f.name for f in fields(self) if f.name not in others and getattr(self, f.name))

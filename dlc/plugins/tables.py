@@ -16,8 +16,8 @@ V = TypeVar("V")
 class ExtensionTable(Mapping[K, V]):
     """A table of built-in `entries` and of those that plug-ins give for `name`, an attribute of `Plugin`.
 
-    `convert` makes entries of what a plug-in gives; it raises DlcError if that is invalid. A plug-in whose entries replace
-    others has failed: its entries are left out.
+    `convert` makes entries of what a plug-in gives; it raises DlcError if that is invalid. Entries of a plug-in
+    that would replace others are omitted, as a failure of the plug-in.
     """
 
     def __init__(self, name: str, entries: Mapping[K, V], convert: Callable[[Any], Mapping[K, V]] = dict) -> None:

@@ -143,7 +143,7 @@ def _gamma_from_key(key: Operand, a: Any, logarithmic: bool) -> Any:
 
 def _gamma_variate(key: Any, a: Any) -> Any:
     keys = derive_keys(key, (2,))
-    # A variate for a < 1 is one for a + 1, times u^(1 / a).
+    # A variate for a < 1 is a variate for a + 1, times u^(1 / a).
     u = subtract(1, uniform_from_key(operand(keys[1]), (), a.dtype))
     boost = where(greater_equal(a, 1), 1, power(u, divide(1, a)))
     return multiply(_marsaglia_tsang(operand(keys[0]), a)[0], boost)

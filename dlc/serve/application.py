@@ -100,8 +100,8 @@ class _Server:
         """Return an endpoint that checks the token and reports errors."""
 
         async def checked(request: Request) -> Response:
-            given = request.headers.get("Authorization", "").encode()
-            if self.token is not None and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+            authorization = request.headers.get("Authorization", "").encode()
+            if self.token is not None and not hmac.compare_digest(authorization, f"Bearer {self.token}".encode()):
                 message = "missing or wrong token; send the header Authorization: Bearer TOKEN"
                 return JSONResponse({"error": message}, 401, {"WWW-Authenticate": "Bearer"})
             try:
@@ -175,7 +175,7 @@ class _Server:
         except DeadlineError as error:
             raise _HttpError(504, str(error)) from error
         except DlcError as error:
-            # A failure that the model's author specified, or missing inputs.
+            # A `dl.fail` of the model, or missing inputs.
             raise _HttpError(400, str(error)) from error
         if size is None:
             return Response(content, media_type="application/json")
@@ -192,7 +192,7 @@ class _Server:
 
     async def _results(self, request: Request, model: ServedModel, parsed: InferenceRequest) -> Mapping[str, NDArray[Any]]:
         """Return the outputs; cancel the call if the client disconnects."""
-        # The event loop must not wait for a place in the queue.
+        # The event loop must not block on a full queue.
         max_pending = min(self.limits.max_pending, model.calls.max_pending)
         if model.calls.num_pending >= max_pending:
             raise _HttpError(429, f"{model.name}: {max_pending} requests are waiting; try again later")

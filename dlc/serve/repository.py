@@ -17,7 +17,7 @@ from dlc.serve.tensors import metadata
 SUFFIXES = (".dlc", ".onnx", ".tflite")
 _log = logging.getLogger("dlc.serve")
 
-# Returns the model in a file, batched if it is served so.
+# Loads the model in a file, with dynamic batching if that is enabled.
 LoadModel = Callable[[Path], Model | BatchedModel]
 # Identifies the content of a file: a replaced file has another inode.
 _Stamp = tuple[int, int, int]
@@ -53,8 +53,8 @@ class Repository:
     def refresh(self) -> None:
         """Load the files that are new or were replaced, and remove models whose files were removed from the folder.
 
-        A file that cannot be loaded is logged, once; the model that it replaces is served further. Requests that have started
-        end with the model with which they started.
+        A file that cannot be loaded is logged, once; the server keeps the previous model. Requests that have started
+        finish on the model with which they started.
         """
         found = {path.stem: path for path in sorted(self._folder.iterdir()) if path.suffix in SUFFIXES} if self._folder else {}
         paths = {**found, **{path.stem: path for path in self._files}}

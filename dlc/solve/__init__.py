@@ -6,9 +6,9 @@
         return dlc.solve.diffeqsolve(swing, dlc.solve.Tsit5(), 0.0, 2.0, None, dnp.array([1.0, 0.0]), length,
                                      stepsize_controller=dlc.solve.PIDController(1e-8, 1e-10)).ys
 
-They are functions of traced values, made of loops of `dlc.lax`, with the names of lineax, optimistix and diffrax. Unknowns are
-arrays or pytrees of floats. Solutions of equations are differentiated by the implicit function theorem, with respect to all
-values that the given functions depend on; solutions of differential equations are differentiated step by step.
+Solvers are functions on traced values, built from loops of `dlc.lax`, with the names of lineax, optimistix and diffrax.
+Unknowns are arrays or pytrees of floats. Solutions of equations are differentiated by the implicit function theorem, with
+respect to all values that the given functions depend on; solutions of differential equations are differentiated step by step.
 
 linear_systems.py           linear_solve: CG, BiCGStab, GMRES
 roots.py                    root_find, fixed_point: Newton, Bisection, FixedPointIteration

@@ -77,7 +77,7 @@ class DiffEqSolution(NamedTuple):
 
     Attributes:
         ts: The times (m,): those of `SaveAt`, or the end alone, which is the time of the event if there was one. ys: A pytree
-        like `y0`, with the times along a new axis 0; inf for times behind an event and times that were not reached. succeeded:
+        like `y0`, with the times along a new axis 0; inf for times after an event and times that were not reached. succeeded:
         Whether the end or an event was reached in `max_steps` steps, a bool. num_steps: The number of steps, including rejected
         ones. num_accepted_steps: The number of accepted steps. event_happened: Whether an event ended the integration, a bool.
     """
@@ -96,7 +96,7 @@ _CONSTANT, _END = ConstantStepSize(), SaveAt()
 
 
 class _State(NamedTuple):
-    """The state between two steps, and the step before: its start, its slopes (stages, n) and its length."""
+    """The state between two steps, and the previous step: its start, its slopes (stages, n) and its length."""
 
     t: Any
     y: Any
@@ -170,7 +170,7 @@ def diffeqsolve(
     static_steps = None
     numbers = [float(v) for v in (t0, t1, dt0) if isinstance(v, int | float)]
     if not is_adaptive and event is None and len(numbers) == 3:
-        # The tolerance is for a quotient that rounds up.
+        # The tolerance allows for a quotient that rounds up.
         num_steps = math.ceil(builtins.abs((numbers[1] - numbers[0]) / numbers[2]) * (1 - 1e-9))
         static_steps = num_steps if num_steps <= max_steps else None
     final = _integrate(problem, y, length, max_steps, static_steps)
@@ -328,7 +328,7 @@ def _accept(
 
 
 def _replay(problem: _Problem, state: _State, length: Any, is_last: Any) -> _State:
-    """Take a step that was accepted. The length of the last one depends on the end."""
+    """Repeat an accepted step. The length of the last one depends on the end."""
     h = where(is_last, problem.end - state.t, length)
     step = problem.method.step(problem.f, state.t, state.y, state.slope, h)
     return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
@@ -377,5 +377,5 @@ def _locate_event(problem: _Problem, state: _State) -> tuple[Any, Any, Any]:
     return happened, state.previous_t + position * h, where(happened, state_at(position), state.y)
 
 
-# Enough for the last bit of a float64 position in a step.
+# One step per bit of the relative position in a step, a float64.
 _NUM_BISECTION_STEPS = 52

@@ -26,7 +26,7 @@ class CG(NamedTuple):
 
 
 class BiCGStab(NamedTuple):
-    """Stabilized biconjugate gradients (van der Vorst, 1992): two products a step, and a few vectors of memory."""
+    """Stabilized biconjugate gradients (van der Vorst, 1992): two products per step, and memory for a few vectors."""
 
     rtol: float = 1e-6
     atol: float = 0.0

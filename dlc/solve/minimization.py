@@ -121,7 +121,7 @@ def _stationary_point(
 
 
 _TANGENT_ERROR_RATIO = 1e-10
-# Wolfe's conditions: the part of the linear decrease that a step must reach, and the part of the slope that it may leave.
+# Wolfe conditions: the minimum ratio of the decrease to the linear one, and the maximum ratio of the slopes.
 _DECREASE_RATIO, _SLOPE_RATIO = 1e-4, 0.9
 _MAX_SEARCH_STEPS = 50
 _INITIAL_DAMPING_FACTOR = 1e-3
@@ -145,7 +145,7 @@ def _descend(
         x, value, gradient, memory, k, _ = state
         direction = direction_of(memory, gradient)
         slope = direction @ gradient
-        # A direction that does not descend, after rounding: that of the gradient.
+        # If rounding makes this no descent direction, use steepest descent.
         direction, slope = where(slope < 0, direction, -gradient), where(slope < 0, slope, -(gradient @ gradient))
 
         def try_scale(search: Any) -> Any:
@@ -164,7 +164,7 @@ def _descend(
         scale, lower, _, next_value, next_gradient, is_found, _ = lax.while_loop(
             lambda search: logical_and(logical_not(search[5]), less(search[6], _MAX_SEARCH_STEPS)), try_scale, initial
         )
-        # Without a scale that meets both conditions, the longest that decreases the function enough; 0 ends the search.
+        # If no scale meets both conditions, use the longest one with sufficient decrease; 0 ends the iterations.
         scale = where(is_found, scale, lower)
         next_x = x + scale * direction
         next_value, next_gradient = lax.cond(is_found, lambda: (next_value, next_gradient), lambda: evaluate(next_x))
@@ -245,5 +245,5 @@ def _levenberg_marquardt(residuals: Callable[[Any], Any], x: Any, gtol: float, m
     return x, (max(abs(jacobian.T @ value)) <= gtol, k)
 
 
-# Steps with such a damping are below the spacing of floats.
+# Steps with larger damping are below the spacing of floats.
 _MAX_DAMPING_FACTOR = 1e16

@@ -125,7 +125,7 @@ def quad(
     span = high - low
     starts, widths, converged, count = constant("dlc.solve.quad", partition)
     is_used = arange(max_intervals) < count
-    # Intervals that are not used are the first one, of weight 0, so that no function is evaluated outside.
+    # Unused entries repeat the first interval with weight 0, so that `fn` is not evaluated outside of the limits.
     starts, widths = where(is_used, starts, starts[0]), where(is_used, widths, widths[0])
     totals, _ = integrals(low + starts * span, low + (starts + widths) * span)
     total = sum(where(is_used[:, None], totals, 0), axis=0)

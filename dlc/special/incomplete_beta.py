@@ -142,7 +142,7 @@ def _fraction(a: Any, b: Any, x: Any) -> Any:
 
     def continues(state: tuple[Any, ...]) -> Any:
         m, changes = state[0], greater(abs(state[4] - 1), _LAST_STEP_RATIO)
-        # For an integer b the fraction ends; its derivative by b does not.
+        # For an integer b the fraction is finite; its derivative with respect to b is not.
         return any(logical_or(changes, logical_and(greater_equal(m, b), less(m, b + _NUM_STEPS_AFTER_END))))
 
     return while_loop(continues, step, initial)[3]

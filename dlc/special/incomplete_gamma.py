@@ -213,7 +213,7 @@ def _upper_fraction(a: Any, x: Any) -> Any:
 
     def continues(state: tuple[Any, ...]) -> Any:
         n, changes = state[0], greater(abs(state[4] - 1), _LAST_STEP_RATIO)
-        # For an integer a the fraction ends; its derivative by a does not.
+        # For an integer a the fraction is finite; its derivative with respect to a is not.
         return any(logical_or(changes, logical_and(greater_equal(n, a), less(n, a + _NUM_STEPS_AFTER_END))))
 
     return _power_times_exp(a, x) * while_loop(continues, step, initial)[3]

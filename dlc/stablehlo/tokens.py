@@ -64,7 +64,7 @@ class Tokens:
         return self.tokens[max(self.position - 1, 0)].line
 
     def take(self) -> _Token:
-        """Return the next token and advance; the end of the text is an error, so that no loop over tokens is endless."""
+        """Return the next token and advance; the end of the text is an error, so that every loop over tokens ends."""
         token = self.next
         if token.kind == "end":
             self.fail("more text")

@@ -41,7 +41,7 @@ class SampleCheck:
 
 
 def checks_of(samples: Sequence[Sample], targets: Sequence[str]) -> Iterator[SampleCheck]:
-    """Yield the checks of samples: those that built-in ops have, on these targets."""
+    """Yield the checks of samples on these targets: the checks of built-in ops."""
     for sample in samples:
         for name, run in _checks_of(sample, targets):
             yield SampleCheck(name, sample, run)

@@ -13,7 +13,7 @@ from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.testing.derivative_points import Point
 from dlc.testing.sample import F32, F64, Sample, require
 
-# Of finite differences in f64: truncation and rounding errors are about equal.
+# The step of finite differences in f64 with about equal truncation and rounding errors.
 _DIFFERENCE_STEP = 1e-6
 
 

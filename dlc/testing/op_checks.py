@@ -1,4 +1,4 @@
-"""Checks of an op in itself: text, verification, reference, type inference, decomposition, and its results on a target."""
+"""Checks of a single op: text, verification, reference, type inference, decomposition, and its results on a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs around an op, compiled and compared with the evaluator: the op in fused kernels, next to other layouts."""
+"""Random programs around an op, compiled and compared with the evaluator: the op in fused kernels and with other layouts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROUNDING = {2: 1e-1, 4: 1e-4, 8: 1e-12}
 def check_random_program(sample: Sample, seed: int, target: str) -> None:
     """Check the op with random producers and consumers of its float operands and results.
 
-    Producers keep the values of the operands: they transpose or reverse twice, add zero, select. Consumers are elementwise
+    Producers preserve the values of the operands: they transpose or reverse twice, add zero, select. Consumers are elementwise
     ops, reductions and transpositions.
     """
     choice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Derivatives of functions inside a trace, for rules that are computed by differentiating another function."""
+"""Derivatives of functions inside a trace, for derivative rules that differentiate another function."""
 
 from __future__ import annotations
 

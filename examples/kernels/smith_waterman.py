@@ -35,7 +35,7 @@ def smith_waterman(a, b, costs, best, *, width=16):
 
 @dlc.kernel(results=lambda a, b, costs: k.Result((a.shape[0], 3), costs.dtype))
 def best_path_counts(a, b, costs, counts, *, width=16):
-    """Numbers of matches, mismatches and gaps of the best alignments: the derivatives of their scores by `costs`."""
+    """Numbers of matches, mismatches and gaps of the best alignments: the derivatives of the scores with respect to `costs`."""
     pairs, m = a.shape
     n, padded = b.shape[1], -(-m // width) * width
     for p in k.grid(pairs):
@@ -71,7 +71,7 @@ def best_path_counts(a, b, costs, counts, *, width=16):
 
 @dlc.custom_vjp
 def alignment_scores(a, b, costs):
-    """Scores of the best alignments, with derivatives by the costs."""
+    """Scores of the best alignments, with derivatives with respect to the costs."""
     return smith_waterman(a, b, costs)
 
 

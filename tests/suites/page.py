@@ -23,7 +23,7 @@ python -m tests.suites torch-mlir PATH
 python -m tests.suites stablehlo PATH
 ```
 
-These commands run test suites that others wrote. None is part of the repository: ONNX's is part of the `onnx` package, JAX's and \
+These commands run third-party test suites, which are not in the repository: ONNX's is part of the `onnx` package, JAX's and \
 PyTorch's are part of their packages (install `absl-py` for the first and `expecttest` for the second), and PATH is a clone of \
 [data-apis/array-api-tests](https://github.com/data-apis/array-api-tests), [llvm/torch-mlir](https://github.com/llvm/torch-mlir) \
 or [openxla/stablehlo](https://github.com/openxla/stablehlo). `numpy` draws calls from the signatures of NumPy's functions.
@@ -31,7 +31,7 @@ or [openxla/stablehlo](https://github.com/openxla/stablehlo). `numpy` draws call
 | option | meaning |
 |---|---|
 | `--filter REGEX` | run the cases whose name contains a match |
-| `--limit N` | run a sample of N cases, at equal distances |
+| `--limit N` | run a sample of N evenly spaced cases |
 | `--jobs N` | number of worker processes |
 | `--check` | fail if a result is not the recorded one |
 | `--update-docs` | record the results, and write this page |

@@ -67,7 +67,7 @@ def _nibbles(packed: Array) -> Array:
 
 
 def _matrix(integers: Array, scale: Array, minimum: Array | None = None) -> QuantizedMatrix:
-    """Return the matrix of weights `scale · integer + minimum`; integers [rows, …], parameters [rows, …], a group each."""
+    """Return the matrix of weights `scale · integer + minimum`; integers [rows, …], scales and minima [rows, groups]."""
     rows = integers.shape[0]
     integers, scale = integers.reshape(rows, -1), np.ascontiguousarray(scale.reshape(rows, -1), np.float32)
     if minimum is None:

@@ -48,7 +48,7 @@ def canonical_tensor_name(model_type: str, name: str) -> str:
     """Return the name that Llama gives a tensor with this role."""
     for pattern, replacement in _TENSOR_NAMES.get(model_type, ()):
         name = re.sub(pattern, replacement, name)
-    # A model that was saved without its head lacks the prefix.
+    # Models that are saved without their head lack the prefix.
     return name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
 
 

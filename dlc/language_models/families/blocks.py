@@ -50,7 +50,7 @@ class Attention:
         query, key, value, output: The projections.
         frequencies: The angle per position of each pair of features.
         normalize_query, normalize_key: Applied to [T, heads, D] before the rotation.
-        limit: Limits projected queries, keys and values to -limit … limit.
+        limit: Clips projected queries, keys and values to -limit … limit.
     """
 
     sizes: DecoderSizes

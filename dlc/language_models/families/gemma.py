@@ -28,13 +28,13 @@ _LAYER_NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_
 def gemma(config: ModelConfig, weights: ModelWeights, model_type: str) -> Decoder:
     """Build a decoder of this family."""
     sizes, epsilon = DecoderSizes.of(config), config.number("rms_norm_eps", 1e-6)
-    config.flag("attention_bias")  # The tensors tell.
+    config.flag("attention_bias")  # The presence of bias tensors decides.
     config.choice("use_bidirectional_attention", (False, None), False)
     name = "hidden_act" if config.get("hidden_activation") is None else "hidden_activation"
     config.get("hidden_act")
     activation = ACTIVATIONS[config.choice(name, ("gelu_pytorch_tanh", "gelu"), "gelu_pytorch_tanh")]
     if name == "hidden_act":
-        # Early files say gelu and mean its approximation.
+        # Early files specify gelu for the tanh approximation.
         activation = ACTIVATIONS["gelu_pytorch_tanh"]
     inner, window = config.size("intermediate_size"), config.size("sliding_window", 4096)
     is_sliding = sliding_layers(config, sizes.layers, _PATTERNS[model_type])

@@ -1,7 +1,7 @@
 """Llama 2 and 3, Mistral, SmolLM, Qwen 2, 2.5 and 3, Mixtral and Qwen's mixtures of experts.
 
 x + attention(rms_norm(x)), then x + mlp(rms_norm(x)). Qwen 2 has biases of queries, keys and values; Qwen 3 normalizes queries
-and keys. Mixtures replace the MLP by one that is chosen for each token (mixture.py).
+and keys. Mixtures replace the MLP by experts that are selected for each token (mixture.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def llama(config: ModelConfig, weights: ModelWeights) -> Decoder:
     """Build a decoder of one of these families."""
     sizes, epsilon = DecoderSizes.of(config), config.number("rms_norm_eps", 1e-6)
     for bias in ("attention_bias", "mlp_bias", "qkv_bias"):
-        config.flag(bias)  # The tensors tell.
+        config.flag(bias)  # The presence of bias tensors decides.
     frequencies, windows = rotary_frequencies(config, sizes.head), _windows(config, sizes.layers)
     embed, head = read_embedding(config, weights, sizes, is_tied=False)
     final_norm = weights.vector("model.norm.weight", sizes.hidden)

@@ -1,4 +1,4 @@
-"""Mixtures of experts: each token is processed by the MLPs that a router chooses for it."""
+"""Mixtures of experts: a router selects the MLPs (experts) that process each token."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_mixture(
         total = shared(x) if shared is not None else dnp.zeros_like(x)
         for e, expert in enumerate(experts):
             gate = gates[:, e : e + 1]
-            # The weights of an expert are read only if a token chose it.
+            # The weights of an expert are read only if the router selects it for a token.
             total = lax.cond(dnp.any(gate > 0), partial(_add_expert, expert, x), _keep_total, total, gate)
         return total
 
@@ -48,7 +48,7 @@ def _keep_total(total: Any, gate: Any) -> Any:
 
 
 def _gates(probabilities: Any, num_active: int, is_normalized: bool) -> Any:
-    """Return the weight of each expert for each token, [T, experts]: 0 except for the most probable ones."""
+    """Return the weight of each expert for each token, [T, experts]: 0 except for the top k."""
     values, indices = dnp.top_k(probabilities, num_active)
     if is_normalized:
         values = values / dnp.sum(values, -1, keepdims=True)

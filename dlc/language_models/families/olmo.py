@@ -23,7 +23,7 @@ Function = Callable[[Any], Any]
 def olmo(config: ModelConfig, weights: ModelWeights, model_type: str) -> Decoder:
     """Build a decoder of this family."""
     sizes, is_first = DecoderSizes.of(config), model_type == "olmo"
-    config.flag("attention_bias")  # The tensors tell.
+    config.flag("attention_bias")  # The presence of bias tensors decides.
     inner, limit = config.size("intermediate_size"), config.optional_number("clip_qkv")
     epsilon = config.number("layer_norm_eps" if is_first else "rms_norm_eps", 1e-5)
     activation = ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, "silu")]

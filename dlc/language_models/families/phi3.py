@@ -1,4 +1,4 @@
-"""Phi-3: Llama with one projection for queries, keys and values, and one for the gate and the MLP's input."""
+"""Phi-3: Llama with one projection for queries, keys and values, and one for the gate and up projections of the MLP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def phi3(config: ModelConfig, weights: ModelWeights) -> Decoder:
     sources: dict[str, Callable[[], Weight]] = {}
 
     def split(name: str, parts: dict[str, int]) -> None:
-        """Replace a weight by its parts, consecutive rows."""
+        """Split a weight into blocks of consecutive rows."""
         shape = shapes.pop(name, None)
         if shape is None or shape != (sum(parts.values()), sizes.hidden):
             raise ModelError(f"{weights.source}: tensor {name!r} has shape {shape}; expected {sum(parts.values())} rows")

@@ -12,7 +12,7 @@ from dlc.errors import ModelError, UnsupportedError
 from dlc.language_models.checkpoints.folder_checkpoint import read_json
 from dlc.language_models.tokenizers.gguf_vocabulary import GgufVocabulary
 
-# The regular expressions that split texts into words, by tokenizer.ggml.pre (llama-vocab.cpp).
+# The pre-tokenization regular expressions, by tokenizer.ggml.pre (llama-vocab.cpp).
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")

@@ -69,7 +69,7 @@ class ScoreTokenizer:
         while queue:
             _, left, right, merged = heappop(queue)
             first, second = pieces[left], pieces[right] if right < count else None
-            # One of both may have been merged meanwhile.
+            # Stale entry: one of the pieces has been merged since.
             if first is None or second is None or following[left] != right or first + second != merged:
                 continue
             pieces[left], pieces[right] = merged, None

@@ -169,7 +169,7 @@ def readers(value: SSAValue) -> list[Operation]:
 
 
 def replaces_rows(kernel: KernelOp, argument: int, result: int) -> bool:
-    """Return whether a kernel's result is an argument with some rows replaced, and the kernel has no other use for both."""
+    """Return whether a kernel's result is an argument with some rows replaced, without other uses of both in the kernel."""
     source, output = kernel.body.block.args[argument], kernel.yielded[result]
     op = output.owner
     return isinstance(op, ScatterLike) and op.operands[0] is source and source.has_one_use() and output.has_one_use()

@@ -1,4 +1,4 @@
-"""Decide which launches of a host program run side by side, from their dependences and costs.
+"""Decide which launches of a host program run concurrently, from their dependences and costs.
 
     a → b → c ─┐
                ├→ f      sections {a, b, c} and {d, e}, then f
@@ -145,7 +145,7 @@ def _groups(order: Sequence[int], predecessors: Sequence[set[int]], alone: set[i
         unfinished = inside - done
         ready = [k for k in remaining if not predecessors[k] & unfinished]
         first = next((k for k in ready if k in alone), ready[0] if len(ready) == 1 else None)
-        # A single launch that is ready, such as the head of several branches, would draw all of them into its section.
+        # A single ready launch, such as the common producer of several branches, would pull all of them into its section.
         group = Group([[first]]) if first is not None else _independent_sections(remaining, predecessors, unfinished, alone)
         done.update(group.launches)
         remaining = [k for k in remaining if k not in done]

@@ -1,4 +1,4 @@
-"""`form-sections`: runs independent launches side by side where they are too small to use all threads."""
+"""`form-sections`: runs independent launches concurrently where they are too small to use all threads."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class LoopLowering:
         self._elements = ElementOps(builder, self.values, self.shape)
         # Conditions that are known to hold, since the failing branch of an earlier check was not taken.
         self._checked: set[SSAValue] = set()
-        # Arrays that the kernel may overwrite: results, and local buffers.
+        # Arrays that the kernel may overwrite: results and local buffers.
         self.writable: set[SSAValue] = set()
 
     # Blocks
@@ -172,7 +172,7 @@ class LoopLowering:
         self._bind(op.results, initial, loop.res)
 
     def _initial_condition(self, op: WhileOp) -> SSAValue:
-        """Return the condition of a loop, or that of one lane: Note [Lanes of while loops]."""
+        """Return the condition of a loop, or of one lane: Note [Lanes of while loops]."""
         running = None if self._lanes is None else self._lanes.running.get(op)
         return op.condition if running is None else op.arguments[running]
 
@@ -247,7 +247,7 @@ class LoopLowering:
         raise NotLowerableError("an element of a result sequence is large")
 
     def store_result(self, result: SSAValue, buffer: SSAValue) -> None:
-        """Store a result of the kernel to its buffer, unless it was computed there."""
+        """Store a result of the kernel to its buffer, unless it was computed in place."""
         value = self.values[result]
         if isinstance(value, Elements):
             store_all(self.builder, value, self.array(result, buffer))

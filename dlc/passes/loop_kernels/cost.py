@@ -1,4 +1,4 @@
-"""The decision between one kernel for a whole loop and a launch per kernel and step."""
+"""Decide between one kernel for a whole loop and separate launches in each step."""
 
 from __future__ import annotations
 

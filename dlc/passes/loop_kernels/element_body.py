@@ -42,7 +42,7 @@ class IntegerRanges:
 
     def __init__(self) -> None:
         self._ranges: dict[SSAValue, Range] = {}
-        # The indices within an axis of a size that checks of integers computed.
+        # The in-bounds indices that index checks computed, by integer and axis size.
         self.checked: dict[tuple[SSAValue, Size], SSAValue] = {}
 
     def __getitem__(self, value: SSAValue) -> Range | None:

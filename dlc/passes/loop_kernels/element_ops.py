@@ -59,7 +59,7 @@ class ElementOps:
         # Returns the shape of a value, or of one lane of it.
         self.shape = shape
         self.ranges = IntegerRanges()
-        # Buffers of register values that are read at computed indices.
+        # Buffers with copies of register values that are read at runtime indices.
         self.spilled: dict[SSAValue, ArrayInMemory] = {}
 
     def reader(self, value: SSAValue) -> Read:
@@ -188,7 +188,7 @@ class ElementOps:
         return self._narrow(totals, op)
 
     def _extents(self, op: Contraction | Window, structure: Structure) -> tuple[int, ...]:
-        """Return the extents of the iterators; the one along the lanes, if any, is 1."""
+        """Return the extents of the iterators; that of the lane axis, if any, is 1."""
         extents = list(structure.extents)
         for size, expression in zip(self.shape(op.results[0]), structure.maps[-1].results, strict=True):
             if isinstance(expression, AffineDimExpr):

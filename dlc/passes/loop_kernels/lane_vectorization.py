@@ -19,8 +19,8 @@ def vectorize_lanes(grid: scf.ParallelOp, builder: OpBuilder, width: int) -> Non
         scf.parallel %i = 0 to 6 { %x = vector.transfer_read %a[16 · %i] : vector<16xf32>;  … }
         scf.parallel %i = 0 to 1 { %x = vector.transfer_read %a[96] : vector<4xf32>;  … }
 
-    A while loop runs until no lane runs; its body keeps the states of the other lanes (Note [Lanes of while loops]).
-    Values that are equal in all lanes stay scalars. Raises NotLowerableError if a lane reads at an index of its own.
+    A while loop runs until no lane runs; its body masks the lanes that have ended (Note [Lanes of while loops]).
+    Uniform values stay scalars. Raises NotLowerableError for a gather, at indices that differ between lanes.
     """
     count = constant_integer(grid.upperBound[0])
     assert count is not None
@@ -36,13 +36,13 @@ def vectorize_lanes(grid: scf.ParallelOp, builder: OpBuilder, width: int) -> Non
 
 
 class _Varying:
-    """The values that differ between lanes."""
+    """The varying values: those that differ between lanes."""
 
     def __init__(self, grid: scf.ParallelOp) -> None:
         self._lane = grid.body.block.args[0]
         self.values: set[SSAValue] = set()
         size = -1
-        # A carried value varies if any iteration makes it so.
+        # A carried value varies if it varies after any iteration.
         while size != len(self.values):
             size = len(self.values)
             self._visit(grid.body.block)
@@ -115,7 +115,7 @@ class _Widener:
         return vector_type((self._width,), value.type) if value in self._varying else value.type
 
     def _value(self, value: SSAValue, builder: OpBuilder, *, like: SSAValue | None = None) -> SSAValue:
-        """Return the copy of a value; a scalar is broadcast if `like`, or by default the value itself, varies."""
+        """Return the copy of a value; a scalar is broadcast if `like`, by default the value itself, varies."""
         copy = self._values.get(value, value)
         if (value if like is None else like) in self._varying and value not in self._varying:
             return builder.splat(copy, (self._width,))

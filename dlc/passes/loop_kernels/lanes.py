@@ -1,4 +1,4 @@
-"""Lanes: an axis along which all values of a loop are independent, such as the batch axis of `vmap`.
+"""Lanes: the indices of an axis along which all values of a loop are independent, such as the batch axis of `vmap`.
 
 Note [Lanes of while loops] A batched while loop runs until no lane runs: its condition is `any(running)`, and a state of a lane
 that does not run keeps its value. One lane may therefore end its loop earlier. This is so if the next `running` is the
@@ -28,7 +28,7 @@ _MIN_LANES = 16
 
 
 class Lanes:
-    """The axis of each value of a loop that has the lanes. Values without an axis are equal in all lanes.
+    """The lane axis of each value of a loop. Values without one are uniform: equal in all lanes.
 
     Raises NotLowerableError if the loop has no lanes.
     """
@@ -40,9 +40,9 @@ class Lanes:
             raise NotLowerableError("its states have no common axis of lanes")
         self.count: int = sizes.pop()
         self.axes: dict[SSAValue, int] = {}
-        # For each while loop, the state whose lanes still run.
+        # For each while loop, the state that masks the running lanes.
         self.running: dict[WhileOp, int] = {}
-        # Conditions that differ between lanes, though their tensors have no axis of lanes.
+        # Divergent conditions, whose tensors have no lane axis.
         self._conditions: set[SSAValue] = set()
         for value in captured_values(loop.block):
             self._assume(value)
@@ -54,9 +54,9 @@ class Lanes:
         return shape if axis is None else (*shape[:axis], 1, *shape[axis + 1 :])
 
     def _assume(self, value: SSAValue) -> None:
-        """Take the first axis of a value from outside as its lanes if it has their size.
+        """Assume that the first axis of a captured value is its lane axis, if it has the number of lanes as its size.
 
-        A constant is computed in the kernel, so that all lanes must have the same.
+        A constant is computed in the kernel, and must be uniform.
         """
         is_lane_constant = isinstance(value.owner, ConstantOp) and splat(value) is None
         if static_shape(value)[:1] == (self.count,) and not is_lane_constant:
@@ -94,7 +94,7 @@ class Lanes:
             self._while(loop)
 
     def _while(self, loop: WhileOp) -> None:
-        """Check Note [Lanes of while loops], unless all lanes run equally often."""
+        """Check Note [Lanes of while loops], unless the trip count is uniform."""
         condition, *states = loop.yielded
         if condition not in self._conditions:
             return
@@ -162,7 +162,7 @@ class Lanes:
         self.axes[op.results[0]] = axis
 
     def _splat(self, op: DlOp) -> None:
-        """Give the lanes an axis of a broadcast value or constant."""
+        """Assign a lane axis to a broadcast value or constant."""
         if isinstance(op, ConstantOp):
             self._assume(op.results[0])
         if isinstance(op, DataMovement) and static_shape(op.results[0])[:1] == (self.count,):
@@ -171,7 +171,7 @@ class Lanes:
                 self.axes[op.results[0]] = 0
 
     def _result_axis(self, op: DlOp) -> int:
-        """Return the axis of lanes of an op's result; raise NotLowerableError if the op combines lanes."""
+        """Return the lane axis of an op's result; raise NotLowerableError if the op combines lanes."""
         match op:
             case Elementwise():
                 rank = len(static_shape(op.results[0]))

@@ -52,7 +52,7 @@ from dlc.target import Target
 _REGISTERS_PER_STATE = 8
 # The attribute of a loop that stays in the host program: the reason.
 SEPARATE_KERNELS = "separate_kernels"
-# Message values that a failure of a kernel records.
+# Maximum message values that a failure of a kernel records.
 _MAX_MESSAGE_VALUES = 3
 
 
@@ -66,11 +66,11 @@ class LoopsToKernelsPass(TargetPass):
             %r = scf.for %step = 0 to 9 iter_args(%c = %s) { %x = memref.load %xs[%step];  scf.yield (arith.addf %c, %x) }
             memref.store %r, %last[] }}
 
-    Small states are loop-carried scalars; large arrays of which a step writes some rows are updated in place, after one copy.
+    Small states are loop-carried scalars; large arrays in which a step writes some rows are updated in place after one copy.
     Nested loops and branches become loops and branches of the kernel. A batch of loops, by `vmap`, becomes a grid over its
-    lanes: on a CPU, each point computes a vector of lanes, on an OpenCL device one. A failing branch is recorded by the kernel,
-    which ends its while loops; the program fails after it. Other loops stay: those with states of symbolic size, ops without
-    scalar code (sorting, strings), or bodies with so much work that separate kernels are faster (`cost.py`).
+    lanes: on a CPU, each point computes a vector of lanes, on an OpenCL device one lane. The kernel records a failing branch
+    and ends its while loops; the program fails after the kernel. Other loops stay: those with states of symbolic size, ops
+    without scalar code (sorting, strings), or bodies with so much work that separate kernels are faster (`cost.py`).
     """
 
     name = "loops-to-kernels"

@@ -1,4 +1,4 @@
-"""The order of the ops of a loop body: an update in place comes after all other readers of the array."""
+"""Schedule the ops of a loop body: an in-place update comes after all other readers of the array."""
 
 from __future__ import annotations
 

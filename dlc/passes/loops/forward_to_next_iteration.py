@@ -23,7 +23,7 @@ class ForwardToNextIterationPass(KernelPass):
 
     A recurrence through memory would wait for each store to reach the next load. All stores to the buffer in the loop must be
     scalar stores at the top level of its body, whose indices differ by constants, and the loop must run at least once. Buffers
-    with views, and loads in nested regions, stay. Requires `forward-stores` before it, for loads within an iteration.
+    with views, and loads in nested regions, are not changed. Requires `forward-stores`, for loads within an iteration.
     """
 
     name = "forward-to-next-iteration"

@@ -121,7 +121,7 @@ def _prefetch(
     block = loop.body.block
     position = read.indices[axis]
     other_indices = [i for d, i in enumerate(read.indices) if d != axis]
-    # As early as possible: at the start of the iteration, unless the indices are computed in it.
+    # As early as possible: at the start of the iteration, or after the ops that compute the indices.
     is_computed_in_loop = any(isinstance(i.owner, Operation) and i.owner.parent is block for i in other_indices)
     anchor: Operation | None = read if is_computed_in_loop else block.first_op
     assert anchor is not None

@@ -1,4 +1,4 @@
-"""Tile plans in files: TOML tables of kernels and their loop nests, to be edited and given back.
+"""Tile plans in files: TOML tables of kernels and their loop nests, which users edit and pass to `--plan`.
 
 [matmul_relu.0]            # the first loop nest of the kernel
 kind = "BlockedTiles"

@@ -17,7 +17,7 @@ from dlc.pytorch.rules.rule_table import Dtype, RuleTable, widened
 
 table = RuleTable()
 _INT8_MIN, _INT8_MAX = -128, 127
-# PyTorch's smallest scale of a symmetric token: that of elements up to 1e-5.
+# PyTorch's minimum scale per token with symmetric ranges: that of elements up to 1e-5.
 _MIN_TOKEN_SCALE = 1e-5 / _INT8_MAX
 _FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
 
@@ -57,7 +57,7 @@ def choose_per_token_affine(x: Any, dtype: Dtype) -> Sequence[Any]:
     low, high = (extremum(x, axis=-1, keepdims=True, initial=0) for extremum in (dnp.min, dnp.max))
     scales = dnp.maximum(dnp.divide(dnp.subtract(high, low), float(_INT8_MAX - _INT8_MIN)), _FLOAT32_EPSILON)
     scaled_low, scaled_high = dnp.divide(low, scales), dnp.divide(high, scales)
-    # The end of the range whose rounding error is smaller is exact.
+    # The zero point makes exact the end of the range with the smaller rounding error.
     is_low_exact = dnp.greater(dnp.add(dnp.add(scaled_low, float(_INT8_MIN)), dnp.add(scaled_high, float(_INT8_MAX))), 0)
     zero_points = dnp.where(
         is_low_exact, dnp.subtract(float(_INT8_MIN), scaled_low), dnp.subtract(float(_INT8_MAX), scaled_high)

@@ -56,7 +56,7 @@ class Artifact:
     ) -> NativeProgram:
         """Return the program, loaded into this process; `images` and `native` replace the artifact's kernels and runtime.
 
-        A sequential program runs one launch at a time, also those that could run side by side.
+        A sequential program runs one launch at a time, without concurrent sections.
 
         Raises DeviceError on a machine that cannot run it.
         """

@@ -1,4 +1,4 @@
-"""Functions of users that programs call: `dl.foreign_call` refers to one by its name in a table of this process.
+"""User functions that programs call: `dl.foreign_call` refers to one by its name in a table of this process.
 
 Python functions take and return NumPy arrays; native functions (`native_functions.py`) read and write memory.
 """

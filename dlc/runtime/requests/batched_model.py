@@ -59,7 +59,7 @@ class _Group:
 
 
 class BatchedModel(Submittable):
-    """A model whose concurrent requests are joined; made by `dlc.batched`. It is called and submitted to like the model."""
+    """A model that joins concurrent requests (see `dlc.batched`). Its calls and submissions are those of the model."""
 
     def __init__(self, model: Model, max_batch: int, max_delay: float, max_pending: int) -> None:
         self.model, self.name, self.inputs, self.outputs = model, model.name, model.inputs, model.outputs
@@ -72,11 +72,11 @@ class BatchedModel(Submittable):
         self._calls = model.requests.of_function(self._run_batch)
         self._delays = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._end_delay)
         self._deadlines = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._expire)
-        # Sizes of the batches so far, by the number of requests.
+        # The number of batches so far, by their number of requests.
         self.batch_sizes: dict[int, int] = {}
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Return the outputs for these inputs, computed together with other requests of this time."""
+        """Return the outputs for these inputs, computed in one batch with concurrent requests."""
         return self.submit(*arguments, **named).result()
 
     def _new_queue(self) -> RequestQueue:
@@ -110,7 +110,7 @@ class BatchedModel(Submittable):
                 return future
         request = _BatchedRequest([], priority, until)
         request.future = future = Future(partial(self._cancel, request))
-        # The place is free again when the future is done, in whichever way.
+        # Completion, failure and cancellation all release the slot in the queue.
         future.add_done_callback(self._free_place)
         with self._lock:
             self._num_pending += 1
@@ -151,7 +151,7 @@ class BatchedModel(Submittable):
             group.rows += request.rows
             if request.deadline is not None:
                 self._deadlines.add(request.deadline, request, _is_waiting)
-            # A call that has not started takes this request as well, unless it is full.
+            # A submitted call that has not started includes this request, unless its batch is full.
             is_full = group.rows >= self.max_batch * (group.calls + 1)
             starts = is_full or not (self._max_delay or group.calls)
             if starts:
@@ -169,7 +169,7 @@ class BatchedModel(Submittable):
         self._delays.num_live -= 1
         group = request.group
         if group is None or group.calls:
-            # It is computed already, or the next call takes it.
+            # It has run, or the next call includes it.
             return None
         group.calls += 1
         return lambda: self._start(group, request.priority)
@@ -204,7 +204,7 @@ class BatchedModel(Submittable):
             self._deadlines.num_live -= 1
 
     def _run_batch(self, group: _Group) -> None:
-        """Compute the requests at the front of a group; called in a thread of the executor."""
+        """Run the requests at the front of a group; called in a thread of the executor."""
         batch, rows = list[_BatchedRequest](), 0
         with self._lock:
             group.calls -= 1
@@ -219,7 +219,7 @@ class BatchedModel(Submittable):
                 group.calls += 1
             self.batch_sizes[len(batch)] = self.batch_sizes.get(len(batch), 0) + 1
         if continues:
-            # Their delay may be over already.
+            # Their delay may have expired.
             self._start(group, group.waiting[0].priority if group.waiting else 0)
         if not batch:
             return

@@ -1,4 +1,4 @@
-"""Deadlines: a thread that ends requests which have not started in time."""
+"""Deadlines: a thread that ends requests which have not started by then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, 
 
 Item = TypeVar("Item")
 
-# The heap is cleared of ended items when it has more than twice as many entries as live ones, plus these.
+# Ended items are removed from the heap when it has more than this number of entries plus twice the live ones.
 _MIN_HEAP_ENTRIES = 64
 
 
@@ -19,8 +19,8 @@ class Deadlines(Generic[Item]):
     """A heap of deadlines, and the thread that waits for the first one; it starts on demand.
 
     `lock` guards all fields and is held by the callers of `add`, who also decrement `num_live` when an item ends.
-    `expire(item)` ends an item under the lock; it returns a function that reports this without the lock, or None if the item
-    has ended already.
+    `expire(item)` ends an item under the lock; it returns a function that reports the expiry without the lock, or None if the
+    item has ended.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Deadlines(Generic[Item]):
         self.num_live = 0
         self._heap: list[tuple[float, int, Item]] = []
         self._numbers = count()
-        # The gate at which the thread waits, and whether it is closed; None without a thread.
+        # The event on which the thread waits, or None without a thread; the flag is set while it waits.
         self._gate: Gate | None = None
         self._is_waiting = False
 
     def add(self, deadline: float, item: Item, is_live: Callable[[Item], bool]) -> None:
-        """Add an item; `is_live` returns whether one has not ended."""
+        """Add an item; `is_live` returns whether an item has not ended."""
         self.num_live += 1
         if len(self._heap) > _MIN_HEAP_ENTRIES + 2 * self.num_live:
             self._heap = [entry for entry in self._heap if is_live(entry[2])]
@@ -61,7 +61,7 @@ class Deadlines(Generic[Item]):
             self._gate.open()
 
     def _watch(self, gate: Gate) -> None:
-        """End items whose deadline is over, until there have been no deadlines for some time."""
+        """End items whose deadline has passed; exit after `IDLE_SECONDS` without deadlines."""
         while True:
             with self._lock:
                 reports, now = list[Callable[[], None]](), self._clock()
@@ -78,7 +78,7 @@ class Deadlines(Generic[Item]):
                 continue
             with self._lock:
                 if not self._is_waiting:
-                    # It was opened after the time was over.
+                    # The event was set after the timeout: consume it.
                     gate.wait()
                 elif was_empty and not self._heap:
                     self._gate, self._is_waiting = None, False

@@ -61,7 +61,7 @@ class Request:
         self.order = order
         self.deadline = deadline
         self.state = "waiting"
-        # Futures among the arguments that are not done.
+        # The number of futures among the arguments that are not done.
         self.missing = 0
         # Processors that it occupies while it runs.
         self.threads = 0
@@ -214,25 +214,25 @@ class Executor:
         return () if request.missing else self._enqueue(request)
 
     def _block(self, queue: QueueState) -> Gate:
-        """Return the gate at which this thread waits for a place in a full queue."""
+        """Return an event on which this thread waits for space in a full queue."""
         refuse_to_wait(queue.name, queue.pending)
         gate = Gate(self._make_lock)
         queue.blocked.append(gate)
         return gate
 
     def _wait_for_place(self, queue: QueueState, gate: Gate, deadline: float | None) -> bool:
-        """Wait until a place in the queue is free; return False if the deadline is over before that."""
+        """Wait for space in the queue; return False if the deadline passes first."""
         if gate.wait(None if deadline is None else deadline - self._clock()):
             return True
         with self._lock:
             if gate in queue.blocked:
                 queue.blocked.remove(gate)
                 return False
-        # The gate was opened in the meantime.
+        # The event was set after the timeout.
         return True
 
     def _leave(self, queue: QueueState) -> None:
-        """Give back a place in the queue."""
+        """Release the space of a request in the queue, and wake a thread that waits for it."""
         queue.pending -= 1
         if queue.blocked:
             queue.blocked.pop(0).open()
@@ -278,7 +278,7 @@ class Executor:
         return self._dispatch()
 
     def _dispatch(self) -> Sequence[Future]:
-        """Start requests while they fit; return the futures of those for which the system has no thread."""
+        """Start requests while processors are free; return the futures of those for which the system cannot create a thread."""
         failed: list[Future] = []
         while (request := self._take()) is not None:
             self._busy += 1
@@ -300,7 +300,7 @@ class Executor:
         return failed
 
     def _take(self) -> Request | None:
-        """Take the next request if there are processors for it."""
+        """Remove and return the next request if enough processors are free; else None."""
         if self._occupied >= self._capacity:
             return None
         best: tuple[tuple[int, float, int], Request] | None = None
@@ -329,7 +329,7 @@ class Executor:
         return request
 
     def _release(self, request: Request, seconds: float) -> None:
-        """Account for a request that has ended."""
+        """Release the processors of a request that has ended, and record its time."""
         queue, used = request.queue, seconds * request.threads
         queue.running -= 1
         queue.used += used - queue.average
@@ -338,7 +338,7 @@ class Executor:
         request.end("done")
 
     def _work(self, worker: _Worker) -> None:
-        """Run the requests that are assigned to a worker, until there has been none for some time."""
+        """Run the requests that are assigned to a worker; exit after `IDLE_SECONDS` without one."""
         _local.is_worker = True
         while True:
             if not worker.gate.wait(IDLE_SECONDS):

@@ -107,7 +107,8 @@ class RequestQueue:
         """Yield the results of calls with one argument each, in order; at most `in_flight` of them are submitted at a time.
 
         By default, `in_flight` is twice the number of streams. `feeds` is read as results are consumed, so that it may be
-        endless. The exception of a call is raised at its place. Closing the generator cancels the calls that have not started.
+        endless. The exception of a call is raised in place of its result. Closing the generator cancels the calls that have not
+        started.
         """
         return results_in_order(self.submit, feeds, self.default_in_flight if in_flight is None else in_flight)
 

@@ -1,4 +1,4 @@
-"""The synchronization of the executor, in terms of locks; tests replace them to explore interleavings."""
+"""Synchronization primitives of the executor, made of locks; tests replace the locks to explore interleavings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 # Starts a thread with a main function and a name. Raises RuntimeError if the system has no more threads.
 StartThread: TypeAlias = "Callable[[Callable[[], None], str], None]"
 
-# Threads end after this time without work.
+# Idle threads exit after this time.
 IDLE_SECONDS = 10.0
 
 
@@ -23,7 +23,7 @@ class Lock(AbstractContextManager[Any], Protocol):
 
 
 class Gate:
-    """A binary event for one waiting thread: `wait` returns after `open`, and closes the gate again."""
+    """An auto-reset event for one waiting thread: `wait` returns after `open`, and resets the event."""
 
     __slots__ = ("_lock",)
 
@@ -32,11 +32,11 @@ class Gate:
         self._lock.acquire()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the gate is opened; return False if the time is over before that."""
+        """Wait until the event is set; return False on a timeout."""
         return self._lock.acquire(timeout=-1 if seconds is None else max(seconds, 0.0))
 
     def open(self) -> None:
-        """Open the gate, which must be closed."""
+        """Set the event, which must not be set."""
         self._lock.release()
 
 

@@ -1,4 +1,4 @@
-"""Calls of functions of the user, in Python or native code (`dlc.pure_callback`, `dlc.ffi`)."""
+"""Calls of user functions, in Python or native code (`dlc.pure_callback`, `dlc.ffi`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dlc.runtime.python_ops.registry import OpSetting
 
 @irdl_op_definition
 class ForeignCallOp(DataDependent):
-    """The results, of `types`, of a pure function of the user: of its `arguments`, for each entry of the leading `batch_axes`.
+    """A call of a pure user function: the results, of `types`, for each entry of the leading `batch_axes` of `arguments`.
 
     `function` is its name in a table of this process (`dlc/runtime/python_ops/foreign_functions.py`), so that a program that
     contains it cannot be saved. Operands and results have the same batch.

@@ -128,8 +128,8 @@ class LoopsOp(LibraryKernel):
     contains ops of arith, math, memref, scf, vector only; (C3) no point of a grid reads or writes an element of a result that
     another point of the same grid writes, which the evaluator checks; (C4) the body writes all elements of the results.
 
-    `checks` has a list of messages for each of the last results, which are i64[points…, 2]: at each point of a grid the number
-    of the message that applies, or -1, and the index that it states. A message that applies is an error.
+    Each list of messages in `checks` belongs to one of the last results, i64[points…, 2]: at each point of a grid, the number
+    of the message of the failed check, or -1, and the index that the message states. A failed check is an error.
     """
 
     name = "dl.loops"

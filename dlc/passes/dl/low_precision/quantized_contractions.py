@@ -103,7 +103,7 @@ class _QuantizedContractionRewriter:
         weights = _centered_weights(build, w)
         # Grouped convolutions multiply single elements, not packed dot-product operands.
         is_grouped = isinstance(op, ConvOp) and number(op.groups) != 1
-        # Winograd's algorithm reads 16-bit data, and saves more than sums of pairs in 16 bits.
+        # Winograd's algorithm reads 16-bit data, and saves more time than 16-bit pair sums.
         prefers_int16 = is_grouped or (isinstance(op, ConvOp) and is_3x3_with_stride_1(op))
         interval = compute_interval(weights)
         dots = (d for name in self.dots if (d := PACKED_DOTS[name]).pair_sums is None or not prefers_int16)

@@ -49,7 +49,7 @@ class WeightOnlyContractionsPass(TargetPass):
 
     For few rows the sums over words are scaled; for more rows the weights are, once for all rows. If the product has
     `min_lhs_bits`, rows are quantized: to int8 if that suffices and the target has byte dot products, to int16 if it has
-    i16 pairs, up to the number of rows for which that pays.
+    i16 pairs, up to the number of rows for which that is profitable.
 
     Blocks must consist of whole words. More than 32 rows must be quantized. Other products stay, with weights dequantized as a
     weight expression. Requires `dl.dequantize` that is not decomposed.

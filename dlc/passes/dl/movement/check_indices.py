@@ -37,7 +37,7 @@ class CheckIndicesPass(ModulePass):
     out-of-bounds access is clamped or dropped, so the check may come later than the access. It is inserted before the next loop
     or branch, or at the end of the block, where the host waits for the device anyway.
 
-    The checks of a `dl.loops` are results of it; each of its messages becomes a branch that fails.
+    The checks of a `dl.loops` are among its results; each message becomes a failing branch.
 
     An op that indexes an axis without elements has nothing to access: a read becomes zeros, a write its operand.
 

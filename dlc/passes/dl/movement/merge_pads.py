@@ -26,7 +26,7 @@ class MergePadsPass(ModulePass):
     →   %p = dl.pad %d {low = [1], high = [1]};  %a = dl.slice %p[0, n);  %b = dl.slice %p[1, n + 1)
 
     The gradient of a stencil sums cotangents that are padded on different sides. Merged, each cotangent is stored once, and
-    the sum reads it at shifted positions in one sweep. `x + pad(-d)` becomes `x - pad(d)`, which may change the sign of zeros.
+    the sum reads it at shifted positions, in one pass. `x + pad(-d)` becomes `x - pad(d)`, which may change the sign of zeros.
     """
 
     name = "merge-pads"

@@ -108,7 +108,7 @@ _lock = Lock()
 
 
 def reserve_pools(num_threads: int, count: int) -> None:
-    """Make calls with `num_threads` threads use up to `count` pools, so that as many calls run in parallel at once.
+    """Let calls with `num_threads` threads use up to `count` pools, so that `count` calls run in parallel.
 
     Raises DeviceError if the system cannot start the threads.
     """
