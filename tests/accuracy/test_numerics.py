@@ -31,7 +31,15 @@ def passes(numerics: str) -> set[str]:
 
 
 def test_what_folds_is_left_out() -> None:
-    folds = {"merge-pads", "trim-padding", "weight-only-contractions", "fold-quantization", "fold-scales", "winograd", "winograd-gradients"}
+    folds = {
+        "merge-pads",
+        "trim-padding",
+        "weight-only-contractions",
+        "fold-quantization",
+        "fold-scales",
+        "winograd",
+        "winograd-gradients",
+    }
     assert passes("default") - passes("strict") == folds
 
 
