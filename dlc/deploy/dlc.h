@@ -1384,11 +1384,12 @@ static void *dlc__run_calls(void *executor)
         }
         dlc__queue *queue = c->model->queue;
         int64_t threads = queue->threads < e->capacity ? queue->threads : e->capacity;
+        int64_t capacity_time = e->capacity_time;
         int code = c->code;
         if (e->occupied < e->capacity && dlc__has_queued(e)) dlc__wake(e);
         pthread_mutex_unlock(&dlc__executor_lock);
         if (!code) code = dlc_run(c, c->inputs, c->outputs);
-        int64_t end = dlc__now(), capacity = end - e->capacity_time > 1000000000 ? dlc__usable_cpus() : 0;
+        int64_t end = dlc__now(), capacity = end - capacity_time > 1000000000 ? dlc__usable_cpus() : 0;
         pthread_mutex_lock(&dlc__executor_lock);
         double used = (double)(end - start) * (double)threads;
         e->occupied -= threads, queue->running--;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import ml_dtypes
 
@@ -135,7 +135,7 @@ def _stabilized_biconjugate_gradients(matvec: Matvec, b: Any, limit: Any, max_st
 
 
 def _minimal_residuals(matvec: Matvec, b: Any, limit: Any, max_steps: int, restart: int) -> tuple[Any, Any, Any]:
-    rounding = 4 * float(ml_dtypes.finfo(b.dtype).eps)
+    rounding = 4 * float(cast(Any, ml_dtypes.finfo)(b.dtype).eps)
 
     def cycle(state: Any) -> Any:
         x, residual, k = state

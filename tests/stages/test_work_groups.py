@@ -19,6 +19,7 @@ from dlc.dialects.workgroup import is_workgroup
 from dlc.ir import ModuleOp, gpu, memref
 from dlc.options import Options
 from dlc.passes.base import kernels_of
+from dlc.testing.op_checks import ROUNDING
 from dlc.testing.programs import module_of, op_of
 from dlc.testing.sample import Sample, assert_close
 from dlc.weights import WeightStore
@@ -28,7 +29,6 @@ from tests.fuzz.random_program import Batch
 from tests.mlir import accepted_by_mlir, needs_mlir
 from tests.models.skeletons import path_of, recordings
 from tests.ops.samples import SAMPLES
-from tests.ops.test_targets import ROUNDING
 
 PROFILES = ("opencl:gpu", "opencl:small")
 
