@@ -1333,7 +1333,8 @@ static dlc_context *dlc__take(dlc__executor *e)
     dlc__queue *best = NULL;
     for (dlc__queue *q = e->queues; q; q = q->next) {
         if (!q->first || q->running >= q->streams) continue;
-        int32_t ahead = best ? q->first->submission.priority - best->first->submission.priority : 1;
+        int32_t priority = q->first->submission.priority, other = best ? best->first->submission.priority : 0;
+        int ahead = best ? (priority > other) - (priority < other) : 1;
         if (ahead > 0 || (!ahead && q->used < best->used)) best = q;
     }
     if (!best) return NULL;

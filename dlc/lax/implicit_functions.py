@@ -7,14 +7,17 @@ exact. It does not change the value of x, since the value of r is subtracted fro
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlc.dialects import dl
 from dlc.frontend.trace import Trace, Tracer, current_trace
 from dlc.numpy.apply import apply
+from dlc.numpy.functions.comparison import equal, logical_and
 from dlc.numpy.functions.creation import zeros_like
-from dlc.numpy.functions.elementwise import subtract
+from dlc.numpy.functions.elementwise import subtract, where
+from dlc.numpy.functions.reductions import all
 from dlc.traced_functions.bodies import require_functions
 from dlc.traced_functions.derivatives import constant, pull_back, push_forward
 from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, require_tuple, ssa_values, trace_body
@@ -145,8 +148,20 @@ def _chord_step(
 ) -> list[Tracer]:
     """Return x - correct(r - stop_gradient(r)) for the residual r at x. `correct` is linear; x keeps its value."""
     changes = [subtract(r, apply(dl.StopGradientOp, r)) for r in residual(*x)]
+    if transposed is not None:
+        correct, transposed = _without_zeros(correct), _without_zeros(transposed)
     corrections = _linear_call(api_name, trace, NamedLeaves.of(api_name, "residual", changes), correct, transposed)
     return [trace.value(subtract(v, correction)) for v, correction in zip(x, corrections, strict=True)]
+
+
+def _without_zeros(solve: Function) -> Function:
+    """Return a linear solver that is not called for zeros, for which it may divide 0 by 0. Chord steps solve for them."""
+
+    def call(*values: Tracer) -> list[Any]:
+        is_zero = functools.reduce(logical_and, [all(equal(v, 0)) for v in values])
+        return [where(is_zero, 0, x) for x in solve(*(where(is_zero, 1, v) for v in values))]
+
+    return call
 
 
 def _linear_call(

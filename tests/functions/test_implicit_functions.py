@@ -123,6 +123,30 @@ def test_second_derivatives_and_batches(solve: Any) -> None:
     np.testing.assert_allclose(batched, [adjoint, adjoint / 2], rtol=1e-8)
 
 
+def test_a_solver_that_divides_by_the_right_side() -> None:
+    """Chord steps solve for zeros, for which such a solver is undefined; these are not passed to it."""
+
+    def fixed_steps(matvec: Any, b: Any) -> Any:
+        def step(_: Any, state: Any) -> Any:
+            x, direction, residual = state
+            product, square = matvec(direction), residual @ residual
+            next_residual = residual - square / (direction @ product) * product
+            next_direction = next_residual + (next_residual @ next_residual) / square * direction
+            return x + square / (direction @ product) * direction, next_direction, next_residual
+
+        return lax.fori_loop(0, 2, step, (b * 0, b, b))[0]
+
+    matrix, b = np.array([[4.0, 1.0], [1.0, 3.0]]), np.array([1.0, 2.0])
+
+    def square(a: Any) -> Any:
+        x = lax.custom_linear_solve(lambda x: (matrix * a) @ x, b, fixed_steps, symmetric=True)
+        return x @ x
+
+    norm = np.linalg.solve(matrix, b) @ np.linalg.solve(matrix, b)
+    assert dlc.grad(square)(np.float64(1)) == pytest.approx(-2 * norm)
+    assert dlc.grad(dlc.grad(square))(np.float64(1)) == pytest.approx(6 * norm)
+
+
 def test_the_value_does_not_solve_twice() -> None:
     """If the value is not used, the program contains the transposed system only, and no system for zeros."""
     gradient = dlc.jit(dlc.grad(lambda b: symmetric_solution(SYMMETRIC, b).sum()))

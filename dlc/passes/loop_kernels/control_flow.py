@@ -34,7 +34,7 @@ from dlc.passes.loop_kernels.elements import (
     store_all,
 )
 from dlc.passes.loop_kernels.lanes import Lanes
-from dlc.passes.loop_kernels.schedule import overwritten_values, scheduled
+from dlc.passes.loop_kernels.schedule import overwritten_values, read_values, scheduled
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.types import memref_of
 
@@ -107,14 +107,19 @@ class LoopLowering:
         return isinstance(array, ArrayInMemory) and array.buffer in self.writable
 
     @contextmanager
-    def _inside(self, builder: OpBuilder) -> Generator[None]:
-        """Insert at another insertion point inside the `with` block."""
+    def _inside(self, builder: OpBuilder, states: Sequence[LoopValue] | None = None) -> Generator[None]:
+        """Insert at another insertion point inside the `with` block, such as the body of a loop with these states.
+
+        The body of a loop may overwrite its states and its own local arrays only: it runs again, and reads others as they were.
+        """
         ranges = self._elements.ranges
-        outer = self.builder.op_builder, self._elements.spilled, self._checked, ranges.checked
+        outer = self.builder.op_builder, self._elements.spilled, self._checked, ranges.checked, self.writable
         self.builder.op_builder = builder
         self._elements.spilled, self._checked, ranges.checked = dict(outer[1]), set(outer[2]), dict(outer[3])
+        if states is not None:
+            self.writable = {state.buffer for state in states if isinstance(state, ArrayInMemory)}
         yield
-        self.builder.op_builder, self._elements.spilled, self._checked, ranges.checked = outer
+        self.builder.op_builder, self._elements.spilled, self._checked, ranges.checked, self.writable = outer
 
     # Loops
 
@@ -134,7 +139,7 @@ class LoopLowering:
         b = self.builder.op_builder
         loop = b.loop(0, steps, 1, registers, name="step")
         induction, *carried = loop.body.block.args
-        with self._inside(b.at_block_end(loop.body.block)):
+        with self._inside(b.at_block_end(loop.body.block), initial):
             inner = self.builder.op_builder
             position = inner.value(inner.subtract(steps - 1, induction) if op.is_reverse else induction)
             self._elements.ranges[position] = Range(0, steps - 1, position)
@@ -162,7 +167,7 @@ class LoopLowering:
         b = self.builder.op_builder
         b.insert(loop)
         num_sites = len(self.failures.sites)
-        with self._inside(b.at_block_end(after)):
+        with self._inside(b.at_block_end(after), initial):
             self._bind(op.block.args, initial, after.args)
             continues, *states = self.run(op.block)
             condition = self._scalar(continues)
@@ -184,7 +189,7 @@ class LoopLowering:
         if not isinstance(state, ArrayInMemory):
             raise NotLowerableError("a large state is computed inside the loop")
         if buffer is None:
-            if state.buffer in self.writable:
+            if state.buffer in self.writable and not state.prefix and self._num_reads(loop, state) == 1:
                 return state
             buffer = self._local(value)
         if self._lanes is not None:
@@ -194,6 +199,11 @@ class LoopLowering:
         copy_buffer(self.builder, state.buffer, buffer)
         self.writable.add(buffer)
         return ArrayInMemory(buffer)
+
+    def _num_reads(self, loop: Operation, array: ArrayInMemory) -> int:
+        """Return how many operands and captured values of a loop are in the buffer of an array."""
+        values = (self.values.get(v) for v in read_values(loop))
+        return sum(isinstance(v, ArrayInMemory) and v.buffer is array.buffer for v in values)
 
     def _next_states(self, values: Sequence[SSAValue], initial: Sequence[LoopValue]) -> list[SSAValue]:
         """Return the registers of the next states; arrays must have been updated in place."""
@@ -305,8 +315,8 @@ class LoopLowering:
     def _check(self, op: IfOp) -> None:
         """Lower a branch with a failing body, and continue with the other body."""
         fails = [isinstance(block.last_op, FailOp) for block in op.blocks]
-        if all(fails) or op.results:
-            raise NotLowerableError("a branch with results may fail")
+        if all(fails) or op.results or len(op.blocks[fails.index(False)].ops) > 1:
+            raise NotLowerableError("a branch that computes values may fail")
         condition = self._scalar(op.condition)
         if fails[0]:
             condition = scalar.bit_not(self._elements.body(), condition)

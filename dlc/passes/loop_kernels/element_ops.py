@@ -85,7 +85,11 @@ class ElementOps:
             self.values[op.results[0]] = self._scatter(op, in_place)
             return
         if isinstance(op, ReshapeOp | AddDependencyOp) and self.shape(op.results[0]) == self.shape(op.operands[0]):
-            self.values[op.results[0]] = self.values[op.operands[0]]
+            value = self.values[op.operands[0]]
+            if isinstance(value, ArrayInMemory) and prod(self.shape(op.results[0])) > MAX_REGISTER_ELEMENTS:
+                # A second name of the array: the schedule of updates in place would not know its readers.
+                raise NotLowerableError(f"{op.name} is another view of a large array")
+            self.values[op.results[0]] = value
             return
         if len(op.results) != 1:
             raise NotLowerableError(f"{op.name} has {len(op.results)} results")

@@ -69,7 +69,8 @@ class BatchedModel(Submittable):
         self._groups: dict[Hashable, _Group] = {}
         self._places, self._max_pending = threading.BoundedSemaphore(max_pending), max_pending
         self._num_pending = 0
-        self._calls = model.requests.of_function(self._run_batch)
+        # Each call that has not started includes at least one pending request, so that the queue is never full.
+        self._calls = model.requests.of_function(self._run_batch, max_pending=max_pending + 1)
         self._delays = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._end_delay)
         self._deadlines = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._expire)
         # The number of batches so far, by their number of requests.

@@ -48,7 +48,7 @@ class RequestQueue:
         self._executor = executor
         self._state = QueueState(function, self.name, num_threads, streams, max_pending)
 
-    def of_function(self, function: Callable[..., Any]) -> RequestQueue:
+    def of_function(self, function: Callable[..., Any], max_pending: int | None = None) -> RequestQueue:
         """Return a queue with the settings of this one for a function that calls this one's function."""
         state = self._state
         return RequestQueue(
@@ -56,7 +56,7 @@ class RequestQueue:
             name=self.name,
             num_threads=state.threads,
             streams=state.streams,
-            max_pending=state.max_pending,
+            max_pending=state.max_pending if max_pending is None else max_pending,
             priority=self.priority,
             executor=self._executor,
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
+import dlc
 from dlc.dialects import dl
 from dlc.dialects.dl.base import flag
 from dlc.ir import SSAValue, f32, f64, i1, i32, i64
@@ -228,3 +230,16 @@ def test_unused_ops_are_erased() -> None:
         return x
 
     assert program(body, *randoms((4,))).apply(DcePass()).ops == []
+
+
+@pytest.mark.parametrize(("row", "rest"), [((1, 4), (3, 4)), ((2, 4), (3, 2, 4))])
+def test_a_scatter_that_is_broadcast_is_not_merged_with_the_sum(row: tuple[int, ...], rest: tuple[int, ...]) -> None:
+    """`scatter_add(0, i, u) + rest`, where `rest` has more rows than the scatter."""
+
+    def function(x: Any, rest: Any, i: Any) -> Any:
+        return dlc.vjp(lambda x: x[i] * 2.0, x)[1](np.ones(4, np.float32))[0] + rest
+
+    expected = np.zeros(row, np.float32)
+    expected[0] = 2
+    got = dlc.jit(function)(np.zeros(row, np.float32), np.ones(rest, np.float32), np.int32(0))
+    np.testing.assert_array_equal(got, expected + np.ones(rest, np.float32))

@@ -203,3 +203,85 @@ def test_compile_time_does_not_depend_on_the_steps() -> None:
         return len(str(loop).splitlines())
 
     assert size(20) == size(20_000)
+
+
+# Arrays that still have readers: states of more elements than registers hold, nested loops of more steps than are unrolled.
+
+LARGE = np.arange(100, dtype=np.float32) * np.float32(0.001)
+TABLE = np.arange(4000, dtype=np.float32).reshape(40, 100) * np.float32(0.001)
+STEPS = np.arange(40, dtype=np.int32)
+INNER_STEPS = np.arange(50, dtype=np.int32)
+
+
+def updates_a_captured_array(a: Any, k: Any) -> Any:
+    def inner(c: Any, i: Any) -> Any:
+        t = dnp.at(a)[i].set(c * 0.01 + 1)
+        return c * 0.5 + t[i] + t[i + 1], None
+
+    c, _ = lax.scan(inner, np.float32(0), INNER_STEPS)
+    return dnp.at(a)[k].add(c), c
+
+
+def has_one_array_as_two_states(a: Any, k: Any) -> Any:
+    def inner(state: Any, i: Any) -> Any:
+        p, q = state
+        p = dnp.at(p)[i].add(q[i + 1] * 0.1)
+        return (p, dnp.at(q)[i + 1].add(p[i] * 0.1)), None
+
+    (p, q), _ = lax.scan(inner, (a, a), INNER_STEPS)
+    return dnp.at(p)[k].add(1.0) * 0.5, q[3]
+
+
+def carries_and_captures(a: Any, k: Any) -> Any:
+    p, _ = lax.scan(lambda p, i: (dnp.at(p)[i + 1].set(a[i] + 1), None), a, INNER_STEPS)
+    return p, p[k]
+
+
+def carries_and_captures_in_a_while_loop(a: Any, k: Any) -> Any:
+    def body(state: Any) -> Any:
+        p, i = state
+        return dnp.at(p)[i + 1].set(a[i] + 1), i + 1
+
+    p, _ = lax.while_loop(lambda s: s[1] < 50, body, (a, np.int32(0)))
+    return p, p[k]
+
+
+def carries_and_scans(a: Any, k: Any) -> Any:
+    def inner(p: Any, element: Any) -> Any:
+        i, x = element
+        return dnp.at(p)[dnp.minimum(i + 1, 99)].set(x + 1), None
+
+    p, _ = lax.scan(inner, a, (np.arange(100, dtype=np.int32), a))
+    return p, p[k]
+
+
+def updates_a_row_of_a_sequence(table: Any, k: Any) -> Any:
+    def inner(c: Any, row: Any) -> Any:
+        r = dnp.at(row)[k].set(5.0)
+        return c + r[0] + r[k], None
+
+    c, _ = lax.scan(inner, np.float32(0), table)
+    return dnp.at(table)[k].set(table[0] * 0.5 + 1), c
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("step", "array"),
+    [
+        (updates_a_captured_array, LARGE),
+        (has_one_array_as_two_states, LARGE),
+        (carries_and_captures, LARGE),
+        (carries_and_captures_in_a_while_loop, LARGE),
+        (carries_and_scans, LARGE),
+        (updates_a_row_of_a_sequence, TABLE),
+    ],
+)
+def test_arrays_are_overwritten_after_their_last_reader_only(step: Any, array: np.ndarray, target: str) -> None:
+    def run(a: Any) -> Any:
+        return lax.scan(step, a, STEPS)
+
+    # On plain arrays, the loops run as Python loops.
+    expected = run(array)
+    got = dlc.jit(run, target=target, cache=False)(array)
+    for value, wanted in zip(got, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=2e-5, atol=1e-5)

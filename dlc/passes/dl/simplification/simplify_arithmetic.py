@@ -83,7 +83,9 @@ def _add_scattered(op: AddOp) -> Values:
         if scatter is None or scatter.mode.data != "add" or not value.has_one_use() or product(shape_of(scatter.indices)) != 1:
             continue
         broadcast, other = defining_op(scatter.x, BroadcastToOp), op.operands[1 - k]
-        if splat(scatter.x if broadcast is None else broadcast.x) == 0 and shape_of(other) == shape_of(op.result):
+        if splat(scatter.x if broadcast is None else broadcast.x) == 0 and shape_of(other) == shape_of(scatter.x) == shape_of(
+            op.result
+        ):
             operands = other, scatter.indices, scatter.updates
             return [DlBuilder(op)(ScatterRowsOp, *operands, **scatter.properties)]
     return None
