@@ -88,9 +88,9 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
     inputs, rng, function = program.inputs(seed), np.random.default_rng(seed), _traced(program)
 
     def loss(s: State) -> Any:
-        return s.a + 2 * s.b + s.x.sum() + s.m[0, 1]
+        return s.a + 2 * s.b + s.x.sum() + s.m[0, 1] + (s.y * s.y).sum()
 
-    smooth = ("a", "b", "x", "m")
+    smooth = ("a", "b", "x", "m", "y")
     directions = {name: rng.uniform(-1, 1, np.shape(getattr(inputs, name))) for name in smooth}
 
     def moved(step: float) -> float:

@@ -1,7 +1,7 @@
 """Random programs of loops with small states, run by `dlc.lax` and by Python loops over NumPy.
 
-A state has two f64 scalars `a` and `b`, an integer `k` of a random type, a vector `x` that is updated in place, a 2 × 2 matrix
-`m` and a bool `p`. Values are bounded: statements combine sines, tanhs and averages.
+A state has two f64 scalars `a` and `b`, an integer `k` of a random type, vectors `x` and `y` that are updated in place and may
+be the same array, a 2 × 2 matrix `m` and a bool `p`. Values are bounded: statements combine sines, tanhs and averages.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class State(NamedTuple):
     x: Any
     m: Any
     p: Any
+    y: Any
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class RandomLoops:
         rng = np.random.default_rng(seed)
         return State(
             rng.uniform(-1, 1), rng.uniform(-1, 1), self.integer.type(rng.integers(0, 100)),
-            rng.uniform(-1, 1, self.size), rng.uniform(-1, 1, (2, 2)), bool(rng.integers(2)),
+            rng.uniform(-1, 1, self.size), rng.uniform(-1, 1, (2, 2)), bool(rng.integers(2)), rng.uniform(-1, 1, self.size),
         )  # fmt: skip
 
     def _statements(self, depth: int) -> tuple[Statement, ...]:
@@ -62,11 +63,12 @@ class RandomLoops:
     def _statement(self, depth: int) -> Statement:
         r = self._random
         kinds = ["scalar", "scalar", "integer", "write", "add", "read", "matrix", "flag", "select", "maximum"]
+        kinds += ["duplicate", "exchange", "copy_element", "temporary"]
         if depth < _MAX_DEPTH:
-            kinds += ["for", "while", "scan", "if", "for", "while"]
+            kinds += ["for", "while", "scan", "if", "for", "while", "captured"]
         kind = r.choice(kinds)
         numbers = tuple(r.randint(0, 100) for _ in range(3))
-        if kind in ("for", "scan", "while"):
+        if kind in ("for", "scan", "while", "captured"):
             # Short loops may be unrolled, and zero steps are allowed.
             steps = r.choice((0, 1, 3, 9, 12)) if depth == 0 else r.choice((0, 2, 9))
             return Statement(kind, (steps, *numbers), (self._statements(depth + 1),))
@@ -112,6 +114,33 @@ class Interpreter:
 
     def _read(self, statement: Statement, s: State) -> State:
         return s._replace(a=self._np.sin(s.x[self._index(s, statement.numbers[0])] + s.b))
+
+    def _duplicate(self, statement: Statement, s: State) -> State:
+        return s._replace(y=s.x)
+
+    def _exchange(self, statement: Statement, s: State) -> State:
+        return s._replace(x=s.y, y=s.x)
+
+    def _copy_element(self, statement: Statement, s: State) -> State:
+        value = s.y[self._index(s, statement.numbers[1])] * 0.5 + s.a * 0.25
+        return s._replace(x=self._update(s.x, self._index(s, statement.numbers[0]), value, "set"))
+
+    def _temporary(self, statement: Statement, s: State) -> State:
+        """Update a copy of `x` and read both."""
+        index = self._index(s, statement.numbers[0])
+        changed = self._update(s.x, index, s.b, "set")
+        return s._replace(a=self._np.sin(changed[index] + s.x[index]))
+
+    def _captured(self, statement: Statement, s: State) -> State:
+        """Update `x` in a loop that also reads its initial value."""
+        initial = s.x
+
+        def body(s: State) -> State:
+            s = self.run(statement.bodies[0], s)
+            index = self._index(s, statement.numbers[1])
+            return s._replace(x=self._update(s.x, index, initial[index] * 0.5 + s.a * 0.25, "set"))
+
+        return self._control.for_loop(statement.numbers[0], body, s)
 
     def _matrix(self, statement: Statement, s: State) -> State:
         other = self._np.stack([self._np.stack([s.a, -s.b]), self._np.stack([s.b, s.a])])
