@@ -103,8 +103,12 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
         return None
     jitted: dict[str, Any] = {"target": target, "num_threads": 1, "cache": False}
     positions = tuple(State._fields.index(n) for n in smooth)
-    gradients = dlc.jit(dlc.grad(lambda *s: loss(function(*s)), argnums=positions), **jitted)(*inputs)
-    reverse = sum(float(np.sum(np.asarray(g) * directions[n])) for n, g in zip(smooth, gradients, strict=True))
+    gradient = dlc.jit(dlc.grad(lambda *s: loss(function(*s)), argnums=positions), **jitted)
+
+    def along_directions(inputs: State) -> float:
+        return sum(float(np.sum(np.asarray(g) * directions[n])) for n, g in zip(smooth, gradient(*inputs), strict=True))
+
+    reverse = along_directions(inputs)
 
     def along(*values: Any) -> Any:
         return loss(function(*inputs._replace(**dict(zip(smooth, values, strict=True)))))
@@ -113,6 +117,9 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
     _, forward = dlc.jit(lambda x, v: dlc.jvp(along, x, v), **jitted)(primals, tuple(directions.values()))
     if not abs(reverse - float(forward)) <= _TOLERANCE * (1 + abs(reverse)):
         return f"gradient: {reverse!r}, jvp: {float(forward)!r}"
+    if abs(along_directions(_perturbed(inputs)) - reverse) > _DERIVATIVE_TOLERANCE * (1 + abs(reverse)):
+        # The derivative changes within rounding errors, such as that of a sine of a large number.
+        return None
     if not abs(reverse - expected) <= _DERIVATIVE_TOLERANCE * (1 + abs(expected)):
         return f"derivative: {reverse!r}, finite differences {expected!r}"
     return None
