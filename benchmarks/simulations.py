@@ -367,6 +367,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE", help=f"of {', '.join(CASES)}")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per case")
+    parser.add_argument("--wall", action="store_true", help="measure wall time, on an idle machine, in place of processor time")
     parser.add_argument("--compile", action="store_true", help="print the processor time of the first calls")
     arguments = parser.parse_args()
     libraries = [Library("dlc", dlc.numpy, dlc.lax, dlc)]
@@ -377,11 +378,14 @@ def main() -> None:
     except ImportError:
         pass
     print("| case | dlc µs | jax µs | jax / dlc | Numba µs | Numba / dlc | compile s |\n|---|---|---|---|---|---|---|")
+    clock = time.perf_counter if arguments.wall else time.process_time
     for name in arguments.cases:
-        print(measure(name, CASES[name], libraries, arguments.seconds, arguments.compile), flush=True)
+        print(measure(name, CASES[name], libraries, arguments.seconds, arguments.compile, clock), flush=True)
 
 
-def measure(name: str, case: Case, libraries: list[Library], seconds: float, with_compile: bool) -> str:
+def measure(
+    name: str, case: Case, libraries: list[Library], seconds: float, with_compile: bool, clock: Callable[[], float]
+) -> str:
     """Return the row of a case."""
     runs: dict[str, Callable[[], Any]] = {}
     results: dict[str, Any] = {}
@@ -407,7 +411,7 @@ def measure(name: str, case: Case, libraries: list[Library], seconds: float, wit
             error = np.max(np.abs(x.astype(np.float64) - y) / (1 + np.abs(y)))
             if not error <= case.tolerance:
                 print(f"{name}: dlc and jax differ by {error:.2g}")
-    times = median_microseconds(runs, seconds)
+    times = median_microseconds(runs, seconds, clock)
     ratio = {k: f"{t / times['dlc']:.2f}" for k, t in times.items()}
     cells = [f"{times['dlc']:.1f}"]
     for other in ("jax", "Numba"):
@@ -421,15 +425,18 @@ def finished(result: Any) -> list[Any]:
     return [array for leaf in leaves for array in (finished(leaf) if isinstance(leaf, tuple | list) else [np.asarray(leaf)])]
 
 
-def median_microseconds(runs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Return the median processor time of a call of each function, interleaved."""
+def median_microseconds(runs: dict[str, Callable[[], Any]], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
+    """Return the median time of a call of each function, interleaved.
+
+    Processor time includes threads that wait by spinning, also those of the library that ran before.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times["dlc"]) < 3:
         for name, run in runs.items():
-            start = time.process_time()
+            start = clock()
             _ = run()
-            times[name].append(time.process_time() - start)
+            times[name].append(clock() - start)
     return {name: statistics.median(t) * 1e6 for name, t in times.items()}
 
 
