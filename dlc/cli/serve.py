@@ -56,7 +56,13 @@ _SHUTDOWN_SECONDS = 30
 @shape_option
 @threads_option
 @click.option("--streams", type=click.IntRange(1, MAX_THREADS), default=1, show_default=True, help="Calls of a model at once.")
-@click.option("--max-batch", type=click.IntRange(1), default=1, show_default=True, help="Join requests to so many rows.")
+@click.option(
+    "--max-batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Join concurrent requests into batches of up to this many rows.",
+)
 @click.option(
     "--max-delay-ms", type=NonNanFloatRange(0), default=0.0, show_default=True, help="How long a request waits for others."
 )

@@ -31,3 +31,12 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     for coefficient in coefficients[1:]:
         value = value * x + coefficient
     return value
+
+
+# Limit of the series of log1p_deficit_ratio, and its number of terms.
+MAX_DEFICIT_ARGUMENT, _NUM_DEFICIT_TERMS = 0.3, 29
+
+
+def log1p_deficit_ratio(u: Any) -> Any:
+    """Return (u - log(1 + u)) / u² for |u| ≤ MAX_DEFICIT_ARGUMENT, by its power series."""
+    return polynomial(-u, [1 / (n + 2) for n in reversed(range(_NUM_DEFICIT_TERMS))])

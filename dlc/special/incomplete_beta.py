@@ -11,8 +11,8 @@ from dlc.numpy.apply import ArrayLike, Operand
 from dlc.numpy.custom_derivatives import with_jvp_rule
 from dlc.numpy.functions.comparison import equal, greater, greater_equal, isnan, less, logical_and, logical_or
 from dlc.numpy.functions.elementwise import abs, divide, exp, log, log1p, multiply, sqrt, square, subtract, where
-from dlc.numpy.functions.reductions import any
-from dlc.special.evaluation import in_float64, polynomial, promote_floats
+from dlc.special.continued_fractions import has_not_converged, nonzero
+from dlc.special.evaluation import MAX_DEFICIT_ARGUMENT, in_float64, log1p_deficit_ratio, promote_floats
 from dlc.special.gamma import gammaln, stirling_correction
 from dlc.traced_functions.derivatives import directional_derivative
 
@@ -38,12 +38,6 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike, /) -> Any:
 
 # From this argument on Stirling's series is accurate to float64 precision.
 _MIN_STIRLING_ARGUMENT = 9
-# Limit of the series of u - log(1 + u), and its number of terms.
-_MAX_SERIES_ARGUMENT, _NUM_SERIES_TERMS = 0.3, 29
-# Relative change of the continued fraction in its last step.
-_LAST_STEP_RATIO = 2.0**-50
-_NUM_STEPS_AFTER_END = 40
-_SMALLEST_FACTOR = 1e-300
 
 
 @in_float64
@@ -116,9 +110,9 @@ def _powers(a: Any, b: Any, x: Any) -> Any:
 
 def _deficit(u: Any) -> Any:
     """Return u - log(1 + u)."""
-    is_small = less(abs(u), _MAX_SERIES_ARGUMENT)
+    is_small = less(abs(u), MAX_DEFICIT_ARGUMENT)
     small = where(is_small, u, 0.0)
-    series = square(small) * polynomial(-small, [1 / (n + 2) for n in reversed(range(_NUM_SERIES_TERMS))])
+    series = square(small) * log1p_deficit_ratio(small)
     large = where(is_small, 1.0, u)
     return where(is_small, series, large - log1p(large))
 
@@ -127,7 +121,7 @@ def _fraction(a: Any, b: Any, x: Any) -> Any:
     """Return the continued fraction of the incomplete beta function, evaluated by the modified Lentz algorithm."""
 
     def lentz(numerator: Any, c: Any, d: Any) -> tuple[Any, Any]:
-        return _nonzero(1 + divide(numerator, c)), divide(1, _nonzero(1 + numerator * d))
+        return nonzero(1 + divide(numerator, c)), divide(1, nonzero(1 + numerator * d))
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         m, c, d, value, _ = state
@@ -137,17 +131,7 @@ def _fraction(a: Any, b: Any, x: Any) -> Any:
         c, d = lentz(divide(-(a + m) * (a + b + m) * x, even * (even + 1)), c, d)
         return m + 1, c, d, value * c * d, c * d
 
-    first = divide(1, _nonzero(1 - divide((a + b) * x, a + 1)))
+    first = divide(1, nonzero(1 - divide((a + b) * x, a + 1)))
     initial = (1.0, first * 0 + 1, first, first, first * 0 + 2)
 
-    def continues(state: tuple[Any, ...]) -> Any:
-        m, changes = state[0], greater(abs(state[4] - 1), _LAST_STEP_RATIO)
-        # For an integer b the fraction is finite; its derivative with respect to b is not.
-        return any(logical_or(changes, logical_and(greater_equal(m, b), less(m, b + _NUM_STEPS_AFTER_END))))
-
-    return while_loop(continues, step, initial)[3]
-
-
-def _nonzero(x: Any) -> Any:
-    """Return x, or the smallest number for 0."""
-    return where(less(abs(x), _SMALLEST_FACTOR), _SMALLEST_FACTOR, x)
+    return while_loop(lambda s: has_not_converged(s[0], s[4], b), step, initial)[3]

@@ -12,7 +12,6 @@ from dlc.numpy.custom_derivatives import with_jvp_rule
 from dlc.numpy.functions.comparison import (
     equal,
     greater,
-    greater_equal,
     isinf,
     isnan,
     less,
@@ -23,8 +22,9 @@ from dlc.numpy.functions.comparison import (
 )
 from dlc.numpy.functions.elementwise import abs, divide, exp, expm1, log, multiply, sqrt, square, where
 from dlc.numpy.functions.reductions import any
+from dlc.special.continued_fractions import SMALLEST_FACTOR, has_not_converged, nonzero
 from dlc.special.error_functions import erfc
-from dlc.special.evaluation import in_float64, polynomial, promote_floats
+from dlc.special.evaluation import in_float64, log1p_deficit_ratio, polynomial, promote_floats
 from dlc.special.gamma import digamma, gammaln, gammaln_of_one_plus, stirling_correction
 from dlc.traced_functions.derivatives import directional_derivative
 
@@ -50,12 +50,8 @@ def gammaincc(a: ArrayLike, x: ArrayLike, /) -> Any:
 _MIN_TEMME_ARGUMENT, _MAX_TEMME_DEVIATION = 20.0, 0.3
 _MAX_SMALL_ARGUMENT = 1.1
 _NUM_SMALL_ARGUMENT_TERMS = 20
-# Terms of the series of (u - log(1 + u)) / u² for |u| ≤ _MAX_TEMME_DEVIATION.
-_NUM_DEVIATION_TERMS = 29
-# Relative size of the last term of the series, and of the last change of the fraction, which is rounded.
-_MAX_LAST_TERM, _LAST_STEP_RATIO = 2.0**-54, 2.0**-50
-_NUM_STEPS_AFTER_END = 40
-_SMALLEST_FACTOR = 1e-300
+# Relative size of the last term of the series.
+_LAST_TERM_RATIO = 2.0**-54
 # c_k(η) of DLMF 8.12.9 as polynomials of η, computed with rational numbers; coefficients of the highest power come first.
 # Terms are kept that contribute more than 2e-18 for a ≥ _MIN_TEMME_ARGUMENT.
 _TEMME = (
@@ -164,7 +160,7 @@ def _regularized(a: Any, x: Any) -> tuple[Any, Any]:
 
 def _temme(a: Any, deviation: Any) -> tuple[Any, Any]:
     """Return P and Q by Temme's expansion at x = a (1 + deviation)."""
-    ratio = polynomial(-deviation, [1 / (n + 2) for n in reversed(range(_NUM_DEVIATION_TERMS))])
+    ratio = log1p_deficit_ratio(deviation)
     eta = deviation * sqrt(2 * ratio)
     inverse = divide(1, a)
     total: Any = 0.0
@@ -184,7 +180,7 @@ def _lower_series(a: Any, x: Any) -> Any:
         return n + 1, next_term, total + next_term
 
     one = x * 0 + 1.0
-    _, _, total = while_loop(lambda s: any(greater(s[1], _MAX_LAST_TERM * s[2])), step, (1.0, one, one))
+    _, _, total = while_loop(lambda s: any(greater(s[1], _LAST_TERM_RATIO * s[2])), step, (1.0, one, one))
     return divide(_power_times_exp(a, x) * total, a)
 
 
@@ -204,24 +200,14 @@ def _upper_fraction(a: Any, x: Any) -> Any:
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         n, c, d, value, _ = state
         numerator, denominator = n * (a - n), first + 2 * n
-        d = divide(1, _nonzero(numerator * d + denominator))
-        c = _nonzero(denominator + divide(numerator, c))
+        d = divide(1, nonzero(numerator * d + denominator))
+        c = nonzero(denominator + divide(numerator, c))
         return n + 1, c, d, value * c * d, c * d
 
-    inverse = divide(1, _nonzero(first))
-    initial = (1.0, inverse * 0 + 1 / _SMALLEST_FACTOR, inverse, inverse, inverse * 0 + 2)
+    inverse = divide(1, nonzero(first))
+    initial = (1.0, inverse * 0 + 1 / SMALLEST_FACTOR, inverse, inverse, inverse * 0 + 2)
 
-    def continues(state: tuple[Any, ...]) -> Any:
-        n, changes = state[0], greater(abs(state[4] - 1), _LAST_STEP_RATIO)
-        # For an integer a the fraction is finite; its derivative with respect to a is not.
-        return any(logical_or(changes, logical_and(greater_equal(n, a), less(n, a + _NUM_STEPS_AFTER_END))))
-
-    return _power_times_exp(a, x) * while_loop(continues, step, initial)[3]
-
-
-def _nonzero(x: Any) -> Any:
-    """Return x, or the smallest number for 0."""
-    return where(less(abs(x), _SMALLEST_FACTOR), _SMALLEST_FACTOR, x)
+    return _power_times_exp(a, x) * while_loop(lambda s: has_not_converged(s[0], s[4], a), step, initial)[3]
 
 
 # ln x below which P(a, x) is x^a / Γ(a + 1) to float64 precision.
