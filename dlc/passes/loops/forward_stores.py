@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from dlc.dialects.workgroup import is_workgroup
 from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, func, gpu, memref, scf, vector
 from dlc.passes.base import KernelPass
+from dlc.passes.loops.iter_args import add_iter_args
 
 # A memory location with its access shape: the buffer, the indices, the permutation map (None for a scalar), and the type of
 # the value.
@@ -106,7 +107,7 @@ def _forward(block: Block, stored_values: dict[Key, _StoredValue]) -> None:
             carried: dict[Key, _StoredValue] = {}
             if isinstance(op, scf.ForOp):
                 carried = {k: v for k, v in stored_values.items() if _root(k[0]) in stored_roots and _is_carried(op, k)}
-                op = _add_iter_args(op, carried) if carried else op
+                op = add_iter_args(op, [entry.value for entry in carried.values()]) if carried else op
             arguments = op.regions[0].block.args[-len(carried) :] if carried else ()
             for region in op.regions:
                 for inner in region.blocks:
@@ -149,31 +150,6 @@ def _is_carried(loop: scf.ForOp, key: Key) -> bool:
         if accessed != key or parent is not loop:
             return False
     return True
-
-
-def _add_iter_args(loop: scf.ForOp, carried: dict[Key, _StoredValue]) -> scf.ForOp:
-    """Rebuild the loop with more iter_args, which its body does not yield yet."""
-    values = [entry.value for entry in carried.values()]
-    body = loop.detach_region(loop.body)
-    for value in values:
-        body.block.insert_arg(value.type, len(body.block.args)).name_hint = value.name_hint
-    types = [*(r.type for r in loop.results), *(v.type for v in values)]
-    new_loop = scf.ForOp.create(
-        operands=[*loop.operands, *values],
-        result_types=types,
-        properties=loop.properties,
-        attributes=loop.attributes,
-        regions=[body],
-    )
-    new_loop.location = loop.location
-    block = loop.parent
-    assert block is not None
-    block.insert_op_before(new_loop, loop)
-    for old, result in zip(loop.results, new_loop.results, strict=False):
-        old.replace_all_uses_with(result)
-    loop.detach()
-    loop.erase()
-    return new_loop
 
 
 def _yield_carried(body: Block, values: Sequence[SSAValue]) -> None:

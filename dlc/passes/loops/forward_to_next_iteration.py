@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dlc.dialects.dl.scalar import constant_integer
 from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, arith, func, memref, scf
 from dlc.passes.base import KernelPass
+from dlc.passes.loops.iter_args import add_iter_args
 from dlc.passes.structured import ConstantPool, OpBuilder
 
 
@@ -135,29 +136,17 @@ def _carry(loop: scf.ForOp, load: memref.LoadOp, stored: SSAValue, low: int, con
         operands=[load.memref, *(_at_start(i, loop, low, builder) for i in load.indices)], result_types=[load.res.type]
     )
     builder.insert(first)
-    body = loop.detach_region(loop.body)
-    argument = body.block.insert_arg(load.res.type, len(body.block.args))
-    argument.name_hint = load.res.name_hint
+    first.res.name_hint = load.res.name_hint
+    new_loop = add_iter_args(loop, [first.res])
+    body = new_loop.body.block
+    argument = body.args[-1]
     is_unchanged = stored is load.res
     load.res.replace_all_uses_with(argument)
     load.detach()
     load.erase()
-    last = body.block.last_op
+    last = body.last_op
     assert last is not None
     last.operands = [*last.operands, argument if is_unchanged else stored]
-    new_loop = scf.ForOp.create(
-        operands=[*loop.operands, first.res],
-        result_types=[*(r.type for r in loop.results), argument.type],
-        properties=loop.properties,
-        attributes=loop.attributes,
-        regions=[body],
-    )
-    new_loop.location = loop.location
-    block.insert_op_before(new_loop, loop)
-    for old, result in zip(loop.results, new_loop.results, strict=False):
-        old.replace_all_uses_with(result)
-    loop.detach()
-    loop.erase()
     return new_loop
 
 
