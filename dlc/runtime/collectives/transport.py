@@ -1,0 +1,107 @@
+"""The interface of transports, which move data between ranks, and the transport of the calling thread."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+
+from numpy.typing import NDArray
+
+from dlc.errors import DlcError
+from dlc.runtime.collectives.mesh import RankGroup, Mesh
+
+Array: TypeAlias = "NDArray[Any]"
+# How a reduction combines elements; `max` and `min` propagate NaN.
+Combinator: TypeAlias = Literal["sum", "max", "min"]
+
+
+class Transport(ABC):
+    """Moves data between the ranks of a mesh, as seen from one rank.
+
+    A collective involves a group: the ranks that differ in their coordinates along `axes` only, in row-major order with the
+    first of `axes` outermost (`group`). All ranks of a group call the same methods in the same order with arrays of the same
+    shape and dtype. Arrays are C-contiguous, and the caller may overwrite them as soon as the method returns; results are new
+    arrays. Reductions take bool (max, min), integers, float32 and float64: callers convert other dtypes. Other methods move
+    elements of any dtype as bytes. All ranks of a group receive bitwise equal results of an all-reduce.
+
+    Every method takes a `label` for messages and for the watchdog: the op, its array and the source line, such as
+    `dl.all_reduce of float32[64, 10] over "data" at train.py:9`. A method raises DlcError with this label when other ranks
+    fail or do not arrive.
+    """
+
+    def __init__(self, mesh: Mesh, rank: int) -> None:
+        """Create the transport of one rank; `mesh.size` is the number of ranks."""
+        self.mesh = mesh
+        self.rank = rank
+
+    def group(self, axes: Sequence[str]) -> RankGroup:
+        """Return the ranks that a collective along `axes` involves, and the position of this rank among them."""
+        return self.mesh.group(self.rank, axes)
+
+    @abstractmethod
+    def all_reduce(self, x: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:
+        """Return the elements of all ranks combined; the result has the shape of `x`."""
+
+    @abstractmethod
+    def reduce_scatter(self, parts: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:
+        """Return `parts[p]` of all ranks combined, where p is the position of this rank; axis 0 has the size of the group."""
+
+    @abstractmethod
+    def all_gather(self, x: Array, axes: Sequence[str], label: str) -> Array:
+        """Return the arrays of all ranks by position, along a new axis 0."""
+
+    @abstractmethod
+    def all_to_all(self, parts: Array, axes: Sequence[str], label: str) -> Array:
+        """Send `parts[p]` to the rank at position p, and return the received parts by position of their senders.
+
+        Axis 0 of `parts` and of the result has the size of the group.
+        """
+
+    @abstractmethod
+    def permute(self, x: Array, axis: str, pairs: Sequence[tuple[int, int]], label: str) -> Array:
+        """Send `x` along one mesh axis: for each pair (source, target) of positions, the target receives the source's array.
+
+        No two pairs share a source or a target. A rank that is no target receives zeros.
+        """
+
+    @abstractmethod
+    def exchange(self, message: bytes, label: str) -> list[bytes]:
+        """Return the messages of all ranks of the mesh, by rank: the start-up check of digests, and a barrier."""
+
+
+class _ThreadState(threading.local):
+    transport: Transport | None = None
+
+
+class _ProcessState:
+    transport: Transport | None = None
+
+
+_thread_state = _ThreadState()
+_process_state = _ProcessState()
+
+
+def current_transport() -> Transport:
+    """Return the transport of the calling thread, else of the process; raises DlcError if there is none."""
+    transport = _thread_state.transport or _process_state.transport
+    if transport is None:
+        raise DlcError("a program on a mesh runs on all ranks: start it with `mpiexec -n RANKS python -m mpi4py SCRIPT`")
+    return transport
+
+
+def set_process_transport(transport: Transport | None) -> None:
+    """Use a transport in all threads of this process that have none of their own."""
+    _process_state.transport = transport
+
+
+@contextmanager
+def use_transport(transport: Transport) -> Generator[None]:
+    """Use a transport in the calling thread inside a `with` block."""
+    previous, _thread_state.transport = _thread_state.transport, transport
+    try:
+        yield
+    finally:
+        _thread_state.transport = previous
