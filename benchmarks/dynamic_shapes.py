@@ -21,8 +21,10 @@ from rich.console import Console
 
 import dlc
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, SizeRange, parse_size_and_range, substitute
 from dlc.measure.latency import measure_interleaved
+from dlc.shapes.dims import Dim, substitute
+from dlc.shapes.parsing import parse_size_and_range
+from dlc.shapes.ranges import SizeRange
 
 with optional_imports(__doc__):
     import onnxruntime

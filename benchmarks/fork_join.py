@@ -26,7 +26,7 @@ from dlc.runtime.cpu.program import LoadedKernel, NativeProgram
 from dlc.runtime.cpu.record_table import assemble_records
 from dlc.runtime.models.model import Model
 from dlc.runtime.program.host_program import NULL_SLOT, HostProgram, Launch
-from dlc.runtime.sizes.size_code import MIN_PARALLEL_BYTES
+from dlc.shapes.size_code import MIN_PARALLEL_BYTES
 from dlc.target import CPU_LEVELS
 
 EMPTY_KERNEL = "define void @empty(ptr %arguments, i64 %task) {\n  ret void\n}"

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 import numpy as np
 
-from dlc.traced_dims import TracedDim
+from dlc.shapes.traced_dims import TracedDim
 
 
 @dataclass(frozen=True)

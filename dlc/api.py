@@ -20,7 +20,7 @@ from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.array import DeviceArray, to_target
 from dlc.runtime.opencl.devices import Device, all_devices
-from dlc.shape_specs import parse_shape_specs
+from dlc.shapes.shape_specs import parse_shape_specs
 
 if TYPE_CHECKING:
     from onnx import ModelProto

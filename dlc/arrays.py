@@ -16,9 +16,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.dims import Size
 from dlc.errors import DeviceError, DTypeError, ShapeError
-from dlc.traced_dims import TracedDim
+from dlc.shapes.dims import Size
+from dlc.shapes.traced_dims import TracedDim
 
 _DATA_POINTER_OFFSET, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
 ALIGNMENT_BYTES = 64  # bytes: a cache line, and the widest vector register

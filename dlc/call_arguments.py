@@ -13,13 +13,14 @@ import numpy as np
 
 from dlc.argument_validation import require_call_signature
 from dlc.arrays import require_unmasked, supports_only_dlpack, to_numpy
-from dlc.dims import Size, parse, parse_size_and_range
 from dlc.errors import DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.function_tracing import SymbolicSize
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
 from dlc.frontend.trace import is_python_scalar
 from dlc.runtime.models.model import require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
+from dlc.shapes.dims import Size
+from dlc.shapes.parsing import parse_size, parse_size_and_range
 
 # For each leaf, its symbolic dimensions by axis.
 SymbolicSizes: TypeAlias = "tuple[Mapping[int, SymbolicSize], ...]"
@@ -215,4 +216,4 @@ def _parse_symbolic_size(text: str) -> SymbolicSize:
         name, allowed = parse_size_and_range(text)
     except ValueError as error:
         raise ShapeError(f"jit: {text!r}: {error}; write N, N:1..32 or N:1..") from error
-    return parse(name), allowed
+    return parse_size(name), allowed

@@ -25,9 +25,10 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.programs.control import captured_values
 from dlc.dialects.dl.programs.program import DONOR
-from dlc.dims import Size, bind_sizes
 from dlc.frontend.trace import Trace, Tracer, user_location
 from dlc.ir import Block, BlockArgument, IntegerAttr, ModuleOp, Operation, OpResult, Region, SSAValue, func
+from dlc.shapes.dims import Size
+from dlc.shapes.input_sizes import bind_sizes
 
 # True if eager mode is on; None: DLC_JIT decides.
 _disabled: ContextVar[bool | None] = ContextVar("disabled", default=None)

@@ -12,7 +12,6 @@ from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim, Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
@@ -28,7 +27,8 @@ from dlc.runtime.python_ops.native_functions import (
     SizeArgument,
     find_function,
 )
-from dlc.traced_dims import TracedDim, untraced
+from dlc.shapes.dims import Dim, Size
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = ["call", "pure_callback"]
 

@@ -20,7 +20,6 @@ from dlc.backends.registry import backend_of
 from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
 from dlc.compiler import Program, compile, compile_specialization, emit
 from dlc.deploy import save_model
-from dlc.dims import Dim, bind_sizes
 from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError
 from dlc.explore import Page, explore
@@ -40,7 +39,9 @@ from dlc.runtime.opencl.array import DeviceArray
 from dlc.runtime.requests.future import Future
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.dims import Dim
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.input_sizes import bind_sizes
 from dlc.weights import WeightStore
 
 # Importing it defines the operators of traced arrays.

@@ -27,8 +27,8 @@ from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import select_device
-from dlc.runtime.sizes.domain import SizeDomain
-from dlc.shape_specs import ShapeSpecs
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import Target, custom_target_location, is_opencl, resolve
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from dlc.arrays import TensorInfo, format_type
-from dlc.dims import Dim, Size
 from dlc.errors import ShapeError
+from dlc.shapes.dims import Dim, Size
 
 # The dtype that `Model.inputs` and `Model.outputs` report for strings, lists and dicts.
 OBJECT_DTYPE: np.dtype[Any] = np.dtype(object)

@@ -16,13 +16,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.dims import Size
 from dlc.ir import ModuleOp, Operation, func
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.program.host_program import HostProgram
+from dlc.shapes.dims import Size
 from dlc.target import Target
 
 KernelTextT = TypeVar("KernelTextT")

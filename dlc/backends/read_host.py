@@ -14,7 +14,6 @@ from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.dl.programs.size_ranges import equal_sizes, guards_of, size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.location_text import location_text
-from dlc.dims import Size, SizeRange
 from dlc.errors import CompileError
 from dlc.ir import (
     Attribute,
@@ -48,6 +47,8 @@ from dlc.runtime.program.host_program import (
     SetSize,
     While,
 )
+from dlc.shapes.dims import Size
+from dlc.shapes.ranges import SizeRange
 
 
 def read_host(module: ModuleOp) -> HostProgram:

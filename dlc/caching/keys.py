@@ -23,7 +23,7 @@ from dlc.machine.cpus import usable_cpus
 from dlc.machine.threads import ThreadPool
 from dlc.options import Options
 from dlc.plugins.registry import key_text as plugin_key
-from dlc.shape_specs import ShapeSpecs
+from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import CPU_LEVELS, Target
 from dlc.weights import WeightStore
 

@@ -26,7 +26,7 @@ from dlc.plugins.registry import plugin_without_sources
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.saving.container import save
-from dlc.shape_specs import ShapeSpecs
+from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import Target
 
 # Kinds of entries: artifacts, and the names of a model file's external data files.

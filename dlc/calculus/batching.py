@@ -14,7 +14,7 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.ir import Block
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 from dlc.traced_functions.bodies import discard_on_error, terminate_body
 from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace
 

@@ -39,7 +39,6 @@ from dlc.cli.shape_options import Shapes, each_shape_option, each_value_option
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.deploy import SUFFIXES, runs_without_python, save_model
-from dlc.dims import is_static
 from dlc.files.atomic_writes import atomic_write_text, require_writable
 from dlc.instrument.report import ProgressEvent, Report
 from dlc.model_files import compile_file, import_program
@@ -47,6 +46,7 @@ from dlc.model_transforms import ModelTransform
 from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
+from dlc.shapes.dims import is_static
 from dlc.target import host_supports
 
 if TYPE_CHECKING:

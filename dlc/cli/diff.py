@@ -34,12 +34,12 @@ from dlc.cli.common import (
 from dlc.cli.run import input_option, seed_option, with_bound_sizes
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.difference import ComparedProgram, ProgramDifference, difference, for_inputs
-from dlc.dims import is_static
 from dlc.instrument.report import ProgressEvent
 from dlc.model_files import compile_file, import_program
 from dlc.options import Options
 from dlc.runtime.load import load
-from dlc.shape_specs import bind_symbolic_sizes
+from dlc.shapes.dims import is_static
+from dlc.shapes.shape_specs import bind_symbolic_sizes
 
 
 @click.command("diff", epilog=examples("dlc diff ir/stage-dl.mlir ir/stage-loops.mlir --input x=x.npy"))

@@ -47,7 +47,7 @@ from dlc.model_files import explore_file
 from dlc.model_transforms import ModelTransform
 from dlc.options import Options
 from dlc.runtime.models.model import require_matching_inputs
-from dlc.shape_specs import tensor_shape
+from dlc.shapes.shape_specs import tensor_shape
 from dlc.target import custom_target_location
 
 if TYPE_CHECKING:

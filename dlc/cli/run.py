@@ -39,7 +39,6 @@ from dlc.cli.common import (
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.structured_values import flatten_value
 from dlc.cli.transform_options import TransformCommand, transform_options
-from dlc.dims import substitute
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.instrument.report import Progress, ProgressEvent
@@ -48,7 +47,8 @@ from dlc.model_transforms import ModelTransform
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.models.model import Model, require_matching_inputs
-from dlc.shape_specs import bind_symbolic_sizes
+from dlc.shapes.dims import substitute
+from dlc.shapes.shape_specs import bind_symbolic_sizes
 from dlc.value_types import OBJECT_DTYPE
 
 # Maximum number of printed elements of a list.

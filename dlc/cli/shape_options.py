@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from dlc.shape_specs import ShapeSpec
+from dlc.shapes.shape_specs import ShapeSpec
 
 # The shapes of inputs by name, from `--shape`.
 Shapes: TypeAlias = "dict[str, ShapeSpec]"

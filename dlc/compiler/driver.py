@@ -27,7 +27,6 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.index_checks import checked_op_locations
 from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
 from dlc.dialects.entry import entry_of, outputs_of
-from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.provenance import kernel_header, kernel_origins
 from dlc.instrument.report import Progress, Report
@@ -43,7 +42,8 @@ from dlc.runtime.models.model import Model, Run
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.program.size_binding import OutOfDomainError
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.dims import is_static
+from dlc.shapes.domain import SizeDomain
 from dlc.weights import WeightStore
 
 # Listing formats of the built-in targets that show kernel code, not IR.

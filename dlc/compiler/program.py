@@ -20,12 +20,10 @@ from dlc.dialects.dl.programs.binding import bind_dims
 from dlc.dialects.dl.programs.size_ranges import representative, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, ModelSource
 from dlc.frontend.tflite import read_model
-from dlc.guards import Guard
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
 from dlc.ir import (
@@ -43,7 +41,10 @@ from dlc.ir import (
     parse_module,
 )
 from dlc.runtime.program.host_program import weight_array
-from dlc.shape_specs import ShapeSpecs, bind_symbolic_sizes, split_ranges
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
+from dlc.shapes.guards import Guard
+from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.shape_specs import ShapeSpecs, bind_symbolic_sizes, split_ranges
 from dlc.stablehlo import is_stablehlo, read_module
 from dlc.value_types import IOSignature
 from dlc.weights import WeightStore

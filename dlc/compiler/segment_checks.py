@@ -15,11 +15,13 @@ from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.programs.binding import bound_op
 from dlc.dialects.dl.programs.size_ranges import equal_sizes, size_ranges
 from dlc.dialects.entry import entry_of
-from dlc.dims import SizeRange, bind_sizes, substitute
 from dlc.ir import Block, ModuleOp, SSAValue
 from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.runtime.program.size_binding import OutOfDomainError
+from dlc.shapes.dims import substitute
+from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.ranges import SizeRange
 
 # Checks the compilation of a segment on its inputs.
 CheckSegment = Callable[[Compilation, Sequence[Array]], object]

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc import dims
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import DimsAttr, shape_of
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
@@ -30,7 +29,6 @@ from dlc.dialects.dl.programs.size_ranges import (
 )
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.entry import entry_of
-from dlc.dims import Dim, Size
 from dlc.ir import (
     ArrayAttr,
     Block,
@@ -48,6 +46,8 @@ from dlc.ir import (
 )
 from dlc.options import Options
 from dlc.passes.dl.rewriting import users
+from dlc.shapes import dims
+from dlc.shapes.dims import Dim, Size
 
 
 @dataclass(frozen=True, eq=False)

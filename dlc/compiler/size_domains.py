@@ -22,10 +22,12 @@ from dlc.dialects.dl.movement.index_checks import IndexedOp
 from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Atom, Dim, Monomial, Size, SizeRange, is_nonnegative, is_symbol, solvable_axes, substitute
-from dlc.guards import Guard, SizeBounds, recording_guards
 from dlc.ir import ModuleOp, func, walk_ops
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.dims import Atom, Dim, Monomial, Size, is_nonnegative, is_symbol, substitute
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.guards import Guard, SizeBounds, recording_guards
+from dlc.shapes.input_sizes import solvable_axes
+from dlc.shapes.ranges import SizeRange
 
 # No symbol has larger sizes.
 _MAX_SIZE = 1 << 40

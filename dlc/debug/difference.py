@@ -31,7 +31,6 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.entry import entry_of, outputs_of
-from dlc.dims import Size, bind_sizes, is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.capture import CapturedValue as Operand
 from dlc.instrument.capture import EvaluationTrace, Evaluator, KernelRun, rounding_tolerance
@@ -45,6 +44,8 @@ from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model, require_matching_inputs
+from dlc.shapes.dims import Size, is_static
+from dlc.shapes.input_sizes import bind_sizes
 
 # Values of up to this many bytes are recorded per kernel for comparison.
 _MAX_CAPTURED_BYTES = 1 << 29

@@ -11,11 +11,11 @@ from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.control import captured_values
 from dlc.dialects.entry import entry_of
-from dlc.dims import Size, product
 from dlc.instrument.provenance import origins
 from dlc.ir import Operation, SSAValue
 from dlc.just_in_time import JitFunction, jit
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
+from dlc.shapes.dims import Size, product
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.dims import Dim, SizeRange
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.saving.variant_table import Conditions
+from dlc.shapes.dims import Dim
+from dlc.shapes.ranges import SizeRange
 
 _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)
 # Descriptions of a value or shape are truncated to this length.

@@ -9,7 +9,6 @@ from dlc.dialects.dl.base import DimsAttr
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.host import BufferOp, LoopOp, ViewOp, WhileOp
 from dlc.dialects.sizes import SIZES
-from dlc.dims import Size, UndecidableError, product
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -22,6 +21,7 @@ from dlc.ir import (
     SSAValue,
     func,
 )
+from dlc.shapes.dims import Size, UndecidableError, product
 
 # The attribute of the entry's arguments that are outputs.
 OUTPUT = "host.output"

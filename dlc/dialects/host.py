@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import DimsAttr, PlainOp, attribute
-from dlc.dims import Size
 from dlc.ir import (
     ArrayAttr,
     Attribute,
@@ -49,6 +48,7 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
+from dlc.shapes.dims import Size
 
 
 @irdl_op_definition

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from dlc.dialects.dl.base import DimsAttr
-from dlc.dims import Dim, Size, UndecidableError, is_static, row_major
 from dlc.ir import (
     DYNAMIC_INDEX,
     Attribute,
@@ -28,6 +27,7 @@ from dlc.ir import (
     func,
     memref,
 )
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, row_major
 
 # Attribute of a kernel's argument: its sizes.
 SIZES = "dl.sizes"

@@ -14,12 +14,12 @@ from dlc.dialects.dl.interfaces import Contraction, DataDependent
 from dlc.dialects.dl.programs.control import Control, FailOp, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.entry import entry_of
-from dlc.dims import Dim, product
 from dlc.explore.data import Box, Edge, ModelGraph, OpGroup
 from dlc.explore.layout import layout_graph
 from dlc.explore.types import format_type
 from dlc.instrument.provenance import origins
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, func
+from dlc.shapes.dims import Dim, product
 
 # Ops of a kernel that the graph does not show.
 _HIDDEN_OPS = ("dl.constant", "dl.unpack", "dl.yield", "dl.weight")

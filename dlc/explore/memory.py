@@ -10,13 +10,14 @@ from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
 from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.entry import entry_of, sizes_of
 from dlc.dialects.host import ArenaOp, BufferOp, LaunchOp, WeightOp
-from dlc.dims import SizeRange, product
 from dlc.explore.data import ArenaBuffer, MemoryUsage, WeightUsage
 from dlc.explore.types import format_type
 from dlc.instrument.provenance import origins
 from dlc.ir import ModuleOp
 from dlc.passes.host.lifetimes import OpOrder
 from dlc.runtime.program.host_program import HostProgram
+from dlc.shapes.dims import product
+from dlc.shapes.ranges import SizeRange
 
 
 def memory_usage(module: ModuleOp, host: HostProgram, sizes: Mapping[str, int]) -> MemoryUsage:

@@ -17,7 +17,6 @@ from dlc.backends.registry import backend_of
 from dlc.caching.keys import DLC
 from dlc.compiler import Program, compile_recorded
 from dlc.compiler.compilation import Compilation
-from dlc.dims import SizeRange
 from dlc.errors import UnsupportedError
 from dlc.explore.advice import CompileSettings, advice, contraction_dtypes
 from dlc.explore.data import Exploration, KernelSummary, PipelineStep, Unit
@@ -38,6 +37,7 @@ from dlc.passes.tiling.tile_kernels import TileKernelsPass, representative_sizes
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
+from dlc.shapes.ranges import SizeRange
 
 # Run a program for this share of its compilation time, at least once.
 _MEASURING_TIME_SHARE = 0.02

@@ -7,8 +7,8 @@ from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dims import Size
 from dlc.ir import Attribute, MemRefType
+from dlc.shapes.dims import Size
 
 
 def format_type(type: Attribute, sizes: Sequence[Size] | None = None) -> str:

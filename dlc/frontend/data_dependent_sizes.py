@@ -11,10 +11,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dlc.dialects.dl.base import DlOp, PropertyValue, shape_of
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dims import Dim, Size
 from dlc.errors import ShapeError
 from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import Block, Operation, SSAValue
+from dlc.shapes.dims import Dim, Size
 
 
 class DataDependentSizes:

@@ -28,12 +28,10 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
-from dlc.dims import Dim, Size, is_known_different, is_known_less, is_nonnegative, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic_arithmetic
 from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
 from dlc.frontend.value_numbering import ValueNumbering
-from dlc.guards import Guard, assume_comparison
 from dlc.ir import (
     Attribute,
     Block,
@@ -48,6 +46,8 @@ from dlc.ir import (
     f32,
     i64,
 )
+from dlc.shapes.dims import Dim, Size, is_known_different, is_known_less, is_nonnegative, is_static, product
+from dlc.shapes.guards import Guard, assume_comparison
 from dlc.weights import WeightStore
 
 # Above the size of any shape arithmetic, below that of weights, whose expressions the compiler evaluates itself.

@@ -13,16 +13,18 @@ from dlc.arrays import ShapeDtype, to_numpy
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.size_ranges import set_guards, set_size_ranges
-from dlc.dims import Size, SizeRange, UndecidableError, bind_sizes
 from dlc.errors import DlcError, DTypeError, OutOfRangeError
 from dlc.frontend.entry import entry_function
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.size_guards import SizeGuards
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, tracing
-from dlc.guards import Guard
 from dlc.ir import ModuleOp
+from dlc.shapes.dims import Size, UndecidableError
+from dlc.shapes.guards import Guard
+from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.ranges import SizeRange
+from dlc.shapes.traced_dims import TracedDim
 from dlc.source_locations import format_error_line
-from dlc.traced_dims import TracedDim
 from dlc.weights import WeightStore
 
 # A symbolic size, and its declared range.

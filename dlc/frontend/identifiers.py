@@ -7,7 +7,7 @@ from keyword import iskeyword
 
 
 def identifier(name: str) -> str:
-    """Return a name as an identifier that both `dims.parse` and MLIR accept."""
+    """Return a name as an identifier that both `parse_size` and MLIR accept."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
 

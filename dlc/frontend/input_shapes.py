@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dlc import dims
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, Size
 from dlc.errors import ShapeError
 from dlc.frontend.identifiers import identifier
-from dlc.shape_specs import ShapeSpecs, TensorShape, tensor_shape
+from dlc.shapes import dims
+from dlc.shapes.dims import Dim, Size
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.shape_specs import ShapeSpecs, TensorShape, tensor_shape
 
 
 def apply_input_shapes(infos: Sequence[TensorInfo], input_shapes: ShapeSpecs) -> tuple[TensorInfo, ...]:
@@ -42,12 +43,12 @@ def _bindings_by_name(infos: Sequence[TensorInfo], specified: Mapping[str, Tenso
             sizes = f", nor a symbolic dimension of this name: {', '.join(symbols)}" if symbols else ""
             inputs = ", ".join(info.name for info in infos)
             raise ShapeError(f"the model has no input '{name}'; inputs: {inputs}{sizes}")
-        bindings[identifier(name)] = dims.parse(size) if isinstance(size, str) else size
+        bindings[identifier(name)] = parse_size(size) if isinstance(size, str) else size
     return bindings
 
 
 def _resolve_shape(info: TensorInfo, shape: TensorShape) -> tuple[Size, ...]:
-    specified = [dims.parse(s) if isinstance(s, str) else s for s in shape]
+    specified = [parse_size(s) if isinstance(s, str) else s for s in shape]
     if len(specified) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in specified):
         raise ShapeError(f"input '{info.name}': expected shape {info.shape}, got {tuple(specified)}")
     return tuple(declared if size is None else size for declared, size in zip(info.shape, specified, strict=True))

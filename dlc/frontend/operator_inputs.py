@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
-from dlc.dims import Dim, Size, inferred_reshape, is_nonnegative, product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.shape_tensors import ComputedElement, may_be_shape_tensor, shape_tensor_elements
+from dlc.shapes.dims import Dim, Size, inferred_reshape, is_nonnegative, product
 
 
 class OperatorInputs:

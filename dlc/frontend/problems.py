@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dlc.arrays import TensorInfo
-from dlc.dims import UndecidableError
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.emitter import ImportedValue
+from dlc.shapes.dims import UndecidableError
 
 ADVICE_BY_KIND = {
     "operator": "export the model with other operators, or write a converter (docs/extending.md)",

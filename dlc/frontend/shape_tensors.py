@@ -16,9 +16,9 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, shape_of, sizes
 from dlc.dialects.dl.dtypes import is_integer, numpy_dtype
-from dlc.dims import UndecidableError, is_static, product
 from dlc.frontend import symbolic_arithmetic
 from dlc.ir import SSAValue
+from dlc.shapes.dims import UndecidableError, is_static, product
 
 # A tensor with more elements is not a shape.
 _MAX_SHAPE_TENSOR_ELEMENTS = 64

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlc.dims import Dim, SizeRange
-from dlc.guards import Guard, SizeBounds
+from dlc.shapes.dims import Dim
+from dlc.shapes.guards import Guard, SizeBounds
+from dlc.shapes.ranges import SizeRange
 
 
 class SizeGuards:

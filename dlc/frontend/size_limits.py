@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dlc.dialects.dl.base import Tensor, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dims import is_static, product
 from dlc.errors import ModelError
+from dlc.shapes.dims import is_static, product
 
 # The virtual address space of a process on x86-64.
 _MAX_TENSOR_BYTES = 1 << 47

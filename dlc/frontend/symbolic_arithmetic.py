@@ -15,7 +15,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dims import Dim, Size, UndecidableError, is_nonnegative
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_nonnegative
 
 
 def object_array(entries: Sequence[Size] | Size) -> Array:

@@ -23,14 +23,12 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Dim, Size, UndecidableError, is_known_less, is_static, product
 from dlc.errors import DlcError, DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.data_dependent_sizes import DataDependentSizes
 from dlc.frontend.key_uses import KeyUses
 from dlc.frontend.size_guards import SizeGuards
 from dlc.frontend.snapshots import Snapshots, is_unchanged
 from dlc.frontend.value_numbering import ValueNumbering
-from dlc.guards import Guard, assume_comparison
 from dlc.ir import (
     Block,
     BlockArgument,
@@ -43,8 +41,10 @@ from dlc.ir import (
     UnknownLoc,
     i64,
 )
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_less, is_static, product
+from dlc.shapes.guards import Guard, assume_comparison
+from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 from dlc.source_locations import find_user_line, format_line
-from dlc.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 from dlc.weights import WeightStore
 
 Error = TypeVar("Error", bound=DlcError)

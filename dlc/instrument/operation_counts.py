@@ -7,8 +7,8 @@ from collections import Counter
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
-from dlc.dims import Size, product
 from dlc.ir import ModuleOp, Operation, walk_ops
+from dlc.shapes.dims import Size, product
 
 
 def count_kernel_runs(module: ModuleOp) -> Counter[str]:

@@ -17,7 +17,6 @@ from dlc.dialects.dl.base import DlOp, Tensor, shape_of
 from dlc.dialects.dl.interfaces import storage_type
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.sizes import sizes_of, symbol
-from dlc.dims import Size, substitute
 from dlc.errors import CompileError
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -41,6 +40,7 @@ from dlc.ir import (
     ops_with_regions,
 )
 from dlc.passes.base import Stage, kernels_of
+from dlc.shapes.dims import Size, substitute
 
 # References to arrays of the weights store, which is not part of the module.
 _STORE_REFERENCES = ("dl.weight", "host.weight")

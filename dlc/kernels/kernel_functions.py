@@ -16,7 +16,6 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
-from dlc.dims import Dim, UndecidableError
 from dlc.errors import DlcError, DTypeError, UnsupportedError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
@@ -34,6 +33,7 @@ from dlc.numpy.apply import apply_all, as_shape, operand
 from dlc.passes.library_kernels.builder import Buffer
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import memref_type
+from dlc.shapes.dims import Dim, UndecidableError
 
 # Importing it sets the evaluator of kernels.
 _evaluator = loop_bodies

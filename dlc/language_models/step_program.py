@@ -18,7 +18,6 @@ import dlc.numpy as dnp
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.compiler import compile_specialization
 from dlc.dialects import dl
-from dlc.dims import Dim
 from dlc.just_in_time import JitFunction, jit
 from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.decoder import Decoder
@@ -28,6 +27,7 @@ from dlc.numpy.apply import apply, operand
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
+from dlc.shapes.dims import Dim
 from dlc.target import Target
 from dlc.weights import WeightStore
 

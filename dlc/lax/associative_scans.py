@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.lax.scans import scan
 from dlc.numpy.apply import convert, normalize_axis, operand, refuse
 from dlc.numpy.functions.joining import concat, stack
 from dlc.numpy.functions.shape_manipulation import flip, moveaxis
-from dlc.traced_dims import untraced
+from dlc.shapes.dims import is_static
+from dlc.shapes.traced_dims import untraced
 from dlc.traced_functions.bodies import require_functions
 from dlc.traced_functions.type_agreement import TracedTree
 

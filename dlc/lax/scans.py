@@ -8,13 +8,13 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Trace, Tracer, current_trace, tracing
 from dlc.numpy.apply import as_shape, convert, operand, refuse, result_dtype
 from dlc.numpy.functions.joining import stack
-from dlc.traced_dims import untraced
+from dlc.shapes.dims import is_static
+from dlc.shapes.traced_dims import untraced
 from dlc.traced_functions.bodies import TracedLoop, require_functions
 from dlc.traced_functions.type_agreement import AbstractValue, TracedTree
 

@@ -12,7 +12,7 @@ from dlc.errors import DTypeError
 from dlc.nn.activations import softmax
 from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
 from dlc.numpy.apply import ArrayLike, convert, iota, operand, promote_to_float, refuse
-from dlc.traced_dims import TracedSize
+from dlc.shapes.traced_dims import TracedSize
 
 __all__ = ["attention"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from dlc.dialects import dl
-from dlc.dims import product
 from dlc.errors import ShapeError
 from dlc.numpy import add, divide, mean, multiply, reshape, sqrt, square, subtract
 from dlc.numpy.apply import ArrayLike, Operand, apply, promote_to_float, refuse
+from dlc.shapes.dims import product
 
 __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 

@@ -19,7 +19,6 @@ from dlc.arrays import Array as OwnedArray
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.dims import Dim, Size, is_known_less, product
 from dlc.errors import DeviceError, DlcError, DTypeError, OutOfBoundsError, OutOfRangeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import (
@@ -33,7 +32,8 @@ from dlc.frontend.trace import (
     with_user_line,
 )
 from dlc.ir import Block, i64
-from dlc.traced_dims import TracedDim, TracedSize, untraced
+from dlc.shapes.dims import Dim, Size, is_known_less, product
+from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 # Accepted as an array argument. Python scalars are weakly typed: they take the dtype of the array operands.
 ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | TracedDim | list[Any] | tuple[Any, ...]"

@@ -6,10 +6,10 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
-from dlc.dims import Size
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import Operand, apply, convert
-from dlc.traced_dims import untraced
+from dlc.shapes.dims import Size
+from dlc.shapes.traced_dims import untraced
 
 
 def constant_if_empty(x: Operand) -> Operand:

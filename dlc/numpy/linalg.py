@@ -20,7 +20,6 @@ import numpy as np
 
 from dlc.argument_validation import validate_arguments
 from dlc.dialects import dl
-from dlc.dims import UndecidableError, is_static
 from dlc.errors import ArgumentError, ShapeError, UnsupportedError
 from dlc.numpy import decompositions
 from dlc.numpy.apply import (
@@ -57,6 +56,7 @@ from dlc.numpy.functions.shape_manipulation import (
 )
 from dlc.numpy.functions.shape_manipulation import diagonal as _diagonal
 from dlc.numpy.unsupported_names import UNSUPPORTED_LINALG_NAMES, raise_unsupported_name
+from dlc.shapes.dims import UndecidableError, is_static
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm", "matrix_power",

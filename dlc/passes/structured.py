@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from dlc.dialects.sizes import size_arguments, sizes_of, strides_of, symbol
-from dlc.dims import Dim, Size, UndecidableError
 from dlc.ir import (
     DYNAMIC_INDEX,
     AffineMap,
@@ -48,6 +47,7 @@ from dlc.passes.types import (
     vector_type,
     zero_attribute,
 )
+from dlc.shapes.dims import Dim, Size, UndecidableError
 
 Index: TypeAlias = "int | SSAValue"
 # Attribute of a matrix product with a constant matrix: the value of the matrix.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
-from dlc import dims
-from dlc.dims import Size, row_major
 from dlc.ir import (
     DYNAMIC_INDEX,
     AffineMap,
@@ -29,6 +27,8 @@ from dlc.ir import (
     i64,
     index,
 )
+from dlc.shapes import dims
+from dlc.shapes.dims import Size, row_major
 
 MemRef: TypeAlias = MemRefType[Attribute]
 # The memory space of arguments and of private buffers.

@@ -14,8 +14,8 @@ from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.programs.program import SEGMENT
-from dlc.dims import is_multiple, is_static, product, row_major
 from dlc.ir import Operation, SSAValue, func
+from dlc.shapes.dims import is_multiple, is_static, product, row_major
 
 # Ops whose result is exactly their operand's buffer.
 ALIASING_OPS = (ReshapeOp, ViewAsI32Op, AddDependencyOp)

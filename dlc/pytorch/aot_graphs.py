@@ -10,7 +10,6 @@ import numpy as np
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
-from dlc.dims import Dim, is_symbol
 from dlc.errors import DeviceError, UnsupportedError
 from dlc.pytorch.fx_conversion import (
     array_to_tensor,
@@ -35,6 +34,7 @@ from dlc.pytorch.tensor_views import (
     view_chain,
 )
 from dlc.pytorch.torch_import import torch
+from dlc.shapes.dims import Dim, is_symbol
 
 
 @dataclass(frozen=True)

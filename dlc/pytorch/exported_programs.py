@@ -10,7 +10,6 @@ from typing import Any, cast
 from dlc.arrays import TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler import Program
-from dlc.dims import UndecidableError, is_static
 from dlc.errors import ModelError, ShapeError, UnsupportedError
 from dlc.frontend.problems import SpecializationRequiredError
 from dlc.instrument.report import Progress
@@ -30,7 +29,8 @@ from dlc.pytorch.graph_compilation import build_model, build_program, with_reque
 from dlc.pytorch.tensor_views import SCALAR_DTYPES, number_type
 from dlc.pytorch.torch_import import torch
 from dlc.runtime.models.model import Model
-from dlc.shape_specs import ShapeSpecs
+from dlc.shapes.dims import UndecidableError, is_static
+from dlc.shapes.shape_specs import ShapeSpecs
 
 
 def exported_model(

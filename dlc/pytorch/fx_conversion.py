@@ -14,7 +14,6 @@ import numpy as np
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
-from dlc.dims import Dim, Size, SizeRange, parse
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.pytorch.fx_graph import FxGraph, FxNode, FxOperator, ValueRef
 from dlc.pytorch.rules import RANDOM_RULES, RULES
@@ -24,6 +23,9 @@ from dlc.pytorch.rules.shape_manipulation import STRIDED_READS, STRIDED_UPDATES
 from dlc.pytorch.rules.symbolic_sizes import ASSERTION_OPS, SCALAR_READ_OPS
 from dlc.pytorch.tensor_views import view_chain
 from dlc.pytorch.torch_import import torch
+from dlc.shapes.dims import Dim, Size
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.ranges import SizeRange
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
@@ -67,7 +69,7 @@ def array_to_tensor(array: Array) -> Any:
 
 def convert_size(size: Any) -> Size:
     """Convert a size; a torch.SymInt becomes a symbolic size."""
-    return int(size) if isinstance(size, int) else parse(str(size))
+    return int(size) if isinstance(size, int) else parse_size(str(size))
 
 
 def tensor_info(name: str, value: Any) -> TensorInfo:

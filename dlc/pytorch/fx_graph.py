@@ -8,8 +8,8 @@ from typing import Any
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
-from dlc.dims import SizeRange
 from dlc.pytorch.rules.rule_table import Dtype
+from dlc.shapes.ranges import SizeRange
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import numpy as np
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler import Program, compile, compile_specialization
-from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, is_symbol, parse, substitute
 from dlc.errors import ShapeError
 from dlc.frontend.function_tracing import SymbolicSize, trace
 from dlc.frontend.pytree import flatten
@@ -23,8 +22,11 @@ from dlc.pytorch.interpreter import draws_random_numbers, interpret, raise_unsup
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
-from dlc.runtime.sizes.domain import SizeDomain
-from dlc.shape_specs import ShapeSpecs, split_ranges, tensor_shape
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, is_symbol, substitute
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.shape_specs import ShapeSpecs, split_ranges, tensor_shape
 from dlc.weights import WeightStore
 
 # The additional last input of a program that draws random numbers.
@@ -121,7 +123,7 @@ def with_requested_shapes(graph: FxGraph, shapes: ShapeSpecs) -> FxGraph:
         if name not in infos and (name not in symbols or len(shape) != 1):
             raise ShapeError(f"input_shapes: no input is named {name!r}; the inputs are {', '.join(map(str, graph.inputs))}")
         current = infos[name].shape if name in infos else (Dim.symbol(name),)
-        requested_sizes = [parse(entry) if isinstance(entry, str) else entry for entry in shape]
+        requested_sizes = [parse_size(entry) if isinstance(entry, str) else entry for entry in shape]
         pairs = [(size, entry) for size, entry in zip(current, requested_sizes, strict=False) if entry is not None]
         sizes |= {str(size): entry for size, entry in pairs if is_symbol(size)}
         if len(shape) != len(current) or any(substitute(size, sizes) != entry for size, entry in pairs):

@@ -18,7 +18,7 @@ from dlc.numpy.apply import convert
 from dlc.pytorch.fx_graph import FxGraph, FxNode, FxOperator, ValueRef
 from dlc.pytorch.rules import COMPLEX_RULES, RANDOM_RULES, RULES
 from dlc.pytorch.rules.rule_table import Dtype
-from dlc.traced_dims import traced_size
+from dlc.shapes.traced_dims import traced_size
 
 
 def unsupported_nodes(graph: FxGraph, *, inner: bool = False) -> list[FxNode]:

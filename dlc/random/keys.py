@@ -14,7 +14,7 @@ from dlc.frontend.trace import Tracer, current_trace, is_python_scalar, user_lin
 from dlc.numpy import bitwise_right_shift, stack
 from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, as_shape, convert, operand, refuse
 from dlc.numpy.functions.creation import Shape
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 __all__ = ["Stream", "fold_in", "key", "split"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of
-from dlc.dims import Size
 from dlc.ir import SSAValue, i64
+from dlc.shapes.dims import Size
 from dlc.stablehlo.node import Converter, StableHloNode, sizes_of
 
 

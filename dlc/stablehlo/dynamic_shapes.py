@@ -16,9 +16,10 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
-from dlc.dims import Dim, Size, SizeRange, is_symbol
 from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
 from dlc.ir import SSAValue, i64
+from dlc.shapes.dims import Dim, Size, is_symbol
+from dlc.shapes.ranges import SizeRange
 from dlc.stablehlo.contraction_reduction import convolve
 from dlc.stablehlo.data_movement import broadcast_to, iota_along, pad_operand, slice_at
 from dlc.stablehlo.gather_scatter import gather_windows

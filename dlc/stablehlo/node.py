@@ -13,12 +13,12 @@ from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
-from dlc.dims import Dim, Size
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex, real_and_imaginary
 from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
 from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, SSAValue
+from dlc.shapes.dims import Dim, Size
 from dlc.stablehlo.syntax import DYNAMIC, Op, Region, Type
 
 # NumPy dtype names by MLIR element type.

@@ -19,7 +19,6 @@ from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_of, t
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.size_ranges import set_size_ranges
 from dlc.dialects.entry import entry_of
-from dlc.dims import SizeRange, UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.entry import ImportedProgram, entry_function
@@ -27,6 +26,8 @@ from dlc.frontend.identifiers import short_name
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr
 from dlc.plugins.tables import ExtensionTable
+from dlc.shapes.dims import UndecidableError
+from dlc.shapes.ranges import SizeRange
 from dlc.stablehlo import (
     bits,
     complex_numbers,

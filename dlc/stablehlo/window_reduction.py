@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dims import Size
 from dlc.ir import SSAValue
+from dlc.shapes.dims import Size
 from dlc.stablehlo.body_numbering import BodyNumbering, binary_op, returned
 from dlc.stablehlo.contraction_reduction import is_neutral, neutral_number, padding_pairs
 from dlc.stablehlo.data_movement import pad_interior, pad_sides

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from dlc import dims
 from dlc.backends.base import Backend
 from dlc.compiler import Program, compile
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.registry import make_context
-from dlc.dims import Dim
 from dlc.errors import DlcError
 from dlc.ir import Block, VerifyException, f16, f32, parse_module, print_module
 from dlc.options import Options
+from dlc.shapes import dims
+from dlc.shapes.dims import Dim
 from dlc.testing.programs import decomposed_results, module_of, op_of
 from dlc.testing.sample import Sample, assert_close, require
 from dlc.weights import WeightStore

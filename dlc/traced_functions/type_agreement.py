@@ -15,7 +15,7 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.numpy.apply import ArrayLike, common_dtype, is_weak, operand, refuse
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 
 class AbstractValue(NamedTuple):

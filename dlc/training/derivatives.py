@@ -15,10 +15,10 @@ from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tenso
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.entry import entry_of
-from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Block, SSAValue
 from dlc.model_transforms import DerivativeMode, DerivativeRequest
+from dlc.shapes.dims import product
 from dlc.training.entry import EntryBuilder
 
 

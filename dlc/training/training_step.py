@@ -14,13 +14,13 @@ from dlc.compiler import Program
 from dlc.dialects.dl.base import Array, Tensor, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.entry import entry_of
-from dlc.dims import is_static
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.donation import donate
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import FileLineColLoc, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.model_transforms import Loss, TrainStep
 from dlc.numpy import mean
+from dlc.shapes.dims import is_static
 from dlc.training.entry import EntryBuilder
 from dlc.training.model_names import ModelNames, format_names
 

@@ -22,7 +22,7 @@ from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
-from tests.sizes.test_data_dependent_sizes import BRANCHES, FEW
+from tests.shapes.test_data_dependent_sizes import BRANCHES, FEW
 from tests.targets import NATIVE, SHORT
 
 TEXT = """

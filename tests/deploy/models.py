@@ -15,15 +15,15 @@ import dlc.numpy as dnp
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
-from dlc.dims import Dim, is_symbol
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.program.host_program import Branch, Fail, HostArray, HostProgram, Instruction, PrintArrays
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.dims import Dim, is_symbol
+from dlc.shapes.domain import SizeDomain
 from dlc.target import CPU_LEVELS
-from tests.sizes.test_dynamic_control_flow import lowered, nested
+from tests.shapes.test_dynamic_control_flow import lowered, nested
 
 draw = np.random.default_rng(0)
 W = draw.standard_normal((64, 48)).astype(np.float32)

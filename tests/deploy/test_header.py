@@ -27,7 +27,7 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.saving.container import PREFIX, VERSION, Container
 from dlc.value_types import IOSignature
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
-from tests.sizes import test_data_dependent_sizes as counts
+from tests.shapes import test_data_dependent_sizes as counts
 from tests.targets import SHORT
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")

@@ -19,15 +19,16 @@ from dlc.arrays import TensorInfo, aligned_empty
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cli import main
 from dlc.deploy import SUFFIXES, write_library
-from dlc.dims import Dim, Size, SizeRange, substitute
 from dlc.errors import DlcError, UnsupportedError
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.program.host_program import HostProgram
+from dlc.shapes.dims import Dim, Size, substitute
+from dlc.shapes.ranges import SizeRange
 from dlc.target import CPU_LEVELS
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, served, several, sizes_of, update
-from tests.sizes import test_data_dependent_sizes as counts
+from tests.shapes import test_data_dependent_sizes as counts
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, TASK, ctypes.c_void_p, ctypes.c_int64)

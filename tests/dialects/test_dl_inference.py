@@ -10,9 +10,9 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
-from dlc.dims import Dim, Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Attribute, Block, f16, f32, i1, i8, i16, i32, i64
+from dlc.shapes.dims import Dim, Size
 
 N = Dim.symbol("n")
 UI4 = ELEMENT_TYPES["uint4"]

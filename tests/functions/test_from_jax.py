@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dlc
-from dlc.dims import Dim
 from dlc.errors import DlcError, ShapeError
+from dlc.shapes.dims import Dim
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

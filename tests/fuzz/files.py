@@ -22,7 +22,6 @@ from dlc.caching.cache import Cache
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.dims import Dim
 from dlc.errors import CompileError, DlcError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import WEIGHTS, module_text
@@ -33,6 +32,7 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices
+from dlc.shapes.dims import Dim
 from dlc.testing.sample import values
 from tests.frontend.tflite.recorded_models import recorded
 from tests.fuzz import mutations
@@ -40,7 +40,7 @@ from tests.fuzz.bounded_value import difference
 from tests.fuzz.program_bounds import expected_results
 from tests.fuzz.supervise import run_supervised
 from tests.models.skeletons import FOLDER, PRETRAINED
-from tests.sizes.data_dependent_models import positive, some_sizes
+from tests.shapes.data_dependent_models import positive, some_sizes
 from tests.suites.onnx_node import cases
 
 # Limits for one file: seconds, and memory in addition to that of the process when it starts.

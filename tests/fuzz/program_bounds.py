@@ -13,8 +13,8 @@ from dlc.dialects.dl.base import Array, DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.entry import entry_of
-from dlc.dims import Size, is_static
 from dlc.ir import Block, Operation, SSAValue, func
+from dlc.shapes.dims import Size, is_static
 from tests.fuzz.bounded_value import BoundedArray
 from tests.fuzz.bounds import track
 

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 import dlc
-from dlc.dims import Dim
 from dlc.errors import ShapeError
 from dlc.runtime.models.model import Model
+from dlc.shapes.dims import Dim
 from dlc.target import resolve
 from tests.models.alone import answers_alone
 from tests.models.skeletons import PRETRAINED, deviation, path_of, recordings

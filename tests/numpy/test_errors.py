@@ -12,8 +12,8 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.dims import UndecidableError
 from dlc.errors import ArgumentError, DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.shapes.dims import UndecidableError
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -12,13 +12,13 @@ import pytest
 from dlc.arrays import TensorInfo, read_npz
 from dlc.backends.reference import evaluate
 from dlc.compiler import compile
-from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import print_module
 from dlc.options import Options
 from dlc.pytorch.fx_graph import FxGraph, FxNode, ValueRef
 from dlc.pytorch.graph_compilation import build_model, build_program, with_requested_shapes
 from dlc.pytorch.rules import RANDOM_RULES, RULES
+from dlc.shapes.dims import Dim
 from tests.pytorch.graph_json import ARRAYS, RECORDED, graph_from_json
 
 RECORDS, ALL = json.loads(RECORDED.read_text()), read_npz(ARRAYS)

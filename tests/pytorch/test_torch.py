@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import dlc
-from dlc.dims import is_static
 from dlc.errors import DlcError, ModelError, UnsupportedError
 from dlc.model_files import explore_file
+from dlc.shapes.dims import is_static
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

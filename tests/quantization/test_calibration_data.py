@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from dlc.arrays import TensorInfo
-from dlc.dims import parse
 from dlc.errors import DlcError
 from dlc.quantization.calibration_data import CalibrationData
+from dlc.shapes.parsing import parse_size
 
 F32 = np.dtype(np.float32)
 ONE = (TensorInfo("x", (1, 2), F32),)
-TWO = (TensorInfo("x", (1, 2), F32), TensorInfo("ids", (1, parse("n")), np.dtype(np.int64)))
-OPEN = (TensorInfo("x", (parse("n"), 2), F32),)
+TWO = (TensorInfo("x", (1, 2), F32), TensorInfo("ids", (1, parse_size("n")), np.dtype(np.int64)))
+OPEN = (TensorInfo("x", (parse_size("n"), 2), F32),)
 
 
 def shapes(samples: CalibrationData) -> list[dict[str, tuple[int, ...]]]:

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from dlc.backends.reference.values import Array, MemrefView, Value, describe, rank
-from dlc.dims import Size, bind_sizes, is_symbol
 from dlc.errors import ModelError, UnsupportedError
-from dlc.guards import Guard
 from dlc.ir import Attribute, Block, Operation, SSAValue
 from dlc.runtime.program.size_binding import OutOfDomainError
+from dlc.shapes.dims import Size, is_symbol
+from dlc.shapes.guards import Guard
+from dlc.shapes.input_sizes import bind_sizes
 
 # (op, frame) → results of the op; a rule for an op without results returns ().
 Rule: TypeAlias = "Callable[[Any, Frame], Sequence[Value]]"

@@ -23,11 +23,12 @@ from dlc.backends.reference.values import (
 from dlc.dialects import host
 from dlc.dialects.dl.base import flag
 from dlc.dialects.entry import sizes_of
-from dlc.dims import Dim, bind_sizes
 from dlc.errors import DlcError, UnsupportedError
 from dlc.ir import Attribute, Operation, func
 from dlc.runtime.python_ops.control import format_failure, format_print
 from dlc.runtime.python_ops.registry import run_python_op
+from dlc.shapes.dims import Dim
+from dlc.shapes.input_sizes import bind_sizes
 
 
 @rule(host.BindSizeOp)

@@ -32,9 +32,10 @@ from dlc.dialects.dl.programs.control import Control, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
 from dlc.dialects.dl.programs.size_ranges import guards_of
 from dlc.dialects.entry import outputs_of, sizes_of
-from dlc.dims import bind_sizes, is_static, substitute
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func, walk_ops
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
+from dlc.shapes.dims import is_static, substitute
+from dlc.shapes.input_sizes import bind_sizes
 
 OpT = TypeVar("OpT", DlOp, ScanOp)
 

@@ -15,8 +15,6 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeAlias, TypeV
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc import dims
-from dlc.dims import Dim, Size
 from dlc.errors import DeviceError, DTypeError, ShapeError
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -54,6 +52,9 @@ from dlc.ir import (
     param_def,
     traits_def,
 )
+from dlc.shapes import dims
+from dlc.shapes.dims import Dim, Size
+from dlc.shapes.parsing import parse_size
 
 _STORAGE_ONLY_FLOATS = (
     Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType, Float8E8M0FNUType,
@@ -80,7 +81,7 @@ class DimsAttr(ParametrizedAttribute):
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        return tuple(e.data if isinstance(e, IntAttr) else dims.parse(e.data) for e in self.entries)
+        return tuple(e.data if isinstance(e, IntAttr) else parse_size(e.data) for e in self.entries)
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:

@@ -14,8 +14,8 @@ import numpy as np
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, tensor_type
 from dlc.dialects.dl.creation import ConstantOp, SizeOp
 from dlc.dialects.dl.dtypes import dense_attribute, numpy_dtype
-from dlc.dims import Size
 from dlc.ir import Attribute, Block, LocationAttr, Operation, SSAValue
+from dlc.shapes.dims import Size
 
 
 class DlBuilder:

@@ -7,7 +7,6 @@ from typing import Self, cast
 
 import numpy as np
 
-from dlc import dims
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DimsAttr, DlOp, Tensor, number, sizes, tensor_type
 from dlc.dialects.dl.dtypes import array_of, is_bool, is_float, numpy_dtype
@@ -29,6 +28,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes import dims
 
 _MAX_I64_SIZE = (1 << 63) - 1
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dlc.dialects.dl.base import Array, DlOp, is_storage_only, shape_of, sizes
-from dlc.dims import Dim, Size, UndecidableError
 from dlc.errors import DlcError
 from dlc.ir import (
     AffineExpr,
@@ -30,6 +29,7 @@ from dlc.ir import (
     i8,
 )
 from dlc.runtime.python_ops.registry import OpSetting, run_python_op
+from dlc.shapes.dims import Dim, Size, UndecidableError
 
 
 class Body:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned, storage_type
-from dlc.dims import Size
 from dlc.ir import (
     Attribute,
     FastMathFlag,
@@ -29,6 +28,7 @@ from dlc.ir import (
     math,
     tensor,
 )
+from dlc.shapes.dims import Size
 
 # Predicates of arith.cmpf, and of arith.cmpi for signed and unsigned integers; all but `ne` are false on NaN.
 PREDICATES = {

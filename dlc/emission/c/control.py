@@ -11,7 +11,6 @@ from functools import reduce
 from math import gcd
 from typing import NamedTuple
 
-from dlc.dims import Size, product
 from dlc.emission.c.core import CWriter, Interval
 from dlc.emission.c.statements import Name, NestedRegions, Statement, concat
 from dlc.emission.common import control
@@ -22,6 +21,7 @@ from dlc.emission.common.records import LoopRecord, Values
 from dlc.emission.common.registers import Register
 from dlc.errors import CompileError
 from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, arith, scf
+from dlc.shapes.dims import Size, product
 
 # Each grid point has an index that must fit in an int.
 _MAX_GRID_POINTS = (1 << 31) - 1

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.sizes import size_arguments, symbol
-from dlc.dims import Size
 from dlc.emission.c import arith, control, convert, matrices, memory
 from dlc.emission.c.control import CControlWriter
 from dlc.emission.c.memory import CMemoryWriter, read_buffers, written_buffers
@@ -28,6 +27,7 @@ from dlc.emission.common.emitter import Handlers
 from dlc.emission.common.grids import buffer_bytes, is_grid, split_grids
 from dlc.ir import Operation, SSAValue, func
 from dlc.runtime.program.kernel_text import Grid, program_text
+from dlc.shapes.dims import Size
 from dlc.target import Target
 
 HANDLERS: Handlers = {

@@ -11,7 +11,6 @@ from math import gcd, prod
 
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
-from dlc.dims import product
 from dlc.emission.c.core import CWriter
 from dlc.emission.c.statements import Define, Name, concat
 from dlc.emission.common import memory
@@ -22,6 +21,7 @@ from dlc.emission.common.records import TileAccess
 from dlc.emission.common.registers import Register, element_bytes, memref_type, vector_shape
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
 from dlc.runtime.program.kernel_text import required_alignment
+from dlc.shapes.dims import product
 
 # A work-item loads up to this many elements with one vector load.
 _MAX_ELEMENTS_PER_LOAD = 4

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from dlc.dialects.loop_attributes import ROLLED, UNROLLED
 from dlc.dialects.sizes import size_of
-from dlc.dims import Size
 from dlc.emission.common.emitter import EmissionScope, Handlers, KernelEmitter
 from dlc.emission.common.records import LoopRecord, Values
 from dlc.emission.common.registers import Register
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import IndexType, Operation, SSAValue, scf
+from dlc.shapes.dims import Size
 
 
 class GridAxis(NamedTuple):

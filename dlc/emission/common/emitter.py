@@ -18,12 +18,12 @@ from math import prod
 from typing import Any, cast
 
 from dlc.dialects.sizes import size_arguments, symbol
-from dlc.dims import Dim, Size
 from dlc.emission.common.linear_expression import LinearExpression
 from dlc.emission.common.records import LoopRecord, TileAccess
 from dlc.emission.common.registers import MemrefAddress, Register, Registers, Stride, vector_shape
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import Attribute, Block, IndexType, Operation, OpResult, SSAValue, VectorType, func, scf
+from dlc.shapes.dims import Dim, Size
 from dlc.target import Target
 
 Handlers = Mapping[str, Callable[[Any, Operation], None]]

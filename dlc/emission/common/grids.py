@@ -6,9 +6,9 @@ from typing import cast
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.sizes import sizes_of
-from dlc.dims import Size, product
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StringAttr, func, scf
+from dlc.shapes.dims import Size, product
 
 
 def is_grid(op: Operation) -> bool:

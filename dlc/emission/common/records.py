@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dlc.dims import UndecidableError
 from dlc.emission.common.linear_expression import LinearExpression
 from dlc.emission.common.registers import MemrefAddress, Stride
 from dlc.ir import SSAValue
+from dlc.shapes.dims import UndecidableError
 
 Values = Sequence[SSAValue]
 

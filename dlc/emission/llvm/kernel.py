@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.sizes import size_arguments
-from dlc.dims import Size, product
 from dlc.emission.common import control, memory, vectors
 from dlc.emission.common.emitter import Handlers
 from dlc.emission.common.grids import buffer_bytes, is_grid, split_grids
@@ -35,6 +34,7 @@ from dlc.emission.llvm.instruction_order import schedule_lines
 from dlc.emission.llvm.memory import LlvmMemoryWriter, prefetch
 from dlc.emission.llvm.vectors import LlvmVectorWriter
 from dlc.ir import IndexType, Operation, SSAValue, func, scf
+from dlc.shapes.dims import Size, product
 from dlc.target import Target
 
 HANDLERS: Handlers = {

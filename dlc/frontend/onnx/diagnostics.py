@@ -14,7 +14,6 @@ from onnx import NodeProto, ValueInfoProto
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Tensor, tensor_type
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import is_static
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.graph import describe
 from dlc.frontend.onnx.input_dependencies import InputDependencies, can_specialize_on, max_specialized_elements
@@ -22,6 +21,7 @@ from dlc.frontend.onnx.signature import sizes_of
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem, Problem
 from dlc.ir import Block
+from dlc.shapes.dims import is_static
 from dlc.value_types import is_call_dependent
 
 

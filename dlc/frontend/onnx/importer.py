@@ -29,7 +29,7 @@ from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET
 from dlc.frontend.onnx.signature import signature
 from dlc.frontend.problems import NodeProblem, Problem, unsupported_model_error
 from dlc.ir import ModuleOp, contains
-from dlc.shape_specs import ShapeSpecs
+from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.value_types import OBJECT_DTYPE, IOSignature, OptionalType, is_call_dependent, value_info, value_type_of
 from dlc.weights import WeightStore
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dlc.arrays import TensorInfo
-from dlc.dims import is_static, product
 from dlc.frontend.emitter import MAX_FOLDED_ELEMENTS, MAX_LITERAL_ELEMENTS
 from dlc.ir import Operation, SSAValue
+from dlc.shapes.dims import is_static, product
 
 
 def max_specialized_elements(info: TensorInfo) -> int:

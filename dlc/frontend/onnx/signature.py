@@ -8,15 +8,15 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from onnx import TensorProto, TypeProto, ValueInfoProto
 
-from dlc import dims
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.input_shapes import apply_input_shapes
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem
-from dlc.shape_specs import ShapeSpec, ShapeSpecs
+from dlc.shapes.dims import Dim, Size
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.shape_specs import ShapeSpec, ShapeSpecs
 from dlc.value_types import (
     OBJECT_DTYPE,
     DictType,
@@ -116,7 +116,7 @@ def sizes_of(name: str, tensor: TypeProto.Tensor) -> Iterator[Size]:
         elif dim.HasField("dim_value") and dim.dim_value < -1:
             raise ModelError(f"'{name}': negative size {dim.dim_value} in axis {k}")
         elif dim.dim_param.strip(" ?"):
-            size = dims.parse(dim.dim_param)
+            size = parse_size(dim.dim_param)
             is_symbol = isinstance(size, Dim) and size.symbols() == {dim.dim_param}
             yield Dim.symbol(identifier(dim.dim_param)) if is_symbol else size
         else:

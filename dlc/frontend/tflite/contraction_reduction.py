@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dims import product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
+from dlc.shapes.dims import product
 
 table = TfliteConverterTable()
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.size_limits import require_axis_length
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
+from dlc.shapes.dims import Size, UndecidableError
 
 table = TfliteConverterTable()
 

@@ -12,12 +12,12 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
 from dlc.ir import i64
+from dlc.shapes.dims import Size
 
 table = TfliteConverterTable()
 

@@ -17,7 +17,6 @@ from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.programs.size_ranges import set_guards
-from dlc.dims import Dim, Size, is_static
 from dlc.errors import DTypeError, ModelError, UnsupportedError
 from dlc.frontend.emitter import Emitter, ImportedValue, location
 from dlc.frontend.entry import ImportedProgram, entry_function
@@ -39,7 +38,8 @@ from dlc.frontend.tflite.node import TfliteConverter, TfliteNode
 from dlc.frontend.tflite.schema import TfliteFile, TfliteGraph, TfliteOperator, TfliteTensor, read_file
 from dlc.ir import Block, ModuleOp
 from dlc.plugins.tables import ExtensionTable
-from dlc.shape_specs import ShapeSpecs
+from dlc.shapes.dims import Dim, Size, is_static
+from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.weights import WeightStore
 
 OPERATORS: ExtensionTable[str, TfliteConverter] = ExtensionTable(

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
-from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
 from dlc.ir import i64
+from dlc.shapes.dims import Size
 
 table = TfliteConverterTable()
 

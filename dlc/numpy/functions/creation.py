@@ -14,7 +14,6 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import is_nonnegative
 from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, errors_at_user_line, is_python_scalar
 from dlc.numpy.apply import (
@@ -39,7 +38,8 @@ from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, 
 from dlc.numpy.functions.elementwise import add, divide, floor, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.functions.shape_manipulation import moveaxis
 from dlc.numpy.namespace import check_device
-from dlc.traced_dims import TracedDim, untraced
+from dlc.shapes.dims import is_nonnegative
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = [
     "arange", "array", "asarray", "copy", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "geomspace",

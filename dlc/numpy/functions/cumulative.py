@@ -29,7 +29,7 @@ from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.reductions import sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, flip, ravel, reshape, slice_axis
-from dlc.traced_dims import TracedDim
+from dlc.shapes.traced_dims import TracedDim
 
 __all__ = [
     "convolve", "correlate", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "nancumprod", "nancumsum",

@@ -42,7 +42,7 @@ from dlc.numpy.functions.joining import append, stack
 from dlc.numpy.functions.reductions import max, min, sum
 from dlc.numpy.functions.shape_manipulation import flip, ravel, reshape
 from dlc.numpy.functions.sorting import isin, searchsorted, sort
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 __all__ = [
     "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",

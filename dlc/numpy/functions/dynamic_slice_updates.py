@@ -9,14 +9,14 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import is_static
 from dlc.errors import OutOfBoundsError, ShapeError
 from dlc.numpy.apply import Operand, apply, convert, has_tracer, iota, operand, refuse
 from dlc.numpy.functions.comparison import equal, greater_equal, less, logical_and
 from dlc.numpy.functions.elementwise import floor_divide, multiply, remainder, subtract, where
 from dlc.numpy.functions.indexing import dynamic_slice_range, has_dynamic_length, slice_step, symbolic_slice_bounds
 from dlc.numpy.functions.shape_manipulation import reshape
-from dlc.traced_dims import untraced
+from dlc.shapes.dims import is_static
+from dlc.shapes.traced_dims import untraced
 
 __all__: list[str] = []
 

@@ -15,7 +15,7 @@ from dlc.numpy.apply import AnyDType, Operand, convert, promote, refuse
 from dlc.numpy.functions.matrix_products import contract
 from dlc.numpy.functions.reductions import any, sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, diagonal, moveaxis, permute_dims
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 __all__ = ["einsum"]
 

@@ -35,7 +35,7 @@ from dlc.numpy.functions.indexing import (
     stack_coordinates,
 )
 from dlc.numpy.functions.shape_manipulation import broadcast_to, reshape
-from dlc.traced_dims import TracedDim, untraced
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = ["at"]
 

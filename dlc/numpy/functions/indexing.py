@@ -15,7 +15,6 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
-from dlc.dims import UndecidableError, is_nonnegative
 from dlc.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
@@ -43,7 +42,8 @@ from dlc.numpy.functions.shape_manipulation import (
     reshape,
     slice_axis,
 )
-from dlc.traced_dims import TracedDim, TracedSize, untraced
+from dlc.shapes.dims import UndecidableError, is_nonnegative
+from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import is_static
 from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
@@ -42,7 +41,8 @@ from dlc.numpy.functions.shape_manipulation import (
     slice_axis,
     squeeze,
 )
-from dlc.traced_dims import untraced
+from dlc.shapes.dims import is_static
+from dlc.shapes.traced_dims import untraced
 
 __all__ = [
     "append", "array_split", "column_stack", "concat", "dsplit", "dstack", "hsplit", "hstack", "pad", "split", "stack",

@@ -37,7 +37,7 @@ from dlc.numpy.componentwise import componentwise
 from dlc.numpy.functions.comparison import equal, fmax, fmin, greater, isnan, logical_and, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, sqrt, square, subtract
 from dlc.numpy.functions.elementwise import where as select
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 __all__ = [
     "all", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean", "min", "nanargmax", "nanargmin", "nanmax",

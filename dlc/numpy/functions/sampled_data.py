@@ -29,7 +29,7 @@ from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.matrix_products import matmul
 from dlc.numpy.functions.reductions import average, mean, sum
 from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose, ravel, reshape, slice_axis
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 __all__ = ["corrcoef", "cov", "ediff1d", "gradient", "polyval", "unwrap"]
 

@@ -12,7 +12,6 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
-from dlc.dims import inferred_reshape, is_known_different, is_nonnegative
 from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import is_complex, real_and_imaginary
 from dlc.frontend.trace import Tracer, errors_at_user_line
@@ -35,7 +34,8 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
-from dlc.traced_dims import TracedDim, traced_sizes, untraced
+from dlc.shapes.dims import inferred_reshape, is_known_different, is_nonnegative
+from dlc.shapes.traced_dims import TracedDim, traced_sizes, untraced
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",

@@ -12,7 +12,6 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import is_static
 from dlc.errors import ArgumentError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Block
@@ -46,7 +45,8 @@ from dlc.numpy.functions.indexing import take, take_along_axis
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.reductions import any as any_true
 from dlc.numpy.functions.shape_manipulation import expand_dims, flip, ravel, reshape
-from dlc.traced_dims import untraced
+from dlc.shapes.dims import is_static
+from dlc.shapes.traced_dims import untraced
 
 __all__ = [
     "argsort", "digitize", "interp", "isin", "lexsort", "searchsorted", "sort", "top_k",

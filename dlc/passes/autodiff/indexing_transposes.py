@@ -8,11 +8,11 @@ from math import prod
 from dlc.dialects import dl
 from dlc.dialects.dl.base import flag, ints, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dims import Size, product
 from dlc.ir import i64
 from dlc.passes.autodiff.shapes import require_static_shape
 from dlc.passes.autodiff.term import Term, where
 from dlc.passes.dl.rewriting import inverse
+from dlc.shapes.dims import Size, product
 
 
 def first_in_windows(op: dl.MaxPoolOp | dl.MaxPoolGradientOp, x: Term, y: Term, values: Term) -> Term:

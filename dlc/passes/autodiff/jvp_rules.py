@@ -15,13 +15,13 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, rank_of, shape_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import i64
 from dlc.passes.autodiff.indexing_transposes import first_in_windows
 from dlc.passes.autodiff.term import Term, exp, where
 from dlc.passes.dl.rewriting import inverse
 from dlc.plugins.tables import ExtensionTable
+from dlc.shapes.dims import Size
 
 # (op, first result, operands, tangents of the operands) -> tangent of the first result. Other results have tangent 0.
 Rule: TypeAlias = "Callable[[Any, Term, Sequence[Term], Sequence[Term | None]], Term]"

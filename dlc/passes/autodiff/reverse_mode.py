@@ -13,7 +13,6 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import RowComposite
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_values
@@ -25,6 +24,7 @@ from dlc.passes.autodiff.rules import derivative_location, mark_active, values_r
 from dlc.passes.autodiff.shapes import unbroadcast, zeros
 from dlc.passes.autodiff.term import Term
 from dlc.passes.autodiff.transpose_rules import NONDIFFERENTIABLE_OPERANDS, find_transpose_rule
+from dlc.shapes.dims import is_static
 
 
 class ReverseMode:

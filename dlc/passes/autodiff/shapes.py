@@ -8,9 +8,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Size, UndecidableError, is_static
 from dlc.ir import SSAValue
 from dlc.passes.autodiff.term import Term
+from dlc.shapes.dims import Size, UndecidableError, is_static
 
 
 def unbroadcast(cotangent: Term, shape: Sequence[Size]) -> Term:

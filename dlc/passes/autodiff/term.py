@@ -11,8 +11,8 @@ from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import Size
 from dlc.ir import Attribute, SSAValue
+from dlc.shapes.dims import Size
 
 Number: TypeAlias = "int | float"
 

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, ints, rank_of, shape_of, sizes
-from dlc.dims import Size
 from dlc.ir import SSAValue
 from dlc.passes.autodiff.contraction_transposes import contraction, conv
 from dlc.passes.autodiff.indexing_transposes import (
@@ -28,6 +27,7 @@ from dlc.passes.autodiff.shapes import padded, require_static_sizes, unbroadcast
 from dlc.passes.autodiff.term import Term
 from dlc.passes.dl.rewriting import inverse
 from dlc.plugins.tables import ExtensionTable
+from dlc.shapes.dims import Size
 
 # (op, cotangent of the result, operand index) -> cotangent of the operand.
 Transpose: TypeAlias = Callable[[Any, Term, int], Term]

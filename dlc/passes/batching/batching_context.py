@@ -15,10 +15,10 @@ from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, rank_of, 
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.transformations import NOT_BATCHED, add_batch_axis
-from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.batching.batched_values import computed_from
 from dlc.passes.dl.rewriting import is_identity
+from dlc.shapes.dims import Size
 
 
 class BatchingContext:

@@ -14,7 +14,6 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.control import Control, has_effect
-from dlc.dims import Size, product
 from dlc.errors import CompileError
 from dlc.ir import (
     ArrayAttr,
@@ -31,6 +30,7 @@ from dlc.ir import (
     func,
     ops_with_regions,
 )
+from dlc.shapes.dims import Size, product
 
 Op = TypeVar("Op", bound=Operation)
 _ERASABLE = SubclassTest((DlOp, Control))

@@ -16,12 +16,12 @@ from dlc.dialects.dl.programs.control import LoopLikeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
-from dlc.dims import is_static, substitute
 from dlc.ir import Block, BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, ops_of
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import program_blocks
 from dlc.passes.fusion.panel_width import choose_panel_width
+from dlc.shapes.dims import is_static, substitute
 
 
 class _Packed(NamedTuple):

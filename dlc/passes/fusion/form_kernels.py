@@ -11,13 +11,13 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.dl.programs.size_ranges import size_ranges
-from dlc.dims import Size
 from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, func
 from dlc.passes.base import ReportingPass, TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.candidates import Candidates
 from dlc.passes.fusion.fusion_groups import FusionGrouper, results_of
 from dlc.passes.fusion.outline import Outline
+from dlc.shapes.dims import Size
 from dlc.target import Target
 
 # A kernel is named after its ops, up to this many.

@@ -17,7 +17,6 @@ from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, LibraryKernel, Window
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, TransposeOp
-from dlc.dims import Size, is_static
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.fusion.attention_patterns import allows_online_softmax, is_attention_product
@@ -33,6 +32,7 @@ from dlc.passes.fusion.iteration_spaces import (
     row_axes,
 )
 from dlc.passes.fusion.producers import find_producers
+from dlc.shapes.dims import Size, is_static
 from dlc.target import Target
 
 # Minimum rows of scores that a cache must hold: a register tile.

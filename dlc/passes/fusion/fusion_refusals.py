@@ -9,11 +9,11 @@ from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, Window
 from dlc.dialects.dl.programs.control import Control, PrintOp
 from dlc.dialects.dl.programs.program import DispatchOp
-from dlc.dims import Size
 from dlc.ir import Operation, func
 from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.candidates import Candidates
 from dlc.passes.fusion.iteration_spaces import IterationSpace, is_scalarized, row_axes
+from dlc.shapes.dims import Size
 
 # The reason if the group's result is a result of the program.
 RETURNED = "the program returns it"

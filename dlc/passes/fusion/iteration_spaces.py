@@ -21,9 +21,9 @@ from dlc.dialects.dl.interfaces import (
 )
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp
-from dlc.dims import Size, is_static
 from dlc.ir import Operation
 from dlc.passes.dl.simplification.decompose_composites import are_rows, is_row_kernel
+from dlc.shapes.dims import Size, is_static
 
 # Maximum results per shape of a kernel of elementwise and row ops. All other kernels have one result.
 MAX_KERNEL_RESULTS = 3

@@ -9,9 +9,10 @@ from dlc.dialects.dl.interfaces import Contraction, Elementwise
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.sizes import symbol
-from dlc.dims import Atom, Dim, Size, SizeRange, UndecidableError, is_static, product, substitute
 from dlc.errors import ShapeError
 from dlc.ir import AffineDimExpr, Attribute
+from dlc.shapes.dims import Atom, Dim, Size, UndecidableError, is_static, product, substitute
+from dlc.shapes.ranges import SizeRange
 
 
 class KernelSizes:

@@ -10,11 +10,11 @@ from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, LibraryKernel
 from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
-from dlc.dims import SizeRange
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.passes.dl.rewriting import splat
 from dlc.passes.fusion.candidates import Candidates
 from dlc.passes.fusion.kernel_sizes import KernelSizes, require_size_independent_types
+from dlc.shapes.ranges import SizeRange
 
 
 class Outline:

@@ -15,7 +15,6 @@ from dlc.dialects.dl.programs.control import Control, FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp
 from dlc.dialects.entry import OUTPUT, entry_of
 from dlc.dialects.sizes import argument_size_attributes
-from dlc.dims import Dim, Size, is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     ArrayAttr,
@@ -33,6 +32,7 @@ from dlc.ir import (
 )
 from dlc.passes.host.control_flow import Bufferizer, buffer_type, element_count, writes_to_destination
 from dlc.passes.views import is_returned, is_view, source_of
+from dlc.shapes.dims import Dim, Size, is_static
 
 
 @dataclass(frozen=True)

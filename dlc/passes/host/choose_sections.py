@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dlc.cost_model import SectionCosts
-from dlc.dims import Size, is_static
 from dlc.ir import SSAValue
+from dlc.shapes.dims import Size, is_static
 
 # A gain below this is within the error of the cost model.
 _MIN_SPEEDUP_RATIO = 1.1

@@ -17,9 +17,9 @@ from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, LoopLikeOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, output_aliases
-from dlc.dims import Size, is_symbol, product, row_major
 from dlc.ir import Attribute, Block, IntegerAttr, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, i64, memref
 from dlc.passes.views import concat_operand_offsets, is_last_state, source_of
+from dlc.shapes.dims import Size, is_symbol, product, row_major
 
 
 def buffer_type(value: SSAValue) -> MemRefType[Attribute]:

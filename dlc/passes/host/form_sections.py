@@ -11,11 +11,11 @@ from dlc.dialects import host
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import buffer_bytes, entry_of, outputs_of
-from dlc.dims import Size, is_static
 from dlc.ir import Block, BlockArgument, Context, IntegerAttr, MemRefType, ModuleOp, Operation, SSAValue, func, i64, memref
 from dlc.options import Environment
 from dlc.passes.base import TargetPass
 from dlc.passes.host.choose_sections import Access, Group, LaunchCost, choose_groups
+from dlc.shapes.dims import Size, is_static
 
 # Launches on less memory run on one thread (task_count_word).
 _MIN_PARALLEL_BYTES = 32 << 10

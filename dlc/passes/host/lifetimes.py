@@ -8,9 +8,9 @@ from typing import cast
 from dlc.dialects import host
 from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.entry import buffer_bytes
-from dlc.dims import SizeRange
 from dlc.ir import Block, Operation, SSAValue, memref
 from dlc.passes.host.arena import Lifetime
+from dlc.shapes.ranges import SizeRange
 
 
 class OpOrder:

@@ -9,11 +9,12 @@ from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects import host
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of
-from dlc.dims import Dim, SizeRange
 from dlc.errors import CompileError
 from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, i64, memref
 from dlc.passes.host.arena import Lifetime, assign_offsets, assign_slots
 from dlc.passes.host.lifetimes import OpOrder
+from dlc.shapes.dims import Dim
+from dlc.shapes.ranges import SizeRange
 
 
 @dataclass(frozen=True)

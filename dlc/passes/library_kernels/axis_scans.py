@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from dlc.dialects import dl
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import element_type_of, flag, shape_of
-from dlc.dims import Size
 from dlc.ir import i32, i64
 from dlc.passes.library_kernels.builder import Buffer, Cell, KernelBuilder, split_extent
 from dlc.passes.library_kernels.values import Index, KernelValue, maximum, minimum, select
 from dlc.passes.types import vector_type
+from dlc.shapes.dims import Size
 
 # Lanes along b.
 _COLUMN_LANES = 16

@@ -21,11 +21,11 @@ import numpy as np
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.sizes import sizes_of
-from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, DenseIntOrFPElementsAttr, SSAValue, arith, i64, memref, scf
 from dlc.passes.library_kernels.values import Index, KernelValue, ValueBuilder, element_of, fma, maximum, shape_of_vector, ssa
 from dlc.passes.structured import OpBuilder
 from dlc.passes.types import memref_of, vector_type
+from dlc.shapes.dims import Size
 
 _CACHE_LINE_BYTES = 64
 # Minimum work of a task, in multiply-adds.

@@ -8,10 +8,10 @@ from math import prod
 from typing import cast
 
 from dlc.dialects import dl
-from dlc.dims import product
 from dlc.ir import Block, IntegerAttr, Operation, SSAValue, UnknownLoc, arith, func, memref, scf
 from dlc.passes.library_kernels.builder import TASK_MULTIPLY_ADDS, Buffer, KernelBuilder
 from dlc.passes.library_kernels.values import KernelValue, shape_of_vector
+from dlc.shapes.dims import product
 
 # The assumed number of iterations of a loop whose bounds are computed.
 _ASSUMED_LOOP_ITERATIONS = 16

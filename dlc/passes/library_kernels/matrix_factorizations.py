@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, flag, number, shape_of
 from dlc.dialects.dl.interfaces import LibraryKernel
-from dlc.dims import Size, UndecidableError, product, row_major
 from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
 from dlc.passes.library_kernels.eigenvalues import eigh, svd
 from dlc.passes.library_kernels.elimination import cholesky, lu, triangular_solve
 from dlc.passes.library_kernels.reflections import REFLECTED_ROWS as REFLECTED
 from dlc.passes.library_kernels.reflections import householder, orthogonal
 from dlc.passes.library_kernels.values import Index, KernelValue
+from dlc.shapes.dims import Size, UndecidableError, product, row_major
 
 # A function (builder, op, count, buffers) that generates the loops of an op, for a batch of `count` problems along the first
 # axis of its buffers.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
-from dlc.dims import Size
 from dlc.ir import i64
 from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
 from dlc.passes.library_kernels.values import Index, KernelValue, maximum, minimum, select
+from dlc.shapes.dims import Size
 
 
 def non_max_suppression(builder: KernelBuilder, op: dl.SuppressOverlapsOp, rows: Size, buffers: Sequence[Buffer]) -> None:

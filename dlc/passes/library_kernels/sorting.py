@@ -13,11 +13,11 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import element_type_of, flag, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.library_kernels.row_sorting import RadixDigit, rows_per_network
-from dlc.dims import Size
 from dlc.ir import Attribute, IntegerType, i32
 from dlc.passes.library_kernels.builder import Buffer, KernelBuilder, split_extent
 from dlc.passes.library_kernels.values import Index, KernelValue, maximum, minimum, select
 from dlc.passes.types import vector_type
+from dlc.shapes.dims import Size
 
 # Elements per iteration of loops that count or scatter keys, to amortize the loop overhead.
 _UNROLLED_ELEMENTS = 4

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.dims import Size
 from dlc.ir import Attribute, SSAValue
 from dlc.passes.linalg.linalg_builder import LinalgBuilder
+from dlc.shapes.dims import Size
 
 
 class DestinationTensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlc.dims import Size
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -31,6 +30,7 @@ from dlc.passes.linalg.linalg_builder import emit_index_expression, shape
 from dlc.passes.linalg.source_reads import standalone_dims
 from dlc.passes.structured import INDEX_ARITHMETIC_OPS, ConstantPool, OpBuilder
 from dlc.passes.types import map_attribute, segments
+from dlc.shapes.dims import Size
 
 _TENSOR_OPS = (
     linalg.GenericOp,

@@ -14,7 +14,6 @@ from typing import TypeAlias, cast
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Body
-from dlc.dims import Dim, Size, product
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -39,6 +38,7 @@ from dlc.ir import (
 from dlc.passes.linalg.source_reads import SourceRead
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import iterator_types, map_attribute, segments
+from dlc.shapes.dims import Dim, Size, product
 
 # A tensor and the map by which a structured op reads or writes it.
 TensorAccess: TypeAlias = "tuple[SSAValue, AffineMap]"

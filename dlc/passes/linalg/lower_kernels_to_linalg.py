@@ -22,7 +22,6 @@ from dlc.dialects.dl.interfaces import (
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp, result_iterators, static_sizes
 from dlc.dialects.dl.programs.program import KernelOp, output_aliases
-from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineDimExpr,
@@ -48,6 +47,7 @@ from dlc.passes.linalg.destinations import Destination, DestinationTensor, paddi
 from dlc.passes.linalg.linalg_builder import LinalgBuilder, shape
 from dlc.passes.linalg.source_reads import SourceRead, reshape_groups, reshape_map
 from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.shapes.dims import Size
 
 # Ops that compute their result, and can do so in a given destination.
 _COMPUTED_OPS = (Elementwise, Reduction, Contraction, Window, GatherLike, ScatterLike)

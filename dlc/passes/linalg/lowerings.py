@@ -19,11 +19,11 @@ from dlc.dialects.dl.interfaces import (
     broadcast_map,
     storage_type,
 )
-from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, arith, i64, index, linalg, tensor
 from dlc.passes.linalg.linalg_builder import LinalgBuilder, ScalarCode, TensorAccess, dense_tensor_type, element, shape
 from dlc.passes.linalg.source_reads import SourceRead, standalone_dims
 from dlc.passes.structured import CONSTANT_MATRIX, PACKED_DOT
+from dlc.shapes.dims import Size
 
 # Calls a function of the destination tensor, stores its result there, and returns the result.
 Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]

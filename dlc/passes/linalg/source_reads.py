@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from dlc import dims
-from dlc.dims import Size, UndecidableError
 from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, SSAValue, TensorType
+from dlc.shapes import dims
+from dlc.shapes.dims import Size, UndecidableError
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.interfaces import Body
-from dlc.dims import Size
 from dlc.ir import Attribute, Block, IndexType, IntegerType, Operation, SSAValue, arith, index, tensor
 from dlc.passes.library_kernels.builder import KernelBuilder
 from dlc.passes.structured import Index
+from dlc.shapes.dims import Size
 
 # Reads an element of a tensor at an index.
 Read: TypeAlias = "Callable[[Sequence[Index]], SSAValue]"

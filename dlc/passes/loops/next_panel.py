@@ -9,11 +9,11 @@ from math import prod
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
 from dlc.dialects.sizes import strides_of
-from dlc.dims import row_major
 from dlc.ir import DYNAMIC_INDEX, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
 from dlc.passes.loops.static_loops import constant_bounds, constant_index
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.types import memref_of
+from dlc.shapes.dims import row_major
 
 # A loop whose prefetches take at least this fraction of its iterations is not split.
 _MIN_SPLIT_FRACTION = 0.8

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from dlc.dialects.sizes import offset_of, strides_of
-from dlc.dims import Size, asymptotic_key
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineBinaryOpExpr,
@@ -24,6 +23,7 @@ from dlc.ir import (
     SSAValue,
     memref,
 )
+from dlc.shapes.dims import Size, asymptotic_key
 
 
 class AffineTerm(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.attention.attention_tile_body import AttentionTileBody
@@ -28,6 +27,7 @@ from dlc.passes.tiling.plan_kinds import DevicePlan, Plan, ThreadPlan
 from dlc.passes.tiling.tasks.task_tile_body import TaskTileBody
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_body import TileBody
+from dlc.shapes.dims import UndecidableError, is_multiple
 
 # Emits the code of one task.
 _EmitTask: TypeAlias = Callable[[OpBuilder, Tile], None]

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.sizes import argument_size_attributes, mixed_sizes, sizes_of, strides_of
-from dlc.dims import Size, row_major
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineMap,
@@ -34,6 +33,7 @@ from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.affine_access import root_of
 from dlc.passes.tiling.dynamic_locals import place_dynamic_locals
 from dlc.passes.types import memref_of, memref_type, reshaped_strides
+from dlc.shapes.dims import Size, row_major
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from itertools import permutations
 from typing import cast
 
 from dlc.dialects.sizes import sizes_of
-from dlc.dims import Size, row_major
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -32,6 +31,7 @@ from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestOp
 from dlc.passes.tiling.structured_ops import is_read, iterator_extents
 from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
+from dlc.shapes.dims import Size, row_major
 from dlc.target import Target
 
 

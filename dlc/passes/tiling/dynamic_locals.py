@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dlc.dialects.dl.base import shape_of
-from dlc.dims import is_static
 from dlc.ir import Block, BlockArgument, SSAValue, linalg, tensor
+from dlc.shapes.dims import is_static
 
 
 def place_dynamic_locals(block: Block) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.programs.program import ZEROS
-from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import MemRefType, func, linalg, memref
 from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, access, root_of
 from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestOp
 from dlc.passes.tiling.structured_ops import StructuredOp, is_read, iterator_extents, operand_maps, reduction_iterators
+from dlc.shapes.dims import Size
 
 
 @dataclass

@@ -31,10 +31,10 @@ from typing import cast
 
 from dlc.dialects.sizes import size_of
 from dlc.dialects.workgroup import is_workgroup
-from dlc.dims import Size, product
 from dlc.ir import Operation, StringAttr, func, gpu, memref, scf
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.tiling.memory_effects import MemoryEffects
+from dlc.shapes.dims import Size, product
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import cast
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.remainder import RemFOp
-from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
 from dlc.passes.structured import INDEX_ARITHMETIC_OPS
@@ -24,6 +23,7 @@ from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.structured_ops import StructuredOp, contiguous_load_iterator, has_indirect_loads_in_body, is_read
 from dlc.passes.types import memref_of
+from dlc.shapes.dims import Size, substitute
 
 # Minimum representative extent of a one-dimensional nest: enough elements for several tasks.
 _MIN_DYNAMIC_VECTOR_ELEMENTS = 1 << 16

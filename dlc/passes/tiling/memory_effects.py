@@ -8,10 +8,10 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from dlc.dims import Size
 from dlc.ir import SSAValue, memref
 from dlc.passes.tiling.affine_access import AffineAccess, root_of
 from dlc.passes.tiling.loop_nests import DynamicLoopNest
+from dlc.shapes.dims import Size
 
 # Enumerate sets of at most this many elements; compare larger sets by their bounds.
 _MAX_ENUMERATED_ELEMENTS = 1 << 12

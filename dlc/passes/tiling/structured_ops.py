@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 
 from dlc.dialects.sizes import sizes_of, strides_of
-from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineDimExpr, AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, linalg, memref
 from dlc.passes.types import memref_of
+from dlc.shapes.dims import Size
 
 # Attribute of a contraction: it has two accumulators per sum, for the first and the second half of the reduction.
 TWO_ACCUMULATORS = "dl.two_accumulators"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from dlc.dialects.sizes import strides_of
-from dlc.dims import Size, is_multiple
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineBinaryOpExpr,
@@ -34,6 +33,7 @@ from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.scatter_tiles import split as split_scatter
 from dlc.passes.tiling.structured_ops import ONE_STEP, operand_maps
 from dlc.passes.types import memref_of
+from dlc.shapes.dims import Size, is_multiple
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.programs.program import REPRESENTATIVE
 from dlc.dialects.sizes import sizes_of, symbol
-from dlc.dims import Dim
 from dlc.ir import Context, MemRefType, func
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import ConstantPool
@@ -23,6 +22,7 @@ from dlc.passes.tiling.memory_effects import MemoryEffects
 from dlc.passes.tiling.plan_files import plan_file
 from dlc.passes.tiling.plan_kinds import Plan
 from dlc.passes.tiling.tasks.variants import VARIANTS
+from dlc.shapes.dims import Dim
 
 # Minimum representative length of a row, in elements, so that rows fill the widest vectors.
 _MIN_REPRESENTATIVE_LENGTH = 128

@@ -15,7 +15,7 @@ from dlc.numpy.apply import convert, iota, refuse
 from dlc.pytorch.rules.contractions import linear
 from dlc.pytorch.rules.normalization import layer_norm
 from dlc.pytorch.rules.rule_table import RuleTable
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 table = RuleTable()
 

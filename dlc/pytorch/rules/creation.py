@@ -11,12 +11,12 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import is_static
 from dlc.frontend.trace import Trace, current_trace
 from dlc.ir import i64
 from dlc.numpy.apply import apply, convert
 from dlc.pytorch.rules.rule_table import Dtype, RuleTable, is_tensor
-from dlc.traced_dims import TracedDim, TracedSize
+from dlc.shapes.dims import is_static
+from dlc.shapes.traced_dims import TracedDim, TracedSize
 
 table = RuleTable()
 

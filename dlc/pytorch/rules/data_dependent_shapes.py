@@ -11,7 +11,7 @@ import dlc.numpy as dnp
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.creation import integer_range
 from dlc.pytorch.rules.rule_table import RuleTable
-from dlc.traced_dims import TracedSize
+from dlc.shapes.traced_dims import TracedSize
 
 table = RuleTable()
 

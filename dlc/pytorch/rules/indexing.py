@@ -14,7 +14,7 @@ from dlc.errors import UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import apply, convert, is_floating, refuse
 from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 table = RuleTable()
 

@@ -10,10 +10,10 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects.dl.base import Array
-from dlc.dims import is_static
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.rule_table import RuleTable
-from dlc.traced_dims import TracedSize, untraced
+from dlc.shapes.dims import is_static
+from dlc.shapes.traced_dims import TracedSize, untraced
 
 table = RuleTable()
 

@@ -14,7 +14,7 @@ from dlc.numpy import linalg
 from dlc.numpy.apply import apply, convert, refuse
 from dlc.numpy.decompositions import lu_factors
 from dlc.pytorch.rules.rule_table import RuleTable
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 table = RuleTable()
 

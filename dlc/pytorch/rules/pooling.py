@@ -15,7 +15,7 @@ from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, is_floating, refuse
 from dlc.pytorch.rules.contractions import channels_first, channels_last, per_spatial_axis
 from dlc.pytorch.rules.rule_table import RuleTable
-from dlc.traced_dims import untraced
+from dlc.shapes.traced_dims import untraced
 
 table = RuleTable()
 

@@ -10,7 +10,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, convert, is_floating
-from dlc.traced_dims import TracedDim
+from dlc.shapes.traced_dims import TracedDim
 
 Rule: TypeAlias = "Callable[..., Any]"
 Function = TypeVar("Function", bound=Rule)

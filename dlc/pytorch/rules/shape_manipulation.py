@@ -12,11 +12,11 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import is_static, row_major
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
 from dlc.pytorch.rules.rule_table import Dtype, RuleTable, at_least_1d, is_tensor, joined_dtype
-from dlc.traced_dims import TracedSize, untraced
+from dlc.shapes.dims import is_static, row_major
+from dlc.shapes.traced_dims import TracedSize, untraced
 
 table = RuleTable()
 

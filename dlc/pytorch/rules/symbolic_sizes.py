@@ -14,7 +14,7 @@ from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import convert
 from dlc.numpy.data_dependent import dynamic_arange
 from dlc.pytorch.rules.rule_table import Rule, RuleTable, is_tensor
-from dlc.traced_dims import TracedDim, TracedSize
+from dlc.shapes.traced_dims import TracedDim, TracedSize
 
 table = RuleTable()
 

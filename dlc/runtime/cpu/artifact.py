@@ -13,7 +13,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import named_dtype
-from dlc.dims import Size
 from dlc.runtime.cpu.code.native import Runtime, runtime
 from dlc.runtime.cpu.kernel_object import KernelObject, load_kernels
 from dlc.runtime.cpu.program import LoadedKernel, NativeProgram
@@ -24,6 +23,7 @@ from dlc.runtime.saving.container import Container, SectionRef, SectionWriter, S
 from dlc.runtime.saving.header.arrays import array_to_json, arrays_from_json
 from dlc.runtime.saving.header.program import program_from_json, program_to_json
 from dlc.runtime.saving.header.values import count, size_from_json, size_to_json, text
+from dlc.shapes.dims import Size
 from dlc.target import Target, host_supports, require_host
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dlc.dims import Size
 from dlc.errors import CompileError
 from dlc.runtime.cpu.code.loader import LoadedCode, MachineCode, link_object
 from dlc.runtime.cpu.program import LoadedKernel
 from dlc.runtime.program.host_program import KernelSignature
+from dlc.shapes.dims import Size
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, address_of, aligned
-from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.options import thread_count
 from dlc.runtime.cpu.buffer_pool import BufferPool
@@ -41,7 +40,8 @@ from dlc.runtime.program.python_calls import call_python_op
 from dlc.runtime.program.size_binding import SizeBinder, validate_size
 from dlc.runtime.program.size_operations import SizeOperations
 from dlc.runtime.python_ops.control import format_failure
-from dlc.runtime.sizes.size_code import size_function
+from dlc.shapes.dims import Size
+from dlc.shapes.size_code import size_function
 
 # Native code returns to Python after a slice of this many launches, so that Python can handle signals. The number doubles until
 # a slice takes at least this long.

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from dlc.dims import Dim, Size, substitute
 from dlc.runtime.program.host_program import (
     NULL_SLOT,
     Branch,
@@ -34,7 +33,8 @@ from dlc.runtime.program.host_program import (
     While,
     kernel_sizes,
 )
-from dlc.runtime.sizes.size_code import task_count_word
+from dlc.shapes.dims import Dim, Size, substitute
+from dlc.shapes.size_code import task_count_word
 
 # Bytes that one task of a copy launch copies; `dlc_copy` in runtime.ll has the same constant.
 COPY_TASK_BYTES = 64 << 10

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo, format_type, require_unmasked, to_numpy
-from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import to_path
 from dlc.options import thread_count
@@ -21,7 +20,8 @@ from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
 from dlc.runtime.saving.container import Saveable, SectionWriter, require_no_other_file, save
 from dlc.runtime.saving.header.arrays import array_to_json
-from dlc.runtime.sizes.input_sizes import InputSizes
+from dlc.shapes.dims import Dim, Size, is_static, is_symbol, substitute
+from dlc.shapes.input_sizes import InputSizes
 
 # Runs the program on validated inputs, in order: NumPy arrays, or DeviceArrays on an OpenCL device.
 Run = Callable[[Sequence[Any]], Sequence[Any]]

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Generic, TypeVar
 
 from dlc.options import Environment
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.domain import SizeDomain
 
 Program = TypeVar("Program")
 

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, SizeRange, bind_sizes, is_static, require_in_range, substitute
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.runtime.models.io_conversion import StructuredModel, shapes_of
 from dlc.runtime.models.model import Model
@@ -29,8 +28,10 @@ from dlc.runtime.saving.header.program import guard_from_json, guard_to_json, ra
 from dlc.runtime.saving.header.value_types import shapes_from_json, value_info_from_json, value_info_to_json
 from dlc.runtime.saving.header.values import text
 from dlc.runtime.saving.variant_table import Conditions, InputCondition, ModelVariant, variant_image_field
-from dlc.runtime.sizes.domain import SizeDomain
-from dlc.runtime.sizes.input_sizes import InputSizes
+from dlc.shapes.dims import Dim, is_static, substitute
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.input_sizes import InputSizes, bind_sizes
+from dlc.shapes.ranges import SizeRange, require_in_range
 from dlc.value_types import OBJECT_DTYPE, ValueShapes, is_call_dependent
 
 # For each key input, its value as bytes, or its shapes.

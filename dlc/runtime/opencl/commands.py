@@ -13,12 +13,12 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.dims import Size
 from dlc.runtime.opencl.array import DeviceArray, allocate_buffer
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import opencl, set_i64_argument
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, BufferRef, HostProgram, Launch
 from dlc.runtime.program.interpreter import BufferOffset, resolve_ref
+from dlc.shapes.dims import Size
 
 # Enqueues a command, given the values of the slots.
 Command: TypeAlias = Callable[[list[BufferOffset]], None]

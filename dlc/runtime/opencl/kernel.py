@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dlc.dims import Size
 from dlc.runtime.opencl.devices import Device
 from dlc.runtime.program.host_program import KernelSignature
 from dlc.runtime.program.kernel_text import Grid, program_text
+from dlc.shapes.dims import Size
 
 
 def matrix_unit_feature(dot: str) -> str:

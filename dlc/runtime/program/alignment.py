@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import gcd
 
-from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.runtime.program.host_program import Instruction, Launch, Loop, While, walk
 from dlc.runtime.program.kernel_text import required_alignment
+from dlc.shapes.dims import Dim, Size
 
 
 def require_alignment(instructions: Sequence[Instruction]) -> None:

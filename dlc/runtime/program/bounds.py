@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
 
-from dlc.dims import Size, is_nonnegative, is_static, is_symbol, substitute
 from dlc.errors import ModelError
 from dlc.runtime.program.host_program import (
     I64_BYTES,
@@ -34,6 +33,7 @@ from dlc.runtime.program.host_program import (
     While,
     walk,
 )
+from dlc.shapes.dims import Size, is_nonnegative, is_static, is_symbol, substitute
 
 # Nested loops are iterated to a fixed point, and each loop that may have no iterations adds an address. Real programs stay far
 # below these limits; malicious ones are rejected.

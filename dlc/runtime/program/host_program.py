@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, aligned
-from dlc.dims import Size, SizeRange, bind_sizes, product, require_in_range, solvable_axes, substitute
 from dlc.errors import ModelError, ShapeError
-from dlc.guards import Guard
 from dlc.runtime.python_ops.control import format_print
 from dlc.runtime.python_ops.registry import OpSetting
+from dlc.shapes.dims import Size, product, substitute
+from dlc.shapes.guards import Guard
+from dlc.shapes.input_sizes import bind_sizes, solvable_axes
+from dlc.shapes.ranges import SizeRange, require_in_range
 
 NULL_SLOT, ARENA_SLOT, FIRST_INPUT_SLOT = 0, 1, 2
 I64_BYTES = 8

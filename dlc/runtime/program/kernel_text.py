@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dlc.dims import Size, is_multiple
+from dlc.shapes.dims import Size, is_multiple
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.dims import substitute
 from dlc.errors import DlcError, ModelError
 from dlc.runtime.program.host_program import PythonCall, Read
 from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.runtime.python_ops.registry import run_python_op
+from dlc.shapes.dims import substitute
 
 
 def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tuple[list[NDArray[Any]], dict[str, int]]:

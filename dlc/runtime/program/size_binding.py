@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dlc.errors import ModelError, ShapeError
 from dlc.runtime.program.host_program import HostProgram
 from dlc.runtime.program.size_operations import MAX_SIZE, SizeOperations
-from dlc.runtime.sizes.input_sizes import InputSizes
-from dlc.runtime.sizes.size_code import RejectedSizesError
+from dlc.shapes.input_sizes import InputSizes
+from dlc.shapes.size_code import RejectedSizesError
 
 # Larger values could overflow addresses.
 _MAX_ADDRESS_BYTES = 1 << 62

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
-from dlc.dims import Dim, Size, SizeRange, is_symbol, product
 from dlc.errors import ModelError
-from dlc.guards import SizeBounds
 from dlc.runtime.program.bounds import BoundsChecks, candidates_for_max
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, HostProgram
-from dlc.runtime.sizes.size_code import SizeCode
+from dlc.shapes.dims import Dim, Size, is_symbol, product
+from dlc.shapes.guards import SizeBounds
+from dlc.shapes.ranges import SizeRange
+from dlc.shapes.size_code import SizeCode
 
 # Larger than any memory, and small enough to be multiplied without overflow.
 MAX_SIZE = 1 << 40

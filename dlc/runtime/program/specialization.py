@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, Size, SizeRange, substitute
 from dlc.runtime.program.host_program import (
     ARENA_SLOT,
     Branch,
@@ -28,6 +27,8 @@ from dlc.runtime.program.host_program import (
 )
 from dlc.runtime.program.size_binding import SizeBinder
 from dlc.runtime.program.size_operations import SizeOperations
+from dlc.shapes.dims import Dim, Size, substitute
+from dlc.shapes.ranges import SizeRange
 
 
 class ProgramSpecializer:

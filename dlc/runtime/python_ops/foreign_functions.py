@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import format_type, to_numpy
-from dlc.dims import Size, bind_sizes, substitute
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.shapes.dims import Size, substitute
+from dlc.shapes.input_sizes import bind_sizes
 
 Array: TypeAlias = "NDArray[Any]"
 # The shape and dtype of an array; symbols of a result's shape are sizes of operands.

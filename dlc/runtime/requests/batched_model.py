@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, is_symbol
 from dlc.errors import ArgumentError, ShapeError, UnsupportedError
 from dlc.runtime.models.model import Model, as_result
 from dlc.runtime.requests.deadlines import Deadlines
@@ -31,6 +30,7 @@ from dlc.runtime.requests.future import Future, error_of, futures_in, with_resul
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
 from dlc.runtime.requests.threading_primitives import start_daemon
+from dlc.shapes.dims import Dim, is_symbol
 
 # The default bound on requests that have not started.
 _MAX_PENDING_CALLS = 1024

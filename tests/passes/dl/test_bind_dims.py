@@ -7,10 +7,10 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, tensor_type
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dims import Dim
 from dlc.errors import ShapeError
 from dlc.ir import Block, Context, FunctionType, ModuleOp, Region, f32, func
 from dlc.passes.dl.programs.bind_dims import BindDimsPass, bind_dims
+from dlc.shapes.dims import Dim
 
 N = Dim.symbol("n")
 

@@ -6,9 +6,9 @@ import pytest
 
 import dlc
 from dlc.arrays import Array, TensorInfo, address_of, aligned
-from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.runtime.models.model import Model
+from dlc.shapes.dims import Dim
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 N = Dim.symbol("N")

@@ -25,7 +25,7 @@ from dlc.runtime.saving.container import PREFIX, Container
 from tests.frontend.onnx.build import INT64, model
 from tests.project.test_structure import runs_models
 from tests.runtime.cpu.test_artifact import hostile
-from tests.sizes.data_dependent_models import ONE, THREE, called, positive, some_sizes
+from tests.shapes.data_dependent_models import ONE, THREE, called, positive, some_sizes
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 2048)).astype(np.float32)

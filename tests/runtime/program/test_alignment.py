@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.runtime.program.alignment import require_alignment
 from dlc.runtime.program.host_program import Branch, CarriedSlot, Instruction, Launch, Loop, LoopSlot, While
 from dlc.runtime.program.kernel_text import required_alignment
+from dlc.shapes.dims import Dim, Size
 
 N = Dim.symbol("N")
 

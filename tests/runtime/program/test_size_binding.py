@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, Size, SizeRange, parse
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.runtime.program.host_program import (
     Branch,
@@ -26,6 +25,9 @@ from dlc.runtime.program.host_program import (
 )
 from dlc.runtime.program.size_binding import SizeBinder
 from dlc.runtime.program.size_operations import SizeOperations
+from dlc.shapes.dims import Dim, Size
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.ranges import SizeRange
 
 N = Dim.symbol("N")
 F32 = np.dtype(np.float32)
@@ -100,7 +102,7 @@ HOSTILE: dict[str, HostProgram] = {
     "an arena that is no slot of a region": launching(launch("k", ((1, 0), (5, 0)), (N,))),
     "a slot beyond the last": launching(launch("k", ((7, 0), (5, 0)), (N,))),
     "nothing": launching(launch("k", ((0, 0), (5, 0)), (N,))),
-    "a size of no input": launching(launch("k", ((2, 0), (5, 0)), (parse("M"),))),
+    "a size of no input": launching(launch("k", ((2, 0), (5, 0)), (parse_size("M"),))),
     "a number that is no address": launching(launch("k", ((2, 0), (5, 0)), (N * (1 << 62),))),
     "an output below nothing": replace(PROGRAM, outputs=(TensorInfo("y", (2 - N, 2 - N), F32),)),
     "a region below nothing": replace(PROGRAM, regions=((16 - 16 * N, 10_000), (48,))),

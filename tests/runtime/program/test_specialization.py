@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dlc.dims import Dim
 from dlc.errors import ShapeError
 from dlc.runtime.program.bounds import BoundsChecks
 from dlc.runtime.program.host_program import Branch, CarriedSlot, HostProgram, Launch, Loop, LoopSlot, While
 from dlc.runtime.program.specialization import ProgramSpecializer
+from dlc.shapes.dims import Dim
 from tests.runtime.program.test_size_binding import PROGRAM, N, launch
 
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import dlc
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim
 from dlc.errors import ArgumentError, DeadlineError, DlcError, ShapeError, UnsupportedError
 from dlc.runtime.models.model import Model
+from dlc.shapes.dims import Dim
 from tests.project.documented import network
 
 F32 = np.dtype(np.float32)

@@ -20,9 +20,9 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Attribute, FloatAttr, SSAValue, StringAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def
+from dlc.shapes.dims import Size
 
 
 def _erf(x: Array) -> Array:

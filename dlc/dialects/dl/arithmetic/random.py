@@ -13,7 +13,6 @@ from dlc.dialects.dl.base import Array, DimsAttr, Tensor, compatible, element_ty
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, GatherLike
 from dlc.dialects.dl.movement.shaping import static_sizes
-from dlc.dims import row_major
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -30,6 +29,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import row_major
 
 Word = TypeVar("Word")
 _UI32, _UI64 = element_type("uint32"), element_type("uint64")

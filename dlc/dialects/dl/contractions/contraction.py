@@ -29,7 +29,6 @@ from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, PackedDot, unpack_words
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import Size, UndecidableError, is_known_different, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -47,6 +46,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, UndecidableError, is_known_different, is_static
 
 
 def static_shapes(op: DlOp, *values: SSAValue) -> list[tuple[int, ...]]:

@@ -17,7 +17,6 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
-from dlc.dims import Size, is_known_different, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     DenseArrayBase,
@@ -29,6 +28,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_different, is_static
 
 
 @irdl_op_definition

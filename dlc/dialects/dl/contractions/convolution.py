@@ -10,9 +10,9 @@ import numpy as np
 from dlc.dialects.dl.base import Array, DlOp, Tensor, ints, memoize_by_signature, number, shape_of, tensor_type
 from dlc.dialects.dl.contractions.contraction import ProductSum, iteration_space
 from dlc.dialects.dl.interfaces import Structure
-from dlc.dims import Size, is_known_different, is_known_less
 from dlc.errors import ShapeError
 from dlc.ir import AffineExpr, DenseArrayBase, IntegerAttr, TensorType, irdl_op_definition, operand_def, prop_def
+from dlc.shapes.dims import Size, is_known_different, is_known_less
 
 
 def window_sizes(

@@ -22,7 +22,6 @@ from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
-from dlc.dims import is_known_different, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -38,6 +37,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import is_known_different, product
 
 _I64 = tensor_type((), i64)
 # Maximum length of a transform that is one matrix product.

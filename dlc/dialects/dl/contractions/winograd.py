@@ -38,7 +38,6 @@ from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import dense_attribute, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Contraction, StagedComposite, Structure
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SlidingWindowsOp
-from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -52,6 +51,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import is_known_different
 
 
 @irdl_op_definition

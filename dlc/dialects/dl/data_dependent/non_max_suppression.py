@@ -18,7 +18,6 @@ from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.dialects.dl.library_kernels.sorting import ArgsortOp
 from dlc.dialects.dl.movement.indexing import GatherElementsOp, GatherOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
-from dlc.dims import Size, is_known_different, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -33,6 +32,7 @@ from dlc.ir import (
     result_def,
 )
 from dlc.runtime.python_ops.registry import OpSetting, select_boxes
+from dlc.shapes.dims import Size, is_known_different, product
 
 
 @irdl_op_definition

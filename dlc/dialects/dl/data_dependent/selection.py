@@ -31,7 +31,6 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, RowwiseKernel
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
-from dlc.dims import Size, product
 from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
@@ -50,6 +49,7 @@ from dlc.ir import (
     result_def,
 )
 from dlc.runtime.python_ops.registry import OpSetting
+from dlc.shapes.dims import Size, product
 
 
 class SelectionOp(DataDependent, ABC):

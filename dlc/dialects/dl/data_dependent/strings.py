@@ -22,7 +22,6 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -40,6 +39,7 @@ from dlc.ir import (
     result_def,
 )
 from dlc.runtime.python_ops.registry import OpSetting
+from dlc.shapes.dims import product
 
 
 class StringOp(DataDependent):

@@ -20,7 +20,6 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.reductions.reduction import ReduceAnyOp
-from dlc.dims import Size, product
 from dlc.ir import (
     Block,
     BoolAttr,
@@ -34,6 +33,7 @@ from dlc.ir import (
     result_def,
 )
 from dlc.runtime.python_ops.registry import OpSetting
+from dlc.shapes.dims import Size, product
 
 
 @irdl_op_definition

@@ -9,7 +9,6 @@ import numpy as np
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.interfaces import RowwiseKernel
-from dlc.dims import Size, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -26,6 +25,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_less
 
 
 def _require_rank_3(name: str, x: SSAValue) -> tuple[Size, ...]:

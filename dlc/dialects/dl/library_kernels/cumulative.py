@@ -15,7 +15,6 @@ from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.library_kernels.axis_scans import AccumulateOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
-from dlc.dims import product
 from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
@@ -28,6 +27,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import product
 
 
 class CumulativeOp(Composite):

@@ -8,7 +8,6 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import RowwiseKernel
-from dlc.dims import is_known_different, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     StringAttr,
@@ -22,6 +21,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import is_known_different, is_known_less
 
 # The trees of a group are traversed in an interleaved loop.
 TREES_PER_GROUP = 8

@@ -13,7 +13,6 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import LibraryKernel
-from dlc.dims import Size, UndecidableError, is_known_different, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -29,6 +28,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, UndecidableError, is_known_different, is_known_less
 
 
 def matrix_shape(op: LibraryKernel, value: SSAValue) -> tuple[tuple[Size, ...], Size, Size]:

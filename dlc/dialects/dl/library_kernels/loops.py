@@ -9,7 +9,6 @@ from typing import Any, ClassVar, cast
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of
 from dlc.dialects.dl.interfaces import LibraryKernel, storage_type
 from dlc.dialects.remainder import RemFOp
-from dlc.dims import is_static
 from dlc.errors import CompileError, DlcError, DTypeError
 from dlc.ir import (
     ArrayAttr,
@@ -39,6 +38,7 @@ from dlc.ir import (
     vector,
 )
 from dlc.runtime.python_ops.control import format_failure
+from dlc.shapes.dims import is_static
 
 _BODY_DIALECTS = (arith.Arith, func.Func, math.Math, memref.MemRef, scf.Scf, vector.Vector)
 _BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)

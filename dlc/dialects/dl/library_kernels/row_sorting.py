@@ -12,7 +12,6 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, flag, ints, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import RowwiseKernel, is_unsigned
-from dlc.dims import Size, is_known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -28,6 +27,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_less
 
 # A network sorts several rows at once, one per SIMD lane. It sorts one vector of rows, or two if the L1 cache holds them: their
 # independent comparisons overlap.

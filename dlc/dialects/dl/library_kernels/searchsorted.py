@@ -17,7 +17,6 @@ from dlc.dialects.dl.interfaces import Body, Composite, GatherLike
 from dlc.dialects.dl.library_kernels.sort_keys import to_comparison_keys
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
-from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -34,6 +33,7 @@ from dlc.ir import (
     opt_prop_def,
     result_def,
 )
+from dlc.shapes.dims import is_known_different
 
 
 def stable_order(x: Array, axis: int, descending: bool) -> Array:

@@ -46,7 +46,6 @@ from dlc.dialects.dl.library_kernels.searchsorted import stable_order
 from dlc.dialects.dl.library_kernels.sort_keys import from_sort_keys, to_comparison_keys, to_sort_keys
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp
-from dlc.dims import Size, is_known_less, product
 from dlc.errors import ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -62,6 +61,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_less, product
 
 
 class _SortingOp(Composite):

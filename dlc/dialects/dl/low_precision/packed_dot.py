@@ -12,9 +12,9 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_storage_only, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned
-from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Attribute, SSAValue, TensorType, arith, bf16, f16, f32, i16, i32, irdl_op_definition, operand_def, result_def
+from dlc.shapes.dims import is_known_different
 
 WORD_BITS = 32
 

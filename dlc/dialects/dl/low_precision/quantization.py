@@ -37,7 +37,6 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.normalization import along_axis
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp
 from dlc.dialects.dl.scalar import bits, limits, wide_float
-from dlc.dims import Size, is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -52,6 +51,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_different
 
 _UI8 = ELEMENT_TYPES["uint8"]
 _QUANTIZED_TYPES = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in (2, 4, 8, 16)} | FLOAT_FORMATS.keys()

@@ -32,7 +32,6 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Composite, Contraction, Structure
 from dlc.dialects.dl.low_precision.packed_dot import WORD_BITS, unpack_element, unpack_words
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
-from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -51,6 +50,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import is_known_different
 
 # The element types of packed weights.
 WEIGHT_ONLY_TYPES = tuple(ELEMENT_TYPES[name] for name in ("int4", "uint4", "int8", "uint8"))

@@ -14,7 +14,6 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure, is_unsigned
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, unpack_words
 from dlc.dialects.dl.low_precision.weight_only import WEIGHT_ONLY_TYPES
-from dlc.dims import is_known_different
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -31,6 +30,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import is_known_different
 
 # The element type of the rows for each dot product; the other operand holds the weights, as unsigned integers.
 _LHS_TYPES = {"i16": ELEMENT_TYPES["int16"], "u8i8": ELEMENT_TYPES["int8"]}

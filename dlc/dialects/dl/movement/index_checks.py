@@ -30,10 +30,10 @@ from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp
 from dlc.dialects.dl.scalar import bits
 from dlc.dialects.location_text import location_prefix
-from dlc.dims import Size, is_known_less, is_static, product
 from dlc.errors import DlcError
 from dlc.ir import Block, IntegerAttr, IntegerType, Operation, Signedness, SSAValue, i32, i64, prop_def
 from dlc.runtime.python_ops.control import format_failure
+from dlc.shapes.dims import Size, is_known_less, is_static, product
 
 
 class IndexedOp(DlOp, ABC):

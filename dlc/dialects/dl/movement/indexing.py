@@ -18,7 +18,6 @@ from dlc.dialects.dl.base import Array, DlOp, Tensor, compatible, element_type_o
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, GatherLike, ScatterLike, is_unsigned
 from dlc.dialects.dl.movement.index_checks import IndexedOp, SingleAxisIndexedOp
-from dlc.dims import Size, is_known_different, is_known_less, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -34,6 +33,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_different, is_known_less, product
 
 
 def require_valid_indices(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:

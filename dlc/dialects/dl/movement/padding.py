@@ -19,7 +19,6 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.interfaces import Body, GatherLike
 from dlc.dialects.dl.movement.shaping import ALL_KINDS, add_offset, clamp_index
-from dlc.dims import Size, is_known_less
 from dlc.errors import ShapeError
 from dlc.ir import (
     DenseArrayBase,
@@ -33,6 +32,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_less
 
 
 @irdl_op_definition

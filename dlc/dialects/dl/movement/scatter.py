@@ -25,7 +25,6 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
-from dlc.dims import Size, is_known_less, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -41,6 +40,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_less, is_static, product
 
 # Maximum number of updates that every element is compared with.
 _MAX_COMPARED_UPDATES = 64

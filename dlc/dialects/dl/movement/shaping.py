@@ -12,7 +12,6 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from dlc import dims
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.pointwise import common_element_type
 from dlc.dialects.dl.base import (
@@ -31,7 +30,6 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.interfaces import Body, DataMovement, GatherLike, broadcast_map
-from dlc.dims import Size, UndecidableError, is_known_different, is_known_less
 from dlc.errors import ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -47,6 +45,8 @@ from dlc.ir import (
     result_def,
     var_operand_def,
 )
+from dlc.shapes import dims
+from dlc.shapes.dims import Size, UndecidableError, is_known_different, is_known_less
 
 ALL_KINDS = ("float", "integer", "bool", "storage-only")
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from dlc import dims
 from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards
-from dlc.dims import Dim, Size
 from dlc.errors import ShapeError
-from dlc.guards import Guard
 from dlc.ir import ArrayAttr, Attribute, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, SSAValue, TensorType, func
+from dlc.shapes import dims
+from dlc.shapes.dims import Dim, Size
+from dlc.shapes.guards import Guard
 
 
 def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:

@@ -26,7 +26,6 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import YieldOp
-from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.ir import (
     ArrayAttr,
@@ -56,6 +55,7 @@ from dlc.ir import (
     var_result_def,
 )
 from dlc.runtime.python_ops.control import format_failure, format_print, scan, while_loop
+from dlc.shapes.dims import Size
 
 # (block, arguments) -> values that the block yields. Evaluates the block.
 RunBlock = Callable[[Block, Sequence[Array]], Sequence[Array]]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import DimsAttr, ints
-from dlc.dims import Size
 from dlc.ir import (
     Attribute,
     Block,
@@ -40,6 +39,7 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
+from dlc.shapes.dims import Size
 
 # The attribute of a kernel with the representative sizes that its tile plans are optimized for.
 REPRESENTATIVE = "representative"

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from dlc.dialects.dl.base import attribute, ints
-from dlc.dims import Dim, Relation, Size, SizeRange, parse, substitute
-from dlc.guards import Guard
 from dlc.ir import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, func
+from dlc.shapes.dims import Dim, Relation, Size, substitute
+from dlc.shapes.guards import Guard
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.ranges import SizeRange
 
 # The attribute of a function with the ranges of its symbolic sizes.
 RANGES = "ranges"
@@ -74,6 +76,6 @@ def guards_of(function: func.FuncOp) -> tuple[Guard, ...]:
     """Return the guards of a function."""
     guards_attr = cast("ArrayAttr[ArrayAttr[StringAttr]]", function.attributes.get(GUARDS, ArrayAttr(())))
     return tuple(
-        Guard(Dim.lift(parse(size.data)), cast("Relation", relation.data), origin.data)
+        Guard(Dim.lift(parse_size(size.data)), cast("Relation", relation.data), origin.data)
         for size, relation, origin in guards_attr
     )

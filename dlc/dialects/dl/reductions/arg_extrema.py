@@ -29,7 +29,6 @@ from dlc.dialects.dl.library_kernels.axis_scans import ArgExtremumOp
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.reduction import reduced_shape
-from dlc.dims import Size, is_known_less, is_static, product
 from dlc.errors import ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -45,6 +44,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, is_known_less, is_static, product
 
 # Number of elements of a segment; minimum number of rows that give enough parallel tasks without segments.
 _SEGMENT_ELEMENTS, _MIN_UNSEGMENTED_ROWS = 1 << 16, 16

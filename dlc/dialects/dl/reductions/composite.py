@@ -29,7 +29,6 @@ from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp, reduced_shape
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import product
 from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
@@ -42,6 +41,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import product
 
 
 def in_wide_type(op: DlOp, compute: Callable[..., Array], operands: Sequence[Array]) -> Array:

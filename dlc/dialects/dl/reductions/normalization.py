@@ -27,7 +27,6 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.composite import in_wide_type, mean, mean_of, require_one_float_type
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.reductions.window import SumPoolOp
-from dlc.dims import Size, product
 from dlc.errors import ShapeError
 from dlc.ir import (
     FloatAttr,
@@ -40,6 +39,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size, product
 
 
 def along_axis(build: DlBuilder, vector: SSAValue, axis: int, rank: int) -> SSAValue:

@@ -27,7 +27,6 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.interfaces import Body, Reduction
-from dlc.dims import Size
 from dlc.ir import (
     Attribute,
     BoolAttr,
@@ -41,6 +40,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.shapes.dims import Size
 
 
 def reduced_shape(shape: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:

@@ -10,7 +10,6 @@ from onnx import GraphProto
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Tensor, element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
-from dlc.dims import Dim, Size, substitute
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue, discard_block
 from dlc.frontend.onnx.node import OnnxNode
@@ -18,6 +17,7 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.values import NonTensorValue
 from dlc.frontend.problems import AlreadyReported, NodeProblem, Problem, join_messages
 from dlc.ir import Block, i64
+from dlc.shapes.dims import Dim, Size, substitute
 
 table = ConverterTable()
 

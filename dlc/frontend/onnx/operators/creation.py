@@ -6,7 +6,6 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, is_float, is_integer
-from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -15,6 +14,7 @@ from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.onnx.values import StringTensor
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import i64
+from dlc.shapes.dims import Dim, Size
 
 table = ConverterTable()
 

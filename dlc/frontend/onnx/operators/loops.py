@@ -10,7 +10,6 @@ from onnx import GraphProto
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dims import Dim, Size, product
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.emitter import Emitter, ImportedValue, LoopStep, discard_block, erase_producer
 from dlc.frontend.onnx.node import OnnxNode
@@ -19,6 +18,7 @@ from dlc.frontend.onnx.values import NonTensorValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import Block, i64
+from dlc.shapes.dims import Dim, Size, product
 
 table = ConverterTable()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type
-from dlc.dims import product
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.arithmetic.quantization import (
@@ -26,6 +25,7 @@ from dlc.frontend.onnx.operators.arithmetic.quantization import (
 from dlc.frontend.onnx.operators.images.pooling import average_pool, max_pool
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
+from dlc.shapes.dims import product
 
 DOMAIN = "com.microsoft"
 _UI8 = ELEMENT_TYPES["uint8"]

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.values import EmptyOptional, SequenceValue, StringTensor
 from dlc.frontend.problems import NodeProblem
+from dlc.shapes.dims import Dim, Size
 from dlc.value_types import MAX_LIST_LENGTH
 
 table = ConverterTable()

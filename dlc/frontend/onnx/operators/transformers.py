@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import Size
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.reductions.attention import (
@@ -23,6 +22,7 @@ from dlc.frontend.onnx.operators.reductions.attention import (
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import i32, i64
+from dlc.shapes.dims import Size
 
 table = ConverterTable()
 

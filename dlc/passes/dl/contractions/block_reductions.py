@@ -16,10 +16,10 @@ from dlc.dialects.dl.interfaces import DataMovement, Elementwise
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, SlidingWindowsOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import AxisReduction, ReduceProdOp, ReduceSumOp
-from dlc.dims import is_static
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, bf16, f16, f32
 from dlc.passes.dl.contractions.matrix_products import Pair, blocked_product, build_dot_general, paired_axes, split_axis
 from dlc.passes.dl.rewriting import defining_op, erase_unused, program_blocks, rewrite_forward, users
+from dlc.shapes.dims import is_static
 
 # Terms per block, and the maximum length of a sum that is not split. Along the innermost axis, a vector of accumulators divides
 # the terms; along outer axes, each accumulator adds all of them.

@@ -14,7 +14,6 @@ from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import array_of, is_float
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.dims import Size, is_static
 from dlc.ir import AffineExpr, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import (
     defining_op,
@@ -25,6 +24,7 @@ from dlc.passes.dl.rewriting import (
     rewrite_forward,
     transposed,
 )
+from dlc.shapes.dims import Size, is_static
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
-from dlc.dims import is_static
 from dlc.ir import Context, ModuleOp, SSAValue, bf16, f16, f32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.matrix_products import blocked_product, paired_axes
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+from dlc.shapes.dims import is_static
 from dlc.target import Target
 
 # Minimum terms per slice of a sum, and maximum number of slices.

@@ -15,12 +15,13 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.size_ranges import representative, size_ranges
-from dlc.dims import Size, SizeRange, is_static
 from dlc.ir import Context, ModuleOp, Operation, SSAValue, contains
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.strip_concatenations import StripConcatenations
 from dlc.passes.dl.contractions.winograd import is_3x3_with_stride_1
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
+from dlc.shapes.dims import Size, is_static
+from dlc.shapes.ranges import SizeRange
 
 # Split only if at most this fraction of the multiplications is left.
 _MAX_WORK_RATIO = 15 / 16

@@ -9,9 +9,9 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp, TransposeOp
-from dlc.dims import product
 from dlc.ir import SSAValue
 from dlc.passes.dl.rewriting import defining_op
+from dlc.shapes.dims import product
 
 
 class VideoConvolutions:

@@ -23,7 +23,6 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.size_ranges import representative, size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
-from dlc.dims import Size, SizeRange, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, contains, f32, i32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.strip_concatenations import StripConcatenations
@@ -37,6 +36,8 @@ from dlc.passes.dl.contractions.winograd_algorithms import (
 )
 from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
+from dlc.shapes.dims import Size, is_static, product
+from dlc.shapes.ranges import SizeRange
 
 # The element type of packed i16 dot products.
 _INT16 = ELEMENT_TYPES["int16"]

@@ -14,12 +14,13 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SlidingWindowsOp
 from dlc.dialects.dl.programs.size_ranges import representative, size_ranges
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
-from dlc.dims import SizeRange, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.strips import slice_strip, split_into_strips
 from dlc.passes.dl.contractions.winograd_algorithms import FLOAT_ALGORITHMS, WinogradAlgorithm
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
+from dlc.shapes.dims import is_static, product
+from dlc.shapes.ranges import SizeRange
 
 _KERNEL_SIZE = 3
 

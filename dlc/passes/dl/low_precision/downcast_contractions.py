@@ -14,10 +14,10 @@ from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, SliceOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.window import MaxPoolOp
-from dlc.dims import is_static
 from dlc.ir import Attribute, Context, ModuleOp, ModulePass, Operation, SSAValue, f32
 from dlc.passes.dl.low_precision.hoisted_conversions import HoistedConversions, is_data_movement
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward, users
+from dlc.shapes.dims import is_static
 
 # Element types by precision.
 _ELEMENT_TYPE_OF_PRECISION = {"bf16": ELEMENT_TYPES["bfloat16"], "f16": ELEMENT_TYPES["float16"]}

@@ -15,11 +15,11 @@ from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, ViewAsI32Op
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.dims import is_static
 from dlc.ir import Context, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
+from dlc.shapes.dims import is_static
 
 # The contracted dimension must be a multiple of this many elements, and the product must have this many rows and columns.
 _TERMS_MULTIPLE, _MIN_ROWS_AND_COLUMNS = 32, 8

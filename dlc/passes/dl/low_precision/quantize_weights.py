@@ -16,7 +16,6 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp
-from dlc.dims import SizeRange
 from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.low_precision.weight_only_products import (
@@ -27,6 +26,7 @@ from dlc.passes.dl.low_precision.weight_only_products import (
     nonzero_step,
 )
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+from dlc.shapes.ranges import SizeRange
 
 # Smaller matrices are read from the cache, and gain nothing.
 _MIN_WEIGHT_ELEMENTS = 1 << 14

@@ -17,9 +17,9 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dialects.dl.scalar import limits
-from dlc.dims import Size
 from dlc.ir import Operation, SSAValue, i32
 from dlc.passes.dl.rewriting import defining_op, splat
+from dlc.shapes.dims import Size
 
 INT8_TYPES = (ELEMENT_TYPES["int8"], ELEMENT_TYPES["uint8"])
 

@@ -13,12 +13,12 @@ from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.programs.size_ranges import representative, size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.dims import SizeRange
 from dlc.ir import Context, ModuleOp, Operation, SSAValue, bf16, f16, f32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.low_precision.hoisted_conversions import HoistedConversions, builder_after
 from dlc.passes.dl.low_precision.pack_dot_operands import find_weight_dot
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+from dlc.shapes.ranges import SizeRange
 from dlc.target import Target
 
 

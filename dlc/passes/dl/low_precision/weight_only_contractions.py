@@ -19,7 +19,6 @@ from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, Transpose
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.scalar import bits
-from dlc.dims import SizeRange
 from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.low_precision.weight_only_products import (
@@ -30,6 +29,7 @@ from dlc.passes.dl.low_precision.weight_only_products import (
     representative_rows,
 )
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
+from dlc.shapes.ranges import SizeRange
 
 # Each register tile dequantizes the weights again: with more rows that costs more than reading float weights from memory.
 _MAX_FLOAT_ROWS = 32

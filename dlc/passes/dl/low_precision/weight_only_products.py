@@ -19,8 +19,8 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.scalar import bits
-from dlc.dims import SizeRange
 from dlc.ir import Attribute, SSAValue, f32
+from dlc.shapes.ranges import SizeRange
 from dlc.target import Target
 
 # Maximum rows whose sums are scaled, in additional accumulators; with more rows the registers do not suffice.

@@ -18,7 +18,6 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import AxisReduction
-from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, contains
 from dlc.passes.dl.rewriting import (
     defining_op,
@@ -30,6 +29,7 @@ from dlc.passes.dl.rewriting import (
     rewrite_forward,
     transposed,
 )
+from dlc.shapes.dims import Size
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
 

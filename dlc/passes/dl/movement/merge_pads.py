@@ -10,9 +10,9 @@ from dlc.dialects.dl.base import ints, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import SliceOp
-from dlc.dims import is_static
 from dlc.ir import Block, Context, ModuleOp, ModulePass, SSAValue, ops_of
 from dlc.passes.dl.rewriting import defining_op, program_blocks, replace, rewrite_forward, splat
+from dlc.shapes.dims import is_static
 
 # Maximum added elements per axis, so that the merged padding is hardly larger than each of its parts.
 _MAX_ADDED_ELEMENTS = 8

@@ -12,10 +12,10 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, contains
 from dlc.passes.dl.rewriting import defining_op, program_blocks, reshaped, rewrite_forward, users
 from dlc.passes.views import is_view
+from dlc.shapes.dims import Size
 
 
 @dataclass(frozen=True)

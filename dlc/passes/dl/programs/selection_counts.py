@@ -11,9 +11,10 @@ from dlc.dialects.dl.data_dependent.selection import BindSizeOp, SelectionOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.size_ranges import set_equal_sizes, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of
-from dlc.dims import Dim, SizeRange
 from dlc.ir import ModuleOp, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+from dlc.shapes.dims import Dim
+from dlc.shapes.ranges import SizeRange
 
 
 def decompose_selections(module: ModuleOp) -> ModuleOp:

@@ -10,9 +10,9 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import YieldOp
-from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, ops_of
 from dlc.passes.dl.rewriting import program_blocks
+from dlc.shapes.dims import Size
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from functools import partial
 
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.interfaces import Composite, RowComposite, StagedComposite
-from dlc.dims import Size, product
 from dlc.ir import Context, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+from dlc.shapes.dims import Size, product
 
 
 @dataclass(frozen=True)

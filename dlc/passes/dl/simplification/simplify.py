@@ -11,11 +11,11 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import dense_attribute
 from dlc.dialects.dl.interfaces import DataDependent, Elementwise
-from dlc.dims import product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.simplify_arithmetic import ARITHMETIC
 from dlc.passes.dl.simplification.simplify_movement import MOVEMENT_RULES, without_broadcast
+from dlc.shapes.dims import product
 
 # Larger constants are not folded: the IR stays readable, and cheap to print and to hash.
 MAX_LITERAL_ELEMENTS = 64

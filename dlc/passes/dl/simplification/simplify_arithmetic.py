@@ -37,9 +37,9 @@ from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement.indexing import ScatterRowsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.identities import StopGradientOp
-from dlc.dims import product
 from dlc.ir import Attribute, SSAValue, f16
 from dlc.passes.dl.rewriting import defining_op, splat
+from dlc.shapes.dims import product
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
 # Maximum integer exponent of a power that becomes products.

@@ -24,9 +24,9 @@ from dlc.dialects.dl.reductions.reduction import (
     ReduceProdOp,
     ReduceSumOp,
 )
-from dlc.dims import is_static, product
 from dlc.ir import SSAValue, i64
 from dlc.passes.dl.rewriting import defining_op, is_identity, splat
+from dlc.shapes.dims import is_static, product
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
 # Maximum operands of one concatenation: its kernel has one loop per operand, and long kernels compile slowly.

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.sizes import strides_of
-from dlc.dims import Size
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, copy
@@ -20,6 +19,7 @@ from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
 from dlc.passes.types import memref_of
+from dlc.shapes.dims import Size
 
 # Legal numbers of contiguous elements per fetch.
 _FETCH_WIDTHS = (1, 2, 4)

@@ -16,7 +16,6 @@ from math import prod
 from typing import NamedTuple
 
 from dlc.dialects.loop_attributes import UNROLLED
-from dlc.dims import Size
 from dlc.ir import UnitAttr, gpu
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import copy, fill
@@ -28,6 +27,7 @@ from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.leading_reduction import promoted_contraction
 from dlc.passes.tiling.loop_nests import identity_of
 from dlc.passes.tiling.tile_body import LocalBuffer
+from dlc.shapes.dims import Size
 
 
 class _ItemTile(NamedTuple):

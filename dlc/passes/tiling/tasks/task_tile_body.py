@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from dlc.dims import Size
 from dlc.ir import Operation, UnitAttr, arith
 from dlc.passes.tiling.buffer_views import BufferView
 from dlc.passes.tiling.iteration_ranges import Tile
@@ -13,6 +12,7 @@ from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
 from dlc.passes.tiling.structured_ops import TWO_ACCUMULATORS
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_body import TileBody
+from dlc.shapes.dims import Size
 
 
 class TaskTileBody(TileBody):

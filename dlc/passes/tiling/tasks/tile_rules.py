@@ -11,13 +11,13 @@ from math import prod
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.cost_model import CostModel
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split
 from dlc.passes.tiling.tasks.variants import Variant
 from dlc.passes.tiling.tile_sizes import balanced_tile, divisor_tile, fitting_tile
 from dlc.passes.types import memref_of
+from dlc.shapes.dims import Size
 from dlc.target import Target
 
 # Maximum rows of a contraction's tile along a dynamic dimension: each row count needs separate code.

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.dims import is_static
 from dlc.runtime.saving.container import Container, SectionWriter, as_byte_view
 from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
+from dlc.shapes.dims import is_static
 
 
 def array_to_json(name: str, array: NDArray[Any], writer: SectionWriter) -> list[Any]:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, Relation, SizeRange
-from dlc.guards import Guard
 from dlc.runtime.program.host_program import HostProgram, KernelSignature
 from dlc.runtime.saving.header.instructions import from_json, to_json
 from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
 from dlc.runtime.saving.header.values import count, size_from_json, size_to_json, text
+from dlc.shapes.dims import Dim, Relation
+from dlc.shapes.guards import Guard
+from dlc.shapes.ranges import SizeRange
 
 
 def program_to_json(host: HostProgram) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlc.dims import Size, parse
 from dlc.runtime.program.host_program import BufferRef
+from dlc.shapes.dims import Size
+from dlc.shapes.parsing import parse_size
 
 # Real polynomials are shorter; malicious ones could take forever to parse.
 _MAX_SIZE_CHARACTERS = 1000
@@ -41,7 +42,7 @@ def size_from_json(written: Any) -> Size:
     """Parse a size; its value must be checked when it is bound. Raises ValueError for invalid input."""
     if not isinstance(written, str) or len(written) > _MAX_SIZE_CHARACTERS:
         return count(written)
-    size = parse(written)
+    size = parse_size(written)
     if isinstance(size, int):
         return count(size)
     for factor in size.terms.values():

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dims import product
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import Converter, ConverterTable
 from dlc.ir import f64
+from dlc.shapes.dims import product
 
 table = ConverterTable()
 

@@ -8,7 +8,6 @@ from dlc.dialects import dl
 from dlc.dialects.dl.arithmetic.e8m0 import E8M0
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import UndecidableError
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -18,6 +17,7 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, f32, i32
+from dlc.shapes.dims import UndecidableError
 
 table = ConverterTable()
 

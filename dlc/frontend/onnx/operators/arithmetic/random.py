@@ -14,7 +14,6 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type, is_float, numpy_dtype
-from dlc.dims import Size, is_static
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -22,6 +21,7 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, f32
+from dlc.shapes.dims import Size, is_static
 
 table = ConverterTable()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -17,6 +16,7 @@ from dlc.frontend.onnx.operators.images.sliding_windows import (
     sliding_windows,
 )
 from dlc.frontend.onnx.registry import ConverterTable
+from dlc.shapes.dims import Size
 
 table = ConverterTable()
 table("Col2Im", since=18)(col2im)

@@ -9,7 +9,6 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dims import Size, UndecidableError, is_static, product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -22,6 +21,7 @@ from dlc.frontend.onnx.operators.images.sliding_windows import (
 )
 from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
 from dlc.frontend.onnx.registry import Converter, ConverterTable
+from dlc.shapes.dims import Size, UndecidableError, is_static, product
 
 table = ConverterTable()
 

@@ -10,7 +10,6 @@ from itertools import product
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -20,6 +19,7 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
+from dlc.shapes.dims import Size
 
 table = ConverterTable()
 

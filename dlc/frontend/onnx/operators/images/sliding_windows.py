@@ -13,11 +13,11 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dims import Size, UndecidableError, product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
+from dlc.shapes.dims import Size, UndecidableError, product
 
 
 @dataclass(frozen=True)

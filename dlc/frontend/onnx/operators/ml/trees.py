@@ -13,7 +13,6 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
-from dlc.dims import Dim
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -28,6 +27,7 @@ from dlc.frontend.onnx.operators.ml.scores import (
 from dlc.frontend.onnx.operators.ml.tree_tables import MODES, ForestTables, NodeMode, TreeNodes, build_forest_tables
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
+from dlc.shapes.dims import Dim
 
 table = ConverterTable()
 

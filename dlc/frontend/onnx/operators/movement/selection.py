@@ -5,7 +5,6 @@ from __future__ import annotations
 from dlc.dialects import dl
 from dlc.dialects.dl.base import PropertyValue
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.dims import product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -13,6 +12,7 @@ from dlc.frontend.onnx.operators import strings
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.values import StringTensor
 from dlc.ir import Attribute, Block, f32, i64
+from dlc.shapes.dims import product
 
 table = ConverterTable()
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
-from dlc.dims import Dim, Size, UndecidableError, product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
+from dlc.shapes.dims import Dim, Size, UndecidableError, product
 
 table = ConverterTable()
 

@@ -8,12 +8,12 @@ from math import trunc
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.dims import Dim, Size, UndecidableError, is_nonnegative, is_static
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.shape_tensors import ComputedElement
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_nonnegative, is_static
 
 table = ConverterTable()
 

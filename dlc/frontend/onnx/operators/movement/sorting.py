@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dlc.dialects import dl
-from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
+from dlc.shapes.dims import Size
 
 table = ConverterTable()
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dims import Size, product
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -16,6 +15,7 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import f32
+from dlc.shapes.dims import Size, product
 
 table = ConverterTable()
 

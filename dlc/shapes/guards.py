@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 
-from dlc.dims import Atom, Dim, Relation, Size, SizeRange, guard_recorder, is_nonnegative, substitute
+from dlc.shapes.dims import Atom, Dim, Relation, Size, guard_recorder, is_nonnegative, substitute
+from dlc.shapes.ranges import SizeRange
 
 
 @dataclass(frozen=True)

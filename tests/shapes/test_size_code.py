@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
-from dlc.dims import Dim, Size, is_nonnegative, parse, substitute
 from dlc.errors import ModelError
-from dlc.runtime.sizes.size_code import size_function
+from dlc.shapes.dims import Dim, Size, is_nonnegative, substitute
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.size_code import size_function
 
 N, M = Dim.symbol("N"), Dim.symbol("import os; M")
 
@@ -59,4 +60,4 @@ def test_division_by_zero() -> None:
     [("N", True), ("2 * N * M + 3", True), ("(N + 5) // 2", True), ("N - 1", False), ("-N", False), ("(-N) // 2", False)],
 )
 def test_never_negative(text: str, expected: bool) -> None:
-    assert is_nonnegative(parse(text)) == expected
+    assert is_nonnegative(parse_size(text)) == expected

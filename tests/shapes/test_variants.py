@@ -16,7 +16,6 @@ from onnx import NodeProto, TensorProto, helper
 import dlc
 from dlc.arrays import TensorInfo
 from dlc.cli import main
-from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.emitter import MAX_FOLDED_ELEMENTS, MAX_LITERAL_ELEMENTS
 from dlc.frontend.onnx import check_model
@@ -24,7 +23,8 @@ from dlc.runtime.models import specializations
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.dims import Dim
+from dlc.shapes.domain import SizeDomain
 from tests.frontend.onnx.build import INT64, model
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)

@@ -14,7 +14,7 @@ from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from dlc.runtime.models.model import Model
-from tests.sizes.data_dependent_models import positive
+from tests.shapes.data_dependent_models import positive
 from tests.targets import TARGETS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dlc.dims import SizeRange
-from dlc.guards import Guard
+from dlc.shapes.guards import Guard
+from dlc.shapes.ranges import SizeRange
 
 
 @dataclass(frozen=True)

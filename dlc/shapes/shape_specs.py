@@ -13,8 +13,11 @@ from operator import index
 from typing import Any, SupportsIndex, TypeAlias, cast
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, SizeRange, bind_sizes, is_static, parse_size_and_range
 from dlc.errors import ShapeError
+from dlc.shapes.dims import Dim, is_static
+from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.parsing import parse_size_and_range
+from dlc.shapes.ranges import SizeRange
 
 TensorShape: TypeAlias = "Sequence[int | str | None]"
 # A list has one shape per element.

@@ -16,13 +16,13 @@ from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.size_domains import infer_domain, restrict_to_domain
-from dlc.dims import SizeRange
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.saving.container import SectionWriter
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.ranges import SizeRange
 
 ONE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[A,B] y) '
 TWO = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z) => (float[A,B] y) '

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NoReturn, TypeAlias
 
-from dlc.dims import Atom, Dim, Size
 from dlc.errors import CompileError, ModelError
+from dlc.shapes.dims import Atom, Dim, Size
 
 _CONSTANT, _SIZE, _ADD, _MULTIPLY, _DIVIDE, _MAX, _MIN, _TASK_COUNT, _REQUIRE, _REQUIRE_FIT = range(10)
 # The Python text of each operation on the operands {a} and {b}.

@@ -18,7 +18,7 @@ from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.instrument.report import Report
 from dlc.runtime.opencl.devices import all_devices
-from tests.sizes.stages import agree, at_each_stage
+from tests.shapes.stages import agree, at_each_stage
 
 W = np.random.default_rng(0).standard_normal((4, 4), np.float32) / 2
 SIZES = ((1, 1), (0, 3), (3, 0), (0, 0), (2, 7), (40, 5), (9, 2))

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from dlc.dims import Dim, Size, UndecidableError, is_negative, is_zero
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_negative, is_zero
 
 TracedSize: TypeAlias = "int | TracedDim"
 _Operator: TypeAlias = "Callable[[TracedDim, Any], Any]"

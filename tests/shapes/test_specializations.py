@@ -12,12 +12,13 @@ import onnx
 import pytest
 
 import dlc
-from dlc.dims import Dim, SizeRange
 from dlc.errors import DlcError, ShapeError, UnsupportedError
-from dlc.guards import Guard
 from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.models.specialized_model import SpecializedModel
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.dims import Dim
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.guards import Guard
+from dlc.shapes.ranges import SizeRange
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
 N = Dim.symbol("N")

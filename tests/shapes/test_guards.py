@@ -13,12 +13,15 @@ import dlc
 import dlc.numpy
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.size_domains import _SolvedGuards, infer_domain  # pyright: ignore[reportPrivateUsage]
-from dlc.dims import Dim, SizeRange, parse, solvable_axes
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
-from dlc.guards import Guard, SizeBounds
 from dlc.options import Options
 from dlc.runtime.models.specialized_model import SpecializedModel
-from dlc.runtime.sizes.domain import SizeDomain
+from dlc.shapes.dims import Dim
+from dlc.shapes.domain import SizeDomain
+from dlc.shapes.guards import Guard, SizeBounds
+from dlc.shapes.input_sizes import solvable_axes
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.ranges import SizeRange
 from tests.targets import TARGETS
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
@@ -37,7 +40,7 @@ RESHAPE = HEADER + "(float[N,3] x) => (float[A,B] y) <int64[2] k = {-1,2}> { [fl
     ],
 )
 def test_text(size: str, relation: str, text: str) -> None:
-    assert str(Guard(Dim.lift(parse(size)), relation)) == text  # pyright: ignore[reportArgumentType]
+    assert str(Guard(Dim.lift(parse_size(size)), relation)) == text  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_text(size: str, relation: str, text: str) -> None:
 )
 def test_bounds_decide_guards(size: str, relation: str, decided: bool | None) -> None:
     bounds = SizeBounds({"N": SizeRange(2, 6)})
-    assert bounds.decide(Guard(Dim.lift(parse(size)), relation)) is decided  # pyright: ignore[reportArgumentType]
+    assert bounds.decide(Guard(Dim.lift(parse_size(size)), relation)) is decided  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
@@ -131,7 +134,7 @@ def test_domains(graph: str, domain: SizeDomain | str | None, tmp_path: Path) ->
 def test_guards_of_data_dependent_sizes(size: str, holds: bool) -> None:
     """Of the size k, at most n, guards follow from its maximum only where the size does not grow with k."""
     solved = _SolvedGuards({"n": SizeRange(), "k": SizeRange()}, {"k": Dim.symbol("n")})
-    solved.add([Guard(Dim.lift(parse(size)), ">=")])
+    solved.add([Guard(Dim.lift(parse_size(size)), ">=")])
     assert (not solved.remaining) is holds
 
 
@@ -217,7 +220,7 @@ def test_the_evaluator_checks_data_dependent_sizes(tmp_path: Path) -> None:
 
 def test_products_are_solved_to_their_factors() -> None:
     solved = _SolvedGuards({"N": SizeRange(), "M": SizeRange()}, {})
-    solved.add([Guard(Dim.lift(parse("N * M - 1")), ">=")])
+    solved.add([Guard(Dim.lift(parse_size("N * M - 1")), ">=")])
     assert (solved.ranges, solved.remaining) == ({"N": SizeRange(1), "M": SizeRange(1)}, [])
 
 
@@ -229,7 +232,7 @@ def test_an_axis_may_be_a_multiple_of_a_symbol(target: str) -> None:
     x = np.arange(42, dtype=np.float32).reshape(14, 3)
     dynamic = dlc.jit(target=target, num_threads=1, cache=False, dynamic={"x": {0: "2*N + 2"}})(paired)
     model = dynamic.lower(x[:8]).compile()
-    assert model.outputs[0].shape[0] == parse("N + 1")
+    assert model.outputs[0].shape[0] == parse_size("N + 1")
     assert target == "reference" or not isinstance(model.artifact, SpecializedModel)
     for n in (2, 4, 14):
         np.testing.assert_array_equal(model(x[:n])["result"], x[:n].reshape(-1, 2, 3).sum(1))
@@ -238,7 +241,7 @@ def test_an_axis_may_be_a_multiple_of_a_symbol(target: str) -> None:
 
 
 def test_an_axis_of_one_symbol_is_preferred() -> None:
-    shapes = [[parse("2 * N"), parse("M + 3")], [parse("N"), 4]]
+    shapes = [[parse_size("2 * N"), parse_size("M + 3")], [parse_size("N"), 4]]
     assert {symbol: found[:2] for symbol, found in solvable_axes(shapes).items()} == {"N": (1, 0), "M": (0, 1)}
 
 

@@ -6,13 +6,10 @@ serves static and symbolic sizes: `(h + 2 * pad - k) // stride + 1`.
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import lru_cache
-from math import gcd, isqrt
+from math import gcd
 from numbers import Integral
 from typing import Literal, Protocol, TypeAlias, cast
 
@@ -27,9 +24,6 @@ Relation: TypeAlias = Literal["==", "!=", ">="]
 
 # Records the guards of shape inference, if they are collected.
 guard_recorder: ContextVar[GuardRecorder | None] = ContextVar("guard_recorder", default=None)
-
-# The representative size of a symbol without a range: large enough to use batching, small enough to suit small batches.
-_DEFAULT_REPRESENTATIVE_SIZE = 4
 
 
 class GuardRecorder(Protocol):
@@ -225,27 +219,6 @@ def _require_decided(answer: bool | None, question: str) -> bool:
     return answer
 
 
-@dataclass(frozen=True)
-class SizeRange:
-    """The sizes from `low` to `high`, both included; a `high` of None means unbounded."""
-
-    low: int = 0
-    high: int | None = None
-
-    @property
-    def representative(self) -> int:
-        """The size that tile plans are optimized for: the geometric mean of the ends."""
-        if self.high is None:
-            return max(self.low, _DEFAULT_REPRESENTATIVE_SIZE)
-        return max(self.low, min(self.high, isqrt(max(self.low, 1) * self.high)), 1)
-
-    def __contains__(self, size: int) -> bool:
-        return self.low <= size and (self.high is None or size <= self.high)
-
-    def __str__(self) -> str:
-        return f"{self.low}..{'' if self.high is None else self.high}"
-
-
 def _floordiv(a: Dim, b: Dim) -> Size:
     # p // c = q + r // c, where q·c consists of the terms whose coefficients are divisible by c.
     divisor = b.simplified()
@@ -346,58 +319,6 @@ def is_symbol(size: Size) -> bool:
     return isinstance(size, Dim) and is_same(size, Dim.symbol(str(size)))
 
 
-@dataclass(frozen=True)
-class LinearSize:
-    """The size `factor * symbol + offset`, which determines its symbol."""
-
-    symbol: str
-    factor: int
-    offset: int
-
-    @staticmethod
-    def of(size: Size) -> LinearSize | None:
-        """Return a size in this form with a positive factor; None if it has another form."""
-        terms = dict(size.terms) if isinstance(size, Dim) else {}
-        offset = terms.pop((), 0)
-        match [*terms.items()]:
-            case [((str(symbol),), factor)] if factor > 0:
-                return LinearSize(symbol, factor, offset)
-            case _:
-                return None
-
-    def solve(self, size: int) -> int:
-        """Return the value of the symbol for a value of the size, rounded down."""
-        return (size - self.offset) // self.factor
-
-
-def solvable_axes(shapes: Sequence[Sequence[Size]]) -> dict[str, tuple[int, int, LinearSize]]:
-    """Return for each symbol the index of a shape, an axis that determines it, and the size there: the symbol if possible."""
-    sizes = ((k, axis, LinearSize.of(size)) for k, shape in enumerate(shapes) for axis, size in enumerate(shape))
-    axes = [(k, axis, linear) for k, axis, linear in sizes if linear is not None]
-    solved: dict[str, tuple[int, int, LinearSize]] = {}
-    for is_wanted_symbol in (True, False):
-        for k, axis, linear in axes:
-            if is_wanted_symbol == ((linear.factor, linear.offset) == (1, 0)):
-                solved.setdefault(linear.symbol, (k, axis, linear))
-    return solved
-
-
-def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
-    """Record in `bindings` the value of each symbol that a size of `shape` determines, from `sizes`, the shape of an array."""
-    for size, value in zip(shape, sizes, strict=True):
-        if is_symbol(size):
-            bindings[str(size)] = value
-        elif (linear := LinearSize.of(size)) is not None:
-            bindings.setdefault(linear.symbol, linear.solve(value))
-
-
-def require_in_range(where: str, shape: Sequence[Size], sizes: Mapping[str, int], ranges: Mapping[str, SizeRange]) -> None:
-    """Raise ShapeError, with the prefix `where`, if a symbol of `shape` has a size outside its range."""
-    for name in {name for size in shape if isinstance(size, Dim) for name in size.symbols()} & sizes.keys():
-        if sizes[name] not in ranges.get(name, SizeRange()):
-            raise ShapeError(f"{where}: {name} = {sizes[name]}; expected a size in the declared range {ranges[name]}")
-
-
 def is_static(sizes: Iterable[object]) -> bool:
     """Return whether every size is an integer."""
     # A list comprehension takes half the time of a generator.
@@ -475,56 +396,3 @@ def is_nonnegative(size: Size) -> bool:
 def asymptotic_key(size: Size) -> tuple[tuple[int, int], ...]:
     """Return a key that orders sizes as for large values of all symbols."""
     return tuple(sorted(((len(m), c) for m, c in Dim.lift(size).terms.items()), reverse=True))
-
-
-@lru_cache(maxsize=4096)  # The sizes of a type are parsed on each access.
-def parse(text: str) -> Size:
-    """Parse a size: `3`, `batch`, `past + 1`, `(n * 2) // 3`.
-
-    Other text is the name of one symbol, since dimension names may contain any character.
-    """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        return _evaluate(tree)
-    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError):
-        return Dim.symbol(text)
-
-
-def parse_size_and_range(text: str) -> tuple[str, SizeRange | None]:
-    """Parse a size and its range, as users write them: `N`, `N:1..32`, `N:4..`.
-
-    Raises ValueError for an invalid range.
-    """
-    size, colon, ends = text.partition(":")
-    if not colon:
-        return text, None
-    low, dots, high = ends.partition("..")
-    range_ = SizeRange(int(low or 0), int(high) if high else None) if dots else SizeRange(int(ends), int(ends))
-    if range_.low < 0 or (range_.high is not None and range_.high < range_.low):
-        raise ValueError(f"the range {ends!r} of {size} contains no size")
-    return size.strip(), range_
-
-
-def _evaluate(node: ast.expr) -> Size:
-    match node:
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.Name(id=name):
-            return Dim.symbol(name)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand)
-        case ast.BinOp(left=left, op=op, right=right):
-            a, b = _evaluate(left), _evaluate(right)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return a // b
-                case _:
-                    raise ValueError(f"unsupported operator in the dimension {ast.unparse(node)!r}")
-        case _:
-            raise ValueError(f"invalid dimension {ast.unparse(node)!r}")

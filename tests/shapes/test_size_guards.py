@@ -11,8 +11,9 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.dims import Dim, UndecidableError, is_nonnegative, parse
 from dlc.errors import ShapeError
+from dlc.shapes.dims import Dim, UndecidableError, is_nonnegative
+from dlc.shapes.parsing import parse_size
 
 # Python control flow that depends on a size: each outcome may be another program.
 BRANCHES: dict[str, Callable[[Any], Any]] = {
@@ -175,14 +176,14 @@ def test_one_program_computes_with_sizes(functions: dict[str, Callable[[Any], An
     "text", ["n - n // 2", "2 * n + 1 - n // 3", "n * m - m * (n // 2)", "n - 2 * (n // 2)", "n - (n // 2) // 2"]
 )
 def test_nonnegative_sizes(text: str) -> None:
-    assert is_nonnegative(parse(text))
+    assert is_nonnegative(parse_size(text))
 
 
 @pytest.mark.parametrize("text", ["n - m // 2", "n // 2 - n // 3", "n - 3 * (n // 2)", "n - 1"])
 def test_possibly_negative_expressions(text: str) -> None:
-    assert not is_nonnegative(parse(text))
+    assert not is_nonnegative(parse_size(text))
 
 
 def test_equality_outside_of_tracing_is_structural() -> None:
     n = Dim.symbol("n")
-    assert n != 3 and n and n == parse("n") and {n: 1}[n] == 1
+    assert n != 3 and n and n == parse_size("n") and {n: 1}[n] == 1

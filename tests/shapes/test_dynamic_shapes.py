@@ -25,7 +25,6 @@ from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.dims import SizeRange, UndecidableError, parse_size_and_range
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.report import Report
@@ -36,9 +35,12 @@ from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.opencl.devices import all_devices
 from dlc.runtime.program.host_program import Launch
 from dlc.runtime.saving.container import SectionWriter
+from dlc.shapes.dims import UndecidableError
+from dlc.shapes.parsing import parse_size_and_range
+from dlc.shapes.ranges import SizeRange
 from dlc.target import OPENCL_PROFILES
 from tests.models.alone import answers_alone
-from tests.sizes.stages import agree, at_each_stage
+from tests.shapes.stages import agree, at_each_stage
 
 Array = NDArray[Any]
 W = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)

@@ -11,10 +11,11 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.dims import Dim, UndecidableError, parse
 from dlc.errors import DlcError
 from dlc.frontend.trace import Trace, tracing
-from dlc.traced_dims import TracedDim, untraced
+from dlc.shapes.dims import Dim, UndecidableError
+from dlc.shapes.parsing import parse_size
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 X = np.arange(3, dtype=np.float32)
 USES: dict[str, Callable[[Any], Any]] = {
@@ -38,19 +39,19 @@ def facts_of_plain_sizes() -> list[object]:
     n, m = Dim.symbol("n"), Dim.symbol("m")
     table = {n: "n", n + 1: "n + 1", 3: "3"}
     return [
-        n == parse("n"),
+        n == parse_size("n"),
         n == m,
         n == 3,
         n != 1,
         bool(n),
-        hash(n) == hash(parse("n")),
+        hash(n) == hash(parse_size("n")),
         hash(Dim.lift(3)) == hash(3),
-        len({n, parse("n"), n + 1, m, Dim.lift(3), 3}),
-        n in {parse("n")},
+        len({n, parse_size("n"), n + 1, m, Dim.lift(3), 3}),
+        n in {parse_size("n")},
         m in table,
-        [table.get(key) for key in (parse("n"), parse("1 + n"), m, 3, Dim.lift(3))],
+        [table.get(key) for key in (parse_size("n"), parse_size("1 + n"), m, 3, Dim.lift(3))],
         sorted(map(str, {n, m} & {n, 1})),
-        (n, 2) == (parse("n"), 2),
+        (n, 2) == (parse_size("n"), 2),
     ]
 
 

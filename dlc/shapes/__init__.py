@@ -1,0 +1,12 @@
+"""Symbolic shapes.
+
+dims.py            symbolic dimensions: polynomials with floor division
+ranges.py          ranges of symbolic sizes
+parsing.py         sizes and ranges from text
+guards.py          guards: conditions on symbolic sizes under which a program is valid
+domain.py          the sizes for which a compiled program is valid
+traced_dims.py     sizes of traced arrays; their comparisons add guards to the trace
+shape_specs.py     shapes as users write them
+input_sizes.py     solve for the symbols from the input shapes of a call
+size_code.py       sizes as operations, for a Python function or for native code
+"""
