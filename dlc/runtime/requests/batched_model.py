@@ -51,8 +51,12 @@ class _BatchedRequest:
 
 @dataclass(eq=False)
 class _Group:
-    """Requests that may share a call, in the order of their arrival, and the calls that were submitted for them."""
+    """Requests that may share a call, in the order of their arrival, and the calls that were submitted for them.
 
+    A model has a group, under its key, while requests wait in it or a call of it has not started.
+    """
+
+    key: Hashable
     waiting: deque[_BatchedRequest] = field(default_factory=deque[_BatchedRequest])
     rows: int = 0
     calls: int = 0
@@ -118,13 +122,16 @@ class BatchedModel(Submittable):
         missing = [len(dependencies := futures_in((*arguments, *named.values()))) + 1]
 
         def resolve(error: BaseException | None) -> None:
+            """Join the request when all dependencies are done, or fail it with the first that fails."""
             with self._lock:
-                missing[0] -= 1
-                is_ready = missing[0] == 0
-            if error is not None and not future.done() and future.set_running_or_notify_cancel():
-                future.set_exception(error)
-            elif is_ready and not future.done():
+                if not missing[0]:
+                    return
+                missing[0] = missing[0] - 1 if error is None else 0
+                is_resolved = not missing[0]
+            if is_resolved and error is None:
                 self._join(request, arguments, named)
+            elif is_resolved and future.set_running_or_notify_cancel():
+                future.set_exception(error)
 
         for dependency in dependencies:
             dependency.add_done_callback(lambda done: resolve(error_of(done)))
@@ -147,7 +154,7 @@ class BatchedModel(Submittable):
         with self._lock:
             if request.future.done():
                 return
-            group = request.group = self._groups.setdefault(key, _Group())
+            group = request.group = self._groups.setdefault(key, _Group(key))
             group.waiting.append(request)
             group.rows += request.rows
             if request.deadline is not None:
@@ -196,7 +203,12 @@ class BatchedModel(Submittable):
             return False
         group.waiting.remove(request)
         self._taken(group, request)
+        self._remove_if_unused(group)
         return True
+
+    def _remove_if_unused(self, group: _Group) -> None:
+        if not (group.waiting or group.calls):
+            del self._groups[group.key]
 
     def _taken(self, group: _Group, request: _BatchedRequest) -> None:
         request.group = None
@@ -216,12 +228,14 @@ class BatchedModel(Submittable):
                     batch.append(request)
                     rows += request.rows
             continues = bool(group.waiting) and not group.calls
+            priority = group.waiting[0].priority if group.waiting else 0
             if continues:
                 group.calls += 1
+            self._remove_if_unused(group)
             self.batch_sizes[len(batch)] = self.batch_sizes.get(len(batch), 0) + 1
         if continues:
             # Their delay may have expired.
-            self._start(group, group.waiting[0].priority if group.waiting else 0)
+            self._start(group, priority)
         if not batch:
             return
         try:

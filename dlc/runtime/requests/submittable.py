@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Generator, Iterable
 from functools import cached_property
@@ -10,6 +11,9 @@ from typing import Any
 from dlc.runtime.requests.future import Future
 from dlc.runtime.requests.request_queue import RequestQueue, results_in_order
 
+# functools.cached_property holds no lock since Python 3.12: without one, two threads could create two queues of a model.
+_QUEUE_CREATION = threading.RLock()
+
 
 class Submittable:
     """A callable whose calls can be submitted to a queue."""
@@ -17,7 +21,10 @@ class Submittable:
     @cached_property
     def requests(self) -> RequestQueue:
         """The queue of submitted calls."""
-        return self._new_queue()
+        with _QUEUE_CREATION:
+            if "requests" not in self.__dict__:
+                self.__dict__["requests"] = self._new_queue()
+        return self.__dict__["requests"]
 
     @abstractmethod
     def _new_queue(self) -> RequestQueue: ...

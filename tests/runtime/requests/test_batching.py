@@ -15,6 +15,7 @@ import dlc
 from dlc.arrays import TensorInfo
 from dlc.errors import ArgumentError, DeadlineError, DlcError, ShapeError, UnsupportedError
 from dlc.runtime.models.model import Model
+from dlc.runtime.requests.future import Future
 from dlc.shapes.dims import Dim
 from tests.project.documented import network
 
@@ -120,6 +121,32 @@ def test_futures_are_inputs() -> None:
     model = dlc.batched(Recorded().model, max_batch=1)
     assert model.submit(model.submit(rows(1))["y"]).result(60)["y"][0, 0] == 4
     assert [result["y"][0, 0] for result in model.map([rows(1, k) for k in range(20)])] == [2 * k for k in range(20)]
+
+
+def test_a_request_fails_once_with_its_first_failed_dependency(caplog: pytest.LogCaptureFixture) -> None:
+    model, dependencies = dlc.batched(Recorded().model, max_batch=1), [Future() for _ in range(3)]
+    request = model.submit({"x": dependencies})
+    # The second failure arrives before the exception of the first one is set.
+    report = request.set_exception
+
+    def fail_another(error: BaseException | None) -> None:
+        dependencies[1].set_exception(DlcError("second"))
+        dependencies[2].set_result(rows(1))
+        report(error)
+
+    request.set_exception = fail_another
+    dependencies[0].set_exception(DlcError("first"))
+    with pytest.raises(DlcError, match="first"):
+        request.result(60)
+    # concurrent.futures logs errors of callbacks.
+    assert not caplog.records and model.num_pending == 0
+
+
+def test_groups_of_ended_requests_are_removed() -> None:
+    model = dlc.batched(Recorded().model, max_batch=2, max_delay_ms=100)
+    assert [model(rows(1, length=length))["y"].shape[1] for length in (1, 2)] == [1, 2]
+    assert model.submit(rows(1, length=4)).cancel()
+    assert not model._groups
 
 
 @pytest.mark.parametrize(

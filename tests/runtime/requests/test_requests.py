@@ -7,9 +7,10 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, as_completed
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from concurrent.futures import Future as BaseFuture
 from typing import Any
 
@@ -21,6 +22,7 @@ import dlc.numpy as dnp
 from dlc.errors import DeadlineError, DlcError, MemoryLimitError, QueueFullError, ShapeError
 from dlc.runtime.requests.executor import Executor
 from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.submittable import Submittable
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -47,6 +49,17 @@ class Gated:
 @pytest.fixture
 def one() -> Iterator[Executor]:
     yield Executor(lambda: 1)
+
+
+def test_threads_share_the_queue_of_a_model() -> None:
+    class Slow(Submittable):
+        def _new_queue(self) -> RequestQueue:
+            time.sleep(0.01)
+            return RequestQueue(abs)
+
+    model = Slow()
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(queue) for queue in pool.map(lambda _: model.requests, range(4))}) == 1
 
 
 def test_results_and_errors_are_those_of_the_call() -> None:
