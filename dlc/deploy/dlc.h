@@ -176,8 +176,8 @@ typedef struct {
     dlc_context *const *after; /* contexts whose submitted calls must end before this one starts, such as those that compute its
                                  inputs; it fails with the code of one that failed */
     int64_t deadline_ns;      /* nanoseconds from now: a call that has not started by then ends with DLC_DEADLINE; 0: none */
-    /* Called when the call has ended, in a thread of the library or in the cancelling one; may submit or destroy the context,
-       but not wait or close models; or NULL. */
+    /* Called when the call has ended, in a thread of the library or in the cancelling one; may submit or destroy the context
+       and close its model, but not wait; or NULL. */
     void (*done)(void *user, dlc_context *context, int code);
     void *user;
 } dlc_submission;
@@ -653,6 +653,7 @@ typedef struct {
     int64_t thread_count, idle, capacity, max_capacity, capacity_time, occupied;
     double virtual_time;
     int ends;
+    int detached;             /* the last model was closed in a callback, whose thread destroys the executor */
 } dlc__executor;
 static dlc__executor *dlc__shared_executor;
 static pthread_mutex_t dlc__executor_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -1366,6 +1367,13 @@ static int dlc__expire(dlc__executor *e, int64_t now, int64_t *first)
     }
 }
 
+static void dlc__destroy_executor(dlc__executor *e)
+{
+    pthread_cond_destroy(&e->work);
+    free(e->threads);
+    free(e);
+}
+
 /* The main function of the threads that run calls. */
 static void *dlc__run_calls(void *executor)
 {
@@ -1401,6 +1409,7 @@ static void *dlc__run_calls(void *executor)
         dlc__finish(e, c, code);
     }
     pthread_mutex_unlock(&dlc__executor_lock);
+    if (e->detached) dlc__destroy_executor(e);
     return NULL;
 }
 
@@ -1409,13 +1418,6 @@ static int dlc__is_pending(dlc_context *c)
 {
     if (c->state != DLC__IDLE && c->executor != dlc__shared_executor) c->state = DLC__IDLE, c->code = DLC_CANCELLED;
     return c->state == DLC__WAITING || c->state == DLC__QUEUED;
-}
-
-static void dlc__destroy_executor(dlc__executor *e)
-{
-    pthread_cond_destroy(&e->work);
-    free(e->threads);
-    free(e);
 }
 
 /* Returns the executor, after giving the model a queue in it; NULL if out of memory. */
@@ -1464,8 +1466,12 @@ static void dlc__leave_executor(dlc_model *model)
     pthread_mutex_unlock(&dlc__executor_lock);
     free(model->queue);
     if (!is_last) return;
-    for (int64_t k = 0; k < e->thread_count; k++) pthread_join(e->threads[k], NULL);
-    dlc__destroy_executor(e);
+    for (int64_t k = 0; k < e->thread_count; k++)
+        /* In a callback, this is one of the threads: it cannot join itself, and destroys the executor after the callback. */
+        if (pthread_equal(e->threads[k], pthread_self())) pthread_detach(e->threads[k]), is_last = 0;
+        else pthread_join(e->threads[k], NULL);
+    if (is_last) dlc__destroy_executor(e);
+    else e->detached = 1;
 }
 
 /* Takes the context from its callback, if this is the thread that runs it. */

@@ -45,13 +45,13 @@ def run(program: Path, mode: str, model: Path, *arguments: str, tool: Sequence[s
     return done.stdout
 
 
-@pytest.mark.parametrize("mode", ["results", "chains", "callbacks", "stress", "overhead"])
+@pytest.mark.parametrize("mode", ["results", "chains", "callbacks", "closing", "stress", "overhead"])
 @pytest.mark.parametrize("threads", [("1", "2"), ("2", "1"), ("3", "2")], ids="x".join)
 def test_submitted_calls(folder: Path, mode: str, threads: tuple[str, str]) -> None:
     run(build(folder), mode, folder / "double.dlc", *threads)
 
 
-@pytest.mark.parametrize("mode", ["results", "chains", "callbacks", "stress"])
+@pytest.mark.parametrize("mode", ["results", "chains", "callbacks", "closing", "stress"])
 def test_no_data_races(folder: Path, mode: str) -> None:
     run(build(folder, "-fsanitize=thread"), mode, folder / "double.dlc", "1", "2", is_tool=True)
 
