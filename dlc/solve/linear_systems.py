@@ -9,7 +9,7 @@ import ml_dtypes
 
 from dlc import lax
 from dlc.errors import ShapeError
-from dlc.numpy import at, concat, greater, less, linalg, logical_and, maximum, sqrt, where, zeros
+from dlc.numpy import abs, at, concat, greater, less, linalg, logical_and, max, maximum, sqrt, where, zeros
 from dlc.numpy.apply import ArrayLike, operand, refuse
 from dlc.solve.vectors import Solution, flat, ravel, require_solver
 
@@ -82,7 +82,11 @@ def linear_solve(
 
 def iterate(matvec: Matvec, b: Any, solver: LinearSolver, max_steps: int) -> tuple[Any, tuple[Any, Any]]:
     """Return the solution for a vector, whether it converged, and the number of products."""
-    limit = maximum(solver.rtol * sqrt(b @ b), solver.atol)
+    # Solved for b / max|b|: squares of the elements of b may underflow or overflow.
+    largest = max(abs(b))
+    scale = where(largest == 0, 1, largest)
+    b = b / scale
+    limit = maximum(solver.rtol * sqrt(b @ b), solver.atol / scale)
     match solver:
         case CG():
             x, residual, steps = _conjugate_gradients(matvec, b, limit, max_steps)
@@ -90,7 +94,7 @@ def iterate(matvec: Matvec, b: Any, solver: LinearSolver, max_steps: int) -> tup
             x, residual, steps = _stabilized_biconjugate_gradients(matvec, b, limit, max_steps)
         case GMRES(restart=restart):
             x, residual, steps = _minimal_residuals(matvec, b, limit, max_steps, min(restart, b.shape[0]))
-    return x, (sqrt(residual @ residual) <= limit, steps)
+    return x * scale, (sqrt(residual @ residual) <= limit, steps)
 
 
 def _divide(x: Any, y: Any) -> Any:

@@ -45,6 +45,16 @@ def test_linear_systems(solver: Any, matrix: np.ndarray) -> None:
     np.testing.assert_allclose(by_matrix, -np.outer(adjoint, x), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("solver", [solve.CG(), solve.BiCGStab(), solve.GMRES()])
+def test_squares_of_the_right_side_underflow_and_overflow(solver: Any) -> None:
+    matrix, b = SYMMETRIC.astype(np.float32), RIGHT_SIDE.astype(np.float32)
+    solver_of = dlc.jit(lambda b: solve.linear_solve(matrix, b, solver))
+    for scale in (1e-30, 1e25):
+        result = solver_of(b * np.float32(scale))
+        assert result.converged
+        np.testing.assert_allclose(result.value / scale, np.linalg.solve(SYMMETRIC, RIGHT_SIDE), rtol=1e-3, atol=1e-4)
+
+
 def test_a_linear_function_of_a_pytree() -> None:
 
     def operator(x: Any) -> Any:
