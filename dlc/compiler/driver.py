@@ -23,6 +23,7 @@ from dlc.compiler.program import Program
 from dlc.compiler.program_builder import build_program
 from dlc.compiler.size_domains import data_dependent_sizes, infer_domain, restrict_to_domain
 from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
+from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.index_checks import checked_op_locations
 from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
@@ -30,7 +31,7 @@ from dlc.dialects.entry import entry_of, outputs_of
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.provenance import kernel_header, kernel_origins
 from dlc.instrument.report import Progress, Report
-from dlc.ir import ModuleOp, clear_large_memo_tables, contains, print_module
+from dlc.ir import ModuleOp, clear_large_memo_tables, contains, print_module, walk_ops
 from dlc.machine.garbage_collection import infrequent_collection
 from dlc.options import Options
 from dlc.passes.base import kernels_of
@@ -356,7 +357,8 @@ def _load_or_build(
 
 
 def _key(compilation: Compilation) -> CacheKey:
-    # Source locations are not part of the key, except those that run-time error messages contain.
+    # Source locations are not part of the key, except those that messages at run time contain.
     program, text = compilation.program, print_module(compilation.program.module, locations=False)
-    text = "\n".join([text, *checked_op_locations(program.module)])
+    labels = (op.label for op in walk_ops(program.module, Collective))
+    text = "\n".join([text, *checked_op_locations(program.module), *labels])
     return program_key(text, program.weights, program.remaining_passes, compilation.backend.target, compilation.options)

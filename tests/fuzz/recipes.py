@@ -11,6 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.arithmetic.activation import Activation
 from dlc.dialects.dl.arithmetic.pointwise import Binary, Unary
 from dlc.dialects.dl.base import DlOp, PropertyValue
+from dlc.dialects.dl.distributed.sharding import spec_attribute
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, LibraryKernel
 from dlc.dialects.dl.library_kernels.cumulative import CumulativeOp
@@ -373,6 +374,11 @@ def _scatter_rows(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
 # Ops of gradients
 
 
+def _shard(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
+    x = p.any(MOVABLE_DTYPES)
+    return p.add(op, x, spec=spec_attribute([None for _ in x.shape]))
+
+
 def _add_dependency(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     return p.add(op, p.any(MOVABLE_DTYPES), p.any(MOVABLE_DTYPES))
 
@@ -469,6 +475,7 @@ def _creation(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
 
 
 RECIPES: dict[type[DlOp], Recipe] = {
+    dl.ShardOp: _shard,
     Unary: _unary,
     Binary: _binary,
     dl.SelectOp: _select,

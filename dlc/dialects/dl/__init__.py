@@ -11,6 +11,7 @@ import nothing from the subfolders, which hold the families of ops, one file eac
     library_kernels/  sorting, scans, factorizations, decision trees: ops with hand-written loops
     low_precision/    quantization, weight-only products, packed dot-product operands
     data_dependent/   results with data-dependent sizes, strings, foreign functions
+    distributed/      sharding annotations, collectives between ranks
     programs/         kernels, control flow, function transformations; symbolic sizes and weights of whole programs
 
 Every op class that a family defines belongs to the dialect and is exported here.
@@ -43,6 +44,9 @@ from dlc.dialects.dl.data_dependent.non_max_suppression import *
 from dlc.dialects.dl.data_dependent.selection import *
 from dlc.dialects.dl.data_dependent.strings import *
 from dlc.dialects.dl.data_dependent.unique import *
+from dlc.dialects.dl.distributed import collectives, sharding
+from dlc.dialects.dl.distributed.collectives import *
+from dlc.dialects.dl.distributed.sharding import *
 from dlc.dialects.dl.library_kernels import (
     axis_scans,
     cumulative,
@@ -123,6 +127,8 @@ FAMILIES: tuple[ModuleType, ...] = (
     non_max_suppression,
     strings,
     foreign,
+    sharding,
+    collectives,
     composite,
     normalization,
     quantization,

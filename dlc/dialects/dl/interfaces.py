@@ -260,7 +260,7 @@ class RowComposite(Composite, ABC):
 
 
 class DataDependent(DlOp, ABC):
-    """An op whose results have data-dependent sizes, are strings, or are computed by a user function.
+    """An op whose results have data-dependent sizes, are strings, or are computed by a user function or by other ranks.
 
     Kernels compute the ops whose result size a kernel can count (`data_dependent/selection.py`); Python computes the
     others while the program waits. Types name a data-dependent size by a symbol, which is in the property `size`. The function

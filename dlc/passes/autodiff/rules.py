@@ -41,6 +41,7 @@ NO_DERIVATIVE: ExtensionTable[type[DlOp], str] = ExtensionTable(
         dl.TreeEnsembleOp: "it is piecewise constant",
         dl.LoopsOp: "its loops have no automatic derivative, or one that is of first order and for reverse mode only",
         dl.ForeignCallOp: "its function is opaque",
+        **dict.fromkeys(dl.op_classes_of(dl.collectives), _CREATED_AFTER_AUTODIFF),
         **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
         dl.PackOp: _CREATED_AFTER_AUTODIFF,
         dl.UnpackOp: _CREATED_AFTER_AUTODIFF,

@@ -148,6 +148,7 @@ TRANSPOSE_RULES: ExtensionTable[type[DlOp], Transpose] = ExtensionTable(
     "transpose_rules",
     {
         dl.AddDependencyOp: lambda op, cotangent, index: cotangent,
+        dl.ShardOp: lambda op, cotangent, index: cotangent.op(dl.ShardOp, spec=op.spec),
         dl.CastOp: _cast,
         dl.ReshapeOp: _reshape,
         dl.TransposeOp: _transpose,

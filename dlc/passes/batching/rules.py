@@ -13,6 +13,7 @@ from dlc.dialects.dl.arithmetic.elementwise import SelectOp
 from dlc.dialects.dl.arithmetic.random import RandomBitsOp
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
+from dlc.dialects.dl.distributed.sharding import ShardOp, spec_attribute, spec_of
 from dlc.dialects.dl.interfaces import Elementwise, LibraryKernel, Reduction, RowwiseKernel
 from dlc.dialects.dl.library_kernels.cumulative import CumulativeOp
 from dlc.dialects.dl.library_kernels.decision_trees import TreeEnsembleOp
@@ -132,6 +133,11 @@ def foreign_call(context: BatchingContext, op: ForeignCallOp) -> Sequence[SSAVal
     return context.clone_op(op, *map(context.with_batch_axis, op.operands), types=types, batch_axes=op.batch_rank + 1)
 
 
+def shard(context: BatchingContext, op: ShardOp) -> Sequence[SSAValue]:
+    """Leave the batch axis unconstrained."""
+    return context.clone_op(op, context.with_batch_axis(op.x), spec=spec_attribute((None, *spec_of(op.spec))))
+
+
 def transpose(context: BatchingContext, op: TransposeOp) -> Sequence[SSAValue]:
     return context.clone_op(op, context.with_batch_axis(op.x), permutation=(0, *(a + 1 for a in op.axes)))
 
@@ -179,6 +185,7 @@ def add_dependency(context: BatchingContext, op: AddDependencyOp) -> Sequence[SS
 
 
 RULES: dict[type, Rule] = {
+    ShardOp: shard,
     Elementwise: elementwise,
     **dict.fromkeys(
         (

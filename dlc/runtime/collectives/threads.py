@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dlc.errors import DlcError
-from dlc.runtime.collectives.mesh import RankGroup, Mesh
+from dlc.runtime.collectives.mesh import Mesh, RankGroup
 from dlc.runtime.collectives.transport import Array, Combinator, Transport, use_transport
 
 Result = TypeVar("Result")

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from numpy.typing import NDArray
 
 from dlc.errors import DlcError
-from dlc.runtime.collectives.mesh import RankGroup, Mesh
+from dlc.runtime.collectives.mesh import Mesh, RankGroup
 
 Array: TypeAlias = "NDArray[Any]"
 # How a reduction combines elements; `max` and `min` propagate NaN.
@@ -27,8 +27,8 @@ class Transport(ABC):
     arrays. Reductions take bool (max, min), integers, float32 and float64: callers convert other dtypes. Other methods move
     elements of any dtype as bytes. All ranks of a group receive bitwise equal results of an all-reduce.
 
-    Every method takes a `label` for messages and for the watchdog: the op, its array and the source line, such as
-    `dl.all_reduce of float32[64, 10] over "data" at train.py:9`. A method raises DlcError with this label when other ranks
+    Every method takes a `label` for messages and for the watchdog: the op, the source line and its array, such as
+    `dl.all_reduce at train.py:9: float32[64, 10] over "data"`. A method raises DlcError with this label when other ranks
     fail or do not arrive.
     """
 

@@ -25,7 +25,9 @@ def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tu
     try:
         results = run_python_op(call.op, [argument.read(read, sizes) for argument in call.arguments], call.settings)
     except DlcError as error:
-        raise type(error)(f"{where}: {error}") from error
+        # Errors of collectives contain the location already: other ranks and the watchdog report it as well.
+        message = str(error)
+        raise type(error)(message if message.startswith(where) else f"{where}: {message}") from error
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ModelError(f"{where}: the op does not accept these arguments: {error}") from error
     ranks, expected_ranks = list(map(np.ndim, results)), [len(info.shape) for info in call.results]

@@ -1,6 +1,7 @@
 """The registry of ops that are implemented in Python, and the data-dependent ones among them, implemented with NumPy.
 
-String ops are in `string_ops.py`, image decoding in `images.py`, functions of the user in `foreign_functions.py`.
+String ops are in `string_ops.py`, image decoding in `images.py`, functions of the user in `foreign_functions.py`,
+collectives in `runtime/collectives/operations.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.runtime.collectives import operations
 from dlc.runtime.python_ops import string_ops
 from dlc.runtime.python_ops.foreign_functions import foreign_call
 from dlc.runtime.python_ops.images import decode_image
@@ -83,6 +85,12 @@ PYTHON_OPS: Mapping[str, Callable[..., tuple[Array, ...]]] = {
         string_ops.string_to_number,
         decode_image,
         foreign_call,
+        operations.all_reduce,
+        operations.reduce_scatter,
+        operations.all_gather,
+        operations.all_to_all,
+        operations.permute,
+        operations.axis_index,
     )
 }
 

@@ -10,6 +10,7 @@ from tests.ops.samples import (
     cumulative,
     data_dependent,
     decision_trees,
+    distributed,
     elementwise,
     factorization,
     fourier,
@@ -43,4 +44,5 @@ SAMPLES: list[Sample] = [
     *storage_formats.SAMPLES,
     *random.SAMPLES,
     *data_dependent.SAMPLES,
+    *distributed.SAMPLES,
 ]

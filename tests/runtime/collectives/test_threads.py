@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlc.errors import DlcError
-from dlc.runtime.collectives.mesh import RankGroup, Mesh
+from dlc.runtime.collectives.mesh import Mesh, RankGroup
 from dlc.runtime.collectives.threads import run_ranks
 from dlc.runtime.collectives.transport import current_transport
 

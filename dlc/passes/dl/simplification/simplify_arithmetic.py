@@ -32,6 +32,7 @@ from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp, OrOp
 from dlc.dialects.dl.arithmetic.storage_formats import STORAGE_ONLY_FLOATS
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, is_storage_only, shape_of
 from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.distributed.sharding import ShardOp
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement.indexing import ScatterRowsOp
@@ -272,8 +273,8 @@ def _sign(value: SSAValue) -> int:
     return sign if c >= 0 else -sign
 
 
-# stop_gradient(x) = x, once all derivatives are expanded
-def _identity(op: StopGradientOp) -> Values:
+# stop_gradient(x) = x, once all derivatives are expanded; shard(x) = x, once the program is partitioned
+def _identity(op: StopGradientOp | ShardOp) -> Values:
     return [op.x]
 
 
@@ -296,4 +297,5 @@ ARITHMETIC: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     SelectOp: (_select,),
     CastOp: (_cast,),
     StopGradientOp: (_identity,),
+    ShardOp: (_identity,),
 }

@@ -1,0 +1,71 @@
+"""The collective ops of `dl` on arrays: they relay out axes and widen dtypes, and the transport of the rank moves the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.runtime.collectives.transport import Array, Combinator, current_transport
+
+
+def all_reduce(x: Array, *, axes: str, group_size: int, combine: Combinator, label: str) -> tuple[Array]:
+    """`dl.all_reduce`."""
+    if group_size == 1:
+        return (x,)
+    total = current_transport().all_reduce(_widened(x), axes.split(), combine, label)
+    return (total.astype(x.dtype, copy=False),)
+
+
+def reduce_scatter(x: Array, *, axes: str, group_size: int, axis: int, combine: Combinator, label: str) -> tuple[Array]:
+    """`dl.reduce_scatter`."""
+    if group_size == 1:
+        return (x,)
+    total = current_transport().reduce_scatter(_parts(_widened(x), group_size, axis), axes.split(), combine, label)
+    return (total.astype(x.dtype, copy=False),)
+
+
+def all_gather(x: Array, *, axes: str, group_size: int, axis: int, label: str) -> tuple[Array]:
+    """`dl.all_gather`."""
+    if group_size == 1:
+        return (x,)
+    return (_joined(current_transport().all_gather(np.ascontiguousarray(x), axes.split(), label), axis),)
+
+
+def all_to_all(x: Array, *, axes: str, group_size: int, split_axis: int, concat_axis: int, label: str) -> tuple[Array]:
+    """`dl.all_to_all`."""
+    if group_size == 1:
+        return (x,)
+    return (_joined(current_transport().all_to_all(_parts(x, group_size, split_axis), axes.split(), label), concat_axis),)
+
+
+def permute(x: Array, *, axes: str, group_size: int, pairs: str, label: str) -> tuple[Array]:
+    """`dl.permute`."""
+    positions = [int(position) for position in pairs.split(",") if position]
+    routes = list(zip(positions[::2], positions[1::2], strict=True))
+    if group_size == 1:
+        return (x if routes else np.zeros_like(x),)
+    return (current_transport().permute(np.ascontiguousarray(x), axes, routes, label),)
+
+
+def axis_index(*, axes: str, group_size: int, label: str) -> tuple[Array]:
+    """`dl.axis_index`."""
+    position = 0 if group_size == 1 else current_transport().group(axes.split()).position
+    return (np.array(position, np.int64),)
+
+
+def _widened(x: Array) -> Array:
+    """Return 16-bit floats as f32, so that they are rounded once; other arrays are only made contiguous."""
+    is_half_precision = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+    return np.ascontiguousarray(x, np.float32 if is_half_precision else None).reshape(x.shape)
+
+
+def _parts(x: Array, count: int, axis: int) -> Array:
+    """Return the parts of an array along an axis as axis 0 of a contiguous array."""
+    shape = (*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])
+    return np.ascontiguousarray(np.moveaxis(x.reshape(shape), axis, 0))
+
+
+def _joined(parts: Array, axis: int) -> Array:
+    """Return the concatenation along an axis of the parts along axis 0."""
+    moved = np.moveaxis(parts, 0, axis)
+    shape = (*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
+    return moved.reshape(shape)
