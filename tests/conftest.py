@@ -6,6 +6,7 @@ They write to the temporary folder, and are skipped if it has too little space.
 import locale
 import os
 import shutil
+import sys
 import tempfile
 
 import pytest
@@ -16,6 +17,13 @@ os.environ.setdefault("DLC_WORKERS", "1")  # processors are shared with other te
 os.environ["DLC_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"dlc-tests-{os.getpid()}")  # not the user's cache
 os.environ.pop("COLUMNS", None)  # print tables at the default width, as without a terminal
 os.environ.setdefault("POCL_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"dlc-tests-pocl-{os.getuid()}"))
+
+# Processes share bytecode, also where the environment says not to write it next to the sources: compiling them takes 2 s each.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.pycache_prefix = os.environ.setdefault(
+    "PYTHONPYCACHEPREFIX", os.path.join(tempfile.gettempdir(), f"dlc-tests-bytecode-{os.getuid()}")
+)
 
 # Enough for the dumped stages of a ResNet-50; PoCL aborts the process if it cannot write its kernels.
 REQUIRED_FREE_BYTES = 512 << 20

@@ -60,8 +60,7 @@ class Verifier:
 
     def verify(self, module: ModuleOp) -> None:
         """Raise VerifyException if the module is malformed."""
-        contents: dict[int, _Contents] = {}
-        _add_contents(module, contents)
+        contents = _contents_of(module)
         if contents == self._verified:
             return
         locally_verified = (id(op) for op, *_ in contents.values() if _has_local_verification(op))
@@ -126,34 +125,41 @@ def _has_local_verification(op: Operation) -> bool:
     return not op.regions and op.next_op is not None and not op.has_trait(SymbolUserOpInterface)
 
 
-def _add_contents(op: Operation, contents: dict[int, _Contents]) -> None:
-    types = [v.type for v in (*op.operands, *op.results)]
-    position = op.parent_op(), op.next_op is None
-    fields = (
-        *position,
-        tuple(op.operands),
-        types,
-        tuple(op.properties.items()),
-        tuple(op.attributes.items()),
-        tuple(op.successors),
-    )
-    blocks = [(r, block, [a.type for a in block.args], tuple(block.ops)) for r in op.regions for block in r.blocks]
-    contents[id(op)] = op, *fields, blocks
-    for _, _, _, block_ops in blocks:
-        for inner_op in block_ops:
-            _add_contents(inner_op, contents)
+def _contents_of(module: ModuleOp) -> dict[int, _Contents]:
+    """Return the inputs of the verification of each op by its id."""
+    contents: dict[int, _Contents] = {}
+    pending: list[tuple[Operation | None, Sequence[Operation]]] = [(None, (module,))]
+    for parent, ops in pending:
+        for op in ops:
+            blocks = [(region, block, block.arg_types, tuple(block.ops)) for region in op.regions for block in region.blocks]
+            contents[id(op)] = (
+                op,
+                parent,
+                op.next_op is None,
+                op.operands,
+                [v.type for v in op.operands],
+                [v.type for v in op.results],
+                op.properties.copy(),
+                op.attributes.copy(),
+                tuple(op.successors),
+                blocks,
+            )
+            pending += [(op, block_ops) for _, _, _, block_ops in blocks]
+    return contents
 
 
 def _verify_op(op: Operation, verified: Collection[int]) -> None:
     for region in op.regions:
         blocks = list(region.blocks)
         for block in blocks:
-            if block.parent is not region or any(inner_op.parent is not block for inner_op in block.ops):
+            ops = list(block.ops)
+            if block.parent is not region or any([inner_op.parent is not block for inner_op in ops]):
                 raise VerifyException(f"{op.name} contains ops whose parent is another op")
-            if block.is_empty and len(blocks) == 1 and not op.has_trait(NoTerminator):
+            if not ops and len(blocks) == 1 and not op.has_trait(NoTerminator):
                 raise VerifyException(f"{op.name} has an empty block")
-            for inner_op in block.ops:
-                _verify_op(inner_op, verified)
+            for inner_op in ops:
+                if inner_op.regions or id(inner_op) not in verified:
+                    _verify_op(inner_op, verified)
     if id(op) not in verified:
         op.verify(verify_nested_ops=False)
 
@@ -170,27 +176,25 @@ def _verify_dominance(region: Region, visible: set[SSAValue]) -> None:
         block_values: set[SSAValue] = set(block.args)
         defined |= block_values
         for op in block.ops:
-            _verify_op_dominance(op, defined)
+            operands = op.operands
+            if not defined.issuperset(operands):
+                position = [operand in defined for operand in operands].index(False)
+                raise VerifyException(f"{op.name}: operand {position} is used where its definition does not dominate:\n{op}")
+            for inner_region in op.regions:
+                _verify_dominance(inner_region, set[SSAValue]() if op.has_trait(IsolatedFromAbove) else defined)
             block_values.update(op.results)
             defined.update(op.results)
         defined -= block_values
 
 
-def _verify_op_dominance(op: Operation, visible: set[SSAValue]) -> None:
-    for k, operand in enumerate(op.operands):
-        if operand not in visible:
-            raise VerifyException(f"{op.name}: operand {k} is used where its definition does not dominate:\n{op}")
-    for region in op.regions:
-        _verify_dominance(region, set[SSAValue]() if op.has_trait(IsolatedFromAbove) else visible)
-
-
 def _verify_symbols(module: ModuleOp) -> None:
+    ops = list(module.walk())
     symbols: dict[str, Operation] = {}
-    for op in module.walk():
+    for op in ops:
         symbol_trait = op.get_trait(SymbolOpInterface)
         if symbol_trait is not None and (name := symbol_trait.get_sym_attr_name(op)) is not None:
             symbols[name.data] = op
-    for op in module.walk():
+    for op in ops:
         if op.name in _STORE_REFERENCES:
             continue
         for value in (*op.properties.values(), *op.attributes.values()):

@@ -1,4 +1,4 @@
-"""Faster verification of ops and attributes: each combination of types and properties is verified once."""
+"""Faster verification of ops and attributes: each combination of types and properties is verified once; memoized traits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from xdsl.dialects.builtin import (
     LocationsArrayConstraint,
     NoneAttr,
 )
-from xdsl.ir import Attribute, Operation, ParametrizedAttribute
+from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute
 from xdsl.irdl import AnyAttr, AnyOf, BaseAttr, OpDef, ParamAttrDef, RangeOf, TypeVarConstraint
+from xdsl.traits import IsolatedFromAbove, OpTrait
+from xdsl.utils.exceptions import VerifyException
 
 from dlc.xdsl_patches.memo_tables import memo_table
 
@@ -100,29 +102,93 @@ def _record_verified(key: tuple[int | str, ...], attributes: tuple[Attribute, ..
 
 
 def _verify(self: OpDef, op: Operation) -> None:
-    """Verify the constraints of an op; one that has only types and properties is verified once per combination of these."""
-    if op.regions or op.successors or self.attributes:
-        _xdsl_verify(self, op)
-        return
-    properties = op.properties
-    signature_attributes = (*[v.type for v in op.operands], *[v.type for v in op.results], *properties.values())
-    key = (id(self), len(op.operands), len(op.results), *properties, *map(id, signature_attributes))
+    """Verify the constraints of an op once per combination of types, properties and attributes; verify its traits always."""
+    properties, attributes, regions = op.properties, op.attributes, op.regions
+    blocks = [region.first_block for region in regions]
+    signature_attributes = (
+        *[v.type for v in op.operands],
+        *[v.type for v in op.results],
+        *properties.values(),
+        *attributes.values(),
+        *[a.type for block in blocks if block is not None for a in block.args],
+    )
+    key = (
+        id(self),
+        len(op.operands),
+        len(op.results),
+        len(op.successors),
+        len(regions),
+        *properties,
+        len(attributes),
+        *attributes,
+        *[len(region.blocks) for region in regions],
+        *[len(block.args) for block in blocks if block is not None],
+        *map(id, signature_attributes),
+    )
     if key in _verified:
-        for trait in self.traits:
-            trait.verify(op)
+        for verify_trait in _trait_verifiers(self):
+            verify_trait(op)
         return
     _xdsl_verify(self, op)
     _record_verified(key, signature_attributes)
 
 
+def _trait_verifiers(definition: OpDef) -> Sequence[Callable[[Operation], None]]:
+    """Return the verifiers of an op's traits, except the empty ones."""
+    traits = definition.traits.traits
+    known_traits, verifiers = _verifiers.get(id(definition), (None, ()))
+    if known_traits is not traits:  # The first query, or a trait was added.
+        verifiers = [trait.verify for trait in traits if type(trait).verify is not OpTrait.verify]
+        _verifiers[id(definition)] = traits, verifiers
+    return verifiers
+
+
+# By the id of a definition, which its op class keeps alive, as the traits do.
+_verifiers: dict[int, tuple[frozenset[OpTrait], Sequence[Callable[[Operation], None]]]] = {}
+
+
+def _verify_isolation(self: IsolatedFromAbove, op: Operation) -> None:
+    """Verify that the ops in an op use only values that are defined in it; ops that are isolated themselves check their own."""
+    blocks = [block for region in op.regions for block in region.blocks]
+    inner_blocks: set[object] = set(blocks)
+    for block in blocks:
+        for child in block.ops:
+            for operand in child.operands:
+                owner = operand.owner
+                definition_block = owner if isinstance(owner, Block) else owner.parent
+                if definition_block not in inner_blocks and (owner is op or not op.is_ancestor(owner)):
+                    raise VerifyException(f"Operation using value defined out of its IsolatedFromAbove parent: {child}")
+            if child.regions and not child.has_trait(IsolatedFromAbove):
+                nested_blocks = [nested for region in child.regions for nested in region.blocks]
+                blocks += nested_blocks
+                inner_blocks.update(nested_blocks)
+
+
+def _get_trait(cls: Any, trait: Any) -> Any:
+    """Return a trait of an op class, by its class or value; memoized."""
+    traits = cls.traits.traits
+    key = traits, trait
+    try:
+        return _found_traits[key]
+    except KeyError:
+        if len(_found_traits) >= _MAX_VERIFIED_ENTRIES:
+            _found_traits.clear()
+        found = _found_traits[key] = _xdsl_get_trait(cls, trait)
+        return found
+
+
+_found_traits: dict[tuple[frozenset[OpTrait], object], OpTrait | None] = {}
 _xdsl_post_init = Attribute.__post_init__
 _xdsl_verify = OpDef.verify
+_xdsl_get_trait: Any = cast(Any, Operation.get_trait).__func__
 
 
 def patch_verification() -> None:
-    """Verify attributes by class where that suffices, and skip ops that are unchanged since their last verification."""
+    """Verify attributes by class where that suffices, and each signature of an op once; look traits up in a table."""
     cast(Any, Attribute).__post_init__ = _check_new
     cast(Any, ParametrizedAttribute)._verify = _verify_parametrized
     OpDef.verify = _verify
+    IsolatedFromAbove.verify = _verify_isolation
+    cast(Any, Operation).get_trait = classmethod(_get_trait)
     # `isa` looks the function up in this module.
     cast(Any, xdsl.irdl).irdl_to_attr_constraint = cache(xdsl.irdl.irdl_to_attr_constraint)

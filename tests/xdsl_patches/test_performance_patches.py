@@ -22,6 +22,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.builder import ImplicitBuilder
+from xdsl.traits import IsolatedFromAbove, IsTerminator, SymbolTable
 
 if sys.argv[1] == "quicker":
     before = Operation.walk
@@ -148,6 +149,12 @@ def wrong():
     for op in (right, bad, few, more, renamed, unknown, counted, empty):
         op.erase()
 print(list(wrong()), list(wrong()), refused(module.verify))
+
+# Isolated ops use their own values only; values of ops in their regions are left to dominance.
+outer, own = number(8), number(9)
+inside = test.TestOp([own.result], regions=[Region(Block([test.TestTermOp([own.result])]))])
+print([refused(op.verify) for op in (ModuleOp([own, inside]), ModuleOp([test.TestOp([outer.result])]), ModuleOp([test.TestOp(regions=[Region(Block([test.TestTermOp([outer.result])]))])]))])
+print([test.TestOp.has_trait(trait) for trait in (IsTerminator, IsTerminator(), IsolatedFromAbove)], [scf.YieldOp.has_trait(IsTerminator()) for _ in range(2)], ModuleOp.get_trait(SymbolTable) is not None)
 """
 
 
