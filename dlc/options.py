@@ -35,6 +35,7 @@ class Environment:
     DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
     DLC_PLUGINS=0       ignore the plug-ins of installed packages (plugins/registry.py)
     DLC_MEMORY_LIMIT    the maximum memory for intermediate results of one call on a CPU: bytes, `500M`, `4G`
+    DLC_COLLECTIVE_TIMEOUT=N  seconds that a rank waits for others in a collective before the job ends (default: 300)
     DLC_TOKEN           the token that clients of `dlc serve` must send
     """
 
@@ -50,6 +51,7 @@ class Environment:
     jit: bool = True
     plugins: bool = True
     memory_limit_bytes: int | None = None
+    collective_timeout_seconds: int = 300
     token: str | None = field(default=None, repr=False)
 
     @staticmethod
@@ -72,6 +74,7 @@ class Environment:
             jit=_boolean(environment, "DLC_JIT", True),
             plugins=_boolean(environment, "DLC_PLUGINS", True),
             memory_limit_bytes=_byte_count(environment, "DLC_MEMORY_LIMIT", 0) or None,
+            collective_timeout_seconds=_count(environment, "DLC_COLLECTIVE_TIMEOUT") or Environment.collective_timeout_seconds,
             token=environment.get("DLC_TOKEN") or None,
         )
 

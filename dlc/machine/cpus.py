@@ -7,14 +7,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+class _SharedCpus:
+    process_count = 1
+
+
+_shared_cpus = _SharedCpus()
+
+
+def share_cpus(process_count: int) -> None:
+    """Divide the processors that `usable_cpus` returns by a number of processes that use them: the ranks of a job."""
+    _shared_cpus.process_count = process_count
+
+
+def cpu_affinity() -> frozenset[int]:
+    """Return the processors in this thread's affinity mask."""
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
 def usable_cpus(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the number of processors in this thread's affinity mask, limited by its cgroup quota (version 1 or 2).
 
-    The result is at least 1. The file `proc` lists the cgroups of the process; they are mounted at `mount`.
+    The result is this process's share of them (`share_cpus`), at least 1. The file `proc` lists the cgroups of the process,
+    which are mounted at `mount`.
     """
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # Round down: if spinning threads exceed the quota, all threads are throttled for the rest of the period.
-    return max(1, min(cpus, *(int(quota) for quota in _quotas(proc, mount))))
+    cpu_count = min(len(cpu_affinity()), *(int(quota) for quota in _quotas(proc, mount)))
+    return max(1, cpu_count // _shared_cpus.process_count)
 
 
 def _quotas(proc: Path, mount: Path) -> Iterator[float]:

@@ -49,7 +49,7 @@ NOT_RUN = {
     ". .venv/bin/activate": _ENVIRONMENT,
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/python examples/identify_file.py "
     "examples/identify_file.py LICENSE": f"{_ENVIRONMENT}, and tests/project/test_examples.py runs the example",
-    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest -q -n 2": _ENVIRONMENT,
+    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev,dist]' && .venv/bin/python -m pytest -q -n 2": _ENVIRONMENT,
     "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs a cross compiler; tests/deploy uses it if it is installed",
     "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes; a test runs a smaller model in the simulator",
     "python -m tests.suites onnx-node [--target opencl] [--dynamic]": _SUITE,

@@ -1,0 +1,220 @@
+"""The monitor of a job: a process that rank 0 starts, which reports ranks that are killed, missing or in a deadlock.
+
+Each rank has a connection to it and reports its state, as lines of JSON. The monitor is a process of its own because a rank
+may be killed at any time, and MPI then kills the others within milliseconds: the connection that closes first is that of the
+rank to report. It runs as a script without dlc, so that it starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+# Ranks report at this interval if their state has changed; states that contradict each other must persist several reports.
+REPORT_SECONDS = 0.25
+_PERSISTENCE_SECONDS = 2.0
+_START_SECONDS = 60.0
+_ABORT_SECONDS = 5.0
+ABORT = b"abort\n"
+
+
+@dataclass
+class RankState:
+    """The last report of a rank.
+
+    Attributes:
+        process: The process, for messages.
+        line: The user's source line that runs, such as `train.py:9`; empty if unknown.
+        last_label: The label of the last collective.
+        group: The ranks of the collective in which it is, and the number of the collective; None between collectives.
+        since: The time of the first report with this collective.
+        finished: Whether the rank has reached its regular end.
+    """
+
+    process: str = ""
+    line: str = ""
+    last_label: str = ""
+    group: tuple[tuple[int, ...], int] | None = None
+    since: float = 0.0
+    finished: bool = False
+
+
+@dataclass
+class JobState:
+    """The states of all ranks, and the conclusions from them; times are in seconds of one clock."""
+
+    rank_count: int
+    timeout_seconds: float
+    ranks: dict[int, RankState] = field(default_factory=dict[int, RankState])
+    failed: bool = False
+
+    def report(self, rank: int, fields: dict[str, Any], now: float) -> None:
+        """Take a report of a rank."""
+        state = self.ranks.setdefault(rank, RankState())
+        self.failed |= fields.pop("failed", False)
+        if "group" in fields:
+            ranks_and_number = fields.pop("group")
+            group = None if ranks_and_number is None else (tuple(ranks_and_number[0]), ranks_and_number[1])
+            if group != state.group:
+                state.group, state.since = group, now
+        for name, value in fields.items():
+            setattr(state, name, value)
+
+    def lost(self, rank: int) -> str | None:
+        """Return the message for a closed connection; None if the rank has finished, or another one failed before."""
+        state = self.ranks[rank]
+        if state.finished or self.failed:
+            return None
+        at = f" at {state.line}" if state.line else ""
+        last = f"; its last collective: {state.last_label}" if state.last_label else ""
+        return f"rank {rank} of {self.rank_count} ({state.process}) was killed or crashed{at}{last}"
+
+    def fault(self, now: float) -> str | None:
+        """Return the message for a collective that cannot complete or takes too long; None if there is none."""
+        waiting = {rank: state for rank, state in self.ranks.items() if state.group is not None}
+        persistent = {rank: state for rank, state in waiting.items() if now - state.since >= _PERSISTENCE_SECONDS}
+        for rank, state in persistent.items():
+            missing = self._missing(state)
+            finished = any(self._state(other).finished for other in missing)
+            peers = [r for r in self._arrived(state) if r in persistent]
+            differs = any(self.ranks[r].last_label != state.last_label for r in peers)
+            if finished or differs or self._waits_for_itself(rank, persistent) or now - state.since >= self.timeout_seconds:
+                return self._waiting_message(state, now)
+        return None
+
+    def _state(self, rank: int) -> RankState:
+        return self.ranks.get(rank, RankState(line="its start"))
+
+    def _arrived(self, state: RankState) -> list[int]:
+        """Return the ranks that are in the same collective."""
+        assert state.group is not None
+        return [rank for rank in state.group[0] if self._state(rank).group == state.group]
+
+    def _missing(self, state: RankState) -> list[int]:
+        """Return the ranks that have not entered this collective, nor a later one of the same group."""
+        assert state.group is not None
+        ranks, number = state.group
+        groups = {rank: self._state(rank).group for rank in ranks}
+        return [rank for rank, group in groups.items() if group is None or group[0] != ranks or group[1] < number]
+
+    def _waits_for_itself(self, rank: int, persistent: dict[int, RankState]) -> bool:
+        """Return whether a rank waits, through others, for itself: collectives in different orders."""
+        seen: set[int] = set()
+        stack = self._missing(persistent[rank])
+        while stack:
+            other = stack.pop()
+            if other == rank:
+                return True
+            if other not in seen and other in persistent:
+                seen.add(other)
+                stack.extend(self._missing(persistent[other]))
+        return False
+
+    def _waiting_message(self, state: RankState, now: float) -> str:
+        arrived, missing = self._arrived(state), self._missing(state)
+        waiting = [rank for rank in arrived if self.ranks[rank].last_label == state.last_label]
+        others = [rank for rank in (*arrived, *missing) if rank not in waiting]
+        head = f"{state.last_label}: {_ranks(waiting)} waited {now - state.since:.0f} s"
+        if not others:
+            return f"{head}, and all ranks have arrived: MPI does not make progress"
+        return f"{head} for {_ranks(others)}: " + "; ".join(f"rank {rank} {self._position(rank)}" for rank in others)
+
+    def _position(self, rank: int) -> str:
+        state = self._state(rank)
+        if state.finished:
+            return "has exited"
+        return f"is in {state.last_label}" if state.group is not None else f"is at {state.line or 'an unknown line'}"
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
+
+
+class _Connection:
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
+        self.rank: int | None = None
+        self._unread = b""
+
+    def lines(self) -> list[bytes] | None:
+        """Return the lines that have arrived; None at the end of the connection."""
+        try:
+            received = self.socket.recv(1 << 16)
+        except OSError:
+            received = b""
+        if not received:
+            return None
+        *lines, self._unread = (self._unread + received).split(b"\n")
+        return lines
+
+
+def serve(listener: socket.socket, job: JobState, token: str, write: Callable[[str], None]) -> None:
+    """Accept the connections of all ranks, report the first fault and end the job; return when all ranks have ended."""
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    connections: set[_Connection] = set()
+    deadline = time.monotonic() + _START_SECONDS
+
+    def end_job(message: str | None) -> None:
+        nonlocal deadline
+        if message is None:
+            return
+        job.failed, deadline = True, time.monotonic() + _ABORT_SECONDS
+        write(message)
+        for connection in connections:
+            try:
+                connection.socket.sendall(ABORT)
+            except OSError:
+                continue  # The rank has ended.
+
+    started = False
+    while time.monotonic() < deadline and (connections or not started):
+        # The selector returns events in their order: the rank that died first comes first.
+        for key, _ in selector.select(REPORT_SECONDS):
+            if key.data is None:
+                connection = _Connection(listener.accept()[0])
+                selector.register(connection.socket, selectors.EVENT_READ, connection)
+                connections.add(connection)
+                continue
+            connection: _Connection = key.data
+            lines = connection.lines()
+            for line in lines or []:
+                fields = json.loads(line)
+                if connection.rank is None:
+                    if fields.pop("token", None) != token:
+                        lines = None
+                        break
+                    connection.rank = fields.pop("rank")
+                    started, deadline = True, float("inf")
+                assert connection.rank is not None
+                job.report(connection.rank, fields, time.monotonic())
+            if lines is None:
+                selector.unregister(connection.socket)
+                connections.discard(connection)
+                connection.socket.close()
+                if connection.rank is not None:
+                    end_job(job.lost(connection.rank))
+        if not job.failed:
+            end_job(job.fault(time.monotonic()))
+
+
+def main() -> None:
+    """Run the monitor: arguments are the listening socket, the number of ranks and the timeout; the token is on stdin."""
+    descriptor, rank_count, timeout_seconds = sys.argv[1:]
+    job = JobState(int(rank_count), float(timeout_seconds))
+    serve(
+        socket.socket(fileno=int(descriptor)),
+        job,
+        sys.stdin.readline().strip(),
+        lambda message: print(f"dlc: {message}", file=sys.stderr, flush=True),
+    )
+
+
+if __name__ == "__main__":
+    main()

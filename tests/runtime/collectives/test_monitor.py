@@ -1,0 +1,82 @@
+"""The monitor's conclusions from the states of ranks, and its protocol."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from dlc.runtime.collectives.monitor import ABORT, JobState, serve
+
+
+def job(*states: dict[str, Any]) -> JobState:
+    """Return a job whose ranks reported these states at time 0."""
+    state = JobState(len(states), timeout_seconds=300)
+    for rank, fields in enumerate(states):
+        state.report(rank, {"process": f"process {rank}", "line": f"train.py:{rank}", **fields}, 0.0)
+    return state
+
+
+def waits(label: str, *ranks: int, number: int = 1) -> dict[str, Any]:
+    return {"group": [ranks, number], "last_label": label}
+
+
+def test_killed_rank() -> None:
+    state = job({"last_label": "dl.all_reduce at train.py:9"}, {"finished": True}, {})
+    assert state.lost(1) is None
+    assert (
+        state.lost(0)
+        == "rank 0 of 3 (process 0) was killed or crashed at train.py:0; its last collective: dl.all_reduce at train.py:9"
+    )
+    state.report(2, {"failed": True}, 1.0)
+    assert state.lost(0) is None  # a consequence
+
+
+@pytest.mark.parametrize(
+    ("states", "seconds", "message"),
+    [
+        ([waits("a", 0, 1), {}], 299, None),
+        ([waits("a", 0, 1), {}], 300, "a: rank 0 waited 300 s for rank 1: rank 1 is at train.py:1"),
+        ([waits("a", 0, 1), {"finished": True}], 3, "a: rank 0 waited 3 s for rank 1: rank 1 has exited"),
+        ([waits("a", 0, 1), waits("b", 0, 1)], 3, "a: rank 0 waited 3 s for rank 1: rank 1 is in b"),
+        ([waits("a", 0, 1), waits("b", 0, 1)], 1, None),
+        ([waits("a", 0, 1), waits("b", 0, 1, number=2)], 3, None),  # rank 0 will continue
+        ([waits("a", 0, 1), waits("b", 1, 2), {}], 3, None),  # rank 2 may arrive
+        ([waits("a", 0, 1), waits("b", 1, 2), waits("c", 0, 2)], 3, "a: rank 0 waited 3 s for rank 1: rank 1 is in b"),
+        (
+            [waits("a", 0, 1), waits("a", 0, 1)],
+            300,
+            "a: ranks 0, 1 waited 300 s, and all ranks have arrived: MPI does not make progress",
+        ),
+    ],
+)
+def test_waiting_ranks(states: list[dict[str, Any]], seconds: float, message: str | None) -> None:
+    assert job(*states).fault(seconds) == message
+
+
+def test_rank_that_has_not_started() -> None:
+    state = JobState(2, timeout_seconds=300)
+    state.report(0, waits("a", 0, 1), 0.0)
+    assert state.fault(300) == "a: rank 0 waited 300 s for rank 1: rank 1 is at its start"
+
+
+def test_protocol() -> None:
+    messages: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener, JobState(2, 300), "secret", messages.append))
+        server.start()
+        ranks = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+        with socket.create_connection(listener.getsockname()) as stranger:
+            stranger.sendall(b'{"token": "wrong", "rank": 0}\n')
+            assert stranger.recv(1) == b""
+        for rank, connection in enumerate(ranks):
+            connection.sendall(json.dumps({"token": "secret", "rank": rank, "process": "process"}).encode() + b"\n")
+        ranks[1].sendall(b'{"line": "train.py:9"}\n')
+        ranks[1].close()
+        assert ranks[0].recv(16) == ABORT
+        ranks[0].close()
+        server.join()
+    assert messages == ["rank 1 of 2 (process) was killed or crashed at train.py:9"]
