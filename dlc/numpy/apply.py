@@ -278,10 +278,27 @@ def is_less(x: Operand, a: Size, b: Size, name: str) -> bool:
 
 def is_empty(name: str, x: Operand, axes: Collection[int]) -> bool:
     """Return whether a reduction of `x` over these axes has results of no elements; that it has none may become a guard."""
+    return is_less(x, _excess_elements(x, axes), 0, name)
+
+
+def require_elements(name: str, x: Operand, axes: Collection[int], axis: Axes) -> None:
+    """Raise ShapeError if a reduction of `x` over these axes, `axis` for users, has results of no elements.
+
+    It may become a guard; a number of elements that depends on data is checked when the function is called.
+    """
+    message = f"{name}: no elements along axis {axis} of shape {x.shape}; pass initial"
+    if is_empty(name, x, axes):
+        refuse(ShapeError(message))
+    excess = _excess_elements(x, axes)
+    if isinstance(x, Tracer) and isinstance(excess, Dim) and x.owner.is_data_dependent(excess):
+        x.owner.require(x.owner.apply(dl.GreaterEqualOp, x.owner.value(excess), x.owner.value(np.zeros((), np.int64))), message)
+
+
+def _excess_elements(x: Operand, axes: Collection[int]) -> Size:
+    """Return a size that is negative if a reduction of `x` over these axes has results of no elements."""
     sizes = untraced(x.shape)
     count, results = (product(size for k, size in enumerate(sizes) if (k in axes) == reduced) for reduced in (True, False))
-    # Negative if the axes have no elements, but there are results.
-    return is_less(x, results * (count - 1), 0, name)
+    return results * (count - 1)
 
 
 def as_shape(name: str, shape: object, minimum: int = 0) -> tuple[int, ...]:

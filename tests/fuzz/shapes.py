@@ -22,10 +22,11 @@ from tests.fuzz.supervise import run_supervised
 Array = NDArray[Any]
 Results: TypeAlias = "Sequence[Array]"
 TIMEOUT_SECONDS = 240
-# Mostly the reference, which shares everything that decides for which sizes a program is valid.
-TARGETS = ("reference", "reference", "reference", "cpu")
-# The number of size combinations per graph, in addition to the drawn one.
-_COMBINATIONS = 10
+# Mostly the reference, which shares everything that decides for which sizes a program is valid: native code takes five times
+# as long to compile.
+TARGETS = (*["reference"] * 11, "cpu")
+# The maximum number of size combinations per graph.
+_MAX_COMBINATIONS = 11
 _LARGE_SIZES = (16, 31, 33)
 
 
@@ -64,8 +65,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
             # onnx.reference accepts some graphs that are invalid.
             is_invalid = isinstance(subject.run_static(subject.draw_inputs(DRAWN_SIZES)), str)
             return "invalid" if is_invalid else "failed", None if is_invalid else f"{subject}\n{error}"
-        rng = random.Random(trial.seed)
-        for sizes in (DRAWN_SIZES, *(_draw_sizes(rng) for _ in range(_COMBINATIONS))):
+        for sizes in _combinations(subject, random.Random(trial.seed)):
             mismatch = _compare(subject, dynamic, sizes)
             if mismatch is not None:
                 return "wrong", f"{subject}\n{subject.inputs} with {sizes}: {mismatch}"
@@ -144,13 +144,18 @@ class FunctionSubject:
         return str(self._function)
 
 
-def _draw_sizes(rng: random.Random) -> dict[str, int]:
-    """Draw a size per symbol: mostly small ones, often equal."""
-    common = rng.randint(0, 12)
-    draws = (
-        rng.choice([common, common, rng.randint(0, 12), rng.randint(0, 12), rng.choice(_LARGE_SIZES)]) for _ in DRAWN_SIZES
-    )
-    return dict(zip(DRAWN_SIZES, draws, strict=True))
+def _combinations(subject: Subject, rng: random.Random) -> list[dict[str, int]]:
+    """Draw different sizes of the symbols of a subject, after those for which it was drawn: mostly small ones, often equal."""
+    symbols = sorted({size for shape in subject.inputs.values() for size in shape if isinstance(size, str)})
+    combinations = [{symbol: DRAWN_SIZES[symbol] for symbol in symbols}]
+    for _ in range(_MAX_COMBINATIONS - 1):
+        common = rng.randint(0, 12)
+        sizes = {
+            s: rng.choice([common, common, rng.randint(0, 12), rng.randint(0, 12), rng.choice(_LARGE_SIZES)]) for s in symbols
+        }
+        if sizes not in combinations:
+            combinations.append(sizes)
+    return combinations
 
 
 def _compare(subject: Subject, dynamic: Callable[[Sequence[Array]], Results], sizes: Mapping[str, int]) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
+from dlc.errors import DlcError
 from dlc.runtime.cpu.artifact import Artifact
 from tests.runtime.models.test_saved_models import alone
 
@@ -138,3 +139,22 @@ def test_derivatives_of_masked_updates(target: str) -> None:
     for limit in map(np.float32, LIMITS):
         np.testing.assert_allclose(gradient(ROWS, limit), np.where(limit < ROWS, 4 * ROWS**3, 2 * ROWS), 1e-6)
         np.testing.assert_allclose(curvature(ROWS, limit), np.where(limit < ROWS, 12 * ROWS**2, 2), 1e-6)
+
+
+def test_an_extremum_of_no_elements_is_an_error_when_the_function_is_called() -> None:
+    function = dlc.jit(lambda x, limit: (x[x > limit].max(), x[: x[x > limit].size, 0].min(initial=7)), target="reference")
+    assert [float(y) for y in function(ROWS, 9)] == [11, 0]
+    with pytest.raises(DlcError, match="max: no elements along axis None of shape"):
+        function(ROWS, 11)
+    # Reductions that have no results need no elements.
+    assert dlc.jit(lambda x: x[x[:, 0] > 8].max(axis=1), target="reference")(ROWS).shape == (0,)
+
+
+def test_a_data_dependent_size_bounds_a_slice_of_a_static_axis() -> None:
+    for limit in LIMITS:
+        count = min(int((limit < ROWS).sum()), 3)
+        sliced, updated = dlc.jit(
+            lambda x, limit: (x[: x[x > limit].size], x.at[: x[x > limit].size].set(1)), target="reference"
+        )(ROWS, limit)
+        np.testing.assert_array_equal(sliced, ROWS[:count])
+        np.testing.assert_array_equal(updated, np.concatenate([np.ones_like(ROWS[:count]), ROWS[count:]]))

@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.errors import OutOfBoundsError, ShapeError
-from dlc.numpy.apply import Operand, apply, convert, has_tracer, iota, operand, refuse
+from dlc.numpy.apply import Operand, apply, convert, iota, operand, refuse
 from dlc.numpy.functions.comparison import equal, greater_equal, less, logical_and
 from dlc.numpy.functions.elementwise import floor_divide, multiply, remainder, subtract, where
 from dlc.numpy.functions.indexing import dynamic_slice_range, has_dynamic_length, slice_step, symbolic_slice_bounds
@@ -77,10 +77,10 @@ def _select_along_axis(key: Any, axis: int, x: Operand) -> _AxisSelection:
         if not -size <= key < size:
             refuse(OutOfBoundsError(f"index {key} is out of bounds for axis {axis} of shape {x.shape}"))
         return _AxisSelection(1, operand(equal(axis_indices, key % size)), operand(multiply(axis_indices, 0)))
-    if not has_tracer(key) and key == slice(None):
-        return _AxisSelection(size)
     step, first, count = slice_step(key), 0, 0
     if not has_dynamic_length(size, key):
+        if key == slice(None):
+            return _AxisSelection(size)
         first, last, step = key.indices(size)
         count = len(range(first, last, step))
     elif (bounds := symbolic_slice_bounds(size, key.start, key.stop)) is not None:

@@ -190,7 +190,9 @@ def _apply_dynamic_slices(x: Operand, key: Any) -> tuple[Operand, Any]:
 
 def has_dynamic_length(size: int, k: slice[Any, Any, Any]) -> bool:
     """Return whether the length of a slice depends on a symbolic size or a traced bound; a slice of the whole axis does not."""
-    return has_tracer(k) or (isinstance(size, TracedDim) and k not in (slice(None), slice(None, None, -1)))
+    if any(isinstance(bound, Tracer | TracedDim) for bound in (k.start, k.stop, k.step)):
+        return True
+    return isinstance(size, TracedDim) and k not in (slice(None), slice(None, None, -1))
 
 
 def dynamic_slice(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:

@@ -24,7 +24,6 @@ from dlc.numpy.apply import (
     as_dtype,
     convert,
     in_float32_or_wider,
-    is_empty,
     is_floating,
     normalize_axes,
     normalize_axis,
@@ -32,6 +31,7 @@ from dlc.numpy.apply import (
     promote,
     promote_to_float,
     refuse,
+    require_elements,
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.functions.comparison import equal, fmax, fmin, greater, isnan, logical_and, logical_not, maximum, minimum
@@ -126,8 +126,7 @@ def _extremum(
     if initial is None:
         if where is not None:
             refuse(ShapeError(f"{name}: where may exclude all elements; pass initial"))
-        if is_empty(name, x, normalize_axes(name, x, axis)):
-            refuse(ShapeError(f"{name}: no elements along axis {axis} of shape {x.shape}; pass initial"))
+        require_elements(name, x, normalize_axes(name, x, axis), axis)
     elif where is not None:
         x = operand(select(where, x, convert(initial, x.dtype)))
     return _reduce(op, x, axis, keepdims)
