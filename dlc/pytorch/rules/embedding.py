@@ -23,6 +23,9 @@ def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_fr
 def embedding_backward(g: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Any:
     rows = dnp.reshape(g, (-1, g.shape[-1]))
     flat = dnp.reshape(indices, (-1,))
+    if scale_grad_by_freq:
+        counts = dnp.at(np.zeros(num_weights, np.int64))[flat].add(1)
+        rows = dnp.divide(rows, convert(dnp.expand_dims(dnp.take(counts, flat), 1), g.dtype))
     if padding_idx >= 0:
         rows = dnp.where(dnp.expand_dims(dnp.equal(flat, padding_idx), 1), convert(0, g.dtype), rows)
     return dnp.at(np.zeros((num_weights, g.shape[-1]), g.dtype))[flat].add(rows)
