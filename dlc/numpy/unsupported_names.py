@@ -132,7 +132,6 @@ UNSUPPORTED_SPECIAL_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("softmax", "log_softmax"), "use dlc.nn's, which reduces one axis, by default the last one"),
     **dict.fromkeys(("cbrt", "exp2", "expm1", "log1p", "sinc", "round"), _BY_NUMPY),
     "exp10": "use dlc.numpy.power(10.0, x)",
-    "ndtri": "use erfinv(2 * p - 1) * sqrt(2), where p is not next to 0",
     "erfcinv": "use erfinv(1 - x), where x is not next to 0",
     "rel_entr": "use xlogy(x, x / y)",
     "kl_div": "use xlogy(x, x / y) - x + y",

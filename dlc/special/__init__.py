@@ -10,7 +10,7 @@ from dlc.argument_validation import validate_arguments
 from dlc.numpy.unsupported_names import UNSUPPORTED_SPECIAL_NAMES, raise_unsupported_name
 from dlc.special.bessel import i0, i0e, i1, i1e
 from dlc.special.decaying_bessel import k0, k0e, k1, k1e
-from dlc.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr
+from dlc.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr, ndtri
 from dlc.special.gamma import digamma, gammaln
 from dlc.special.incomplete_beta import betainc, betaln
 from dlc.special.incomplete_gamma import gammainc, gammaincc
@@ -21,7 +21,7 @@ from dlc.special.zeta import polygamma, zeta
 __all__ = [
     "betainc", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gammainc", "gammaincc", "gammaln", "i0",
     "i0e", "i1", "i1e", "j0", "j1", "k0", "k0e", "k1", "k1e", "log_expit", "log_ndtr", "logit", "logsumexp", "ndtr",
-    "polygamma", "xlog1py", "xlogy", "y0", "y1", "zeta",
+    "ndtri", "polygamma", "xlog1py", "xlogy", "y0", "y1", "zeta",
 ]  # fmt: skip
 
 

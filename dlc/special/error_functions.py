@@ -9,11 +9,11 @@ from typing import Any
 from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Operand, apply, in_float32_or_wider
 from dlc.numpy.custom_derivatives import with_jvp_rule
-from dlc.numpy.functions.comparison import greater, less, minimum
-from dlc.numpy.functions.elementwise import abs, divide, exp, log, log1p, multiply, rint, square, where
-from dlc.special.evaluation import polynomial, promote_floats
+from dlc.numpy.functions.comparison import equal, greater, less, logical_and, minimum
+from dlc.numpy.functions.elementwise import abs, divide, exp, log, log1p, multiply, rint, sqrt, square, where
+from dlc.special.evaluation import in_float64, polynomial, promote_floats
 
-__all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr"]
+__all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr", "ndtri"]
 
 
 def erf(x: ArrayLike, /) -> Any:
@@ -44,6 +44,11 @@ def ndtr(x: ArrayLike, /) -> Any:
 def log_ndtr(x: ArrayLike, /) -> Any:
     """Return ln(ndtr(x)), also where ndtr(x) underflows."""
     return _log_ndtr(*promote_floats(x))
+
+
+def ndtri(p: ArrayLike, /) -> Any:
+    """Return the x at which ndtr(x) is p; -inf at 0, inf at 1, nan beyond. Computed in float64."""
+    return _ndtri(*promote_floats(p))
 
 
 # ln(e^(z²) erfc(z) / t) / (t - 1) for t = 2 / (2 + z) from 0 to 1, in powers of 2t - 1, the highest first: a Chebyshev
@@ -136,3 +141,49 @@ def _log_ndtr(x: Any) -> Any:
     central_value = log1p(-_ndtr(where(is_low, 0, -x)))
     # x · (x / 2): x² overflows before the result does.
     return where(is_low, logarithm + log(t * 0.5) - multiply(x, x * 0.5), central_value)
+
+
+# Rational approximations of Cephes (Moshier), as numerators and denominators. Around p = ½: (x/√2π - w) / w³ in powers of w²,
+# where w = p - ½. For small p, with z = √(-2 ln p): (z - ln(z)/z - |x|) · z in powers of 1/z, for z below and above 8.
+_QUANTILE_CENTRAL = (
+    (-59.963350101410789, 98.001075418599966, -56.676285746907030, 13.931260938727968, -1.2391658386738126),
+    (1.0, 1.9544885833814176, 4.6762791289888153, 86.360242139089059, -225.46268785411937, 200.26021238006066,
+     -82.037225616833334, 15.905622512621170, -1.1833162112133000),
+)  # fmt: skip
+_QUANTILE_TAIL = (
+    (4.0554489230596242, 31.525109459989387, 57.162819224642129, 44.080507389320083, 14.684956192885803, 2.1866330685079027,
+     -0.14025607917135450, -0.035042462682784820, -8.5745678515468541e-4),
+    (1.0, 15.779988325646675, 45.390763512887921, 41.317203825467203, 15.042538569290750, 2.5046494620830942,
+     -0.14218292285478779, -0.038080640769157828, -9.3325948089545743e-4),
+)  # fmt: skip
+_QUANTILE_FAR_TAIL = (
+    (3.2377489177694604, 6.9152288906898421, 3.9388102529247444, 1.3330346081580754, 0.20148538954917908,
+     0.012371663481782002, 3.0158155350823542e-4, 2.6580697468673755e-6, 6.2397453918498329e-9),
+    (1.0, 6.0242703936474201, 3.6798356385616086, 1.3770209948908133, 0.21623699359449664, 0.013420400608854318,
+     3.2801446468212774e-4, 2.8924786474538068e-6, 6.7901940800998127e-9),
+)  # fmt: skip
+_MIN_FAR_TAIL_ARGUMENT = 8.0
+
+
+def _ratio(x: Any, coefficients: tuple[Sequence[float], Sequence[float]]) -> Any:
+    return divide(polynomial(x, coefficients[0]), polynomial(x, coefficients[1]))
+
+
+def _ndtri_tangent(result: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    return multiply(exp(square(result) * 0.5) * math.sqrt(2 * math.pi), tangents[0])
+
+
+@in_float64
+@with_jvp_rule(_ndtri_tangent)
+def _ndtri(p: Any) -> Any:
+    is_upper = greater(p, 0.5)
+    # The distance from the nearer end; 1 - p is exact.
+    tail = where(is_upper, 1 - p, p)
+    is_central, is_inside = greater(tail, math.exp(-2)), greater(tail, 0)
+    w = where(is_central, p - 0.5, 0)
+    central = (w + w * square(w) * _ratio(square(w), _QUANTILE_CENTRAL)) * math.sqrt(2 * math.pi)
+    z = sqrt(-2 * log(where(logical_and(is_inside, less(tail, 0.5)), tail, 0.25)))
+    inverse, is_far = divide(1, z), greater(z, _MIN_FAR_TAIL_ARGUMENT)
+    correction = where(is_far, _ratio(inverse, _QUANTILE_FAR_TAIL), _ratio(inverse, _QUANTILE_TAIL))
+    magnitude = where(is_inside, z - (log(z) + correction) * inverse, where(equal(tail, 0), math.inf, math.nan))
+    return where(is_central, central, where(is_upper, magnitude, -magnitude))

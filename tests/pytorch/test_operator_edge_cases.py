@@ -126,6 +126,32 @@ def test_matrices_without_elements(target: str) -> None:
     assert called(target, "linalg_lu_solve", none, pivots, np.zeros((0, 2), np.float32))[0].shape == (0, 2)
 
 
+def test_gradients_of_an_embedding_are_divided_by_the_number_of_uses() -> None:
+    gradient, indices = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([1, 2, 1, 0])
+    (result,) = called("cpu", "embedding_dense_backward", gradient, indices, 3, 0, True)
+    np.testing.assert_array_equal(result, [[0, 0], [2, 3], [2, 3]])
+
+
+def test_the_pseudo_inverse_of_a_hermitian_matrix_reads_its_lower_triangle() -> None:
+    x = np.array([[2.0, 7.0], [1.0, 3.0]])
+    (inverse,) = called("cpu", "linalg_pinv.atol_rtol_tensor", x, None, None, True)
+    np.testing.assert_allclose(inverse, np.linalg.inv([[2.0, 1.0], [1.0, 3.0]]))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_products_of_reflections(target: str) -> None:
+    x, other = np.random.default_rng(1).standard_normal((2, 4, 3))
+    raw, tau = np.linalg.qr(x, mode="raw")
+    reduced, complete = np.linalg.qr(x)[0], np.linalg.qr(x, mode="complete")[0]
+    reflectors = np.ascontiguousarray(raw.T)
+    (product,) = called(target, "linalg_householder_product", reflectors, tau)
+    np.testing.assert_allclose(product, reduced, atol=1e-12)
+    (left,) = called(target, "ormqr", reflectors, tau, other, True, True)
+    np.testing.assert_allclose(left, complete.T @ other, atol=1e-12)
+    (right,) = called(target, "ormqr", reflectors, tau, np.ascontiguousarray(other.T), False)
+    np.testing.assert_allclose(right, other.T @ complete, atol=1e-12)
+
+
 @pytest.mark.parametrize("target", ["reference", *NATIVE])
 @pytest.mark.parametrize("dtype", [F16, BF16])
 def test_scalars_are_not_rounded_to_half_precision(target: str, dtype: np.dtype[Any]) -> None:

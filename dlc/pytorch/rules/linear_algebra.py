@@ -112,6 +112,37 @@ def qr(x: Any, mode: str = "reduced") -> Any:
     return (dnp.zeros((0,), x.dtype), linalg.qr(x, mode="r")) if mode == "r" else linalg.qr(x, mode=mode)
 
 
+def _reflected(x: Any, tau: Any, other: Any, transpose: bool) -> Any:
+    """Return Q·other, or Qᵀ·other: Q is the product of the reflections 1 - tau·v·vᵀ.
+
+    Each v is a column of `x`: 1 on the diagonal, and the elements below it.
+    """
+    count, rows = int(tau.shape[-1]), np.arange(int(x.shape[-2]))
+    if count == 0:
+        return other
+
+    def reflect(step: Any, other: Any) -> Any:
+        k = step if transpose else dnp.subtract(count - 1, step)
+        v = dnp.where(dnp.greater(rows, k), dnp.take(x, k, axis=-1), convert(dnp.equal(rows, k), x.dtype))[..., None]
+        scaled = dnp.multiply(v, dnp.take(tau, k, axis=-1)[..., None, None])
+        return dnp.subtract(other, dnp.matmul(scaled, dnp.matmul(_transpose_matrix(v), other)))
+
+    return lax.fori_loop(0, count, reflect, other)
+
+
+@table("linalg_householder_product")
+def householder_product(x: Any, tau: Any) -> Any:
+    identity = np.eye(*map(int, x.shape[-2:]), dtype=x.dtype)
+    return _reflected(x, tau, dnp.broadcast_to(identity, x.shape), False)
+
+
+@table("ormqr")
+def product_with_reflections(x: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
+    if not left:
+        return _transpose_matrix(_reflected(x, tau, _transpose_matrix(other), not transpose))
+    return _reflected(x, tau, other, transpose)
+
+
 @table("_linalg_eigh")
 def eigh(x: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
     return tuple(linalg.eigh(x, UPLO)) if compute_v else (linalg.eigvalsh(x, UPLO), dnp.zeros((0,), x.dtype))
@@ -127,7 +158,12 @@ def svd(x: Any, full_matrices: bool = False, compute_uv: bool = True, driver: st
 
 @table("linalg_pinv.atol_rtol_tensor")
 def pseudo_inverse(x: Any, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
-    """Pseudo-inverse; singular values below max(`atol`, `rtol` · largest) count as 0."""
+    """Pseudo-inverse; singular values below max(`atol`, `rtol` · largest) count as 0.
+
+    Of a Hermitian matrix the lower triangle is read.
+    """
+    if hermitian:
+        x = dnp.add(dnp.tril(x), _transpose_matrix(dnp.tril(x, k=-1)))
     if atol is None:
         return linalg.pinv(x, rtol=rtol)
     largest = dnp.max(linalg.svdvals(x), -1, initial=0)

@@ -25,6 +25,7 @@ from dlc.pytorch.rules.rule_table import (
     widened,
 )
 from dlc.special import gamma
+from dlc.special.incomplete_gamma import log_sample_derivative
 
 table = RuleTable()
 
@@ -60,7 +61,8 @@ _OF_FLOATS: dict[str, Rule] = {
     "special_bessel_y1": special.y1, "special_modified_bessel_k0": special.k0, "special_modified_bessel_k1": special.k1,
     "special_scaled_modified_bessel_k0": special.k0e, "special_scaled_modified_bessel_k1": special.k1e,
     "special_spherical_bessel_j0": _spherical_bessel_j0,
-    "special_erfcx": special.erfcx, "polygamma": special.polygamma,
+    "special_erfcx": special.erfcx, "polygamma": special.polygamma, "special_ndtri": special.ndtri,
+    "igamma special_gammainc": special.gammainc, "igammac special_gammaincc": special.gammaincc,
     "special_zeta special_zeta.self_scalar special_zeta.other_scalar": special.zeta,
 }  # fmt: skip
 
@@ -300,11 +302,9 @@ def logit(x: Any, eps: float | None = None) -> Any:
     return dnp.log(dnp.divide(x, dnp.subtract(1.0, x)))
 
 
-@table("special_ndtri")
-def ndtri(x: Any) -> Any:
-    """Return the inverse of the normal distribution function: √2·erf⁻¹(2x - 1)."""
-    (x,) = promoted_floats(x)
-    return dnp.multiply(special.erfinv(dnp.subtract(dnp.multiply(x, 2.0), 1.0)), math.sqrt(2))
+@table("_standard_gamma_grad")
+def standard_gamma_derivative(a: Any, sample: Any) -> Any:
+    return dnp.multiply(log_sample_derivative(a, dnp.log(sample)), sample)
 
 
 @table("ldexp.Tensor")

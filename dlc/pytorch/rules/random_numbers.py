@@ -5,6 +5,7 @@ The values differ from PyTorch's, but have the same distributions, and are repro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,6 +116,30 @@ def log_normal(key: Any, x: Any, mean: float = 1, std: float = 2) -> Any:
 @table("exponential")
 def exponential(key: Any, x: Any, lambd: float = 1) -> Any:
     return dnp.divide(dnp.negative(dnp.log1p(dnp.negative(random.uniform(key, x.shape, x.dtype)))), lambd)
+
+
+@table("cauchy")
+def cauchy(key: Any, x: Any, median: float = 0, sigma: float = 1) -> Any:
+    return dnp.add(dnp.multiply(random.cauchy(key, x.shape, x.dtype), sigma), median)
+
+
+@table("geometric")
+def geometric(key: Any, x: Any, p: float) -> Any:
+    """Sample the number of trials until the first success, by inversion; 1 - u is above 0."""
+    dtype = x.dtype if is_floating(x.dtype) else np.dtype(np.float32)
+    u = random.uniform(key, x.shape, dtype)
+    trials = dnp.ceil(dnp.divide(dnp.log1p(dnp.negative(u)), math.log1p(-p) if p < 1 else -math.inf))
+    return convert(dnp.maximum(trials, 1.0), x.dtype)
+
+
+@table("_standard_gamma")
+def standard_gamma(key: Any, a: Any) -> Any:
+    return random.gamma(key, a, a.shape, a.dtype)
+
+
+@table("_sample_dirichlet")
+def dirichlet(key: Any, alpha: Any) -> Any:
+    return random.dirichlet(key, alpha, alpha.shape[:-1], alpha.dtype)
 
 
 @table("multinomial")
