@@ -28,7 +28,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-from dlc.shapes.dims import Size, UndecidableError, is_known_different, is_known_less
+from dlc.shapes.dims import Size, is_known_different, is_known_less
 
 
 def matrix_shape(op: LibraryKernel, value: SSAValue) -> tuple[tuple[Size, ...], Size, Size]:
@@ -47,18 +47,6 @@ def square_matrix_shape(op: LibraryKernel, value: SSAValue) -> tuple[tuple[Size,
     if is_known_different(rows, columns):
         raise ShapeError(f"{op.name}: matrices of {rows} × {columns}; expected square matrices")
     return leading, rows
-
-
-def min_size(op: LibraryKernel, n: Size, m: Size) -> Size:
-    """Return the smaller of two sizes.
-
-    Raises UndecidableError if that depends on symbolic sizes.
-    """
-    if n == m or is_known_less(n, m):
-        return n
-    if is_known_less(m, n):
-        return m
-    raise UndecidableError(f"{op.name}: is {n} < {m}?")
 
 
 @irdl_op_definition
@@ -186,7 +174,7 @@ class HouseholderOp(LibraryKernel):
 
     def infer(self) -> Sequence[Tensor]:
         leading, n, m = matrix_shape(self, self.x)
-        element, k = element_type_of(self.x), min_size(self, n, m)
+        element, k = element_type_of(self.x), n if is_known_less(n, m) else m
         return [tensor_type((*leading, *sizes), element) for sizes in ((n, m), (k, m), (k,))]
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:

@@ -21,6 +21,7 @@ from dlc.dialects.dl.arithmetic.storage_formats import FLOAT_FORMATS, encode_arr
 from dlc.dialects.dl.base import (
     Array,
     Tensor,
+    compatible,
     element_type_of,
     is_storage_only,
     normalized_axes,
@@ -51,7 +52,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-from dlc.shapes.dims import Size, is_known_different
+from dlc.shapes.dims import Size, is_known_different, is_same
 
 _UI8 = ELEMENT_TYPES["uint8"]
 _QUANTIZED_TYPES = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in (2, 4, 8, 16)} | FLOAT_FORMATS.keys()
@@ -93,12 +94,12 @@ class QuantizationOp(Composite):
         """Raise DTypeError or ShapeError unless scale and zero point are rank-0 or fit `axis`."""
         if not is_float(element_type_of(self.scale)):
             raise DTypeError(f"{self.name}: scale of {element_type_of(self.scale)}; expected floats")
-        x, axis = shape_of(self.x), self.channel_axis
-        for v in (self.scale, self.zero_point):
+        x, axis, parameters = shape_of(self.x), self.channel_axis, (self.scale, self.zero_point)
+        for v in parameters:
             match shape_of(v):
-                case () | (1,):
+                case ():
                     continue
-                case (size,) if x and not is_known_different(size, x[axis]):
+                case (size,) if is_same(size, 1) or (x and not is_known_different(size, x[axis])):
                     continue
                 case shape if _are_blocks(shape, x, axis):
                     continue
@@ -107,7 +108,7 @@ class QuantizationOp(Composite):
                         f"{self.name}: scale or zero point of shape {shape} for axis {axis} of {x}; "
                         "expected rank 0, the size of that axis, or an entry per block along it"
                     )
-        if len({shape_of(v) for v in (self.scale, self.zero_point) if self._is_blockwise(v)}) > 1:
+        if all(map(self._is_blockwise, parameters)) and not compatible(*map(shape_of, parameters)):
             raise ShapeError(f"{self.name}: scale {shape_of(self.scale)} and zero point {shape_of(self.zero_point)} differ")
 
     @property
@@ -120,7 +121,7 @@ class QuantizationOp(Composite):
         return next((int(shape_of(v)[self.channel_axis]) for v in (self.scale, self.zero_point) if self._is_blockwise(v)), None)
 
     def _is_blockwise(self, parameter: SSAValue) -> bool:
-        return shape_of(parameter) != (1,) and _are_blocks(shape_of(parameter), shape_of(self.x), self.channel_axis)
+        return _are_blocks(shape_of(parameter), shape_of(self.x), self.channel_axis)
 
     def expand_parameter(self, parameter: Array, rank: int) -> Array:
         """Return a parameter in a shape that broadcasts with an `x` of rank `rank`."""
@@ -149,12 +150,14 @@ class QuantizationOp(Composite):
 
 def _are_blocks(shape: Sequence[Size], x: Sequence[Size], axis: int) -> bool:
     """Return whether a parameter has an entry per block of `x` along `axis`."""
-    if len(shape) != len(x) or not x or any(s != t for a, (s, t) in enumerate(zip(shape, x, strict=True)) if a != axis):
+    if len(shape) != len(x) or not x:
         return False
     count, size = shape[axis], x[axis]
-    # One entry per index of the only axis is a per-axis parameter.
-    is_blockwise = len(x) > 1 or count != size
-    return isinstance(count, int) and isinstance(size, int) and is_blockwise and count > 0 and size % count == 0
+    if not isinstance(count, int) or not isinstance(size, int) or count <= 0 or size % count:
+        return False
+    # For one axis, a single entry has rank 0, and an entry per index is a per-axis parameter.
+    is_blockwise = len(x) > 1 or 1 < count < size
+    return is_blockwise and compatible((*shape[:axis], *shape[axis + 1 :]), (*x[:axis], *x[axis + 1 :]))
 
 
 @irdl_op_definition

@@ -19,6 +19,7 @@ from dlc.dialects.dl.arithmetic.logic import BitwiseAndOp, BitwiseOrOp, ShiftLef
 from dlc.dialects.dl.base import (
     Array,
     Tensor,
+    compatible,
     element_type_of,
     flag,
     is_storage_only,
@@ -136,7 +137,7 @@ class MatmulWeightOnlyOp(Contraction):
         if types != [i32, *(f32 for _ in parameters)]:
             raise DTypeError(f"dl.matmul_weight_only: types {types}; expected words of i32, scale and zero of f32 (C2)")
         words = shape_of(self.words)
-        if len(words) != 3 or any(shape_of(v) != (words[0], words[2]) for v in parameters):
+        if len(words) != 3 or not all(compatible(shape_of(v), (words[0], words[2])) for v in parameters):
             shapes = [shape_of(v) for v in parameters]
             raise ShapeError(
                 f"dl.matmul_weight_only: words {words}, scale and zero {shapes}; expected [B, W, N] and [B, N] (C2)"

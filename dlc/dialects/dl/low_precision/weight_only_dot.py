@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, memoize_by_signature, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, memoize_by_signature, shape_of, tensor_type
 from dlc.dialects.dl.contractions.contraction import iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure, is_unsigned
@@ -101,7 +101,7 @@ class MatmulWeightOnlyDotOp(Contraction):
         parameters = [(blocks, columns) for _ in self.operands[4:]]
         expected = [(*lead, blocks), (*lead, blocks, steps), *parameters]
         shapes = [shape_of(v) for v in self.operands[2:]]
-        if is_known_different(k, blocks * steps * words_per_step * self.subwords) or shapes != expected:
+        if is_known_different(k, blocks * steps * words_per_step * self.subwords) or not all(map(compatible, shapes, expected)):
             shape_text = ", ".join(map(str, (shape_of(self.lhs), *shapes)))
             raise ShapeError(f"dl.matmul_weight_only_dot: shapes {shape_text} do not match words {words} (C3)")
         return [tensor_type((*lead, columns), f32)]

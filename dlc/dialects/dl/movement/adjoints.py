@@ -21,6 +21,7 @@ from dlc.dialects.dl.movement.shaping import ALL_KINDS, ReshapeOp, SliceOp, stat
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.errors import ShapeError
 from dlc.ir import DenseArrayBase, SSAValue, TensorType, i32, irdl_op_definition, operand_def, prop_def, result_def
+from dlc.shapes.dims import is_same
 
 
 @irdl_op_definition
@@ -43,7 +44,7 @@ class DilateOp(Composite):
         if len(shape) != len(interior) or min(interior, default=0) < 0 or rank_of(self.value):
             raise ShapeError(f"dl.dilate: interior {interior} and value {shape_of(self.value)} for x {shape} (C1, C2)")
         element = common_element_type(self, [self.x, self.value], ALL_KINDS)
-        return [tensor_type((n if n == 0 else n + (n - 1) * k for n, k in zip(shape, interior, strict=True)), element)]
+        return [tensor_type((n if is_same(n, 0) else n + (n - 1) * k for n, k in zip(shape, interior, strict=True)), element)]
 
     def reference(self, *operands: Array) -> Array:
         x, value = operands

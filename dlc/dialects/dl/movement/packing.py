@@ -11,6 +11,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import (
     Array,
     Tensor,
+    compatible,
     element_type_of,
     normalized_axes,
     number,
@@ -105,7 +106,7 @@ class UnpackOp(DataMovement):
 
     def infer(self) -> Sequence[Tensor]:
         shape, tile, size = shape_of(self.x), number(self.tile), number(self.size)
-        if len(shape) < 2 or tile < 1 or shape[-1] != tile or shape[0] != -(-size // tile):
+        if len(shape) < 2 or tile < 1 or not compatible((shape[0], shape[-1]), (-(-size // tile), tile)):
             expected = f"[{-(-size // tile) if tile > 0 else '?'}, …, {tile}]"
             raise ShapeError(f"dl.unpack: x {shape}; expected {expected} for size {size} in tiles of {tile} (C1)")
         other_sizes = list(shape[1:-1])

@@ -13,6 +13,7 @@ from dlc.dialects.dl.base import (
     Array,
     Tensor,
     broadcasts_to,
+    compatible,
     element_type_of,
     normalized_axes,
     number,
@@ -239,7 +240,7 @@ class BatchNormOp(Composite):
         require_one_float_type(self, *self.operands)
         x = shape_of(self.x)
         for v in self.operands[1:]:
-            if shape_of(v) != (x[self.channel_axis],):
+            if not compatible(shape_of(v), (x[self.channel_axis],)):
                 raise ShapeError(
                     f"dl.batch_norm: statistics {shape_of(v)} for axis {self.channel_axis} of x {x}; expected its size"
                 )
