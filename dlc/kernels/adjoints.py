@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.sizes import size_arguments, size_of, sizes_of, symbol
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     Block,
     BlockArgument,
     FunctionType,
-    IntegerAttr,
     Operation,
     Region,
     SSAValue,
@@ -40,29 +40,32 @@ from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
 from dlc.passes.library_kernels.values import KernelValue
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.passes.types import memref_of, memref_type
+from dlc.passes.types import memref_of
+from dlc.shapes.dims import Dim
 
 
 def adjoint_body(function: func.FuncOp, num_operands: int) -> func.FuncOp:
     """Return the adjoint of a body.
 
     Its arguments are the operands, the cotangents of the float results, then as results the cotangents of the float operands,
-    in the type of `cotangent_element`, and copies of the cotangents of the results. Raises UnsupportedError, with the reason,
-    for a body that reads its results, or that uses values which loops or branches modify other than in sums.
+    in the type of `cotangent_element`, and copies of the cotangents of the results; last the sizes that the body takes. Raises
+    UnsupportedError, with the reason, for a body that reads its results, or that uses values which loops or branches modify
+    other than in sums.
     """
     primal = _forwarded(function)
-    arguments = primal.body.block.args
-    body = Block()
-    adjoint = func.FuncOp(f"{function.sym_name.data}_adjoint", FunctionType.from_lists([], []), Region(body))
-    builder = KernelBuilder(OpBuilder(ConstantPool(adjoint), body), f32)
-    trace = KernelTrace(adjoint.sym_name.data, builder, body)
+    sizes = size_arguments(primal.body.block)
+    arguments = primal.body.block.args[: len(primal.body.block.args) - len(sizes)]
+    adjoint = func.FuncOp(f"{function.sym_name.data}_adjoint", FunctionType.from_lists([], []), Region(Block()))
+    builder = KernelBuilder(OpBuilder(ConstantPool(adjoint), adjoint.body.block), f32)
+    trace = KernelTrace(adjoint, builder)
+    for k, _ in enumerate(sizes):
+        trace.local_size(Dim.symbol(symbol(k)))
 
     def add_argument(like: SSAValue, prefix: str, *, is_sum: bool = False) -> Buffer:
-        t = memref_of(like)
-        element = cotangent_element(t.element_type) if is_sum else t.element_type
-        argument = body.insert_arg(memref_type(element, t.get_shape()), len(body.args))
-        argument.name_hint = f"{prefix}{like.name_hint}"
-        return Buffer(builder, argument)
+        element = memref_of(like).element_type
+        return trace.add_buffer(
+            f"{prefix}{like.name_hint}", cotangent_element(element) if is_sum else element, cast(Any, sizes_of(like))
+        )
 
     floats = [a for a in arguments if is_float(memref_of(a).element_type)]
     buffers = {a: add_argument(a, "") for a in arguments[:num_operands]}
@@ -74,8 +77,7 @@ def adjoint_body(function: func.FuncOp, num_operands: int) -> func.FuncOp:
         placeholders: list[SSAValue] = []
         for grid in reversed([op for op in primal.body.block.ops if isinstance(op, scf.ParallelOp)]):
             _run_grid(trace, grid, buffers, cotangents, placeholders)
-    builder.op_builder.insert(func.ReturnOp())
-    adjoint.properties["function_type"] = FunctionType.from_lists([a.type for a in body.args], [])
+    trace.finish()
     _simplify(adjoint)
     if any(cast(Operation, value.owner).parent is not None for value in placeholders):
         raise UnsupportedError("a value of a k.variable or k.buffer that loops or branches modify is used other than in a sum")
@@ -91,13 +93,12 @@ def _forwarded(function: func.FuncOp) -> func.FuncOp:
 
 def _initialize(trace: KernelTrace, buffer: Buffer, source: Buffer | None) -> None:
     """Emit a grid that sets a buffer to zero, or copies `source`."""
-    t = memref_of(buffer.memref)
-    shape = t.get_shape()
+    element, shape = memref_of(buffer.memref).element_type, trace.shape_of(buffer)
     if 0 in shape:
         return
     with parallel_loop(trace.builder, shape or (1,)) as point:
         index = tuple(point) if shape else ()
-        buffer[index] = trace.builder.constant(0, t.element_type) if source is None else _widened(source[index], buffer)
+        buffer[index] = trace.builder.constant(0, element) if source is None else _widened(source[index], buffer)
 
 
 def _widened(value: KernelValue, buffer: Buffer) -> KernelValue:
@@ -114,7 +115,7 @@ def _run_grid(
     placeholders: list[SSAValue],
 ) -> None:
     """Emit the adjoint of a grid."""
-    extents = [cast("IntegerAttr", cast(arith.ConstantOp, v.owner).value).value.data for v in grid.upperBound]
+    extents = list(map(size_of, grid.upperBound))
     if 0 in extents or not any(stored_buffer(op) in cotangents for op in grid.body.block.walk()):
         return
     builder, parallel = trace.builder, parallel_dims(grid, cotangents)
@@ -123,13 +124,18 @@ def _run_grid(
         indices = dict(zip(parallel, points, strict=False))
         for d, extent in enumerate(extents):
             if d not in indices:
-                indices[d] = builder.index(extent - 1) - stack.enter_context(builder.loop(0, extent))
+                steps = builder.loop(0, builder.size(extent))
+                indices[d] = builder.index(builder.size(extent - 1)) - stack.enter_context(steps)
         point = AdjointPoint(trace, buffers, cotangents, placeholders)
+        for k, argument in enumerate(size_arguments(cast(Block, grid.parent))):
+            point.copies[argument] = trace.size_value(Dim.symbol(symbol(k))).ssa
         for d, argument in enumerate(grid.body.block.args):
             point.copies[argument] = indices[d].ssa
         for op in cast(Block, grid.parent).ops:
             if isinstance(op, arith.ConstantOp):
                 point.copies[op.result] = builder.op_builder.constants.get(op.value, op.result.type)
+            elif isinstance(op, arith.AddiOp | arith.MuliOp):
+                point.copies[op.result] = trace.size_value(size_of(op.result)).ssa
         point.run(grid.body.block)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.kernels.index_ranges import Fact, Interval, LinearForm
+from dlc.kernels.index_ranges import Fact, LinearForm
 from dlc.kernels.index_sets import RANGES
 from dlc.kernels.kernel_trace import KernelTrace
 
@@ -14,11 +14,10 @@ def comparison_facts(trace: KernelTrace, predicate: str, a: LinearForm, b: Linea
         return []
     interval = RANGES[predicate]
     a_range, b_range = trace.range_of(a), trace.range_of(b)
-    negated = Interval(-interval.high, -interval.low)
     facts = [
-        Fact(difference.terms, interval + Interval(-difference.constant, -difference.constant)),
+        Fact(difference.terms, interval - difference.constant),
         # a = (a - b) + b, and b = a - (a - b)
-        Fact(a.terms, interval + b_range + Interval(-a.constant, -a.constant)),
-        Fact(b.terms, negated + a_range + Interval(-b.constant, -b.constant)),
+        Fact(a.terms, interval + b_range - a.constant),
+        Fact(b.terms, -interval + a_range - b.constant),
     ]
     return [f for fact in facts if fact.terms for f in (fact, fact.negated())]

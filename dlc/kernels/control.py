@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import user_line_text
@@ -14,12 +14,14 @@ from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.functions import index, require_value
 from dlc.kernels.index_ranges import Interval, LinearForm
 from dlc.kernels.kernel_trace import KernelTrace, LoopVariable, Scope, current_kernel_trace
-from dlc.kernels.shapes import is_python_integer
+from dlc.kernels.shapes import is_python_integer, is_size
 from dlc.kernels.values import Value
 from dlc.passes.library_kernels.builder import KernelBuilder
 from dlc.passes.library_kernels.values import KernelValue
+from dlc.shapes.dims import Size
+from dlc.shapes.traced_dims import TracedSize
 
-Bound: TypeAlias = "int | Value"
+LoopBound: TypeAlias = "TracedSize | Value"
 
 
 class LoopIterator(Iterator[Any], ABC):
@@ -55,18 +57,20 @@ class LoopIterator(Iterator[Any], ABC):
 class GridIterator(LoopIterator):
     """A grid of independent points."""
 
-    def __init__(self, trace: KernelTrace, sizes: Sequence[int]) -> None:
+    def __init__(self, trace: KernelTrace, sizes: Sequence[TracedSize]) -> None:
         super().__init__(trace)
         self._sizes = sizes
 
     def _open(self) -> tuple[Value, ...]:
-        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, self._sizes))
+        sizes = list(map(self._trace.local_size, self._sizes))
+        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, sizes))
+        is_empty = any(n < 1 for n in self._sizes)
         scope = Scope(
             "grid",
             user_line_text(),
             [LoopVariable(p.ssa, 0, 1, n) for p, n in zip(points, self._sizes, strict=True)],
-            runs_once_or_more=0 not in self._sizes,
-            never_runs=0 in self._sizes,
+            runs_once_or_more=not is_empty,
+            never_runs=is_empty,
         )
         for point, size in zip(points, self._sizes, strict=True):
             self._trace.set_range(point.ssa, Interval(0, size - 1))
@@ -90,11 +94,11 @@ class RangeIterator(LoopIterator):
         variable: KernelValue = self._enter(loop)
         variables: list[LoopVariable] = []
         interval = Interval(low.low, high.high - 1)
-        if low.low == low.high:
-            max_trip_count = max(0, -(-(high.high - low.low) // self._step))
-            interval = Interval(low.low, low.low + (max_trip_count - 1) * self._step)
-            if high.low == high.high:
-                variables = [LoopVariable(variable.ssa, low.low, self._step, max_trip_count)]
+        if (first := low.value) is not None:
+            max_trip_count = max(0, -(-(cast(TracedSize, high.high) - first) // self._step))
+            interval = Interval(first, first + (max_trip_count - 1) * self._step)
+            if high.value is not None:
+                variables = [LoopVariable(variable.ssa, first, self._step, max_trip_count)]
         self._trace.set_range(variable.ssa, interval)
         form = LinearForm.of(variable.ssa)
         facts = [
@@ -113,8 +117,8 @@ class RangeIterator(LoopIterator):
 
 
 @contextmanager
-def parallel_loop(builder: KernelBuilder, sizes: Sequence[int]) -> Generator[list[KernelValue]]:
-    """Open a grid; yield the indices of a point."""
+def parallel_loop(builder: KernelBuilder, sizes: Sequence[Size]) -> Generator[list[KernelValue]]:
+    """Open a grid of sizes that are polynomials in the size arguments; yield the indices of a point."""
     outer = builder.op_builder
     names = ["i", "j", "k", "l"]
     points = outer.parallel("grid", [(n, 1) for n in sizes], [names[k] if k < 4 else f"i{k}" for k, _ in enumerate(sizes)])
@@ -124,10 +128,11 @@ def parallel_loop(builder: KernelBuilder, sizes: Sequence[int]) -> Generator[lis
     builder.op_builder = outer
 
 
-def grid(*sizes: int) -> GridIterator:
+def grid(*sizes: TracedSize) -> GridIterator:
     """Iterate over the points of a grid, which run in parallel: `for i, j in k.grid(n, m):`.
 
-    No point may read or write an element of a result that another point writes. The sizes are Python integers.
+    No point may read or write an element of a result that another point writes. The sizes are integers or sizes
+    of arrays.
     """
     trace = current_kernel_trace("grid")
     if trace.is_in_grid:
@@ -135,15 +140,15 @@ def grid(*sizes: int) -> GridIterator:
     if not sizes:
         raise trace.error("k.grid() without a size; write k.grid(n)", ShapeError)
     for size in sizes:
-        if not is_python_integer(size) or size < 0:
+        if not is_size(size) or size < 0:
             raise trace.error(f"k.grid: size {size!r:.60}; expected an integer that is known while tracing", ShapeError)
     return GridIterator(trace, sizes)
 
 
-def range(start: Bound, stop: Bound | None = None, step: int = 1) -> RangeIterator:
+def range(start: LoopBound, stop: LoopBound | None = None, step: int = 1) -> RangeIterator:
     """Iterate in sequence over start, start + step, … below stop: `for j in k.range(n):`.
 
-    Bounds are Python integers, indices, or integer values; the step is a positive Python integer.
+    Bounds are sizes, indices, or integer values; the step is a positive Python integer.
     """
     trace = current_kernel_trace("range")
     trace.require_grid("k.range")
@@ -153,28 +158,30 @@ def range(start: Bound, stop: Bound | None = None, step: int = 1) -> RangeIterat
     return RangeIterator(trace, low, high, step)
 
 
-def strips(stop: int, width: int) -> Generator[tuple[Value, int]]:
+def strips(stop: TracedSize, width: int) -> Generator[tuple[Value, int]]:
     """Iterate over `width` indices at a time: `for j, lanes in k.strips(n, 16):` for `x.load(i, j, width=lanes)`.
 
-    A loop over whole strips is followed by one strip of the remaining indices, for which Python runs the body again. Outside of
-    a grid, the strips are points of a grid.
+    A loop over whole strips is followed by one strip of the remaining indices, for which Python runs the body again; for a
+    symbolic number of remaining indices by strips of one index. Outside of a grid, the strips are points of a grid.
     """
     trace = current_kernel_trace("strips")
     for name, n in (("stop", stop), ("width", width)):
-        if not is_python_integer(n) or n < (name == "width"):
+        if not (is_size(n) if name == "stop" else is_python_integer(n)) or n < (name == "width"):
             raise trace.error(f"k.strips: {name} {n!r:.60}; expected an integer that is known while tracing", ShapeError)
-    whole = stop // width * width
-    if trace.is_in_grid:
-        if whole:
-            for start in range(0, whole, width):
-                yield start, width
-        if stop > whole:
-            yield index(whole), stop - whole
-        return
-    for first, count, lanes in ((0, stop // width, width), (whole, 1, stop - whole)):
-        if count and lanes:
-            for strip in grid(count):
-                yield width * strip + first, lanes
+    remainder = stop % width
+    whole = stop - remainder
+    lanes, count = (remainder, 1) if isinstance(remainder, int) else (1, remainder)
+    for first, num_strips, strip_width in ((0, stop // width, width), (whole, count, lanes)):
+        if num_strips == 0 or strip_width == 0:
+            continue
+        if not trace.is_in_grid:
+            for strip in grid(num_strips):
+                yield strip_width * strip + first, strip_width
+        elif isinstance(num_strips, int) and num_strips == 1:
+            yield index(first), strip_width
+        else:
+            for start in range(first, first + num_strips * strip_width, strip_width):
+                yield start, strip_width
 
 
 @contextmanager

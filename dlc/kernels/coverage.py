@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from dlc.ir import SSAValue
-from dlc.kernels.index_ranges import Interval, LinearForm
+from dlc.kernels.index_ranges import Interval, LinearForm, floor_divide
 from dlc.kernels.index_sets import Box
 from dlc.kernels.kernel_trace import LoopVariable, Scope
+from dlc.shapes.traced_dims import TracedSize
 
 # A box of elements: an interval per axis.
 Elements: TypeAlias = "tuple[Interval, ...]"
@@ -28,7 +29,7 @@ class Coverage:
     Conditions of `k.when` on single loop variables limit their digits; stores under other conditions are not counted.
     """
 
-    def __init__(self, shape: Sequence[int]) -> None:
+    def __init__(self, shape: Sequence[TracedSize]) -> None:
         self._shape = shape
         self._uncovered: list[Elements] = [] if 0 in shape else [tuple(Interval(0, n - 1) for n in shape)]
 
@@ -71,7 +72,8 @@ def _trip_ranges(variables: Mapping[SSAValue, LoopVariable], boxes: Sequence[Box
             if v not in variables:
                 return None
             first, step = variables[v].first, variables[v].step
-            trips[v] &= Interval(-((first - interval.low) // step), (interval.high - first) // step)
+            offsets = interval - first
+            trips[v] &= Interval(-floor_divide(-offsets.low, step), floor_divide(offsets.high, step))
     return None if any(interval.is_empty for interval in trips.values()) else trips
 
 
@@ -79,13 +81,14 @@ def _interval(
     form: LinearForm, width: int, variables: Mapping[SSAValue, LoopVariable], trips: Mapping[SSAValue, Interval]
 ) -> Interval | None:
     """Return the elements of an axis that an index reaches, `width` at a time; None if they are not consecutive."""
-    first, digits = form.constant, list[tuple[int, int]]()
+    first, digits = form.constant, list[tuple[int, TracedSize]]()
     for v, coefficient in form.coefficients.items():
         step, trip = coefficient * variables[v].step, trips[v]
         # A negative coefficient counts from the end.
-        first += coefficient * variables[v].first + min(step * trip.low, step * trip.high)
-        if trip.high > trip.low:
-            digits.append((abs(step), trip.high - trip.low + 1))
+        first += coefficient * variables[v].first + trip.scaled(step).low
+        count = cast(TracedSize, trip.high - trip.low + 1)
+        if not (isinstance(count, int) and count == 1):
+            digits.append((abs(step), count))
     reached = width
     for step, count in sorted(digits):
         if step > reached:

@@ -17,6 +17,7 @@ from dlc.kernels.values import Value, ValueLike, common, constant, element_type_
 from dlc.passes.library_kernels import values as kernel_values
 from dlc.passes.library_kernels.values import KernelValue
 from dlc.passes.types import vector_type
+from dlc.shapes.traced_dims import TracedSize
 
 _INT64_RANGE = Interval(-(1 << 63), (1 << 63) - 1)
 
@@ -179,7 +180,7 @@ def index(value: ValueLike) -> Value:
     return value.index_of(trace.builder.op(arith.IndexCastOp(wide.ssa, index_type)), limits)
 
 
-def clip(value: ValueLike, size: int) -> Value:
+def clip(value: ValueLike, size: TracedSize) -> Value:
     """Return an integer or index limited to 0 … size - 1, as an index."""
     trace = current_kernel_trace("clip")
     if size < 1:

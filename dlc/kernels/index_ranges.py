@@ -1,13 +1,21 @@
-"""Ranges of indices: intervals, and linear forms in loop variables."""
+"""Ranges of indices: intervals, and linear forms in loop variables.
+
+The ends of an interval may be sizes of the trace, whose comparisons are decided by guards (dlc/shapes/traced_dims.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from math import inf
+from typing import TypeAlias, cast
 
 from dlc.ir import SSAValue
+from dlc.shapes.dims import is_nonnegative, is_same
+from dlc.shapes.traced_dims import TracedSize, untraced
 
+# An end of an interval: an integer, a size, or ±infinity.
+Bound: TypeAlias = "TracedSize | float"
 # The coefficient of each variable of a linear form.
 Terms: TypeAlias = "frozenset[tuple[SSAValue, int]]"
 
@@ -16,19 +24,35 @@ Terms: TypeAlias = "frozenset[tuple[SSAValue, int]]"
 class Interval:
     """The integers from `low` to `high`, both included; empty if low > high."""
 
-    low: int
-    high: int
+    low: Bound = -inf
+    high: Bound = inf
 
     @property
     def is_empty(self) -> bool:
-        return self.low > self.high
+        return self.low == inf or self.high == -inf or self.low > self.high
+
+    @property
+    def value(self) -> TracedSize | None:
+        """The only integer, if both ends are the same size; None otherwise."""
+        return cast(TracedSize, self.low) if is_same(untraced(self.low), untraced(self.high)) else None
 
     def __add__(self, other: Interval) -> Interval:
-        return Interval(self.low + other.low, self.high + other.high)
+        return Interval(_sum(self.low, other.low), _sum(self.high, other.high))
+
+    def __sub__(self, offset: TracedSize) -> Interval:
+        return self + Interval(-offset, -offset)
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
 
     def __mul__(self, other: Interval) -> Interval:
-        products = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        products = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
         return Interval(min(products), max(products))
+
+    def scaled(self, factor: int) -> Interval:
+        """Return the range of the integers times a factor."""
+        low, high = _product(self.low, factor), _product(self.high, factor)
+        return Interval(low, high) if factor >= 0 else Interval(high, low)
 
     def __and__(self, other: Interval) -> Interval:
         return Interval(max(self.low, other.low), min(self.high, other.high))
@@ -36,28 +60,53 @@ class Interval:
     def __or__(self, other: Interval) -> Interval:
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
+    def complement(self) -> tuple[Interval, Interval]:
+        """Return the integers below and above."""
+        return Interval(high=_sum(self.low, -1)), Interval(low=_sum(self.high, 1))
+
     def contains(self, other: Interval) -> bool:
         """Return whether all integers of another interval are in this one."""
         return other.is_empty or (self.low <= other.low and other.high <= self.high)
 
+    def contains_for_all_sizes(self, other: Interval) -> bool:
+        """Return whether all integers of another interval are in this one for all sizes; does not add guards."""
+        margins = (_sum(other.low, -self.low), _sum(self.high, -other.high))
+        return all(m == inf if isinstance(m, float) else is_nonnegative(untraced(m)) for m in margins)
+
     def floor_divided(self, divisor: Interval) -> Interval:
         """Return the range of ⌊a / b⌋ for b of `divisor`, which is positive."""
-        quotients = [a // b for a in (self.low, self.high) for b in (divisor.low, divisor.high)]
+        quotients = [floor_divide(a, b) for a in (self.low, self.high) for b in (divisor.low, divisor.high)]
         return Interval(min(quotients), max(quotients))
 
     def remainder(self, divisor: Interval) -> Interval:
         """Return the range of a - b·⌊a / b⌋ for b of `divisor`, which is positive."""
-        return Interval(0, min(self.high, divisor.high - 1) if self.low >= 0 else divisor.high - 1)
+        last = _sum(divisor.high, -1)
+        return Interval(0, min(self.high, last) if self.low >= 0 else last)
 
     def __str__(self) -> str:
         return str(self.low) if self.low == self.high else f"{self.low}..{self.high}"
+
+
+def _sum(a: Bound, b: Bound) -> Bound:
+    return a if isinstance(a, float) else b if isinstance(b, float) else a + b
+
+
+def _product(a: Bound, b: Bound) -> Bound:
+    if isinstance(a, float) or isinstance(b, float):
+        return 0 if a == 0 or b == 0 else inf if (a > 0) == (b > 0) else -inf
+    return a * b
+
+
+def floor_divide(a: Bound, b: Bound) -> Bound:
+    """Return ⌊a / b⌋ for b > 0."""
+    return a if isinstance(a, float) else 0 if isinstance(b, float) else a // b
 
 
 @dataclass(frozen=True)
 class LinearForm:
     """`constant` plus the sum of coefficient · variable."""
 
-    constant: int = 0
+    constant: TracedSize = 0
     coefficients: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
 
     @staticmethod
@@ -91,4 +140,4 @@ class Fact:
 
     def negated(self) -> Fact:
         """Return the same condition on the negated sum."""
-        return Fact(frozenset((v, -c) for v, c in self.terms), Interval(-self.range.high, -self.range.low))
+        return Fact(frozenset((v, -c) for v, c in self.terms), -self.range)

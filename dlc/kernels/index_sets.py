@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias
 
 from dlc.ir import SSAValue
@@ -11,13 +12,12 @@ from dlc.kernels.index_ranges import Interval, LinearForm
 
 # An interval of each loop variable that is limited.
 Box: TypeAlias = "Mapping[SSAValue, Interval]"
-_MAX_INDEX = 1 << 190
 # The range of a - b, by predicate.
 RANGES = {
-    "lt": Interval(-_MAX_INDEX, -1),
-    "le": Interval(-_MAX_INDEX, 0),
-    "gt": Interval(1, _MAX_INDEX),
-    "ge": Interval(0, _MAX_INDEX),
+    "lt": Interval(-inf, -1),
+    "le": Interval(-inf, 0),
+    "gt": Interval(1, inf),
+    "ge": Interval(0, inf),
     "eq": Interval(0, 0),
 }
 
@@ -37,8 +37,8 @@ class IndexSet:
             equal = IndexSet.of_comparison("eq", difference)
             return None if equal is None else equal.complement()
         ((variable, sign),) = difference.coefficients.items()
-        interval = RANGES[predicate] + Interval(-difference.constant, -difference.constant)
-        return IndexSet([{variable: interval * Interval(sign, sign)}])
+        interval = RANGES[predicate] - difference.constant
+        return IndexSet([{variable: interval if sign > 0 else -interval}])
 
     def __and__(self, other: IndexSet) -> IndexSet:
         joined = ({v: _limit(a, v) & _limit(b, v) for v in (*a, *b)} for a in self.boxes for b in other.boxes)
@@ -51,14 +51,9 @@ class IndexSet:
         """Return the set where the condition does not hold."""
         result = IndexSet([{}])
         for box in self.boxes:
-            outside = [
-                {v: side}
-                for v, interval in box.items()
-                for side in (Interval(-_MAX_INDEX, interval.low - 1), Interval(interval.high + 1, _MAX_INDEX))
-            ]
-            result &= IndexSet(outside)
+            result &= IndexSet([{v: side} for v, interval in box.items() for side in interval.complement()])
         return result
 
 
 def _limit(box: Box, variable: SSAValue) -> Interval:
-    return box.get(variable, Interval(-_MAX_INDEX, _MAX_INDEX))
+    return box.get(variable, Interval())

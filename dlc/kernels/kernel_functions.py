@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 from dlc.argument_validation import call_user_function
@@ -13,13 +14,13 @@ from dlc.arrays import ShapeDtype
 from dlc.backends.reference import loop_bodies
 from dlc.calculus.custom_rules import custom_vjp
 from dlc.dialects import dl
-from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, UnsupportedError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
-from dlc.ir import ArrayAttr, Block, FunctionType, Region, StringAttr, func, i64
+from dlc.ir import ArrayAttr, Attribute, Block, FunctionType, Region, StringAttr, func, i64
 from dlc.just_in_time import JitFunction, jit
 from dlc.kernels.adjoint_rules import cotangent_element
 from dlc.kernels.adjoints import adjoint_body
@@ -30,10 +31,9 @@ from dlc.kernels.results import Result
 from dlc.kernels.tracing_builder import TracingBuilder
 from dlc.kernels.values import constant, element_type_of_dtype
 from dlc.numpy.apply import apply_all, as_shape, operand
-from dlc.passes.library_kernels.builder import Buffer
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.passes.types import memref_type
-from dlc.shapes.dims import Dim, UndecidableError
+from dlc.shapes.dims import Size
+from dlc.shapes.traced_dims import TracedSize
 
 # Importing it sets the evaluator of kernels.
 _evaluator = loop_bodies
@@ -103,20 +103,13 @@ class Kernel:
         arrays = [operand(x) for x in operands]
         if not arrays:
             raise self._error("it has no operands; expected at least one", DTypeError)
-        types = [tensor_type(x.shape, element_type(x.dtype)) for x in arrays]
-        for k, x in enumerate(arrays):
-            if any(isinstance(n, Dim) for n in x.shape):
-                parameter = self._parameters[k].name
-                raise UndecidableError(f"kernel {self._name}: {parameter} of shape {x.shape}; kernels need static sizes")
         specs, is_tuple = self._result_specs(arrays, static)
-        body, result_types, messages = self._trace(types, specs, static)
-        if self._differentiates(arrays) and not messages:
+        body = self._trace(arrays, specs, static)
+        if self._differentiates(arrays) and not body.messages:
             with suppress(UnsupportedError):
-                adjoint = adjoint_body(body, len(arrays))
-                results = self._with_derivative(arrays, body, result_types, adjoint)
+                results = self._with_derivative(arrays, body, adjoint_body(body.function, len(arrays)))
                 return tuple(results) if is_tuple else results[0]
-        checks = {"checks": ArrayAttr([ArrayAttr(list(map(StringAttr, texts))) for texts in messages])} if messages else {}
-        results = apply_all(dl.LoopsOp, *arrays, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types), **checks)
+        results = body.apply(arrays)
         return tuple(results[: len(specs)]) if is_tuple else results[0]
 
     def _differentiates(self, arrays: Sequence[Any]) -> bool:
@@ -125,20 +118,18 @@ class Kernel:
         has_tracers = any(isinstance(x, Tracer) and is_float(element_type_of(x.value)) for x in arrays)
         return trace is not None and trace.derivative_orders > 0 and has_tracers
 
-    def _with_derivative(
-        self, arrays: Sequence[Any], body: func.FuncOp, result_types: Sequence[Any], adjoint: func.FuncOp
-    ) -> Sequence[Any]:
+    def _with_derivative(self, arrays: Sequence[Any], body: _KernelBody, adjoint: func.FuncOp) -> Sequence[Any]:
         """Insert the kernel with a custom reverse-mode rule: the adjoint kernel."""
 
         def call(*operands: Any) -> Sequence[Any]:
-            return apply_all(dl.LoopsOp, *operands, body=dl.LoopBodyAttr.of(body), types=ArrayAttr(result_types))
+            return body.apply(operands)
 
         def backward(operands: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
             given = [ct for ct in cotangents if ct is not None]
             is_active = [is_float(element_type(x.dtype)) for x in operands]
             sums = [x for x, active in zip(operands, is_active, strict=True) if active]
-            types = [tensor_type(x.shape, cotangent_element(element_type(x.dtype))) for x in (*sums, *given)]
-            results = iter(apply_all(dl.LoopsOp, *operands, *given, body=dl.LoopBodyAttr.of(adjoint), types=ArrayAttr(types)))
+            elements = [cotangent_element(element_type(x.dtype)) for x in (*sums, *given)]
+            results = iter(_KernelBody(adjoint, elements, body.sizes).apply([*operands, *given]))
             return tuple(next(results) if active else None for active in is_active)
 
         function = custom_vjp(call)
@@ -162,29 +153,25 @@ class Kernel:
             )
         return listed, isinstance(specs, tuple | list)
 
-    def _trace(
-        self, types: Sequence[Any], specs: Sequence[Result], static: Mapping[str, Any]
-    ) -> tuple[func.FuncOp, list[Any], list[list[str]]]:
-        """Return the body as a function on buffers, the types of the results, and the messages of its checks."""
+    def _trace(self, arrays: Sequence[Any], specs: Sequence[Result], static: Mapping[str, Any]) -> _KernelBody:
+        """Return the body for these operands and results."""
+        function = func.FuncOp(self._name, FunctionType.from_lists([], []), Region(Block()))
+        first = element_type(arrays[0].dtype)
+        builder = TracingBuilder(OpBuilder(ConstantPool(function), function.body.block), storage_type(first))
+        trace = KernelTrace(function, builder, self._checked)
         names = [p.name for p in self._parameters]
-        body = Block()
-        function = func.FuncOp(self._name, FunctionType.from_lists([], []), Region(body))
-        builder = TracingBuilder(OpBuilder(ConstantPool(function), body), storage_type(element_type_of(types[0])))
-        trace = KernelTrace(self._name, builder, body, self._checked)
-        result_types = [self._result_type(trace, spec) for spec in specs]
-        references: list[ArrayReference] = []
-        for k, t in enumerate([*types, *result_types]):
-            element, shape = element_type_of(t), cast("tuple[int, ...]", shape_of(t))
-            argument = body.insert_arg(memref_type(storage_type(element), shape), k)
-            argument.name_hint = names[k]
-            memory = Buffer(trace.builder, argument, not is_unsigned(element))
-            kind = "operand" if k < len(types) else "result"
-            references.append(ArrayReference(trace, names[k], shape, element, memory, kind, trace.scope))
-        results = references[len(types) :]
+        operands = [
+            self._reference(trace, name, "operand", x.shape, element_type(x.dtype))
+            for name, x in zip(names, arrays, strict=False)
+        ]
+        results = [
+            self._reference(trace, name, "result", self._shape(spec), element_type_of_dtype(trace, spec.dtype))
+            for name, spec in zip(names[len(arrays) :], specs, strict=True)
+        ]
         with tracing_kernel(trace):
             for reference, spec in zip(results, specs, strict=True):
                 self._initialize(reference, spec)
-            call_user_function(self._function, *references, **static)
+            call_user_function(self._function, *operands, *results, **static)
             trace.require_innermost(trace.scopes[0])
         for reference in results:
             if not reference.is_initialized and not reference.coverage.is_complete:
@@ -192,26 +179,53 @@ class Kernel:
                     f"the result {reference.name} of shape {reference.shape} may have elements that are not written; "
                     f"give an initial value: k.Result(shape, dtype, fill=0), or write it in loops over all of its axes"
                 )
-        trace.builder.op_builder.insert(func.ReturnOp())
-        function.properties["function_type"] = FunctionType.from_lists([a.type for a in body.args], [])
-        result_types += [tensor_type(checks.shape, i64) for checks in trace.checks]
-        return function, result_types, [checks.messages for checks in trace.checks]
+        elements = [*(reference.element for reference in results), *(i64 for _ in trace.checks)]
+        return _KernelBody(function, elements, trace.finish(), [checks.messages for checks in trace.checks])
 
-    def _result_type(self, trace: KernelTrace, spec: Result) -> Any:
-        return tensor_type(as_shape(f"kernel {self._name}: k.Result", spec.shape), element_type_of_dtype(trace, spec.dtype))
+    def _reference(
+        self, trace: KernelTrace, name: str, kind: str, shape: Sequence[TracedSize], element: Attribute
+    ) -> ArrayReference:
+        memory = trace.add_buffer(name, storage_type(element), shape, signed=not is_unsigned(element))
+        return ArrayReference(trace, name, tuple(shape), element, memory, kind, trace.scope)
+
+    def _shape(self, spec: Result) -> tuple[TracedSize, ...]:
+        return as_shape(f"kernel {self._name}: k.Result", spec.shape)
 
     def _initialize(self, reference: ArrayReference, spec: Result) -> None:
         """Emit a grid that writes the initial value of a result."""
         reference.is_initialized = spec.fill is not None
-        if spec.fill is None or 0 in reference.shape:
+        if spec.fill is None or any(isinstance(n, int) and n == 0 for n in reference.shape):
             return
         trace = reference.trace
-        with parallel_loop(trace.builder, reference.shape or (1,)) as point:
+        with parallel_loop(trace.builder, list(map(trace.local_size, reference.shape)) or [1]) as point:
             fill_value = constant(trace, spec.fill, reference.element)
             reference.memory[tuple(point) if reference.shape else ()] = fill_value.kernel_value
 
     def _error(self, problem: str, kind: type[DlcError] = DlcError) -> DlcError:
         return with_user_line(kind(f"kernel {self._name}: {problem}"))
+
+
+@dataclass(frozen=True)
+class _KernelBody:
+    """The body of a kernel, with the element types of its results and the sizes that are its last arguments.
+
+    Attributes:
+        messages: For each of the last results, the messages of its checks.
+    """
+
+    function: func.FuncOp
+    elements: Sequence[Attribute]
+    sizes: Sequence[Size] = ()
+    messages: Sequence[Sequence[str]] = ()
+
+    def apply(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """Insert the kernel into the program that is being traced; return its results."""
+        properties: dict[str, Any] = {"body": dl.LoopBodyAttr.of(self.function), "elements": ArrayAttr(list(self.elements))}
+        if self.sizes:
+            properties["sizes"] = tuple(self.sizes)
+        if self.messages:
+            properties["checks"] = ArrayAttr([ArrayAttr(list(map(StringAttr, texts))) for texts in self.messages])
+        return apply_all(dl.LoopsOp, *operands, **properties)
 
 
 def kernel(

@@ -1,4 +1,4 @@
-"""The trace of one kernel: open loops, and what is known about indices inside of them."""
+"""The trace of one kernel: its arguments, open loops, and what is known about indices inside of them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,34 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import cast
 
+from dlc.dialects.sizes import argument_size_attributes, symbol
 from dlc.errors import DlcError
 from dlc.frontend.trace import with_user_line
-from dlc.ir import Block, SSAValue
-from dlc.kernels.index_ranges import Fact, Interval, LinearForm
+from dlc.ir import ArrayAttr, Attribute, BlockArgument, DictionaryAttr, FunctionType, SSAValue, func, i64, index
+from dlc.kernels.index_ranges import Bound, Fact, Interval, LinearForm
 from dlc.kernels.index_sets import IndexSet
 from dlc.kernels.run_time_checks import PointChecks
-from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
+from dlc.passes.library_kernels.values import KernelValue
+from dlc.passes.types import memref_type
+from dlc.shapes.dims import Atom, Dim, Size, UndecidableError
+from dlc.shapes.traced_dims import TracedSize, untraced
 
 _INT64 = Interval(-(1 << 63), (1 << 63) - 1)
+# Sizes are below this limit: no array has as many elements.
+_MAX_SIZE_BITS = 40
 
 
 @dataclass(frozen=True)
 class LoopVariable:
-    """A variable of a loop over static bounds: `first + step · t` for t below `trip_count`."""
+    """A variable of a loop whose bounds are sizes: `first + step · t` for t below `trip_count`."""
 
     value: SSAValue
-    first: int
+    first: TracedSize
     step: int
-    trip_count: int
+    trip_count: TracedSize
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +43,7 @@ class Scope:
     Attributes:
         kind: `kernel`, `grid`, `range` or `when`.
         line: The user's line that opens it.
-        variables: The variables of a loop whose bounds are static.
+        variables: The variables of a loop whose bounds are sizes.
         facts: The conditions on indices that hold inside.
         runs_once_or_more: Whether its body certainly runs.
         never_runs: Whether its body certainly does not run.
@@ -58,13 +66,62 @@ class KernelTrace:
     With `checked`, indices that are not provably in bounds are checked at run time.
     """
 
-    name: str
+    function: func.FuncOp
     builder: KernelBuilder
-    body: Block
     checked: bool = False
     scopes: list[Scope] = field(default_factory=lambda: [Scope("kernel")])
     checks: list[PointChecks] = field(default_factory=list[PointChecks])
+    _shapes: list[Sequence[Size]] = field(default_factory=list[Sequence[Size]])
+    _size_names: dict[Atom, str] = field(default_factory=dict[Atom, str])
     _ranges: dict[SSAValue, Interval] = field(default_factory=dict[SSAValue, Interval])
+
+    @property
+    def name(self) -> str:
+        return self.function.sym_name.data
+
+    # Arguments
+
+    def add_buffer(self, name: str, element: Attribute, shape: Sequence[TracedSize], *, signed: bool = True) -> Buffer:
+        """Add a buffer after the other buffers, before the sizes; return it."""
+        sizes = untraced(tuple(shape))
+        argument = self.function.body.block.insert_arg(memref_type(element, sizes), len(self._shapes))
+        argument.name_hint = name
+        self._shapes.append(sizes)
+        return Buffer(self.builder, argument, signed)
+
+    def shape_of(self, buffer: Buffer) -> Sequence[Size]:
+        """Return the sizes of a buffer that is an argument."""
+        return self._shapes[cast(BlockArgument, buffer.memref).index]
+
+    def local_size(self, size: TracedSize | Size) -> Size:
+        """Return a size as a polynomial in the size arguments of the body, which are its last arguments."""
+        plain: Size = untraced(size)
+        if isinstance(plain, int):
+            return plain
+        block = self.function.body.block
+        for atom in plain.atoms():
+            if atom not in self._size_names:
+                self._size_names[atom] = symbol(len(self._size_names))
+                argument: BlockArgument = block.insert_arg(index, len(block.args))
+                argument.name_hint = self._size_names[atom]
+        return plain.rename_atoms(self._size_names)
+
+    def size_value(self, size: TracedSize | Size) -> KernelValue:
+        """Return a size as an index."""
+        return self.builder.index(self.builder.size(self.local_size(size)))
+
+    def finish(self) -> Sequence[Size]:
+        """Emit the end of the function and declare the sizes of its buffers; return the sizes that are its last arguments."""
+        self.builder.op_builder.insert(func.ReturnOp())
+        attributes = [argument_size_attributes(list(map(self.local_size, shape))) for shape in self._shapes]
+        if self._size_names:
+            attributes += [DictionaryAttr({}) for _ in self._size_names]
+            self.function.properties["arg_attrs"] = ArrayAttr(attributes)
+        types = [a.type for a in self.function.body.block.args]
+        self.function.properties["function_type"] = FunctionType.from_lists(types, [])
+        return [Dim({(atom,): 1}) for atom in self._size_names]
+
+    # Scopes
 
     @property
     def scope(self) -> Scope:
@@ -109,9 +166,9 @@ class KernelTrace:
         if not self.is_in_grid:
             raise self.error(f"{action} outside of a grid; put it into `for i in k.grid(n):`")
 
-    def add_checks(self, sizes: Sequence[int]) -> PointChecks:
-        """Add the checks of a grid; their result becomes the last argument of the body."""
-        self.checks.append(PointChecks(self.builder, self.body, sizes))
+    def add_checks(self, sizes: Sequence[TracedSize]) -> PointChecks:
+        """Add the checks of a grid; their result becomes the last buffer of the body."""
+        self.checks.append(PointChecks(self.add_buffer("check", i64, (*sizes, 2))))
         return self.checks[-1]
 
     def error(self, problem: str, kind: type[DlcError] = DlcError) -> DlcError:
@@ -130,12 +187,12 @@ class KernelTrace:
             interval = self._ranges[variable] & self._fact_range(LinearForm.of(variable))
             if interval.is_empty:
                 return interval
-            total += interval * Interval(coefficient, coefficient)
-        return (total & self._fact_range(form)) + Interval(form.constant, form.constant)
+            total += interval.scaled(coefficient)
+        return (total & self._fact_range(form)) - -form.constant
 
     def _fact_range(self, form: LinearForm) -> Interval:
         """Return the range of a form without its constant that the conditions of the open scopes imply."""
-        result = _UNBOUNDED
+        result = Interval()
         for scope in self.scopes:
             for fact in scope.facts:
                 if fact.terms == form.terms:
@@ -145,12 +202,20 @@ class KernelTrace:
     def require_no_overflow(self, form: LinearForm) -> None:
         """Raise DlcError if index arithmetic may exceed 64 bits, so that its range would be wrong."""
         interval = self.range_of(form)
-        if not _INT64.contains(interval):
+        if not all(map(_fits_int64, (interval.low, interval.high))):
             raise self.error(f"an index of {interval} may overflow; limit it by k.clip(index, n) first")
 
 
-# Larger than the sums of all ranges of indices.
-_UNBOUNDED = Interval(-(1 << 200), 1 << 200)
+def _fits_int64(end: Bound) -> bool:
+    """Return whether an end of a range has at most 64 bits, for all sizes that arrays may have."""
+    if isinstance(end, int | float):
+        return _INT64.low <= end <= _INT64.high
+    plain = cast(Dim, untraced(end))
+    if sum(abs(c) << (_MAX_SIZE_BITS * len(monomial)) for monomial, c in plain.terms.items()) > _INT64.high:
+        raise UndecidableError(f"does an index of {end} fit 64 bits?")
+    return True
+
+
 _current: ContextVar[KernelTrace | None] = ContextVar("kernel_trace", default=None)
 
 

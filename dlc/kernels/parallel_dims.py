@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, cast
 
-from dlc.ir import AffineDimExpr, BlockArgument, IntegerAttr, Operation, SSAValue, arith, memref, scf, vector
+from dlc.dialects.sizes import size_of
+from dlc.ir import AffineDimExpr, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
 from dlc.passes.library_kernels.values import shape_of_vector
+from dlc.shapes.dims import Size, UndecidableError
 
 
 def parallel_dims(grid: scf.ParallelOp, buffers: Collection[SSAValue]) -> list[int]:
@@ -45,13 +48,13 @@ def _is_parallel(point: BlockArgument, accesses: list[tuple[SSAValue, list[tuple
     return all(candidates.values())
 
 
-def _linear(value: SSAValue, point: BlockArgument) -> tuple[int, int] | None:
+def _linear(value: SSAValue, point: BlockArgument) -> tuple[int, Size] | None:
     """Return (a, b) of an index `a·point + b`; None for other indices."""
     if value is point:
         return 1, 0
+    with suppress(UndecidableError):
+        return 0, size_of(value)
     owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return 0, owner.value.value.data
     if not isinstance(owner, arith.AddiOp | arith.SubiOp | arith.MuliOp):
         return None
     x, y = (_linear(v, point) for v in owner.operands)
@@ -61,6 +64,6 @@ def _linear(value: SSAValue, point: BlockArgument) -> tuple[int, int] | None:
         if x[0] and y[0]:
             return None
         (factor, (a, b)) = (x[1], y) if not x[0] else (y[1], x)
-        return a * factor, b * factor
+        return (a * factor, b * factor) if isinstance(factor, int) else None
     sign = -1 if isinstance(owner, arith.SubiOp) else 1
     return x[0] + sign * y[0], x[1] + sign * y[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, cast
@@ -17,10 +18,11 @@ from dlc.kernels.coverage import Coverage
 from dlc.kernels.functions import index
 from dlc.kernels.index_ranges import Interval, LinearForm
 from dlc.kernels.kernel_trace import KernelTrace, Scope, current_kernel_trace
-from dlc.kernels.shapes import require_shape
+from dlc.kernels.shapes import is_python_integer, require_shape
 from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
 from dlc.numpy.apply import as_shape
 from dlc.passes.library_kernels.builder import Buffer, Cell
+from dlc.shapes.traced_dims import TracedSize
 
 # The stack of a thread of a task has this much room for the buffers of one kernel.
 _MAX_BUFFER_BYTES = 1 << 16
@@ -42,7 +44,7 @@ class ArrayReference:
 
     trace: KernelTrace = field(repr=False)
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[TracedSize, ...]
     element: Attribute
     memory: Buffer = field(repr=False)
     kind: str
@@ -91,7 +93,7 @@ class ArrayReference:
         shape = require_shape(self.trace, "load", width)
         axes = self._axes(axis, len(shape))
         positions, widths = self._positions(indices), self._widths(axes, shape)
-        masked = [] if fill is None else self._axes_out_of_bounds(positions, widths)
+        masked = [] if fill is None else self._masked_axes(positions, widths)
         start = self._checked(positions, widths, masked)
         self._require_readable()
         padding = None if fill is None else constant(self.trace, fill, self.element).kernel_value
@@ -114,7 +116,7 @@ class ArrayReference:
             raise self._error(f"{self.name}.store of a scalar; use {self.name}[…] = value", ShapeError)
         axes = self._axes(axis, len(vector.shape))
         positions, widths = self._positions(indices), self._widths(axes, vector.shape)
-        masked_axes = self._axes_out_of_bounds(positions, widths) if masked else []
+        masked_axes = self._masked_axes(positions, widths) if masked else []
         start = self._checked(positions, widths, masked_axes)
         outer = tuple(k for k in masked_axes if k not in axes)
         stored = vector.kernel_value.splat((*(1 for _ in outer), *vector.shape)) if outer else vector.kernel_value
@@ -126,7 +128,7 @@ class ArrayReference:
     def __len__(self) -> int:
         if not self.shape:
             raise self._error("len() of a reference of rank 0", ShapeError)
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __iter__(self) -> Any:
         raise self._error(f"iteration over {self.name}; use `for i in k.range(len({self.name})):`", DlcError)
@@ -165,16 +167,19 @@ class ArrayReference:
         if isinstance(given, slice) or given is None or given is Ellipsis:
             hint = f"a slice of elements is {self.name}.load(i, width=8)"
             raise self._error(f"index {axis} of {self.name} is {given!r}; expected an integer or an index; {hint}", DTypeError)
-        if isinstance(given, int) and not isinstance(given, bool) and -self.shape[axis] <= given < 0:
+        if is_python_integer(given) and given < 0 and -self.shape[axis] <= given:
             given += self.shape[axis]
         return index(given)
 
-    def _axes_out_of_bounds(self, positions: Sequence[Value], widths: Sequence[int]) -> list[int]:
-        """Return the axes along which an access may leave the array."""
+    def _allowed(self, axis: int, widths: Sequence[int]) -> Interval:
+        """Return the range of the first index of an access in bounds."""
+        return Interval(0, self.shape[axis] - widths[axis])
+
+    def _masked_axes(self, positions: Sequence[Value], widths: Sequence[int]) -> list[int]:
+        """Return the axes along which a masked access may leave the array, for any sizes."""
         if self.trace.never_runs:
             return []
-        allowed = [Interval(0, size - width) for size, width in zip(self.shape, widths, strict=True)]
-        return [k for k, position in enumerate(positions) if not allowed[k].contains(position.range)]
+        return [k for k, p in enumerate(positions) if not self._allowed(k, widths).contains_for_all_sizes(p.range)]
 
     def _checked(self, positions: Sequence[Value], widths: Sequence[int], masked: Sequence[int] = ()) -> list[Any]:
         """Return the indices of an access in the IR.
@@ -183,19 +188,20 @@ class ArrayReference:
         they are certainly out of bounds.
         """
         indices: list[Any] = [position.kernel_value for position in positions]
-        for axis in self._axes_out_of_bounds(positions, widths):
-            if axis in masked:
+        for axis, position in enumerate(positions):
+            allowed = self._allowed(axis, widths)
+            if axis in masked or self.trace.never_runs or allowed.contains(position.range):
                 continue
             last = self.shape[axis] - widths[axis]
-            if self.trace.checked and not (positions[axis].range & Interval(0, last)).is_empty:
+            if self.trace.checked and not (position.range & allowed).is_empty:
                 message = f"{self._error(self._out_of_bounds(axis, widths, '{}'), ShapeError)}"
-                indices[axis] = self.trace.checks[-1].clamp(indices[axis], last, message)
+                indices[axis] = self.trace.checks[-1].clamp(indices[axis], self.trace.size_value(last), message)
                 continue
             end = max(last + 1, 1)
             hint = f"limit it by k.clip(index, {end}), or by `with k.when((index >= 0) & (index < {end})):`"
             hint += "" if widths[axis] == 1 else ", or mask it by .load(…, fill=0) or .store(…, masked=True)"
             hint += ", or check it at run time by @dlc.kernel(…, checked=True)"
-            raise self._error(f"{self._out_of_bounds(axis, widths, str(positions[axis].range))}; {hint}", ShapeError)
+            raise self._error(f"{self._out_of_bounds(axis, widths, str(position.range))}; {hint}", ShapeError)
         return indices
 
     def _out_of_bounds(self, axis: int, widths: Sequence[int], index: str) -> str:
@@ -279,10 +285,10 @@ def variable(value: ValueLike, dtype: Any = None) -> Variable:
 
 
 def buffer(shape: int | Sequence[int], dtype: Any, fill: float = 0) -> ArrayReference:
-    """Return a local buffer of one grid point, with all elements `fill`."""
+    """Return a local buffer of one grid point, with all elements `fill`. Its sizes are static."""
     trace = current_kernel_trace("buffer")
     trace.require_grid("k.buffer")
-    sizes = as_shape("k.buffer", shape, 1)
+    sizes = tuple(map(int, as_shape("k.buffer", shape, 1)))
     element = element_type_of_dtype(trace, dtype)
     if (size := prod(sizes) * numpy_dtype(element).itemsize) > _MAX_BUFFER_BYTES:
         raise trace.error(f"k.buffer: {size} bytes; a local buffer has at most {_MAX_BUFFER_BYTES}", ShapeError)
@@ -290,15 +296,7 @@ def buffer(shape: int | Sequence[int], dtype: Any, fill: float = 0) -> ArrayRefe
         trace.builder, trace.builder.scratch(*sizes, element=storage_type(element)).memref, not is_unsigned(element)
     )
     reference = ArrayReference(trace, "the buffer", sizes, element, memory, "buffer", trace.scope)
-    fill_elements(reference, fill)
+    with ExitStack() as stack:
+        indices = tuple(stack.enter_context(trace.builder.loop(0, n)) for n in sizes)
+        reference.memory[indices] = constant(trace, fill, element).kernel_value
     return reference
-
-
-def fill_elements(reference: ArrayReference, fill: float) -> None:
-    """Emit loops that set all elements of a reference, inside of a grid."""
-    value = constant(reference.trace, fill, reference.element).kernel_value
-    loops = [reference.trace.builder.loop(0, n) for n in reference.shape]
-    indices = tuple(loop.__enter__() for loop in loops)
-    reference.memory[indices] = value
-    for loop in reversed(loops):
-        loop.__exit__(None, None, None)

@@ -12,7 +12,7 @@ class Result:
     """A result of a kernel.
 
     Attributes:
-        shape: Its sizes, which must be static.
+        shape: Its sizes: integers, or sizes of the operands.
         dtype: Its dtype.
         fill: The initial value of all elements. It may be None if the kernel writes every element, which must be provable.
     """

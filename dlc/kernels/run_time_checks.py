@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.ir import Block, arith, i64
-from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
+from dlc.ir import arith, i64
+from dlc.passes.library_kernels.builder import Buffer
 from dlc.passes.library_kernels.values import KernelValue, select
-from dlc.passes.types import memref_type
 
 
 class PointChecks:
     """The checks of one grid, with a result i64[points…, 2]: the number of the message that applies, or -1, and the index."""
 
-    def __init__(self, builder: KernelBuilder, body: Block, sizes: Sequence[int]) -> None:
-        self.shape = (*sizes, 2)
+    def __init__(self, buffer: Buffer) -> None:
         self.messages: list[str] = []
-        self._builder = builder
-        argument = body.insert_arg(memref_type(i64, self.shape), len(body.args))
-        argument.name_hint = "check"
-        self._buffer = Buffer(builder, argument)
+        self._builder = buffer.builder
+        self._buffer = buffer
         self._point: Sequence[KernelValue] = ()
 
     def enter(self, point: Sequence[KernelValue]) -> None:
@@ -28,9 +24,9 @@ class PointChecks:
         self._buffer[(*point, 0)] = self._integer(-1)
         self._buffer[(*point, 1)] = self._integer(0)
 
-    def clamp(self, index: KernelValue, last: int, message: str) -> KernelValue:
+    def clamp(self, index: KernelValue, last: KernelValue, message: str) -> KernelValue:
         """Return an index, or 0 if it is outside of 0 … last; record `message`, with `{}` for the index, in this case."""
-        is_inside = self._builder.op(arith.CmpiOp(index.ssa, self._builder.index(last).ssa, "ule"))
+        is_inside = self._builder.op(arith.CmpiOp(index.ssa, last.ssa, "ule"))
         number = self._buffer[(*self._point, 0)]
         is_first = number < 0
         is_recorded = (is_inside ^ self._builder.constant(1, is_inside.type)) & is_first

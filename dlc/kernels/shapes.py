@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import cast
+from typing import TypeGuard, cast
 
 from dlc.errors import ShapeError
 from dlc.kernels.kernel_trace import KernelTrace
+from dlc.shapes.traced_dims import TracedDim, TracedSize
 
 # Larger values would only spill registers.
 _MAX_ROW_ELEMENTS, _MAX_TILE_ELEMENTS = 64, 4096
@@ -23,6 +24,11 @@ def require_shape(trace: KernelTrace, function: str, width: object) -> tuple[int
         limits = f"a row of a value has at most {_MAX_ROW_ELEMENTS} elements, a tile {_MAX_TILE_ELEMENTS}"
         raise trace.error(f"k.{function}: width {width!r:.60}; {limits}", ShapeError)
     return shape
+
+
+def is_size(x: object) -> TypeGuard[TracedSize]:
+    """Return whether an argument is a size: an integer that is known while tracing, or a size of an array."""
+    return is_python_integer(x) or isinstance(x, TracedDim)
 
 
 def is_python_integer(x: object) -> bool:

@@ -27,6 +27,7 @@ from dlc.kernels.kernel_trace import KernelTrace, Scope
 from dlc.kernels.shapes import require_shape
 from dlc.passes.library_kernels.values import KernelValue, maximum, minimum, shape_of_vector
 from dlc.passes.types import i64_array, vector_type
+from dlc.shapes.traced_dims import TracedDim
 
 _HALF_PRECISION = (f16, bf16)
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
@@ -310,7 +311,8 @@ class Value:
 
     def _product_form(self, a: LinearForm, b: LinearForm) -> LinearForm | None:
         if not a.coefficients or not b.coefficients:
-            return a.scaled(b.constant) if not b.coefficients else b.scaled(a.constant)
+            form, factor = (a, b.constant) if not b.coefficients else (b, a.constant)
+            return form.scaled(factor) if isinstance(factor, int) else None
         return None
 
     def _divided(self, operator: str, other: ValueLike) -> tuple[Value, Value]:
@@ -402,7 +404,7 @@ class Value:
 
 
 # An operand of an operator; a Python scalar takes the dtype of the other operand.
-ValueLike: TypeAlias = "Value | bool | int | float | np.generic"
+ValueLike: TypeAlias = "Value | bool | int | float | np.generic | TracedDim"
 
 
 def _int64() -> Attribute:
@@ -436,6 +438,9 @@ def constant(trace: KernelTrace, number: object, element: Attribute | None, shap
             name = "index" if element is None else str(numpy_dtype(element))
             raise trace.error(f"operands of dtypes {name} and {number.dtype}; convert one of them with .astype", DTypeError)
         number = number.item()
+    if isinstance(number, TracedDim):
+        size = Value(trace, trace.size_value(number), None, trace.scopes[0], LinearForm(number))
+        return size if element is None else size.astype(numpy_dtype(element))
     if not is_python_scalar(number):
         raise trace.error(f"{number!r:.60} is not a number", DTypeError)
     number = cast("float", number)

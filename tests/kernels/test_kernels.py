@@ -194,14 +194,6 @@ def test_without_derivative() -> None:
         dlc.jit(dlc.grad(lambda x: kernels.cumulative_maximum(x).sum()))(values(np.float32, 2, 5))
 
 
-def test_dynamic_shapes() -> None:
-    """A function with symbolic sizes is specialized for each shape."""
-    f = dlc.jit(dynamic={"x": {0: "n"}})(lambda x: kernels.smoothed(x) * 2)
-    for n in (2, 3):
-        x = values(np.float32, n, 5)
-        np.testing.assert_allclose(f(x), kernels.smoothed_by_numpy(x) * 2, rtol=1e-6)
-
-
 def test_saved_model(tmp_path: Path) -> None:
     x = values(np.float32, 4, 9)
     dlc.jit(kernels.smoothed).lower(x).compile().save(tmp_path / "smoothed.dlc")

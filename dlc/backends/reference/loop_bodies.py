@@ -26,11 +26,15 @@ _NO_POINT, _SEVERAL_POINTS = -1, -2
 def evaluate_body(op: dl.LoopsOp, operands: Sequence[Array]) -> tuple[Array, ...]:
     """Run the body of a `dl.loops` on arrays of its operands, and return its results."""
     function = op.body.function
-    types = function.function_type.inputs.data
+    parameters, sizes = function.body.block.args, [np.asarray(int(size)) for size in op.size_arguments]
+    result_parameters = parameters[len(operands) : len(parameters) - len(sizes)]
     arrays = [np.asarray(x, order="C") for x in operands]
-    arrays += [empty_like(t, cast(Any, t).get_shape()) for t in types[len(operands) :]]
-    values = [argument(f"argument {k} of @{op.kernel_name}", a, t) for k, (a, t) in enumerate(zip(arrays, types, strict=True))]
-    results = dict(zip(function.body.block.args[len(operands) :], values[len(operands) :], strict=True))
+    arrays += [empty_like(p.type, tuple(map(int, op.body_shape(p)))) for p in result_parameters]
+    values = [
+        argument(f"argument {k} of @{op.kernel_name}", a, p.type)
+        for k, (a, p) in enumerate(zip([*arrays, *sizes], parameters, strict=True))
+    ]
+    results = dict(zip(result_parameters, values[len(operands) :], strict=False))
     accesses = _GridAccesses(op, cast("Mapping[SSAValue, MemrefView]", results))
     with np.errstate(all="ignore"):
         Frame(EvaluationContext({}, {}, accesses.rules)).run(function.body.block, values)

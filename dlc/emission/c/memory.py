@@ -71,13 +71,13 @@ class CMemoryWriter(CWriter):
 
     # Conditions
 
-    def in_bounds(self, index: LinearExpression, size: int) -> str:
-        interval = self.range(index)
-        low, high = interval if interval is not None else (-1, size)
-        if interval is not None and (high < 0 or low >= size):
+    def in_bounds(self, index: LinearExpression, size: LinearExpression) -> str:
+        low, high = self.range(index) or _SIZE_INTERVAL
+        smallest, largest = self.range(size) or _SIZE_INTERVAL
+        if high < 0 or low >= largest:
             return "0"
         text = self.index(index)
-        conditions = [concat(text, " >= 0")] * (low < 0) + [concat(text, f" < {size}")] * (high >= size)
+        conditions = [concat(text, " >= 0")] * (low < 0) + [concat(text, " < ", self.index(size))] * (high >= smallest)
         return self._conjunction(*conditions) if conditions else "1"
 
     def conjunction(self, a: str, b: str) -> str:

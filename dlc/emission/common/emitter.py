@@ -271,7 +271,7 @@ class KernelEmitter(ABC):
         """
 
     @abstractmethod
-    def in_bounds(self, index: LinearExpression, size: int) -> str:
+    def in_bounds(self, index: LinearExpression, size: LinearExpression) -> str:
         """Return the condition 0 ≤ index < size: "1" if it always holds, "0" if it never does."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import gcd, prod
 
 from dlc.dialects.shape_cast import ShapeCastOp
-from dlc.dialects.sizes import strides_of
+from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.dialects.workgroup import is_workgroup
 from dlc.emission.common.emitter import Handlers, KernelEmitter
 from dlc.emission.common.linear_expression import LinearExpression
@@ -99,7 +99,7 @@ def tile_access(
     align = gcd(view.align, *(emitter.constant_divisor(name, c) * element_bytes(view.kind) for _, name, c in total.terms))
     strides = tuple(0 if d is None else view.strides[d] for d in dims)
     bounds = tuple(
-        None if is_in_bounds or d is None else (index_expressions[d], view.shape[d])
+        None if is_in_bounds or d is None else (index_expressions[d], emitter.size(sizes_of(buffer)[d]))
         for d, is_in_bounds in zip(dims, in_bounds, strict=True)
     )
     return TileAccess(view, *emitter.address(view, total), align, strides, total, bounds)

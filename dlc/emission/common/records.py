@@ -59,7 +59,7 @@ class TileAccess(NamedTuple):
     align: int
     strides: tuple[Stride, ...]
     offset: LinearExpression
-    bounds: tuple[tuple[LinearExpression, int] | None, ...]
+    bounds: tuple[tuple[LinearExpression, LinearExpression] | None, ...]
 
     @property
     def stride(self) -> int:

@@ -49,12 +49,12 @@ class LlvmMemoryWriter(LlvmWriter):
 
     # Conditions
 
-    def in_bounds(self, index: LinearExpression, size: int) -> str:
-        if not index.terms:
-            return "1" if 0 <= index.constant < size else "0"
-        value = self.materialize(index)
+    def in_bounds(self, index: LinearExpression, size: LinearExpression) -> str:
+        if not index.terms and not size.terms:
+            return "1" if 0 <= index.constant < size.constant else "0"
+        value, limit = self.materialize(index), self.materialize(size)
         # One unsigned comparison checks both bounds.
-        return self.define_once(f"icmp ult i64 {value}, {size}", value)
+        return self.define_once(f"icmp ult i64 {value}, {limit}", value, limit)
 
     def conjunction(self, a: str, b: str) -> str:
         return self.define_once(f"and i1 {a}, {b}", a, b)
@@ -69,9 +69,9 @@ class LlvmMemoryWriter(LlvmWriter):
             lane_indices = self.define_once(
                 f"add {llvm_type(lanes)} {first}, {lane_literals(lanes, [str(i) for i in range(register.width)])}", first
             )
-            in_bounds = self.define_once(
-                f"icmp ult {llvm_type(lanes)} {lane_indices}, {splat_literal(lanes, str(bound[1]))}", lane_indices
-            )
+            size = self.materialize(bound[1])
+            limits = self.splat(lanes, size) if bound[1].terms else splat_literal(lanes, size)
+            in_bounds = self.define_once(f"icmp ult {llvm_type(lanes)} {lane_indices}, {limits}", lane_indices, limits)
             mask = self.define_once(f"and {mask_type} {in_bounds}, {mask}", in_bounds, mask) if mask else in_bounds
         if row_in_bounds != "1":
             row_mask = self.splat(register.with_kind("i1"), row_in_bounds)

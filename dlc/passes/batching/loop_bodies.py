@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from dlc.dialects.dl.library_kernels.loops import LoopBodyAttr
+from dlc.dialects.sizes import argument_size_attributes, sizes_of
 from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
+    ArrayAttr,
     FunctionType,
     Operation,
     SSAValue,
@@ -31,11 +33,15 @@ def batched_loop_body(body: LoopBodyAttr, is_batched: Sequence[bool], size: int)
     """
     function = body.function.clone()
     block = function.body.block
-    for argument, batched in zip(list(block.args), is_batched, strict=True):
-        if batched:
-            t = memref_of(argument)
-            cast(Any, argument)._type = memref_type(t.element_type, (size, *t.get_shape()))
-    buffers: set[SSAValue] = {argument for argument, batched in zip(block.args, is_batched, strict=True) if batched}
+    batched_arguments = [a for a, batched in zip(block.args, is_batched, strict=False) if batched]
+    for argument in batched_arguments:
+        shape = (size, *sizes_of(argument))
+        if function.arg_attrs is not None:
+            attributes = list(function.arg_attrs.data)
+            attributes[argument.index] = argument_size_attributes(shape)
+            function.properties["arg_attrs"] = ArrayAttr(attributes)
+        cast(Any, argument)._type = memref_type(memref_of(argument).element_type, shape)
+    buffers: set[SSAValue] = {*batched_arguments}
     function.properties["function_type"] = FunctionType.from_lists([a.type for a in block.args], [])
     builder = OpBuilder(ConstantPool(function), block)
     for grid in [op for op in block.ops if isinstance(op, scf.ParallelOp)]:

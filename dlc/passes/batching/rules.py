@@ -122,9 +122,8 @@ def tree_ensemble(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAV
 def loops(context: BatchingContext, op: LoopsOp) -> Sequence[SSAValue]:
     """Add a leading dimension to the grids of the body; it is an index of the results and of the batched operands."""
     is_batched = [*map(context.is_batched, op.operands), *(True for _ in op.results)]
-    types = [tensor_type((context.size, *shape_of(r)), element_type_of(r)) for r in op.results]
     body = batched_loop_body(op.body, is_batched, context.size)
-    return context.clone_op(op, *map(context.lookup, op.operands), body=body, types=ArrayAttr(types))
+    return context.clone_op(op, *map(context.lookup, op.operands), body=body)
 
 
 def foreign_call(context: BatchingContext, op: ForeignCallOp) -> Sequence[SSAValue]:

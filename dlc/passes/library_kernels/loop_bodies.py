@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
-from typing import cast
 
 from dlc.dialects import dl
-from dlc.ir import Block, IntegerAttr, Operation, SSAValue, UnknownLoc, arith, func, memref, scf
+from dlc.dialects.sizes import size_arguments, size_of, symbol
+from dlc.ir import Block, Operation, SSAValue, UnknownLoc, arith, func, memref, scf
 from dlc.passes.library_kernels.builder import TASK_MULTIPLY_ADDS, Buffer, KernelBuilder
 from dlc.passes.library_kernels.values import KernelValue, shape_of_vector
-from dlc.shapes.dims import product
+from dlc.shapes.dims import Size, product, substitute
 
 # The assumed number of iterations of a loop whose bounds are computed.
 _ASSUMED_LOOP_ITERATIONS = 16
@@ -25,10 +25,14 @@ def inline_body(builder: KernelBuilder, op: dl.LoopsOp, *buffers: Buffer) -> Non
     scf.parallel (%task) = 0 to 100 step 25 { scf.for %i = %task to %task + 25 { scf.for %j = 0 to 8 { A } } }
     """
     body = op.body.function.body.block
-    values: dict[SSAValue, SSAValue] = {a: b.memref for a, b in zip(body.args, buffers, strict=True)}
+    values: dict[SSAValue, SSAValue] = {a: b.memref for a, b in zip(body.args, buffers, strict=False)}
+    sizes = {symbol(k): size for k, size in enumerate(op.size_arguments)}
+    for argument, size in zip(size_arguments(body), sizes.values(), strict=True):
+        values[argument] = builder.index(builder.size(size)).ssa
     for inner in body.ops:
         if isinstance(inner, scf.ParallelOp):
-            _inline_grid(builder, inner, values)
+            extents = [substitute(size_of(upper), sizes) for upper in inner.upperBound]
+            _inline_grid(builder, inner, extents, values)
         elif not isinstance(inner, func.ReturnOp):
             _copy(builder, inner, values)
 
@@ -46,25 +50,26 @@ def _copy(builder: KernelBuilder, op: Operation, values: dict[SSAValue, SSAValue
     values.update(zip(op.results, copy.results, strict=True))
 
 
-def _inline_grid(builder: KernelBuilder, grid: scf.ParallelOp, values: dict[SSAValue, SSAValue]) -> None:
-    extents = [_constant(upper) for upper in grid.upperBound]
+def _inline_grid(
+    builder: KernelBuilder, grid: scf.ParallelOp, extents: Sequence[Size], values: dict[SSAValue, SSAValue]
+) -> None:
     indices = grid.body.block.args
-    # Trailing axes become loops as long as all their points fit into one task.
+    # Trailing axes of static extent become loops as long as all their points fit into one task.
     work, split = _work(grid.body.block), len(extents)
-    while split > 1 and work * extents[split - 1] <= TASK_MULTIPLY_ADDS:
+    while split > 1 and isinstance(extent := extents[split - 1], int) and work * extent <= TASK_MULTIPLY_ADDS:
         split -= 1
-        work *= extents[split]
+        work *= extent
     with ExitStack() as stack:
         points = _split_index(builder, stack.enter_context(builder.grid(product(extents[:split]), work)), extents[:split])
         for extent, index in zip(extents[split:], indices[split:], strict=True):
-            points.append(stack.enter_context(builder.loop(0, extent, name=index.name_hint or "i")))
+            points.append(stack.enter_context(builder.loop(0, builder.size(extent), name=index.name_hint or "i")))
         values.update(zip(indices, (point.ssa for point in points), strict=True))
         for op in grid.body.block.ops:
             if not isinstance(op, scf.ReduceOp):
                 _copy(builder, op, values)
 
 
-def _split_index(builder: KernelBuilder, index: KernelValue, extents: Sequence[int]) -> list[KernelValue]:
+def _split_index(builder: KernelBuilder, index: KernelValue, extents: Sequence[Size]) -> list[KernelValue]:
     """Return the coordinates of a row-major index."""
     points: list[KernelValue] = []
     for extent in reversed(extents[1:]):
@@ -73,20 +78,14 @@ def _split_index(builder: KernelBuilder, index: KernelValue, extents: Sequence[i
     return [index, *reversed(points)]
 
 
-def _constant(value: SSAValue) -> int:
-    """Return a constant index."""
-    return cast("IntegerAttr", cast(arith.ConstantOp, value.owner).value).value.data
-
-
 def _work(block: Block) -> int:
     """Return the approximate number of operations on elements in one execution of a block."""
     total = 0
     for op in block.ops:
         if isinstance(op, scf.ForOp):
-            bounds = [v.owner for v in (op.lb, op.ub, op.step)]
             trips = _ASSUMED_LOOP_ITERATIONS
-            if all(isinstance(b, arith.ConstantOp) for b in bounds):
-                low, high, step = map(_constant, (op.lb, op.ub, op.step))
+            if all(isinstance(v.owner, arith.ConstantOp) for v in (op.lb, op.ub, op.step)):
+                low, high, step = (int(size_of(v)) for v in (op.lb, op.ub, op.step))
                 trips = max(0, -(-(high - low) // step))
             total += trips * _work(op.body.block)
         elif op.regions:

@@ -163,7 +163,7 @@ def _lower(loop: ScanOp | WhileOp, lanes: Lanes | None, target: Target) -> Seque
     if lanes is not None and target.groups is None:
         vectorize_lanes(grid, outer, _vector_width(loop, lanes, target))
     outer.insert(func.ReturnOp())
-    op = LoopsOp.make(*operands, body=LoopBodyAttr.of(function), types=ArrayAttr(types))
+    op = LoopsOp.make(*operands, body=LoopBodyAttr.of(function), elements=ArrayAttr(list(map(element_type_of, types))))
     build.insert(op)
     if may_fail:
         _insert_failures(build, op.results[-1], failures.sites)

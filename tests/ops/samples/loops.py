@@ -6,7 +6,6 @@ import numpy as np
 
 from dlc.backends import reference
 from dlc.dialects import dl
-from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.library_kernels.loops import LoopBodyAttr
 from dlc.dialects.registry import make_context
@@ -68,8 +67,7 @@ def _body(text: str) -> LoopBodyAttr:
 def _cumulative_maximum(dtype: np.dtype) -> Sample:
     maximum = "arith.maxsi" if dtype == I32 else "arith.maximumf"
     text = _CUMULATIVE_MAXIMUM.replace("ELEMENT", f"{'i' if dtype == I32 else 'f'}{8 * dtype.itemsize}")
-    types = ArrayAttr([tensor_type((3, 7), element_type(dtype))])
-    properties = {"body": _body(text.replace("MAXIMUM", maximum)), "types": types}
+    properties = {"body": _body(text.replace("MAXIMUM", maximum)), "elements": ArrayAttr([element_type(dtype)])}
     return Sample(
         dl.LoopsOp, (values(dtype, 3, 7),), lambda x: np.maximum.accumulate(x, 1), properties, label="cumulative_maximum"
     )
@@ -83,7 +81,7 @@ SAMPLES = [
         lambda x, w: (x * w, (x * w).sum(1)),
         {
             "body": _body(_SCALED_ROWS),
-            "types": ArrayAttr([tensor_type((4, 8), element_type(F32)), tensor_type((4,), element_type(F32))]),
+            "elements": ArrayAttr([element_type(F32), element_type(F32)]),
         },
         1e-6,
         "scaled_rows",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of
+from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.interfaces import LibraryKernel, storage_type
 from dlc.dialects.remainder import RemFOp
-from dlc.errors import CompileError, DlcError, DTypeError
+from dlc.dialects.sizes import sizes_of, symbol
+from dlc.errors import CompileError, DlcError, DTypeError, ShapeError
 from dlc.ir import (
     ArrayAttr,
     Attribute,
@@ -17,6 +18,7 @@ from dlc.ir import (
     Builtin,
     Context,
     Data,
+    DenseArrayBase,
     MemRefType,
     Parser,
     Printer,
@@ -26,6 +28,7 @@ from dlc.ir import (
     VerifyException,
     arith,
     func,
+    index,
     irdl_attr_definition,
     irdl_op_definition,
     math,
@@ -38,7 +41,7 @@ from dlc.ir import (
     vector,
 )
 from dlc.runtime.python_ops.control import format_failure
-from dlc.shapes.dims import is_static
+from dlc.shapes.dims import Size, substitute
 
 _BODY_DIALECTS = (arith.Arith, func.Func, math.Math, memref.MemRef, scf.Scf, vector.Vector)
 _BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)
@@ -116,12 +119,16 @@ def _context() -> Context:
     for dialect in (Builtin, *_BODY_DIALECTS):
         context.load_dialect(dialect)
     context.load_op(RemFOp)
+    context.load_attr_or_type(DimsAttr)
     return context
 
 
 @irdl_op_definition
 class LoopsOp(LibraryKernel):
-    """The results of a function on buffers: `body(x…, y…)` reads the operands `x` and writes the results `y` of `types`.
+    """The results of a function on buffers: `body(x…, y…)` reads the operands `x` and writes the results `y` of `elements`.
+
+    A body on buffers of symbolic sizes takes the sizes of `sizes` as its last arguments, `s0`, `s1`, …, and declares the sizes
+    of its buffers as polynomials in these, as kernels do (dlc/dialects/sizes.py).
 
     Grids (`scf.parallel`) at the top of the body run one after the other; the points of one grid run in any order.
     (C1) the arguments of `body` are row-major buffers of the operands, then of the results, and it returns nothing; (C2) it
@@ -135,7 +142,8 @@ class LoopsOp(LibraryKernel):
     name = "dl.loops"
     arguments = var_operand_def(TensorType)
     body = prop_def(LoopBodyAttr)
-    types = prop_def(ArrayAttr)
+    elements = prop_def(ArrayAttr)
+    sizes = opt_prop_def(DenseArrayBase | DimsAttr)
     checks = opt_prop_def(ArrayAttr)
     outputs = var_result_def(TensorType)
 
@@ -146,14 +154,33 @@ class LoopsOp(LibraryKernel):
     def kernel_name(self) -> str:
         return self.body.function.sym_name.data
 
+    @property
+    def size_arguments(self) -> Sequence[Size]:
+        """The sizes that are the last arguments of the body."""
+        return () if self.sizes is None else sizes(self.sizes)
+
+    def body_shape(self, argument: SSAValue) -> tuple[Size, ...]:
+        """Return the shape of a buffer of the body, in the sizes of the program."""
+        values = {symbol(k): size for k, size in enumerate(self.size_arguments)}
+        return tuple(substitute(size, values) for size in sizes_of(argument))
+
     def infer(self) -> Sequence[Tensor]:
-        results = [cast(Tensor, t) for t in self.types.data]
         function = self.body.function
-        expected = [_buffer_type(v) for v in (*self.operands, *results)]
-        got = list(function.function_type.inputs.data)
-        if got != expected or function.function_type.outputs.data:
-            got_types, expected_types = list(map(str, got)), list(map(str, expected))
-            raise DTypeError(f"dl.loops: the body of @{self.kernel_name} takes {got_types}; expected {expected_types} (C1)")
+        arguments, elements = function.body.block.args, [*map(element_type_of, self.operands), *self.elements.data]
+        types = [a.type for a in arguments]
+        buffers = [cast("MemRefType[Attribute]", t).element_type for t in types if isinstance(t, MemRefType)]
+        is_buffers_then_sizes = types[len(buffers) :] == [index] * len(self.size_arguments)
+        if buffers != list(map(storage_type, elements)) or not is_buffers_then_sizes or function.function_type.outputs.data:
+            expected = [*map(str, elements), *("index" for _ in self.size_arguments)]
+            raise DTypeError(
+                f"dl.loops: the body of @{self.kernel_name} takes {list(map(str, types))}; expected buffers of {expected} (C1)"
+            )
+        shapes = [self.body_shape(a) for a in arguments[: len(elements)]]
+        for operand, shape in zip(self.operands, shapes, strict=False):
+            if shape_of(operand) != shape:
+                raise ShapeError(
+                    f"dl.loops: the body of @{self.kernel_name} takes a buffer of shape {shape}; got {shape_of(operand)} (C1)"
+                )
         foreign = {op.name for op in function.walk() if op.name.partition(".")[0] not in _BODY_DIALECT_NAMES}
         if foreign:
             raise DTypeError(f"dl.loops: the body of @{self.kernel_name} contains {', '.join(sorted(foreign))} (C2)")
@@ -161,7 +188,7 @@ class LoopsOp(LibraryKernel):
             function.verify()
         except VerifyException as error:
             raise DTypeError(f"dl.loops: the body of @{self.kernel_name} is invalid: {error}") from error
-        return results
+        return [tensor_type(s, e) for s, e in zip(shapes, elements, strict=True)][len(self.operands) :]
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         if LoopsOp.EVALUATE_BODY is None:
@@ -169,8 +196,8 @@ class LoopsOp(LibraryKernel):
         results = LoopsOp.EVALUATE_BODY(self, operands)
         for check, (_, messages) in zip(results[len(results) - len(self.checked_results) :], self.checked_results, strict=True):
             rows = check.reshape(-1, 2)
-            for number, index in rows[rows[:, 0] >= 0][:1]:
-                raise DlcError(format_failure(messages[int(number)], [int(index)]))
+            for number, value in rows[rows[:, 0] >= 0][:1]:
+                raise DlcError(format_failure(messages[int(number)], [int(value)]))
         return results
 
     @property
@@ -178,11 +205,3 @@ class LoopsOp(LibraryKernel):
         """The results of checks, and their messages."""
         lists = [[cast(StringAttr, m).data for m in cast(ArrayAttr, texts).data] for texts in self.checks or ()]
         return list(zip(self.results[len(self.results) - len(lists) :], lists, strict=True))
-
-
-def _buffer_type(value: SSAValue | Attribute) -> MemRefType[Attribute]:
-    """Return the type of the buffer of a tensor; raise DTypeError for one with symbolic sizes."""
-    shape = shape_of(value)
-    if not is_static(shape):
-        raise DTypeError(f"dl.loops: a tensor of shape {shape}; its sizes must be static (C1)")
-    return MemRefType(storage_type(element_type_of(value)), cast(Any, shape))
