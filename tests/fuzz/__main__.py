@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.machine.cpus import usable_cpus
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes, shardings
 from tests.fuzz.progress import Progress
 from tests.fuzz.reduction_bounds import PRECISIONS
 
@@ -26,6 +26,7 @@ def main() -> int:
         "loops",
         "graphs",
         "shapes",
+        "shardings",
         "files",
         "plans",
     ):
@@ -46,6 +47,9 @@ def main() -> int:
     kinds.choices["loops"].add_argument("--target", help="run on this target (default: cpu and reference)")
     kinds.choices["graphs"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     kinds.choices["shapes"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
+    kinds.choices["shardings"].add_argument(
+        "--target", help="run ranks on this target (default: mostly reference, sometimes cpu)"
+    )
     kinds.choices["plans"].add_argument("--target", help="compile for this target (default: all)")
     for name in ("programs", "graphs"):
         kinds.choices[name].add_argument(
@@ -69,6 +73,7 @@ def main() -> int:
         "loops": fuzz_loops,
         "graphs": fuzz_graphs,
         "shapes": fuzz_shapes,
+        "shardings": fuzz_shardings,
         "files": fuzz_files,
         "plans": fuzz_plans,
     }
@@ -119,6 +124,11 @@ def fuzz_derivatives(arguments: argparse.Namespace) -> int:
 def fuzz_loops(arguments: argparse.Namespace) -> int:
     trials = loops.trials(arguments.seed, arguments.count, arguments.target)
     return _report_failures(arguments, lambda report_progress: loops.fuzz(trials, arguments.jobs, report_progress))
+
+
+def fuzz_shardings(arguments: argparse.Namespace) -> int:
+    trials = shardings.trials(arguments.seed, arguments.count, arguments.target)
+    return _report_failures(arguments, lambda report_progress: shardings.fuzz(trials, arguments.jobs, report_progress))
 
 
 def fuzz_plans(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dlc.weights import WeightStore
 from tests.fuzz.contractions import conv
 from tests.fuzz.quantized import bf16_contraction, f32_contraction, integer_contraction, quantized_contraction
 from tests.fuzz.random_program import ProgramValue, RandomProgram
-from tests.fuzz.random_values import FLOATS, Unsuitable
+from tests.fuzz.random_values import FLOATS, SIZES, Unsuitable
 from tests.fuzz.recipes import OPS, recipe
 
 
@@ -88,13 +88,15 @@ def random_program(
     size: int | None = None,
     dtype: np.dtype | None = None,
     excluded_ops: Collection[type[Operation]] = (),
+    sizes: Sequence[int] = SIZES,
 ) -> RandomProgram:
-    """Return the program of a seed, with about `size` ops and none of `excluded_ops`.
+    """Return the program of a seed, with about `size` ops and none of `excluded_ops`; axes mostly have one of `sizes`.
 
     With `dtype`, most values have that dtype and no special values.
     """
     p = RandomProgram(seed, block, weights)
     p.excluded_ops = excluded_ops
+    p.sizes = sizes
     if dtype is not None:
         p.types, p.special = [dtype], False
     p.grow(lambda: _step(p), size or p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dlc.testing.sample import F64
 from tests.fuzz.draw_program import random_program
 from tests.fuzz.random_control import PLAIN, Body, Interpreter, RandomControl
 from tests.fuzz.random_program import RandomProgram
+from tests.fuzz.random_values import SIZES
 
 # The number of ops of a function.
 MIN_OPS, MAX_OPS = 5, 30
@@ -47,9 +49,12 @@ class Function:
     finite: bool
 
 
-def random_function(seed: int) -> Function:
-    """Return the function of a seed: loops and branches if it is odd, else ops. A draw without f64 results is repeated."""
-    draw = _control if seed % 2 else _program
+def random_function(seed: int, sizes: Sequence[int] = SIZES) -> Function:
+    """Return the function of a seed: loops and branches if it is odd, else ops on arrays whose axes mostly have one of `sizes`.
+
+    A draw without f64 results is repeated.
+    """
+    draw = _control if seed % 2 else partial(_program, sizes=sizes)
     while True:
         result = draw(seed)
         if result is not None:
@@ -75,9 +80,10 @@ def _statements(body: Body) -> int:
     return sum(1 + sum(map(_statements, statement.bodies)) for statement in body.statements)
 
 
-def _program(seed: int) -> Function | None:
+def _program(seed: int, sizes: Sequence[int]) -> Function | None:
     """Draw a program of `dl` ops; its results are those that do not depend on lower-precision floats."""
-    program = random_program(seed, size=random.Random(seed).randint(MIN_OPS, MAX_OPS), dtype=F64, excluded_ops=EXCLUDED_OPS)
+    size = random.Random(seed).randint(MIN_OPS, MAX_OPS)
+    program = random_program(seed, size=size, dtype=F64, excluded_ops=EXCLUDED_OPS, sizes=sizes)
     ops = list(program.block.ops)
     low_precision = _low_precision_values(program)
     results = [k.value for k in program.results if k.value not in low_precision and not k.bounded.is_source]

@@ -59,6 +59,7 @@ class RandomBuilder(ABC, Generic[V]):
         self.random = random.Random(seed)
         self.rng = np.random.default_rng(seed)
         self.values: list[V] = []
+        self.sizes: Sequence[int] = SIZES
         # Most programs use one type and ordinary values; the others have special values.
         self.special = self.random.random() < 0.3
         self.types = self.random.choices(NUMERIC, [12, 3, 3, 3, *[1.5] * 8], k=self.random.choice([1, 1, 2]))
@@ -115,7 +116,7 @@ class RandomBuilder(ABC, Generic[V]):
     def shape(self, rank: int | None = None, max_elements: int = MAX_ELEMENTS // 4) -> tuple[int, ...]:
         """Return random sizes with at most `max_elements` elements in total."""
         rank = self.random.choice(RANKS) if rank is None else rank
-        shape = [self.random.choice(SIZES) for _ in range(rank)]
+        shape = [self.random.choice(self.sizes) for _ in range(rank)]
         while math.prod(s or 1 for s in shape) > max_elements:
             shape[self.random.randrange(rank)] = self.random.choice(SMALL_SIZES)
         return tuple(shape)

@@ -16,7 +16,7 @@ from dlc.compiler import compile
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.runtime.opencl.devices import all_devices
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes, shardings
 from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.bounds import track
 from tests.fuzz.draw_graph import OPERATORS, RECIPES, random_graph
@@ -78,6 +78,12 @@ def test_batched_functions(target: str, count: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_derivatives_of_functions() -> None:
     failures = list(derivatives.fuzz(derivatives.trials(0, 8, "reference"), 1))
+    assert not failures, "\n".join(map(str, failures))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_shardings() -> None:
+    failures = list(shardings.fuzz(shardings.trials(0, 60, "reference"), 1))
     assert not failures, "\n".join(map(str, failures))
 
 

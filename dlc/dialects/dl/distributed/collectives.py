@@ -76,9 +76,14 @@ class Collective(DataDependent):
     def group_reference(self, operands: Sequence[Array]) -> Sequence[Array]:
         """Compute the results of all ranks of a group from their operands, by position, with NumPy."""
 
+    @classmethod
     @abstractmethod
+    def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
+        """Return the number of bytes that each rank of a group sends for an operand, with algorithms of optimal bandwidth."""
+
     def traffic(self, ranks: int) -> int:
-        """Return the number of bytes that each rank of a group of `ranks` sends, with algorithms of optimal bandwidth."""
+        """Return the number of bytes that each rank of a group of `ranks` sends."""
+        return self.traffic_bytes(self.operand_bytes, ranks)
 
     @property
     def operand_bytes(self) -> int:
@@ -172,8 +177,9 @@ class AllReduceOp(_Reduce):
     def group_reference(self, operands: Sequence[Array]) -> Sequence[Array]:
         return [self.combined(operands)] * len(operands)
 
-    def traffic(self, ranks: int) -> int:
-        return 2 * self.operand_bytes * (ranks - 1) // ranks
+    @classmethod
+    def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
+        return 2 * operand_bytes * (ranks - 1) // ranks
 
 
 @irdl_op_definition
@@ -193,8 +199,9 @@ class ReduceScatterOp(_Reduce):
     def group_reference(self, operands: Sequence[Array]) -> Sequence[Array]:
         return np.split(self.combined(operands), len(operands), self.axis_of(self.axis))
 
-    def traffic(self, ranks: int) -> int:
-        return self.operand_bytes * (ranks - 1) // ranks
+    @classmethod
+    def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
+        return operand_bytes * (ranks - 1) // ranks
 
 
 @irdl_op_definition
@@ -210,8 +217,9 @@ class AllGatherOp(_Exchange):
     def group_reference(self, operands: Sequence[Array]) -> Sequence[Array]:
         return [np.concatenate(operands, self.axis_of(self.axis))] * len(operands)
 
-    def traffic(self, ranks: int) -> int:
-        return self.operand_bytes * (ranks - 1)
+    @classmethod
+    def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
+        return operand_bytes * (ranks - 1)
 
 
 @irdl_op_definition
@@ -235,8 +243,9 @@ class AllToAllOp(_Exchange):
         parts = [np.split(operand, len(operands), self.axis_of(self.split_axis)) for operand in operands]
         return [np.concatenate(received, self.axis_of(self.concat_axis)) for received in zip(*parts, strict=True)]
 
-    def traffic(self, ranks: int) -> int:
-        return self.operand_bytes * (ranks - 1) // ranks
+    @classmethod
+    def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
+        return operand_bytes * (ranks - 1) // ranks
 
 
 @irdl_op_definition
@@ -274,8 +283,9 @@ class PermuteOp(_Exchange):
         zeros = np.zeros_like(operands[0])
         return [operands[sources[k]] if k in sources else zeros for k in range(len(operands))]
 
-    def traffic(self, ranks: int) -> int:
-        return self.operand_bytes
+    @classmethod
+    def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
+        return operand_bytes
 
 
 @irdl_op_definition
@@ -291,5 +301,6 @@ class AxisIndexOp(Collective):
     def group_reference(self, operands: Sequence[Array]) -> Sequence[Array]:
         return [np.array(k, np.int64) for k in range(self.ranks)]
 
-    def traffic(self, ranks: int) -> int:
+    @classmethod
+    def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
         return 0

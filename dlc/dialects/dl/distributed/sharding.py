@@ -12,7 +12,7 @@ from dlc.errors import ShapeError
 from dlc.ir import ArrayAttr, SSAValue, StringAttr, irdl_op_definition, prop_def
 
 # For each axis of a tensor the mesh axes over which it is split, the outermost first; None leaves an axis to propagation.
-PartialSpec: TypeAlias = "Sequence[tuple[str, ...] | None]"
+PartialSpec: TypeAlias = Sequence[tuple[str, ...] | None]
 _UNCONSTRAINED = "?"
 
 

@@ -1,0 +1,147 @@
+"""Partition a program over a mesh: a step from the program of one process to that of every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dlc.arrays import TensorInfo
+from dlc.compiler.program import Program
+from dlc.dialects import dl
+from dlc.dialects.dl.base import number, rank_of
+from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_attribute
+from dlc.dialects.dl.interfaces import Composite, RowComposite
+from dlc.dialects.dl.programs.program import DONOR
+from dlc.dialects.entry import entry_of
+from dlc.instrument.verify import verify
+from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, SSAValue, func, walk_ops
+from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+from dlc.passes.dl.simplification.cse import CsePass
+from dlc.passes.dl.simplification.dce import DcePass
+from dlc.passes.sharding.buckets import merge_collectives
+from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
+from dlc.passes.sharding.partition import partition
+from dlc.passes.sharding.propagate import Shardings, Spec
+from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
+from dlc.runtime.collectives.mesh import Mesh
+
+# The attribute of the entry's arguments and results that has their sharding.
+SHARDING = "dl.sharding"
+
+
+@dataclass(frozen=True)
+class ShardedProgram:
+    """The program of every rank of a mesh, with the shardings of its inputs and outputs."""
+
+    program: Program
+    mesh: Mesh
+    inputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+
+
+def shard_program(
+    program: Program,
+    mesh: Mesh,
+    inputs: Sequence[PartialSpec | None],
+    outputs: Sequence[PartialSpec | None],
+) -> ShardedProgram:
+    """Partition a program; `inputs` and `outputs` annotate its arguments and results, None leaves them to propagation.
+
+    Derivatives and batching are expanded first, so that their ops are partitioned as well. Raises ShapeError for an annotation
+    that does not fit.
+    """
+    module = program.module.clone()
+    _expand(module)
+    _annotate_results(module, outputs)
+    shardings = _propagate(module, mesh, program.inputs, inputs)
+    while _decompose_split_rows(module, shardings):
+        shardings = _propagate(module, mesh, program.inputs, inputs)
+    main = entry_of(module)
+    input_specs, output_specs = (tuple(map(shardings.of, values)) for values in (main.args, _returned(main)))
+    local = partition(module, shardings)
+    _simplify(local)
+    merge_collectives(local)
+    _record_shardings(entry_of(local), input_specs, output_specs)
+    verify(local)
+    return ShardedProgram(replace(program, module=local, reimport=None), mesh, input_specs, output_specs)
+
+
+def _expand(module: ModuleOp) -> None:
+    """Expand derivatives, batching, and composites that have no factors of their own."""
+    ExpandTransformationsPass().apply(Context(), module)
+
+    def decompose(op: Composite) -> Sequence[SSAValue] | None:
+        has_factors = factor_rule(type(op)) is not None or any(issubclass(type(op), kind) for kind in REPLICATED)
+        return None if has_factors else op.decompose(*op.operands)
+
+    for block in program_blocks(module):
+        rewrite_forward(block, decompose, Composite)
+    _simplify(module)
+
+
+def _simplify(module: ModuleOp) -> None:
+    CsePass().apply(Context(), module)
+    DcePass().apply(Context(), module)
+
+
+def _returned(main: func.FuncOp) -> Sequence[SSAValue]:
+    last = main.body.block.last_op
+    assert last is not None
+    return last.operands
+
+
+def _annotate_results(module: ModuleOp, outputs: Sequence[PartialSpec | None]) -> None:
+    """Return an annotated copy of each result, so that equal results may have different shardings."""
+    main = entry_of(module)
+    last = main.body.block.last_op
+    assert last is not None
+    build = DlBuilder(last)
+    for k, (value, spec) in enumerate(zip(list(last.operands), outputs, strict=True)):
+        padded = [*(spec or ()), *(None for _ in range(rank_of(value) - len(spec or ())))]
+        last.operands[k] = build(dl.ShardOp, value, spec=spec_attribute(padded))
+
+
+def _propagate(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs: Sequence[PartialSpec | None]) -> Shardings:
+    """Propagate the annotations. A donated argument and the result in its memory have one sharding."""
+    main, shardings = entry_of(module), Shardings(mesh)
+    for k, (argument, spec) in enumerate(zip(main.args, inputs, strict=True)):
+        if spec is not None:
+            shardings.annotate(argument, spec, f"in_shardings of {names[k].name}")
+    for named, value in zip(main.res_attrs or (), _returned(main), strict=False):
+        donor = named.data.get(DONOR)
+        if donor is not None:
+            shardings.relate(main.args[int(number(donor))], value)
+    shardings.propagate(main.body.block)
+    return shardings
+
+
+def _decompose_split_rows(module: ModuleOp, shardings: Shardings) -> bool:
+    """Decompose ops on rows whose rows are split, such as a softmax over a sharded axis; return whether there were any."""
+
+    def splits_rows(op: RowComposite) -> bool:
+        factors = factors_of(op)
+        pairs = (*zip(op.operands, factors.operands, strict=True), *zip(op.results, factors.results, strict=True))
+        return any(
+            f is None and mesh_axes for value, axes in pairs for f, mesh_axes in zip(axes, shardings.of(value), strict=True)
+        )
+
+    split = [op for op in walk_ops(module, RowComposite) if splits_rows(op)]
+    for block in program_blocks(module) if split else ():
+        rewrite_forward(block, lambda op: op.decompose(*op.operands) if op in split else None, RowComposite)
+    return bool(split)
+
+
+def _record_shardings(main: func.FuncOp, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> None:
+    """Store the shardings of arguments and results in their attributes, where dumps show them."""
+
+    def recorded(attributes: ArrayAttr[DictionaryAttr] | None, specs: Sequence[Spec]) -> ArrayAttr[DictionaryAttr]:
+        known = attributes.data if attributes is not None else tuple(DictionaryAttr({}) for _ in specs)
+        return ArrayAttr(
+            [
+                DictionaryAttr({**named.data, **({SHARDING: spec_attribute(spec)} if any(spec) else {})})
+                for named, spec in zip(known, specs, strict=True)
+            ]
+        )
+
+    main.arg_attrs, main.res_attrs = recorded(main.arg_attrs, inputs), recorded(main.res_attrs, outputs)

@@ -1,0 +1,8 @@
+"""Partition a program over a mesh of ranks: propagate shardings, split ops, insert collectives.
+
+factors.py    which axes of operands and results an op iterates over together: one rule per interface
+propagate.py  the shardings of all values, from annotations
+reshard.py    the collectives that convert one sharding to another, and their cost
+partition.py  the program of one rank, with collectives
+buckets.py    one collective for several
+"""

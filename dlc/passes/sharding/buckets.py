@@ -1,0 +1,156 @@
+"""Merge collectives into buckets: one message for all values that are reduced, scattered or gathered alike.
+
+    %a = dl.all_reduce %x; %b = dl.all_reduce %y    →    %c = dl.concat %x, %y (flat); %r = dl.all_reduce %c; slices of %r
+
+A collective joins a bucket with the same mesh axes, combinator and element type, unless one depends on the other, also through
+other buckets. The ops that depend on a bucket move after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import PropertyValue, element_type_of, shape_of
+from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.programs.control import captured_values
+from dlc.dialects.entry import entry_of
+from dlc.ir import Block, ModuleOp, Operation, SSAValue
+from dlc.shapes.dims import Size, is_static
+
+_Mergeable: TypeAlias = "dl.AllReduceOp | dl.ReduceScatterOp | dl.AllGatherOp"
+
+
+@dataclass(eq=False)
+class _Bucket:
+    """Collectives that become one, and the buckets of which they need results."""
+
+    ops: list[_Mergeable]
+    needed: set[_Bucket] = field(default_factory=set["_Bucket"])
+
+    def needs(self, other: _Bucket) -> bool:
+        """Return whether an op of this bucket needs a result of another bucket, directly or not."""
+        pending: list[_Bucket] = [self]
+        seen: set[_Bucket] = {self}
+        while pending:
+            bucket = pending.pop()
+            if other in bucket.needed:
+                return True
+            pending.extend(bucket.needed.difference(seen))
+            seen.update(bucket.needed)
+        return False
+
+
+def merge_collectives(module: ModuleOp) -> None:
+    """Merge the collectives of the entry's block."""
+    block = entry_of(module).body.block
+    buckets = [bucket for bucket in _assign(block) if len(bucket.ops) > 1]
+    for bucket in buckets:
+        _merge(block, bucket.ops)
+    if buckets:
+        _sort_by_dependencies(block)
+
+
+def _assign(block: Block) -> list[_Bucket]:
+    """Assign each collective to the first bucket of its kind that it may join."""
+    by_kind: dict[Hashable, list[_Bucket]] = {}
+    # The buckets of which each op needs results.
+    needed: dict[Operation, set[_Bucket]] = {}
+    for op in block.ops:
+        own = set[_Bucket]().union(*(needed[source] for source in _sources(op, block)))
+        needed[op] = own
+        if not isinstance(op, dl.AllReduceOp | dl.ReduceScatterOp | dl.AllGatherOp) or not is_static(shape_of(op.x)):
+            continue
+        candidates = by_kind.setdefault(_kind(op), [])
+        bucket = next((b for b in candidates if b not in own and not any(other.needs(b) for other in own)), None)
+        if bucket is None:
+            bucket = _Bucket([])
+            candidates.append(bucket)
+        bucket.ops.append(op)
+        bucket.needed |= own
+        needed[op] = {bucket}
+    return [bucket for buckets in by_kind.values() for bucket in buckets]
+
+
+def _kind(op: _Mergeable) -> Hashable:
+    combine = op.combine if isinstance(op, dl.AllReduceOp | dl.ReduceScatterOp) else None
+    return type(op), op.axes, combine, element_type_of(op.x)
+
+
+def _sources(op: Operation, block: Block) -> Sequence[Operation]:
+    """Return the ops of a block whose results an op reads, including those that its bodies capture."""
+    values = [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
+    return [v.owner for v in values if isinstance(v.owner, Operation) and v.owner.parent is block]
+
+
+def _merge(block: Block, ops: Sequence[_Mergeable]) -> None:
+    """Replace collectives by one on the concatenation of their operands; ops are sorted later."""
+    first, build = ops[0], DlBuilder(block.last_op, ops[0].location) if block.last_op is not None else DlBuilder(block)
+    ranks = first.ranks
+    group: dict[str, PropertyValue] = {"axes": first.axes, "group_size": ranks}
+    rows = [_as_rows(build, op) for op in ops]
+    joined = build(dl.ConcatOp, *rows, axis=1)
+    match first:
+        case dl.AllReduceOp():
+            merged = build(dl.AllReduceOp, joined, **group, combine=first.combine)
+        case dl.ReduceScatterOp():
+            merged = build(dl.ReduceScatterOp, joined, **group, axis=0, combine=first.combine)
+        case dl.AllGatherOp():
+            merged = build(dl.AllGatherOp, joined, **group, axis=0)
+    start: Size = 0
+    for op, row in zip(ops, rows, strict=True):
+        size, count = shape_of(row)[1], shape_of(merged)[0]
+        part = build(dl.SliceOp, merged, starts=(0, start), limits=(count, start + size), strides=(1, 1))
+        op.result.replace_all_uses_with(_from_rows(build, op, part))
+        start = start + size
+    for op in ops:
+        op.detach()
+        op.erase()
+
+
+def _as_rows(build: DlBuilder, op: _Mergeable) -> SSAValue:
+    """Return the operand as a matrix: for a reduce_scatter, a row per rank with the elements that the rank gets."""
+    shape = shape_of(op.x)
+    if not isinstance(op, dl.ReduceScatterOp):
+        return build(dl.ReshapeOp, op.x, shape=(1, _product(shape)))
+    axis = op.axis_of(op.axis)
+    split = build(dl.ReshapeOp, op.x, shape=(*shape[:axis], op.ranks, shape[axis] // op.ranks, *shape[axis + 1 :]))
+    order = (axis, *(a for a in range(len(shape) + 1) if a != axis))
+    return build(dl.ReshapeOp, build(dl.TransposeOp, split, permutation=order), shape=(op.ranks, _product(shape) // op.ranks))
+
+
+def _from_rows(build: DlBuilder, op: _Mergeable, rows: SSAValue) -> SSAValue:
+    """Return the result from its part of the merged collective: for an all_gather, a row per rank with its operand."""
+    shape = shape_of(op.result)
+    if not isinstance(op, dl.AllGatherOp):
+        return build(dl.ReshapeOp, rows, shape=shape)
+    axis, operand = op.axis_of(op.axis), shape_of(op.x)
+    by_rank = build(dl.ReshapeOp, rows, shape=(op.ranks, *operand))
+    order = (*range(1, axis + 1), 0, *range(axis + 1, len(operand) + 1))
+    return build(dl.ReshapeOp, build(dl.TransposeOp, by_rank, permutation=order), shape=shape)
+
+
+def _product(shape: Sequence[Size]) -> int:
+    return prod(int(size) for size in shape if isinstance(size, int))
+
+
+def _sort_by_dependencies(block: Block) -> None:
+    """Move each op after the ops that it reads; otherwise the order stays."""
+    ops = list(block.ops)
+    ordered: dict[Operation, None] = {}
+    for op in ops:
+        pending = [(op, False)]
+        while pending:
+            current, sources_done = pending.pop()
+            if sources_done:
+                ordered[current] = None
+            elif current not in ordered:
+                pending.append((current, True))
+                pending += [(source, False) for source in reversed(_sources(current, block)) if source not in ordered]
+    for op in ops:
+        op.detach()
+    for op in ordered:
+        block.add_op(op)

@@ -1,0 +1,194 @@
+"""Propagate shardings: from annotated values to all others, forward and backward, until nothing changes.
+
+The algorithm follows GSPMD (Xu et al., 2021) and Shardy: a sharding is only ever extended, annotated axes are closed, and a
+conflict stops propagation; the partitioner settles it by cost. Ops that keep axes propagate first, since their shardings are
+certain. A uniform value (a broadcast scalar) does not connect its readers: each rank computes it for every reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, rank_of, shape_of
+from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_of
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import YieldOp
+from dlc.dialects.location_text import location_prefix
+from dlc.errors import ShapeError
+from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.dl.rewriting import splat
+from dlc.passes.sharding.factors import Axes, factors_of
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.shapes.dims import Size
+
+# For each axis of a tensor the mesh axes over which it is split, the outermost first.
+Spec: TypeAlias = "tuple[tuple[str, ...], ...]"
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """Values whose axes with equal factors have the same sharding."""
+
+    values: tuple[SSAValue, ...]
+    axes: tuple[Axes, ...]
+    keeps_axes: bool = True
+
+
+def uniform_element(value: SSAValue) -> int | float | None:
+    """Return the constant that all elements of a value have; None for other values."""
+    while isinstance(value.owner, dl.BroadcastToOp | dl.ReshapeOp):
+        value = value.owner.x
+    return splat(value)
+
+
+class Shardings:
+    """The shardings of the values of a program on a mesh."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self._specs: dict[SSAValue, Spec] = {}
+        # The annotated axes of values.
+        self._closed: dict[SSAValue, set[int]] = {}
+        self._relations: list[_Relation] = []
+
+    def of(self, value: SSAValue) -> Spec:
+        return self._specs.get(value) or ((),) * rank_of(value)
+
+    def annotate(self, value: SSAValue, spec: PartialSpec, name: str) -> None:
+        """Close the constrained axes of a value. Raises ShapeError, which begins with `name`, for an invalid spec."""
+        require_valid_spec(self.mesh, shape_of(value), spec, name)
+        known = self.of(value)
+        self._specs[value] = tuple(own if axes is None else axes for own, axes in zip(known, spec, strict=True))
+        self._closed.setdefault(value, set()).update(k for k, axes in enumerate(spec) if axes is not None)
+
+    def relate(self, *values: SSAValue) -> None:
+        """Give values of equal shape one sharding."""
+        self._relations.append(_Relation(values, (tuple(range(rank_of(values[0]))),) * len(values)))
+
+    def propagate(self, block: Block) -> None:
+        """Propagate through a block and its nested blocks, to a fixpoint."""
+        self._collect(block)
+        for relations in ([r for r in self._relations if r.keeps_axes], self._relations):
+            while any([self._step(relation) for order in (relations, relations[::-1]) for relation in order]):
+                pass
+
+    def _collect(self, block: Block) -> None:
+        """Collect the relations of all ops, and the annotations among them."""
+        for op in block.ops:
+            if isinstance(op, dl.ShardOp):
+                self.annotate(op.result, spec_of(op.spec), f"{location_prefix(op.location)}dlc.shard")
+            if isinstance(op, Control):
+                self._collect_control(op)
+            elif isinstance(op, DlOp):
+                factors = factors_of(op)
+                relation = _Relation((*op.operands, *op.results), (*factors.operands, *factors.results), factors.keeps_axes)
+                if any(f is not None for axes in relation.axes for f in axes):
+                    self._relations.append(relation)
+
+    def _collect_control(self, op: Control) -> None:
+        for body in op.blocks:
+            self._collect(body)
+        match op:
+            case dl.ScanOp():
+                states = op.state_count
+                for k in range(states):
+                    self.relate(op.operands[k], op.block.args[k], op.yielded[k], op.results[k])
+                for sequence, element in (
+                    *zip(op.operands[states:], op.block.args[states:], strict=True),
+                    *zip(op.results[states:], op.yielded[states:], strict=True),
+                ):
+                    axes = tuple(range(rank_of(element)))
+                    self._relations.append(_Relation((sequence, element), ((None, *axes), axes)))
+            case dl.WhileOp():
+                for values in zip(op.arguments, op.block.args, op.yielded[1:], op.results, strict=True):
+                    self.relate(*values)
+            case dl.IfOp():
+                yields = [body.last_op.values for body in op.blocks if isinstance(body.last_op, YieldOp)]
+                for values in zip(op.results, *yields, strict=True):
+                    self.relate(*values)
+            case _:
+                pass
+
+    def _step(self, relation: _Relation) -> bool:
+        """Extend the shardings of related values; return whether one changed."""
+        pairs = [(v, axes) for v, axes in zip(relation.values, relation.axes, strict=True) if uniform_element(v) is None]
+        by_factor: dict[int, tuple[str, ...]] = {}
+        for value, axes in pairs:
+            for f, mesh_axes in zip(axes, self.of(value), strict=True):
+                if f is None or not mesh_axes:
+                    continue
+                known = by_factor.get(f, ())
+                shorter, longer = sorted((known, mesh_axes), key=len)
+                # In a conflict the first one stays.
+                by_factor[f] = longer if longer[: len(shorter)] == shorter else known
+        changed = False
+        for value, axes in pairs:
+            changed |= self._extend(value, axes, _without_repeated_mesh_axes(by_factor))
+        return changed
+
+    def _extend(self, value: SSAValue, axes: Axes, by_factor: dict[int, tuple[str, ...]]) -> bool:
+        spec, shape, closed = list(self.of(value)), shape_of(value), self._closed.get(value, set())
+        changed = False
+        for k, f in enumerate(axes):
+            new = by_factor.get(f, ()) if f is not None else ()
+            added = new[len(spec[k]) :]
+            if k in closed or not added or new[: len(spec[k])] != spec[k] or any(a in other for other in spec for a in added):
+                continue
+            if is_divisible(shape[k], self.mesh.shard_count(new)):
+                spec[k], changed = new, True
+        if changed:
+            self._specs[value] = tuple(spec)
+        return changed
+
+
+def is_divisible(size: Size, parts: int) -> bool:
+    """Return whether an axis can be split into equal parts; symbolic sizes only into one."""
+    return parts == 1 or (isinstance(size, int) and size % parts == 0)
+
+
+def _without_repeated_mesh_axes(by_factor: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """Cut the mesh axes of each factor before one that another factor has."""
+    owner: dict[str, int] = {}
+    result: dict[int, tuple[str, ...]] = {}
+    for f, mesh_axes in by_factor.items():
+        cut = next((k for k, a in enumerate(mesh_axes) if owner.setdefault(a, f) != f), len(mesh_axes))
+        result[f] = mesh_axes[:cut]
+    return result
+
+
+def require_valid_spec(mesh: Mesh, shape: Sequence[Size], spec: PartialSpec, name: str) -> None:
+    """Raise ShapeError unless a spec names distinct axes of the mesh, each for an axis of the tensor that it divides."""
+    if len(spec) > len(shape):
+        raise ShapeError(f"{name}: P{format_spec(spec)} has {len(spec)} entries for the shape {list(shape)}")
+    used = [a for axes in spec for a in axes or ()]
+    if unknown := [a for a in used if a not in mesh.sizes]:
+        raise ShapeError(f"{name}: {unknown[0]!r} is no axis of the mesh {mesh}")
+    if len(set(used)) < len(used):
+        raise ShapeError(f"{name}: P{format_spec(spec)} uses a mesh axis twice")
+    for axis, (size, axes) in enumerate(zip(shape, spec, strict=False)):
+        parts = mesh.shard_count(axes or ())
+        if not is_divisible(size, parts):
+            names = ", ".join(f'"{a}"' for a in axes or ())
+            repair = f"pad to {-(-size // parts) * parts}, or P(None)" if isinstance(size, int) else "use a static size"
+            reason = f"{size} is no multiple of {parts}" if isinstance(size, int) else f"{size} is symbolic"
+            shape_text = ", ".join(map(str, shape))
+            raise ShapeError(f"{name}: axis {axis} of [{shape_text}] in {parts} parts of {names}: {reason}; {repair}")
+
+
+def format_spec(spec: PartialSpec) -> str:
+    """Format a spec as the arguments of `dlc.P`."""
+
+    def entry(axes: tuple[str, ...] | None) -> str:
+        if axes is None:
+            return "P.UNCONSTRAINED"
+        return "None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes)
+
+    return f"({', '.join(map(entry, spec))})"
+
+
+def owner_op(value: SSAValue) -> Operation | None:
+    """Return the op that defines a value; None for a block argument."""
+    return value.owner if isinstance(value.owner, Operation) else None

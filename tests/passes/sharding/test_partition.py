@@ -1,0 +1,191 @@
+"""Partitioned programs: results on all ranks equal the unsharded program, with the expected collectives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc.compiler.sharding import ShardedProgram, shard_program
+from dlc.dialects.dl.base import element_type_of
+from dlc.dialects.dl.distributed.collectives import Collective
+from dlc.dialects.dl.distributed.sharding import PartialSpec
+from dlc.errors import ShapeError
+from dlc.ir import f32, walk_ops
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.testing.sample import BF16, F32, values
+from tests.fuzz.shardings import run_sharded
+
+Specs = Sequence[PartialSpec | None]
+DATA, BOTH = Mesh.of({"data": 2}), Mesh.of({"data": 2, "model": 2})
+D, M, R = ("data",), ("model",), ()
+
+
+def check(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    mesh: Mesh,
+    inputs: Specs,
+    outputs: Specs = (),
+    tolerance: float = 1e-5,
+) -> Counter[str]:
+    """Compare a sharded function with the function itself, and count its collectives."""
+    program = dlc.jit(function).lower(*arguments).program
+    outputs = outputs or [None] * len(program.outputs)
+    got = run_sharded(program, mesh, inputs, outputs, arguments)
+    expected = dlc.jit(target="reference")(function)(*arguments)
+    for a, b in zip(got, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        np.testing.assert_allclose(a.astype(np.float64), np.asarray(b).astype(np.float64), rtol=tolerance, atol=tolerance)
+    return count(shard_program(program, mesh, inputs, outputs))
+
+
+def count(sharded: ShardedProgram) -> Counter[str]:
+    return Counter(op.name.removeprefix("dl.") for op in walk_ops(sharded.program.module, Collective))
+
+
+def mlp_loss(w1: Any, b1: Any, w2: Any, x: Any, y: Any) -> Any:
+    return dnp.mean((dnp.tanh(x @ w1 + b1) @ w2 - y) ** 2)
+
+
+MLP = [values(F32, *shape, seed=k, scale=0.5) for k, shape in enumerate([(6, 8), (8,), (8, 4), (12, 6), (12, 4)])]
+DATA_PARALLEL: Specs = [None, None, None, (D, R), (D, R)]
+
+
+def train_step(w1: Any, b1: Any, w2: Any, x: Any, y: Any) -> Any:
+    loss, gradients = dlc.value_and_grad(mlp_loss, argnums=(0, 1, 2))(w1, b1, w2, x, y)
+    return (loss, *(p - 0.1 * g for p, g in zip((w1, b1, w2), gradients, strict=True)))
+
+
+@pytest.mark.parametrize("mesh", [DATA, Mesh.of({"data": 4}), BOTH], ids=str)
+def test_data_parallel_step_reduces_once(mesh: Mesh) -> None:
+    assert check(train_step, MLP, mesh, DATA_PARALLEL) == {"all_reduce": 1}
+
+
+def test_optimizer_state_shards_zero_1() -> None:
+    """Annotated optimizer states: one reduce_scatter of gradients, one all_gather of parameters, and the loss."""
+
+    def step(w1: Any, w2: Any, m1: Any, m2: Any, x: Any, y: Any) -> Any:
+        loss, gradients = dlc.value_and_grad(mlp_loss, argnums=(0, 2))(w1, MLP[1], w2, x, y)
+        states = [0.9 * m + g for m, g in zip((m1, m2), gradients, strict=True)]
+        return (loss, *(p - 0.1 * m for p, m in zip((w1, w2), states, strict=True)), *states)
+
+    w1, _, w2, x, y = MLP
+    arguments = [w1, w2, w1 * 0.5, w2 * 0.5, x, y]
+    inputs: Specs = [(R, R), (R, R), (D, R), (D, R), (D, R), (D, R)]
+    counts = check(step, arguments, DATA, inputs, [None, (R, R), (R, R), (D, R), (D, R)])
+    assert counts == {"reduce_scatter": 1, "all_gather": 1, "all_reduce": 1, "axis_index": 1}
+
+
+def test_tensor_parallel_block_has_four_reductions() -> None:
+    """Megatron's partition: one all_reduce after attention and one after the MLP, in each direction."""
+    batch, tokens, width, heads = 2, 4, 8, 2
+    shapes = [(width, heads, 4), (width, heads, 4), (width, heads, 4), (heads, 4, width), (width, 16), (16, width)]
+    parameters = [values(F32, *shape, seed=k, scale=0.3) for k, shape in enumerate(shapes)]
+
+    def block(x: Any, q: Any, k: Any, v: Any, o: Any, up: Any, down: Any) -> Any:
+        normalized = dlc.nn.rms_norm(x, np.ones(width, np.float32))
+        queries, keys, contents = (dnp.einsum("btd,dhk->bhtk", normalized, w) for w in (q, k, v))
+        weights = dlc.nn.softmax(dnp.einsum("bhtk,bhsk->bhts", queries, keys))
+        x = x + dnp.einsum("bhtk,hkd->btd", dnp.einsum("bhts,bhsk->bhtk", weights, contents), o)
+        return x + dlc.nn.gelu(dlc.nn.rms_norm(x, np.ones(width, np.float32)) @ up) @ down
+
+    def loss(x: Any, *parameters: Any) -> Any:
+        return dnp.sum(block(x, *parameters) ** 2)
+
+    def gradients(*arguments: Any) -> Any:
+        return dlc.grad(loss, argnums=tuple(range(7)))(*arguments)
+
+    column, row = (R, M, R), (M, R, R)
+    inputs: Specs = [(R, R, R), column, column, column, row, (R, M), (M, R)]
+    arguments = [values(F32, batch, tokens, width), *parameters]
+    mesh = Mesh.of({"model": 2})
+    assert check(loss, arguments, mesh, inputs) == {"all_reduce": 2}
+    assert check(gradients, arguments, mesh, inputs) == {"all_reduce": 4}
+
+
+def test_half_precision_sums_cross_ranks_in_f32() -> None:
+    x, w = values(BF16, 4, 64, seed=1), values(BF16, 64, 4, seed=2)
+    for function, arguments in ((lambda x, w: x @ w, [x, w]), (lambda x, w: dnp.sum(x, 1) + dnp.sum(w, 0), [x, w])):
+        specs: Specs = [(R, D), (D, R)]
+        sharded = shard_program(dlc.jit(function).lower(*arguments).program, DATA, specs, [None])
+        reduced = [op for op in walk_ops(sharded.program.module, Collective)]
+        assert reduced and all(element_type_of(op.operands[0]) == f32 for op in reduced)
+        check(function, arguments, DATA, specs, tolerance=1e-2)
+
+
+def test_partial_sums_of_integers_are_not_divided() -> None:
+    x = np.arange(8)
+    assert check(lambda x: dnp.sum(x) // 3, [x], DATA, [(D,)])["all_reduce"] == 1
+
+
+def test_a_reshape_is_sharded_by_a_common_divisor() -> None:
+    mesh = Mesh.of({"data": 4})
+    assert check(lambda x: dnp.tanh(x.reshape(5, 4)), [values(F32, 20)], mesh, [(D,)])["all_gather"] == 1
+    assert check(lambda x: dnp.tanh(x.reshape(4, 5)), [values(F32, 20)], mesh, [(D,)]) == {}
+
+
+def test_a_donated_argument_keeps_its_sharding() -> None:
+    """A parameter is combined with a sharded state; as a donated argument it has one sharding before and after."""
+
+    def step(w: Any, m: Any, x: Any) -> Any:
+        m = 0.9 * m + dlc.grad(lambda w: dnp.sum(dnp.tanh(x @ w) ** 2))(w)
+        return w - 0.1 * m, m
+
+    w, x = MLP[0], MLP[3]
+    program = dlc.jit(donate_argnames=("w", "m"))(step).lower(w, w, x).program
+    sharded = shard_program(program, DATA, [None, (D, R), (D, R)], [None, None])
+    assert sharded.inputs[:2] == sharded.outputs == ((D, R), (D, R))
+    assert count(sharded)["all_gather"] == 1
+
+
+def test_loops_carry_shards() -> None:
+    """Data parallel, a recurrence has no collectives inside; its parameter gradient is reduced once after it."""
+
+    def final(w: Any, xs: Any) -> Any:
+        return dnp.sum(dlc.lax.scan(lambda h, x: (dnp.tanh(h @ w + x), h), dnp.zeros(xs.shape[1:], np.float32), xs)[0])
+
+    w, xs = values(F32, 4, 4, scale=0.3), values(F32, 3, 6, 4, seed=1)
+    counts = check(dlc.grad(final), [w, xs], DATA, [None, (R, D, R)])
+    assert counts["all_reduce"] == 1 and "all_gather" not in counts
+    assert check(dlc.grad(final), [w, xs], Mesh.of({"model": 2}), [(R, M), None])["all_gather"] >= 1
+
+
+def test_conditionals_and_while_loops() -> None:
+    def function(x: Any) -> Any:
+        y = dlc.lax.cond(dnp.sum(x) > 0, dnp.tanh, lambda x: -x, x)
+        return dlc.lax.while_loop(lambda y: dnp.max(y) > 1e-2, lambda y: y * 0.5, y)
+
+    for scale in (1.0, -1.0):
+        check(function, [np.abs(values(F32, 4, 6)) * np.float32(scale)], BOTH, [(D, M)], [(D, M)])
+
+
+def test_softmax_over_a_sharded_axis_is_decomposed() -> None:
+    counts = check(lambda x: dlc.nn.softmax(x), [values(F32, 4, 8)], DATA, [(R, D)], [(R, D)])
+    assert counts == {"all_reduce": 2}
+
+
+def test_layouts_move_by_all_to_all() -> None:
+    assert check(lambda x: dnp.tanh(x), [values(F32, 4, 8)], DATA, [(D, R)], [(R, D)]) == {"all_to_all": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            ((), ("data",)),
+            r"in_shardings of x: axis 1 of \[4, 5\] in 2 parts of \"data\": 5 is no multiple of 2; pad to 6, or P\(N",
+        ),
+        ((("rows",), ()), "in_shardings of x: 'rows' is no axis of the mesh data=2"),
+        ((("data",), ("data",)), "uses a mesh axis twice"),
+        (((), (), ()), r"has 3 entries for the shape \[4, 5\]"),
+    ],
+)
+def test_invalid_annotations(spec: PartialSpec, message: str) -> None:
+    program = dlc.jit(lambda x: x + 1).lower(values(F32, 4, 5)).program
+    with pytest.raises(ShapeError, match=message):
+        shard_program(program, DATA, [spec], [None])
