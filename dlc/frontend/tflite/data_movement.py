@@ -24,6 +24,12 @@ table = TfliteConverterTable()
 _SLICE_OPTIONS = "begin_mask.i32 end_mask.i32 ellipsis_mask.i32 new_axis_mask.i32 shrink_axis_mask.i32 is_offset.bool"
 
 
+@table("DENSIFY")
+def densify(node: TfliteNode) -> ImportedValue:
+    # Sparse constants are dense once they are read.
+    return node[0]
+
+
 @table("TRANSPOSE")
 def transpose(node: TfliteNode) -> ImportedValue:
     x = node[0]

@@ -4,7 +4,8 @@
     def softmax(node): …
 
 `options` lists the fields of the operator's options table in schema order, each with its type: `f32`, `i32`, `i8` (also
-enums), `bool` or `ints` (a vector of i32). A default other than 0 follows the type: `dilation_w.i32=1`.
+enums), `bool` or `ints` (a vector of i32). A default other than 0 follows the type: `dilation_w.i32=1`. The options of a custom
+operator are bytes: a C struct of fields of four bytes.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class TfliteNode(OperatorInputs):
 
     def activate_and_quantize(self, y: ImportedValue) -> ImportedValue:
         """Apply the fused activation and quantize to the first output."""
-        return self.quantize_result(self._activate(y))
+        return self.quantize_result(self.activate(y))
 
     def quantize_result(self, y: ImportedValue) -> ImportedValue:
         """Quantize with the parameters of the first output, if it is quantized."""
@@ -163,7 +164,8 @@ class TfliteNode(OperatorInputs):
         scale, zero = self._parameters(quantization, element)
         return emit(dl.QuantizeOp, y, scale, zero, axis=quantization.axis if scale.rank or zero.rank else 0)
 
-    def _activate(self, y: ImportedValue) -> ImportedValue:
+    def activate(self, y: ImportedValue) -> ImportedValue:
+        """Apply the fused activation."""
         match self.integer("activation") if "activation" in self._options else 0:
             case 0:
                 return y

@@ -28,6 +28,7 @@ from dlc.frontend.tflite import (
     contraction_reduction,
     control_flow,
     convolution_pooling,
+    custom_operators,
     data_movement,
     pointwise,
     recurrence,
@@ -53,6 +54,7 @@ OPERATORS: ExtensionTable[str, TfliteConverter] = ExtensionTable(
         **resize.table.entries,
         **control_flow.table.entries,
         **recurrence.table.entries,
+        **custom_operators.table.entries,
     },
 )
 # Nested subgraphs can expand a small file exponentially. Up to this many operators may be inlined in addition to four times
@@ -167,8 +169,6 @@ class _TfliteReader:
         tensor = graph.tensors[n]
         try:
             dtype = tensor.dtype
-            if tensor.is_sparse:
-                raise UnsupportedError("sparse tensors are not supported")
         except UnsupportedError as error:
             self._report(f"tensor '{tensor.name}'", NodeProblem("dtype", str(error)))
             values[n] = None

@@ -14,6 +14,7 @@ import numpy as np
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.tflite.flatbuffer import FileBytes, FlatbufferTable
+from dlc.frontend.tflite.sparsity import TfliteSparsity, read_sparsity
 
 IDENTIFIER = b"TFL3"
 _VERSION = 3
@@ -94,7 +95,7 @@ class TfliteTensor:
     data: Array | None
     quantization: TfliteQuantization | None
     is_variable: bool
-    is_sparse: bool
+    sparsity: TfliteSparsity | None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -104,9 +105,13 @@ class TfliteTensor:
         return _DTYPES[self.type]
 
     def array(self) -> Array:
-        """Return the elements of a constant. Raises ModelError if the size of the data does not match the shape."""
+        """Return the elements of a constant, also of a sparse one. Raises ModelError if the data does not match the shape."""
         dtype, count, width = self.dtype, math.prod(self.shape), _PACKED_BITS.get(self.type)
         data = np.zeros(0, np.uint8) if self.data is None else self.data
+        if self.sparsity is not None:
+            if width is not None or data.size % dtype.itemsize:
+                raise ModelError(f"tensor '{self.name}': {data.size} bytes of sparse elements of {dtype}")
+            return self.sparsity.dense(data.view(dtype), self.shape, f"tensor '{self.name}'")
         needed = count * dtype.itemsize if width is None else -(-count * width // 8)
         if needed != data.size:
             raise ModelError(
@@ -124,13 +129,26 @@ class TfliteTensor:
 
 
 @dataclass(frozen=True)
+class OptionStruct:
+    """The options of a custom operator: a C struct of fields of four bytes, read like a table."""
+
+    data: FileBytes
+
+    def scalar(self, number: int, kind: str, default: Any = 0) -> Any:
+        return self.data.scalar(kind, 4 * number)
+
+    def integers(self, number: int) -> tuple[int, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
 class TfliteOperator:
     """An operator: the indices of its input tensors, -1 for an omitted one, and output tensors; its options, if any."""
 
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: FlatbufferTable | None
+    options: FlatbufferTable | OptionStruct | None
 
 
 @dataclass(frozen=True)
@@ -251,7 +269,7 @@ def _tensor(name: str, table: FlatbufferTable, data: Sequence[Array | None]) -> 
         data[buffer] if data else None,
         _quantization(f"{name}: tensor '{label}'", table.table(4), shape),
         table.scalar(5, "bool", False),
-        table.table(6) is not None,
+        None if (sparsity := table.table(6)) is None else read_sparsity(sparsity),
     )
 
 
@@ -272,8 +290,10 @@ def _operator(name: str, table: FlatbufferTable, kinds: Sequence[str]) -> Tflite
     code: int = table.scalar(0, "u32")
     if code >= len(kinds):
         raise ModelError(f"{name}: damaged: operator code {code} of {len(kinds)}")
-    # Newer operators store their options in a second union.
-    return TfliteOperator(kinds[code], table.integers(1), table.integers(2), table.table(4) or table.table(12))
+    # Newer operators store their options in a second union, custom operators in bytes.
+    custom = table.array(5, "u1")
+    struct = None if custom is None else OptionStruct(FileBytes(custom.tobytes(), f"{name}: options of {kinds[code]}"))
+    return TfliteOperator(kinds[code], table.integers(1), table.integers(2), table.table(4) or table.table(12) or struct)
 
 
 @dataclass(frozen=True)

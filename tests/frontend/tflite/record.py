@@ -1,5 +1,5 @@
 """Records what LiteRT computes, for tests without it: `python -m tests.frontend.tflite.record [NAME…]`, where tensorflow,
-tf_keras and ai-edge-litert are installed; of names only those files are made anew.
+tf_keras, torch and ai-edge-litert are installed; of names only those files are made anew.
 
 Functions of TensorFlow that its converter makes every operator of, as floats and as integers, small nets, and operators that
 it does not make: each file with inputs and what LiteRT's own kernels make of them (its delegate for floats is another program)
@@ -23,9 +23,12 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import flatbuffers
 import numpy as np
 import tensorflow as tf
+import torch
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from flatbuffers import flexbuffers
+
+from dlc.frontend.tflite.schema import read_file
 
 RECORDED = Path(__file__).parent / "recorded.npz.xz"
 random = np.random.default_rng(0)
@@ -206,7 +209,7 @@ def converted(converter: Any, shapes: Sequence[Any], numbers: str) -> bytes:
 
 
 def files() -> dict[str, bytes]:
-    made: dict[str, bytes] = {"others": others()}
+    made: dict[str, bytes] = {"others": others(), "sparse": sparse(), "mediapipe": mediapipe()}
     for name, (function, specs) in FUNCTIONS.items():
         concrete = tf.function(function, input_signature=specs).get_concrete_function()
         for numbers in KINDS.get(name, ("float",)):
@@ -309,6 +312,136 @@ def others() -> bytes:
     return bytes(builder.Output())
 
 
+def sparse() -> bytes:
+    """Return a model of a product with sparse weights of each kind: by rows, by columns, and in blocks."""
+    dense = random.standard_normal((8, 8)).astype(np.float32) * (random.random((8, 8)) < 0.3)
+    kinds: list[tuple[Sequence[int], Sequence[int], Sequence[Any], Any, type]] = [
+        ([0, 1], [], [8, _compressed(dense != 0)], dense[dense != 0], np.float32),
+        ([1, 0], [], [8, _compressed(dense.T != 0)], dense.T[dense.T != 0], np.float32),
+        ([0, 1], [], [8, _compressed(dense != 0)], dense[dense != 0], np.float16),
+    ]
+    blocks = dense.reshape(2, 4, 2, 4).swapaxes(1, 2) * np.array([[1, 0], [1, 1]]).reshape(2, 2, 1, 1)
+    used = (blocks != 0).any((2, 3))
+    kinds.append(([0, 1, 2, 3], [0, 1], [2, _compressed(used), 4, 4], blocks[used], np.float32))
+    tensors, buffers, operators, outputs = [_tensor("x", (2, 8), np.float32, 0)], [schema.BufferT()], [], []
+    for number, (order, block_map, levels, elements, dtype) in enumerate(kinds):
+        buffers.append(schema.BufferT())
+        buffers[-1].data = list(np.ascontiguousarray(elements, dtype).tobytes())
+        weight = _tensor(f"sparse{number}", (8, 8), dtype, len(buffers) - 1)
+        weight.sparsity = schema.SparsityParametersT()
+        weight.sparsity.traversalOrder, weight.sparsity.blockMap = list(order), list(block_map)
+        weight.sparsity.dimMetadata = [_level(level, number) for level in levels]
+        first = len(tensors)
+        tensors += [weight, _tensor(f"dense{number}", (8, 8), dtype, 0)]
+        operators.append(_operator(0, [first], [first + 1]))
+        outputs.append(first + 1)
+        if dtype == np.float32:
+            tensors.append(_tensor(f"y{number}", (2, 8), np.float32, 0))
+            operators.append(_operator(1, [0, first + 1, -1], [first + 2]))
+            operators[-1].builtinOptionsType = schema.BuiltinOptions.FullyConnectedOptions
+            operators[-1].builtinOptions = schema.FullyConnectedOptionsT()
+            outputs.append(first + 2)
+    return _model(tensors, buffers, ["DENSIFY", "FULLY_CONNECTED"], operators, outputs)
+
+
+def _compressed(used: Any) -> tuple[list[int], list[int]]:
+    """Return the segments and indices of the true elements of a matrix."""
+    return [0, *np.cumsum(used.sum(1)).tolist()], np.nonzero(used)[1].tolist()
+
+
+def _level(level: int | tuple[list[int], list[int]], number: int) -> Any:
+    made = schema.DimensionMetadataT()
+    if isinstance(level, int):
+        made.format, made.denseSize = schema.DimensionType.DENSE, level
+        return made
+    vectors = [schema.Int32VectorT, schema.Uint16VectorT, schema.Uint8VectorT]
+    made.format = schema.DimensionType.SPARSE_CSR
+    made.arraySegmentsType, made.arrayIndicesType = number % 3 + 1, (number + 1) % 3 + 1
+    made.arraySegments, made.arrayIndices = vectors[number % 3](), vectors[(number + 1) % 3]()
+    made.arraySegments.values, made.arrayIndices.values = level
+    return made
+
+
+def _operator(code: int, inputs: list[int], outputs: list[int]) -> Any:
+    operator = schema.OperatorT()
+    operator.opcodeIndex, operator.inputs, operator.outputs = code, inputs, outputs
+    return operator
+
+
+def _model(tensors: list[Any], buffers: list[Any], kinds: Sequence[str], operators: list[Any], outputs: list[int]) -> bytes:
+    """Return a model of one graph with the first tensor as input; a name that no builtin operator has is a custom one."""
+    graph, model, codes = schema.SubGraphT(), schema.ModelT(), []
+    for kind in kinds:
+        codes.append(schema.OperatorCodeT())
+        codes[-1].builtinCode = getattr(schema.BuiltinOperator, kind, schema.BuiltinOperator.CUSTOM)
+        codes[-1].deprecatedBuiltinCode, codes[-1].version = min(codes[-1].builtinCode, 127), 1
+        codes[-1].customCode = kind if codes[-1].builtinCode == schema.BuiltinOperator.CUSTOM else None
+    graph.tensors, graph.inputs, graph.outputs, graph.operators = tensors, [0], outputs, operators
+    model.version, model.operatorCodes, model.subgraphs, model.buffers = 3, codes, [graph], buffers
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def mediapipe() -> bytes:
+    """Return a model of MediaPipe's custom operators, whose options are C structs, with padding 1 (SAME) or 2 (VALID)."""
+    tensors, buffers = [_tensor("x", (1, 5, 6, 3), np.float32, 0)], [schema.BufferT()]
+    operators, outputs = list[Any](), list[int]()
+    for array in (weights(4, 3, 2, 3).numpy(), weights(4).numpy()):
+        buffers.append(schema.BufferT())
+        buffers[-1].data = list(array.tobytes())
+        tensors.append(_tensor(f"constant{len(tensors)}", array.shape, np.float32, len(buffers) - 1))
+
+    def add(code: int, inputs: list[int], options: Sequence[int], *shapes: Sequence[int]) -> None:
+        made = list(range(len(tensors), len(tensors) + len(shapes)))
+        tensors.extend(_tensor(f"t{len(tensors)}_{k}", shape, np.float32, 0) for k, shape in enumerate(shapes))
+        operators.append(_operator(code, inputs, made))
+        operators[-1].customOptions = list(np.array(options, np.int32).tobytes())
+        outputs.extend(made)
+
+    add(0, [0, 1, 2], [1, 2, 2, 0, 0], (1, 9, 12, 4))
+    add(0, [0, 1, 2], [2, 1, 2, 0, 0], (1, 11, 7, 4))
+    add(1, [0], [1, 2, 2, 2, 2, 1, 0, 0, 0, 0], (1, 3, 3, 3), (1, 3, 3, 3))
+    add(2, outputs[-2:], [1, 2, 2, 2, 2, 0, 0, 0, 0, 0], (1, 6, 6, 3))
+    add(1, [0], [1, 2, 2, 3, 3, 0, 0, 0, 0, 0], (1, 3, 3, 3), (1, 3, 3, 3))
+    add(1, [0], [2, 1, 2, 2, 3, 0, 0, 0, 0, 0], (1, 2, 5, 3), (1, 2, 5, 3))
+    kinds = ["Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D"]
+    return _model(tensors, buffers, kinds, operators, outputs)
+
+
+def run_mediapipe(file: bytes) -> tuple[list[Any], list[Any]]:
+    """Return inputs and the results of PyTorch: LiteRT's package does not have these operators."""
+    x, (w, b) = random.standard_normal((1, 5, 6, 3)).astype(np.float32), (_constant(file, k) for k in (1, 2))
+    channels_first = torch.from_numpy(x).permute(0, 3, 1, 2)
+    kernel = torch.from_numpy(w).permute(3, 0, 1, 2)
+
+    def transposed(strides: tuple[int, int], rows: slice) -> Any:
+        full = torch.nn.functional.conv_transpose2d(channels_first, kernel, torch.from_numpy(b), strides)
+        return full[:, :, rows].permute(0, 2, 3, 1).numpy()
+
+    def pooled(size: tuple[int, int], strides: tuple[int, int], low: tuple[int, int], high: tuple[int, int]) -> Any:
+        padded = torch.nn.functional.pad(channels_first, (low[1], high[1], low[0], high[0]), value=-np.inf)
+        y, flat = torch.nn.functional.max_pool2d(padded, size, strides, return_indices=True)
+        rows, columns = flat // padded.shape[3], flat % padded.shape[3]
+        starts = [torch.arange(n) * stride for n, stride in zip(y.shape[2:], strides, strict=True)]
+        indices = (rows - starts[0][:, None]) * size[1] + columns - starts[1]
+        return [a.permute(0, 2, 3, 1).numpy() for a in (y, indices.to(torch.float32) + 0.1)]
+
+    maxima, indices = pooled((2, 2), (2, 2), (0, 0), (1, 0))
+    maxima = np.maximum(maxima, 0)
+    unpooled = np.zeros((1, 6, 6, 3), np.float32)
+    for at in np.ndindex(*maxima.shape):
+        row, column = divmod(int(indices[at]), 2)
+        unpooled[0, 2 * at[1] + row, 2 * at[2] + column, at[3]] = maxima[at]
+    results = [transposed((2, 2), slice(1, 10)), transposed((2, 1), slice(None)), maxima, indices, unpooled]
+    return [x], [*results, *pooled((3, 3), (2, 2), (1, 0), (1, 1)), *pooled((3, 2), (2, 1), (0, 0), (0, 0))]
+
+
+def _constant(file: bytes, k: int) -> Any:
+    tensor = read_file(file).graphs[0].tensors[k]
+    return tensor.array()
+
+
 def slices(bounds: Sequence[Sequence[int]]) -> Sequence[Any]:
     """Return begins, ends and steps of Python slices per axis."""
     entries = [(*pair, 1)[:3] for pair in bounds]
@@ -327,7 +460,7 @@ def _lstm(time: int, data: int, size: int) -> tuple[dict[str, Any], list[Any]]:
 def _tensor(name: str, shape: Sequence[int], dtype: type, buffer: int) -> Any:
     tensor, kinds = schema.TensorT(), schema.TensorType
     tensor.name, tensor.shape, tensor.buffer = name, list(shape), buffer
-    tensor.type = {np.float32: kinds.FLOAT32, np.int32: kinds.INT32, np.bool_: kinds.BOOL}[dtype]
+    tensor.type = {np.float32: kinds.FLOAT32, np.int32: kinds.INT32, np.bool_: kinds.BOOL, np.float16: kinds.FLOAT16}[dtype]
     return tensor
 
 
@@ -360,7 +493,7 @@ def main() -> None:
         recorded |= {key: kept[key] for key in kept if key.partition("/")[0] not in names}
     for name in names:
         file = made[name]
-        inputs, outputs = run(file)
+        inputs, outputs = run_mediapipe(file) if name == "mediapipe" else run(file)
         recorded[f"{name}/file"] = np.frombuffer(file, np.uint8)
         recorded.update({f"{name}/in/{k}": x for k, x in enumerate(inputs)})
         recorded.update({f"{name}/out/{k}": y for k, y in enumerate(outputs)})

@@ -19,6 +19,7 @@ from dlc.explore.source_listings import tflite_listing
 from dlc.frontend.problems import SpecializationRequiredError
 from dlc.frontend.tflite import read_model, reader
 from dlc.frontend.tflite.schema import BUILTINS, TfliteFile, TfliteGraph, TfliteOperator, TfliteTensor, read_file
+from dlc.frontend.tflite.sparsity import Level, TfliteSparsity
 from tests.frontend.tflite.recorded_models import recorded
 
 
@@ -134,7 +135,7 @@ def test_exponential_subgraph_inlining_is_refused(monkeypatch: pytest.MonkeyPatc
         def scalar(self, *_: object) -> int:
             return self.number
 
-    tensors = [TfliteTensor(f"t{k}", 0, (2,), (2,), None, None, False, False) for k in range(3)]
+    tensors = [TfliteTensor(f"t{k}", 0, (2,), (2,), None, None, False, None) for k in range(3)]
     levels = [
         TfliteGraph(
             tensors,
@@ -168,8 +169,25 @@ def test_packed_elements(number: int, bits: int, dtype: type) -> None:
     elements = np.array([1, -1, 0, -2, 1]) % (1 << bits)
     codes = sum(int(e) << bits * k for k, e in enumerate(elements))
     data = np.frombuffer(codes.to_bytes(-(-5 * bits // 8), "little"), np.uint8)
-    tensor = TfliteTensor("w", number, (5,), (5,), data, None, False, False)
+    tensor = TfliteTensor("w", number, (5,), (5,), data, None, False, None)
     assert tensor.array().dtype == dtype
     np.testing.assert_array_equal(tensor.array().view(np.uint8) & ((1 << bits) - 1), elements)
     with pytest.raises(ModelError, match="needs 2 bytes of data" if bits == 2 else "needs 3 bytes of data"):
-        TfliteTensor("w", number, (5,), (5,), data[:1], None, False, False).array()
+        TfliteTensor("w", number, (5,), (5,), data[:1], None, False, None).array()
+
+
+@pytest.mark.parametrize(
+    ("tree", "problem"),
+    [
+        (TfliteSparsity((0, 1), (), [Level(2), Level(2)]), "3 elements for 4 leaves"),
+        (TfliteSparsity((0, 1), (), [Level(3), Level(1)]), "a level of size 3 below 1 nodes"),
+        (TfliteSparsity((0, 0), (), [Level(2), Level(2)]), "levels in the order"),
+        (TfliteSparsity((0, 1), (), [Level(2), Level(0, np.array([0, 1, 2]), np.arange(3))]), "segments that do not divide"),
+        (TfliteSparsity((0, 1), (), [Level(2), Level(0, np.array([0, 1, 3]), np.array([0, 1, 2]))]), "an element outside"),
+        (TfliteSparsity((2, 0, 1), (0,), [Level(1), Level(2), Level(2)]), "the order .* is not supported"),
+    ],
+)
+def test_damaged_sparse_tensors_are_refused(tree: TfliteSparsity, problem: str) -> None:
+    tensor = TfliteTensor("w", 0, (2, 1) if "size 3" in problem else (2, 2), (2, 2), np.zeros(12, np.uint8), None, False, tree)
+    with pytest.raises(ModelError, match=problem):
+        tensor.array()

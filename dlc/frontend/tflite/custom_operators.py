@@ -1,0 +1,75 @@
+"""Custom operators of MediaPipe's models. Their options are C structs of TFLite's runtime, and all tensors are float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.problems import NodeProblem
+from dlc.frontend.tflite.convolution_pooling import (
+    convolve_transposed,
+    pad_spatial,
+    pooling_windows,
+    require_rank,
+    same_padding,
+)
+from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
+from dlc.ir import i32
+from dlc.shapes.dims import UndecidableError
+
+table = TfliteConverterTable()
+
+_POOL = "padding.i32 stride_w.i32 stride_h.i32 width.i32 height.i32 activation.i32"
+_SAME = 1
+
+
+@table("CUSTOM Convolution2DTransposeBias", options="padding.i32 stride_w.i32 stride_h.i32")
+def transpose_conv_with_bias(node: TfliteNode) -> ImportedValue:
+    """Inputs: the operand, weights [O, H, W, C] and a bias."""
+    require_rank(node, 4, 0, 1)
+    y, strides, kernel = convolve_transposed(node, 0, 1)
+    for axis, (size, stride, k) in enumerate(zip(node[0].shape[1:3], strides, kernel, strict=True), 1):
+        if stride > 1 and not isinstance(size, int):
+            raise UndecidableError(f"the padding with stride {stride} depends on the symbolic size {size}")
+        padding = max(k - 1 - ((size - 1) % stride if isinstance(size, int) else 0), 0)
+        if node.integer("padding") == _SAME:
+            y = node.emit.slice(y, axis, padding // 2, padding // 2 + y.shape[axis] - padding)
+    return node.emit(dl.AddOp, y, node[2])
+
+
+@table("CUSTOM MaxPoolingWithArgmax2D", options=_POOL)
+def max_pool_with_argmax(node: TfliteNode) -> Sequence[ImportedValue]:
+    """Results: the maxima, and their indices in each window as floats, with 0.1 added."""
+    emit, (kernel, strides) = node.emit, pooling_windows(node)
+    is_same = node.integer("padding") == _SAME
+    low, high = same_padding(node[0].shape[1:3], kernel, strides, (1, 1)) if is_same else ((0, 0), (0, 0))
+    x = pad_spatial(node, node[0], low, high, -np.inf)
+    y = emit(dl.MaxPoolOp, x, kernel=kernel, strides=strides, dilations=(1, 1))
+    elements: list[ImportedValue] = []
+    for offsets in np.ndindex(*kernel):
+        starts, strides_of_all = (0, *offsets, 0), (1, *strides, 1)
+        spans = [(size - 1) * stride + 1 for size, stride in zip(y.shape[1:3], strides, strict=True)]
+        limits = (x.shape[0], *(offset + span for offset, span in zip(offsets, spans, strict=True)), x.shape[3])
+        element = emit(dl.SliceOp, x, starts=starts, limits=limits, strides=strides_of_all)
+        elements.append(emit.reshape(element, (*y.shape, 1)))
+    first = emit(dl.ArgmaxOp, emit(dl.ConcatOp, *elements, axis=4), axis=4, keepdims=False, select_last=False)
+    indices = emit.cast(first, y.element_type)
+    return node.activate(y), emit(dl.AddOp, indices, emit.scalar(0.1, y))
+
+
+@table("CUSTOM MaxUnpooling2D", options=_POOL)
+def max_unpool(node: TfliteNode) -> ImportedValue:
+    """Inputs: maxima, and their indices in windows. Elements of a window other than its maximum are 0."""
+    require_rank(node, 4, 0, 1)
+    emit, (kernel, strides) = node.emit, pooling_windows(node)
+    if kernel != strides:
+        raise NodeProblem("attribute", f"overlapping windows {list(kernel)} with strides {list(strides)} are not supported")
+    batch, height, width, channels = node[0].shape
+    split = (batch, height, 1, width, 1, channels)
+    positions = np.arange(kernel[0] * kernel[1], dtype=np.int32).reshape(kernel[0], 1, kernel[1], 1)
+    is_maximum = emit(dl.EqualOp, emit.reshape(emit.cast(node[1], i32), split), emit.constant(positions))
+    y = emit(dl.SelectOp, is_maximum, emit.reshape(node[0], split), emit.scalar(0, node[0]))
+    return emit.reshape(y, (batch, height * kernel[0], width * kernel[1], channels))
