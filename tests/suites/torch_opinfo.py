@@ -28,7 +28,6 @@ _NOT_COMPARED = {
     ),
     **dict.fromkeys(("kthvalue", "median", "nanmedian", "mode"), "the index of equal elements is not defined"),
     "chalf": "returns complex numbers of half precision",
-    "sparse.sampled_addmm": "takes sparse matrices",
 }
 
 

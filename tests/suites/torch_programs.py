@@ -66,6 +66,7 @@ def check_compiled(
     evaluate = _with_gradients(torch, function) if gradients else _without_gradients(torch, function)
     if gradients:
         expected = evaluate(*_copies(torch, inputs))
+        _require_dense(torch, expected)
     torch._dynamo.reset()
     torch._dynamo.config.capture_scalar_outputs = True
     torch._dynamo.config.capture_dynamic_output_shape_ops = True
@@ -132,7 +133,13 @@ def _evaluate(torch: Any, function: Callable[..., Any], inputs: Sequence[Any]) -
         raise
     except Exception as error:
         raise NotComparableError(f"PyTorch raises {type(error).__name__}") from error
+    _require_dense(torch, expected)
     return expected, not all(_is_same(torch, *pair) for pair in zip(expected, other, strict=True))
+
+
+def _require_dense(torch: Any, results: Sequence[Any]) -> None:
+    if any(isinstance(result, torch.Tensor) and result.layout != torch.strided for result in results):
+        raise NotComparableError("returns sparse tensors")
 
 
 def _without_gradients(torch: Any, function: Callable[..., Any]) -> Callable[..., list[Any]]:

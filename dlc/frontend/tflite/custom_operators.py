@@ -23,7 +23,8 @@ from dlc.shapes.dims import UndecidableError
 table = TfliteConverterTable()
 
 _POOL = "padding.i32 stride_w.i32 stride_h.i32 width.i32 height.i32 activation.i32"
-_SAME = 1
+# Codes of the runtime's structs, which differ from those of the file format.
+_SAME, _VALID = 1, 2
 
 
 @table("CUSTOM Convolution2DTransposeBias", options="padding.i32 stride_w.i32 stride_h.i32")

@@ -19,7 +19,7 @@ from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
 from dlc.frontend.tflite.flatbuffer import FlatbufferTable
 
-_DENSE = 0
+_DENSE, _COMPRESSED = 0, 1
 # Vectors of segments and indices, by the type code of their union.
 _VECTOR_DTYPES = {1: "<i4", 2: "<u2", 3: "u1"}
 # Sparse weights of models have at least 1 % of the elements: a small file must not expand to a large array.
