@@ -44,6 +44,7 @@ SECTIONS = {
     "Performance, memory and wrong results": {
         "bench": CommandEntry("dlc.cli.bench", "Measures a model's latency and profiles its kernels."),
         "explore": CommandEntry("dlc.cli.explore", "Writes an HTML page: graph, passes, kernels, memory, time."),
+        "explain-sharding": CommandEntry("dlc.cli.explain_sharding", "Explains how a mesh partitions a model."),
         "diff": CommandEntry("dlc.cli.diff", "Finds the first value in which two programs differ."),
         "bisect": CommandEntry("dlc.cli.bisect", "Finds the pass or kernel that makes a model's results wrong."),
         "reduce": CommandEntry("dlc.cli.reduce", "Reduces a failing model to a minimal failing program."),
@@ -107,7 +108,7 @@ def _escape_unprintable() -> None:
 
 
 def _command(name: str) -> click.Command:
-    return getattr(import_module(COMMANDS[name].module), f"{name}_command")
+    return getattr(import_module(COMMANDS[name].module), f"{name.replace('-', '_')}_command")
 
 
 @click.command(cls=_Commands, context_settings=CONTEXT_SETTINGS)

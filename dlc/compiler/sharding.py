@@ -32,12 +32,19 @@ SHARDING = "dl.sharding"
 
 @dataclass(frozen=True)
 class ShardedProgram:
-    """The program of every rank of a mesh, with the shardings of its inputs and outputs."""
+    """The program of every rank of a mesh, with the shardings of its inputs and outputs.
+
+    Attributes:
+        module: The module before partitioning, with derivatives and batching expanded.
+        shardings: The shardings of the values of `module`.
+    """
 
     program: Program
     mesh: Mesh
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
+    module: ModuleOp
+    shardings: Shardings
 
 
 def shard_program(
@@ -64,7 +71,7 @@ def shard_program(
     merge_collectives(local)
     _record_shardings(entry_of(local), input_specs, output_specs)
     verify(local)
-    return ShardedProgram(replace(program, module=local, reimport=None), mesh, input_specs, output_specs)
+    return ShardedProgram(replace(program, module=local, reimport=None), mesh, input_specs, output_specs, module, shardings)
 
 
 def _expand(module: ModuleOp) -> None:

@@ -15,11 +15,12 @@ def count_kernel_runs(module: ModuleOp) -> Counter[str]:
     """Count the runs of each kernel; a body with a dynamic or data-dependent trip count is counted once."""
     counts = Counter[str]()
     for op in walk_ops(module, DispatchOp):
-        counts[op.symbol] += _times(op)
+        counts[op.symbol] += execution_count(op)
     return counts
 
 
-def _times(op: Operation) -> int:
+def execution_count(op: Operation) -> int:
+    """Return how often a loop nest runs an op; a dynamic or data-dependent trip count counts once."""
     times, parent = 1, op.parent_op()
     while parent is not None:
         if isinstance(parent, ScanOp) and isinstance(parent.steps, int):

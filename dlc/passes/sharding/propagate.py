@@ -16,7 +16,7 @@ from dlc.dialects.dl.base import DlOp, rank_of, shape_of
 from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_of
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import YieldOp
-from dlc.dialects.location_text import location_prefix
+from dlc.dialects.location_text import location_prefix, location_text
 from dlc.errors import ShapeError
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.rewriting import splat
@@ -35,6 +35,7 @@ class _Relation:
     values: tuple[SSAValue, ...]
     axes: tuple[Axes, ...]
     keeps_axes: bool = True
+    op: Operation | None = None
 
 
 def uniform_element(value: SSAValue) -> int | float | None:
@@ -53,6 +54,11 @@ class Shardings:
         # The annotated axes of values.
         self._closed: dict[SSAValue, set[int]] = {}
         self._relations: list[_Relation] = []
+        self._reasons: dict[SSAValue, str] = {}
+
+    def reason(self, value: SSAValue) -> str:
+        """Return why a value has its sharding: the last annotation or op that extended it; empty for a replicated value."""
+        return self._reasons.get(value, "")
 
     def of(self, value: SSAValue) -> Spec:
         return self._specs.get(value) or ((),) * rank_of(value)
@@ -62,11 +68,13 @@ class Shardings:
         require_valid_spec(self.mesh, shape_of(value), spec, name)
         known = self.of(value)
         self._specs[value] = tuple(own if axes is None else axes for own, axes in zip(known, spec, strict=True))
+        if any(axes is not None for axes in spec):
+            self._reasons[value] = f"annotation {name}"
         self._closed.setdefault(value, set()).update(k for k, axes in enumerate(spec) if axes is not None)
 
-    def relate(self, *values: SSAValue) -> None:
-        """Give values of equal shape one sharding."""
-        self._relations.append(_Relation(values, (tuple(range(rank_of(values[0]))),) * len(values)))
+    def relate(self, *values: SSAValue, op: Operation | None = None) -> None:
+        """Give values of equal shape one sharding; `op` is the loop or branch that requires it."""
+        self._relations.append(_Relation(values, (tuple(range(rank_of(values[0]))),) * len(values), op=op))
 
     def propagate(self, block: Block) -> None:
         """Propagate through a block and its nested blocks, to a fixpoint."""
@@ -84,7 +92,8 @@ class Shardings:
                 self._collect_control(op)
             elif isinstance(op, DlOp):
                 factors = factors_of(op)
-                relation = _Relation((*op.operands, *op.results), (*factors.operands, *factors.results), factors.keeps_axes)
+                values, axes = (*op.operands, *op.results), (*factors.operands, *factors.results)
+                relation = _Relation(values, axes, factors.keeps_axes, op)
                 if any(f is not None for axes in relation.axes for f in axes):
                     self._relations.append(relation)
 
@@ -95,20 +104,20 @@ class Shardings:
             case dl.ScanOp():
                 states = op.state_count
                 for k in range(states):
-                    self.relate(op.operands[k], op.block.args[k], op.yielded[k], op.results[k])
+                    self.relate(op.operands[k], op.block.args[k], op.yielded[k], op.results[k], op=op)
                 for sequence, element in (
                     *zip(op.operands[states:], op.block.args[states:], strict=True),
                     *zip(op.results[states:], op.yielded[states:], strict=True),
                 ):
                     axes = tuple(range(rank_of(element)))
-                    self._relations.append(_Relation((sequence, element), ((None, *axes), axes)))
+                    self._relations.append(_Relation((sequence, element), ((None, *axes), axes), op=op))
             case dl.WhileOp():
                 for values in zip(op.arguments, op.block.args, op.yielded[1:], op.results, strict=True):
-                    self.relate(*values)
+                    self.relate(*values, op=op)
             case dl.IfOp():
                 yields = [body.last_op.values for body in op.blocks if isinstance(body.last_op, YieldOp)]
                 for values in zip(op.results, *yields, strict=True):
-                    self.relate(*values)
+                    self.relate(*values, op=op)
             case _:
                 pass
 
@@ -126,7 +135,8 @@ class Shardings:
                 by_factor[f] = longer if longer[: len(shorter)] == shorter else known
         changed = False
         for value, axes in pairs:
-            changed |= self._extend(value, axes, _without_repeated_mesh_axes(by_factor))
+            if self._extend(value, axes, _without_repeated_mesh_axes(by_factor)):
+                changed, self._reasons[value] = True, _reason(relation.op, value)
         return changed
 
     def _extend(self, value: SSAValue, axes: Axes, by_factor: dict[int, tuple[str, ...]]) -> bool:
@@ -142,6 +152,12 @@ class Shardings:
         if changed:
             self._specs[value] = tuple(spec)
         return changed
+
+
+def _reason(op: Operation | None, value: SSAValue) -> str:
+    if op is None:
+        return "donated argument or its result"
+    return "operands" if value.owner is op else f"reader {op.name} at {location_text(op.location)}"
 
 
 def is_divisible(size: Size, parts: int) -> bool:

@@ -126,9 +126,14 @@ def resharding_seconds(mesh: Mesh, value: SSAValue, have: Spec, partial: Mapping
 
 def compute_seconds(op: DlOp) -> float:
     """Return the estimated time of an op on one core."""
+    return flop_count(op) * _SECONDS_PER_FLOP
+
+
+def flop_count(op: DlOp) -> int:
+    """Return the FLOPs of a contraction; of another op, those that a core computes in its time."""
     if isinstance(op, Contraction):
-        return 2 * _element_count(op.structure().extents) * _SECONDS_PER_FLOP
-    return 4 * max(_element_count(shape_of(v)) for v in (*op.operands, *op.results)) * _SECONDS_PER_FLOP
+        return 2 * _element_count(op.structure().extents)
+    return 4 * max(_element_count(shape_of(v)) for v in (*op.operands, *op.results))
 
 
 def _element_count(shape: Sequence[Size]) -> int:
