@@ -93,7 +93,7 @@ def samples(name: str, dtype: type) -> list[np.ndarray]:
         case "exp" | "expm1" | "sinh" | "cosh":
             parts = [uniform(-limit, limit), uniform(-2, 2), sign * magnitudes(-6, 0)]
         case "exp_at_most_zero":
-            parts = [uniform(-1.15 * limit, 0), uniform(-2, 0), -magnitudes(-6, 0)]
+            parts = [uniform(-limit, 0), uniform(-2, 0), -magnitudes(-6, 0)]
         case "exp2":
             parts = [uniform(-1.4 * limit, 1.4 * limit), uniform(-2, 2)]
         case "tanh" | "erf" | "atan" | "asinh" | "cbrt":
@@ -175,6 +175,11 @@ def test_edges(name: str, t: str):
     same = (np.isnan(y) & np.isnan(expected)) | ((y == expected) | near) & (np.signbit(y) == np.signbit(expected))
     wrong = [(tuple(float(v[k]) for v in x), float(y[k]), float(expected[k])) for k in np.flatnonzero(~same)]
     assert not wrong
+
+
+@pytest.mark.parametrize(("t", "x"), [("f32", [-88, -95, -120, -np.inf]), ("f64", [-709, -730, -800, -np.inf])])
+def test_subnormal_exponentials_of_negative_arguments_are_zero(t: str, x: list[float]):
+    np.testing.assert_array_equal(evaluate_function("exp_at_most_zero", t, np.array(x, DTYPES[t])), 0)
 
 
 @pytest.mark.parametrize("t", DTYPES)
