@@ -92,6 +92,7 @@ class Target:
 _X86_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _X86_V3 = (*_X86_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _X86_V4 = (*_X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_X86_BF16 = (*_X86_V4, "avx512vnni", "avx512bf16")
 _ARM = ("neon", "crc")
 _RISC_V = ("m", "a", "f", "d", "c", "v")
 
@@ -104,17 +105,20 @@ _MATRIX_UNIT_DTYPES = ("bf16", "f16")
 # For vectors of at most 32 bytes. Large AArch64 cores have a 4-way L1 cache of 64 KiB; smaller cores lose little with this
 # setting. AArch64 needs four instructions for packed pairs where x86-64 needs two.
 _SHORT_VECTOR_COSTS = CostModel(winograd=WinogradCosts(input=30, weight=8))
-# Short vectors need more instructions for the same work, so the front end limits contractions (docs/performance.md).
+# Short vectors need more instructions for the same work, so the front end limits contractions. Intel's servers have a slow L3
+# cache, and two hardware threads share the front end of a core (docs/performance.md).
 _AVX2_COSTS = replace(_SHORT_VECTOR_COSTS, prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
+_INTEL_AVX512_COSTS = CostModel(prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
 _ARM_COSTS = replace(_SHORT_VECTOR_COSTS, way_bytes=1 << 14, cache_ways=4, max_packed_pair_rows=4)
 
 
-def _x86(name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: int, dot_products: tuple[str, ...]) -> Target:
+def _x86(
+    name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: int, dot_products: tuple[str, ...], costs: CostModel
+) -> Target:
     fma, has_f16 = "fma" in features, "f16c" in features
     target = Target(
         name, cpu, features, bytes, registers, has_fma=fma, dot_products=dot_products, version="", has_f16_conversion=has_f16
     )
-    costs = {16: _SHORT_VECTOR_COSTS, 32: _AVX2_COSTS, 64: target.costs}[bytes]
     return replace(target, costs=costs)
 
 
@@ -135,12 +139,16 @@ def _risc_v(name: str, features: tuple[str, ...]) -> Target:
 CPU_LEVELS = {
     t.name: t
     for t in (
-        _x86("cpu:generic", "x86-64-v2", _X86_V2, 16, 16, _I7_DOTS),
-        _x86("cpu:avx2", "x86-64-v3", _X86_V3, 32, 16, _I7_DOTS),
-        _x86("cpu:avx2_vnni", "x86-64-v3", (*_X86_V3, "avxvnni"), 32, 16, _I8_DOTS),
-        _x86("cpu:avx512", "x86-64-v4", _X86_V4, 64, 32, _I7_DOTS),
-        _x86("cpu:avx512_vnni", "x86-64-v4", (*_X86_V4, "avx512vnni"), 64, 32, _I8_DOTS),
-        _x86("cpu:avx512_bf16", "x86-64-v4", (*_X86_V4, "avx512vnni", "avx512bf16"), 64, 32, _BF16_DOTS),
+        _x86("cpu:generic", "x86-64-v2", _X86_V2, 16, 16, _I7_DOTS, _SHORT_VECTOR_COSTS),
+        _x86("cpu:avx2", "x86-64-v3", _X86_V3, 32, 16, _I7_DOTS, _AVX2_COSTS),
+        _x86("cpu:avx2_vnni", "x86-64-v3", (*_X86_V3, "avxvnni"), 32, 16, _I8_DOTS, _AVX2_COSTS),
+        # Skylake-SP, then Ice Lake: AMD's processors with AVX-512 have the next level.
+        _x86("cpu:avx512", "x86-64-v4", _X86_V4, 64, 32, _I7_DOTS, _INTEL_AVX512_COSTS),
+        _x86("cpu:avx512_vnni", "x86-64-v4", (*_X86_V4, "avx512vnni"), 64, 32, _I8_DOTS, _INTEL_AVX512_COSTS),
+        # Zen 4 and 5.
+        _x86("cpu:avx512_bf16", "x86-64-v4", _X86_BF16, 64, 32, _BF16_DOTS, CostModel()),
+        # Sapphire Rapids and later processors.
+        _x86("cpu:avx512_fp16", "x86-64-v4", (*_X86_BF16, "avx512fp16"), 64, 32, _BF16_DOTS, _INTEL_AVX512_COSTS),
         _arm("cpu:aarch64", _ARM, _I16_DOTS),
         _arm("cpu:aarch64_i8mm", (*_ARM, "dotprod", "i8mm"), _I8_DOTS),
         _risc_v("cpu:riscv64", _RISC_V),

@@ -16,7 +16,7 @@ from dlc.ir import parse_module, print_module
 from dlc.target import CPU_LEVELS
 
 # Fixed targets, so that the page does not depend on the machine.
-TARGET, GPU = "cpu:avx512", "opencl:gpu"
+TARGET, GPU = "cpu:avx512_bf16", "opencl:gpu"
 
 random = np.random.default_rng(0)
 w = random.standard_normal((3, 3, 64, 64), np.float32)

@@ -47,6 +47,7 @@ ARCHITECTURES = {
                 "avxvnni": "avx_vnni",
                 "avx512vnni": "avx512_vnni",
                 "avx512bf16": "avx512_bf16",
+                "avx512fp16": "avx512_fp16",
             },
         ),
         Architecture(

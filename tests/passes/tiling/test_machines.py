@@ -48,6 +48,7 @@ MACHINES = {
     "Skylake-SP": Machine("cpu:avx512", 32 << 10, 1 << 20),
     "Zen 4": Machine("cpu:avx512_bf16", 32 << 10, 1 << 20),
     "Zen 5": Machine("cpu:avx512_bf16", 48 << 10, 1 << 20),
+    "Emerald Rapids": Machine("cpu:avx512_fp16", 48 << 10, 2 << 20),
     "Graviton 2": Machine("cpu:aarch64", 64 << 10, 1 << 20),
     "Graviton 3": Machine("cpu:aarch64_i8mm", 64 << 10, 1 << 20),
 }
