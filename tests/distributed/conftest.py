@@ -1,4 +1,4 @@
-"""Tests on all ranks of a job of MPI: `mpiexec -n 2 python -m pytest tests/distributed`."""
+"""The transport of tests that run on all ranks of a job of MPI: `mpiexec -n 2 python -m pytest tests/distributed`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from importlib.util import find_spec
 import pytest
 
 from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.start import start
 from dlc.runtime.collectives.transport import Transport
 
 # Variables that the launchers of MPICH, Open MPI and Slurm set.
 _RANK_VARIABLES = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}
 
 
-def pytest_runtest_setup() -> None:
+@pytest.fixture(scope="session")
+def transport() -> Transport:
+    """Return the transport of this rank, on a mesh of two axes."""
     if find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install -e '.[dist]'")
     if not _RANK_VARIABLES & os.environ.keys():
         pytest.skip("runs on several ranks: mpiexec -n 2 python -m pytest tests/distributed")
-
-
-@pytest.fixture(scope="session")
-def transport() -> Transport:
-    """Return the transport of this rank, on a mesh of two axes."""
     # Imported here because it needs MPI.
     from mpi4py import MPI
 
-    from dlc.runtime.collectives.start import start
-
-    size = MPI.COMM_WORLD.size
-    return start(Mesh.of({"data": 2, "model": size // 2}))
+    return start(Mesh.of({"data": 2, "model": MPI.COMM_WORLD.size // 2}))
