@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.compiler.program import Program
-from dlc.dialects.dl.base import DimsAttr, shape_of
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.control import Control, FailOp, captured_values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from dlc.dialects.dl.base import DimsAttr
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.host import BufferOp, LoopOp, ViewOp, WhileOp
 from dlc.dialects.sizes import SIZES

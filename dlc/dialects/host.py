@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.dialects.dl.base import DimsAttr, PlainOp, attribute
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import PlainOp, attribute
 from dlc.ir import (
     ArrayAttr,
     Attribute,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from dlc.dialects.dl.base import DimsAttr
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.ir import (
     DYNAMIC_INDEX,
     Attribute,

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl import creation
 from dlc.dialects.dl.arithmetic import activation, conversion, elementwise, functions, logic, random
 from dlc.dialects.dl.arithmetic.activation import *
@@ -30,7 +31,6 @@ from dlc.dialects.dl.arithmetic.elementwise import *
 from dlc.dialects.dl.arithmetic.functions import *
 from dlc.dialects.dl.arithmetic.logic import *
 from dlc.dialects.dl.arithmetic.random import *
-from dlc.dialects.dl.base import DimsAttr
 from dlc.dialects.dl.contractions import contraction, conv_transpose, convolution, fourier, winograd
 from dlc.dialects.dl.contractions.contraction import *
 from dlc.dialects.dl.contractions.conv_transpose import *

@@ -15,12 +15,11 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeAlias, TypeV
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.errors import DeviceError, DTypeError, ShapeError
 from dlc.ir import (
     DYNAMIC_INDEX,
-    ArrayAttr,
     Attribute,
-    AttrParser,
     Block,
     BoolAttr,
     DenseArrayBase,
@@ -31,11 +30,9 @@ from dlc.ir import (
     Float8E5M2Type,
     Float8E8M0FNUType,
     FloatAttr,
-    IntAttr,
     IntegerAttr,
     IntegerType,
     IRDLOperation,
-    ParametrizedAttribute,
     Parser,
     Printer,
     Pure,
@@ -47,14 +44,11 @@ from dlc.ir import (
     f64,
     i1,
     i64,
-    irdl_attr_definition,
     memo_table,
-    param_def,
     traits_def,
 )
 from dlc.shapes import dims
 from dlc.shapes.dims import Dim, Size
-from dlc.shapes.parsing import parse_size
 
 _STORAGE_ONLY_FLOATS = (
     Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType, Float8E8M0FNUType,
@@ -66,37 +60,6 @@ Op = TypeVar("Op", bound=IRDLOperation)
 Tensor: TypeAlias = TensorType[Attribute]
 # The Python values that a property accepts; `attribute` converts them to the stored attribute.
 PropertyValue: TypeAlias = Attribute | bool | int | float | str | Sequence[int] | Sequence[Size]
-
-
-@irdl_attr_definition
-class DimsAttr(ParametrizedAttribute):
-    """A list of sizes; symbolic ones are strings: `#dl.dims<"batch", 3, "past + 1">`."""
-
-    name = "dl.dims"
-    entries: ArrayAttr[IntAttr | StringAttr] = param_def()
-
-    @staticmethod
-    def of(sizes: Iterable[Size]) -> DimsAttr:
-        return DimsAttr(ArrayAttr([IntAttr(int(s)) if not isinstance(s, dims.Dim) else StringAttr(str(s)) for s in sizes]))
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        return tuple(e.data if isinstance(e, IntAttr) else parse_size(e.data) for e in self.entries)
-
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        def entry() -> IntAttr | StringAttr:
-            text = parser.parse_optional_str_literal()
-            return StringAttr(text) if text is not None else IntAttr(parser.parse_integer())
-
-        return [ArrayAttr(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, entry))]
-
-    def print_parameters(self, printer: Printer) -> None:
-        def entry(entry: IntAttr | StringAttr) -> None:
-            printer.print_string(str(entry.data)) if isinstance(entry, IntAttr) else printer.print_string_literal(entry.data)
-
-        with printer.in_angle_brackets():
-            printer.print_list(self.entries.data, entry)
 
 
 def tensor_type(shape: Iterable[Size], element_type: Attribute) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Self, cast
 
 import numpy as np
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, DimsAttr, DlOp, Tensor, number, sizes, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, Tensor, number, sizes, tensor_type
 from dlc.dialects.dl.dtypes import array_of, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, GatherLike
 from dlc.errors import DlcError, DTypeError, ShapeError

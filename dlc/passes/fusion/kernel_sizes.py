@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dlc.dialects.dl.base import DimsAttr, DlOp, attribute, element_type_of, shape_of, tensor_type
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import DlOp, attribute, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Elementwise
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.size_ranges import representative

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.pointwise import FloatFunction
-from dlc.dialects.dl.base import Array, DimsAttr, Tensor, compatible, element_type_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, GatherLike
 from dlc.dialects.dl.movement.shaping import static_sizes

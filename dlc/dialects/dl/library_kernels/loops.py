@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import ClassVar, cast
 
-from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, shape_of, sizes, tensor_type
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.interfaces import LibraryKernel, storage_type
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of, symbol

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, flag, ints, rank_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, ints, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import RowwiseKernel, is_unsigned
 from dlc.errors import DTypeError, ShapeError

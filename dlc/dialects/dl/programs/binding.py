@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, element_type_of, shape_of, tensor_type
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import DlOp, Tensor, attribute, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp

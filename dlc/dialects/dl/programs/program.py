@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.dialects.dl.base import DimsAttr, ints
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import ints
 from dlc.ir import (
     Attribute,
     Block,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp, SelectionOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
