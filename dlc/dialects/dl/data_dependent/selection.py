@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.elementwise import DivOp, MaximumOp, MulOp, SubOp
 from dlc.dialects.dl.base import (
     Array,
-    DimsAttr,
     Tensor,
     element_type_of,
     flag,

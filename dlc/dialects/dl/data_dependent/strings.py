@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl.base import (
-    DimsAttr,
     Tensor,
     broadcast_shapes,
     element_type_of,

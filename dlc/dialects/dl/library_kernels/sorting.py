@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.logic import (
@@ -17,7 +18,6 @@ from dlc.dialects.dl.arithmetic.logic import (
 )
 from dlc.dialects.dl.base import (
     Array,
-    DimsAttr,
     Tensor,
     element_type_of,
     flag,

@@ -12,11 +12,11 @@ from typing import ClassVar, cast
 
 import numpy as np
 
+from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.pointwise import common_element_type
 from dlc.dialects.dl.base import (
     Array,
-    DimsAttr,
     DlOp,
     Tensor,
     broadcasts_to,
