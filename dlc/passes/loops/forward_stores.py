@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from dlc.dialects.workgroup import is_workgroup
-from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, func, gpu, memref, scf, vector
+from dlc.ir import (
+    Block,
+    BlockArgument,
+    Context,
+    Operation,
+    SSAValue,
+    contains,
+    func,
+    gpu,
+    memref,
+    scf,
+    vector,
+    walk_ops,
+)
 from dlc.passes.base import KernelPass
 from dlc.passes.loops.iter_args import add_iter_args
 
 # A memory location with its access shape: the buffer, the indices, the permutation map (None for a scalar), and the type of
 # the value.
 Key: TypeAlias = tuple[Any, ...]
+
+_LOADS, _STORES = (vector.TransferReadOp, memref.LoadOp), (vector.TransferWriteOp, memref.StoreOp)
 
 
 @dataclass(frozen=True)
@@ -69,87 +84,100 @@ def _store_key(op: Operation) -> tuple[Key, SSAValue] | None:
             return None
 
 
+def _location(access: Operation) -> tuple[SSAValue, Key]:
+    """Return the root of the buffer that an op loads from or stores to, and the location."""
+    store = _store_key(access)
+    key = cast(Key, _load_key(access)) if store is None else store[0]
+    return _root(key[0]), key
+
+
 @dataclass(frozen=True)
 class _StoredValue:
-    """A value in memory, and the store that wrote it if it is in the current block (else None)."""
+    """The location in a buffer that was stored last, its value, and the store if it is in the current block (else None)."""
 
+    key: Key
     value: SSAValue
     store: Operation | None
 
 
-def _forward(block: Block, stored_values: dict[Key, _StoredValue]) -> None:
+# The last store to each buffer, by its root, in the order of the stores: earlier stores to other locations may alias.
+_StoredValues: TypeAlias = dict[SSAValue, _StoredValue]
+
+
+def _forward(block: Block, stored_values: _StoredValues) -> None:
     for op in list(block.ops):
         load, store = _load_key(op), _store_key(op)
         if load is not None:
-            if load in stored_values:
-                op.results[0].replace_all_uses_with(stored_values[load].value)
+            root = _root(load[0])
+            entry = stored_values.get(root)
+            if entry is not None and entry.key == load:
+                op.results[0].replace_all_uses_with(entry.value)
                 op.detach()
                 op.erase()
             else:
-                _mark_stores_as_read(stored_values, _root(load[0]))
+                _mark_store_as_read(stored_values, root)
         elif store is not None:
             key, value = store
-            overwritten = stored_values.get(key)
-            if overwritten is not None and overwritten.store is not None:
+            root = _root(key[0])
+            overwritten = stored_values.pop(root, None)
+            if overwritten is not None and overwritten.store is not None and overwritten.key == key:
                 overwritten.store.detach()
                 overwritten.store.erase()
-            root = _root(key[0])
-            for other in [k for k in stored_values if _root(k[0]) is root]:
-                del stored_values[other]
-            stored_values[key] = _StoredValue(value, op)
+            stored_values[root] = _StoredValue(key, value, op)
         elif isinstance(op, gpu.BarrierOp):
             _invalidate_shared(stored_values)
         elif op.regions:
-            stored_roots = {_root(k[0]) for k, _ in _stores_within(op)}
-            surviving = {k: v for k, v in stored_values.items() if _root(k[0]) not in stored_roots}
-            if any(isinstance(inner, gpu.BarrierOp) for inner in op.walk()):
+            stored_roots = {_location(store)[0] for store in walk_ops(op, *_STORES)}
+            surviving = {root: entry for root, entry in stored_values.items() if root not in stored_roots}
+            if contains(op, gpu.BarrierOp):
                 _invalidate_shared(surviving)
-            carried: dict[Key, _StoredValue] = {}
+            carried: _StoredValues = {}
             if isinstance(op, scf.ForOp):
-                carried = {k: v for k, v in stored_values.items() if _root(k[0]) in stored_roots and _is_carried(op, k)}
+                locations = _single_locations(op, [r for r in stored_values if r in stored_roots and _is_private(r)])
+                carried = {r: entry for r, entry in stored_values.items() if r in locations and locations[r] == entry.key}
                 op = add_iter_args(op, [entry.value for entry in carried.values()]) if carried else op
             arguments = op.regions[0].block.args[-len(carried) :] if carried else ()
             for region in op.regions:
                 for inner in region.blocks:
-                    values_in_body = {k: _StoredValue(v.value, None) for k, v in surviving.items()}
-                    values_in_body |= {k: _StoredValue(a, None) for k, a in zip(carried, arguments, strict=True)}
+                    values_in_body = {r: _StoredValue(e.key, e.value, None) for r, e in surviving.items()}
+                    for (root, entry), argument in zip(carried.items(), arguments, strict=True):
+                        values_in_body[root] = _StoredValue(entry.key, argument, None)
                     _forward(inner, values_in_body)
                     if carried:
-                        _yield_carried(inner, [values_in_body[k].value for k in carried])
-            for root in {_root(k[0]) for k in _loads_within(op)}:
-                _mark_stores_as_read(surviving, root)
+                        _yield_carried(inner, [values_in_body[root].value for root in carried])
+            for root in {_location(load)[0] for load in walk_ops(op, *_LOADS)}:
+                _mark_store_as_read(surviving, root)
             results = op.results[len(op.results) - len(carried) :]
-            stores = _stores_after(op, list(carried), results)
             stored_values.clear()
             stored_values.update(surviving)
-            stored_values.update({k: _StoredValue(r, s) for k, r, s in zip(carried, results, stores, strict=True)})
+            for (root, entry), result in zip(carried.items(), results, strict=True):
+                stored_values[root] = _StoredValue(entry.key, result, _store_after(op, root, result))
 
 
 def _is_private(root: SSAValue) -> bool:
     return isinstance(root.owner, memref.AllocaOp) and not is_workgroup(root)
 
 
-def _invalidate_shared(stored_values: dict[Key, _StoredValue]) -> None:
-    for key in [k for k in stored_values if not _is_private(_root(k[0]))]:
-        del stored_values[key]
+def _invalidate_shared(stored_values: _StoredValues) -> None:
+    for root in [root for root in stored_values if not _is_private(root)]:
+        del stored_values[root]
 
 
-def _is_carried(loop: scf.ForOp, key: Key) -> bool:
-    """Return whether a loop accesses a private buffer at a single location, in every iteration."""
-    root = _root(key[0])
-    if not _is_private(root):
-        return False
-    for op in loop.walk():
-        store = _store_key(op)
-        accessed = _load_key(op) if store is None else store[0]
-        if accessed is None or _root(accessed[0]) is not root:
+def _single_locations(loop: scf.ForOp, roots: Sequence[SSAValue]) -> dict[SSAValue, Key]:
+    """Return those of the buffers that a loop accesses at a single location, in every iteration, and this location."""
+    locations: dict[SSAValue, Key | None] = dict.fromkeys(roots)
+    for op in walk_ops(loop, *_LOADS, *_STORES) if roots else ():
+        root, key = _location(op)
+        if root not in locations:
             continue
         parent = op.parent_op()
         while parent is not loop and isinstance(parent, scf.ForOp):
             parent = parent.parent_op()
-        if accessed != key or parent is not loop:
-            return False
-    return True
+        if parent is not loop or locations[root] not in (None, key):
+            del locations[root]
+        else:
+            locations[root] = key
+    return {root: key for root, key in locations.items() if key is not None}
 
 
 def _yield_carried(body: Block, values: Sequence[SSAValue]) -> None:
@@ -158,38 +186,25 @@ def _yield_carried(body: Block, values: Sequence[SSAValue]) -> None:
     last.operands = [*last.operands, *values]
 
 
-def _stores_after(loop: Operation, keys: Sequence[Key], results: Sequence[SSAValue]) -> list[Operation]:
-    """Move the stores to these locations after the loop, storing its final values."""
-    final_stores: list[Operation] = []
-    for key, result in zip(keys, results, strict=True):
-        stores = [op for op in loop.walk() if (s := _store_key(op)) is not None and s[0] == key]
-        block = loop.parent
-        assert block is not None
-        value = _store_key(stores[0])
-        assert value is not None
-        # Every operand but the value is defined before the loop.
-        last = stores[0].clone({value[1]: result})
-        block.insert_op_after(last, loop)
-        for op in stores:
-            op.detach()
-            op.erase()
-        final_stores.append(last)
-    return final_stores
+def _store_after(loop: Operation, root: SSAValue, result: SSAValue) -> Operation:
+    """Move the stores to a buffer, all to one location, after the loop, storing its final value."""
+    stores = [op for op in walk_ops(loop, *_STORES) if _location(op)[0] is root]
+    block, value = loop.parent, _store_key(stores[0])
+    assert block is not None and value is not None
+    # Every operand but the value is defined before the loop.
+    last = stores[0].clone({value[1]: result})
+    block.insert_op_after(last, loop)
+    for op in stores:
+        op.detach()
+        op.erase()
+    return last
 
 
-def _mark_stores_as_read(stored_values: dict[Key, _StoredValue], root: SSAValue) -> None:
-    """Mark stores to a buffer as read, so that they are not erased."""
-    for key, entry in stored_values.items():
-        if entry.store is not None and _root(key[0]) is root:
-            stored_values[key] = _StoredValue(entry.value, None)
-
-
-def _stores_within(op: Operation) -> Iterator[tuple[Key, SSAValue]]:
-    return (s for inner in op.walk() if (s := _store_key(inner)) is not None)
-
-
-def _loads_within(op: Operation) -> Iterator[Key]:
-    return (k for inner in op.walk() if (k := _load_key(inner)) is not None)
+def _mark_store_as_read(stored_values: _StoredValues, root: SSAValue) -> None:
+    """Mark the last store to a buffer as read, so that it is not erased."""
+    entry = stored_values.get(root)
+    if entry is not None and entry.store is not None:
+        stored_values[root] = _StoredValue(entry.key, entry.value, None)
 
 
 def _drop_unread_locals(kernel: func.FuncOp) -> None:
