@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from dlc.argument_validation import require_call_signature, validate_methods
 from dlc.dialects import dl
@@ -17,11 +18,12 @@ from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.ir import Block
 from dlc.numpy import zeros_like
-from dlc.numpy.apply import apply, convert, operand
+from dlc.numpy.apply import apply, convert, operand, refuse
 from dlc.traced_functions.bodies import discard_on_error
 from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, require_tuple, trace_body
 
 Function = Callable[..., Any]
+CheckpointPolicy: TypeAlias = Literal["recompute", "binomial"]
 
 
 def stop_gradient(x: Any) -> Any:
@@ -37,11 +39,29 @@ def _stop_gradient(leaf: Any) -> Any:
     return apply(dl.StopGradientOp, array)
 
 
-def checkpoint(fun: Function) -> Function:
-    """Return `fun` with recomputation: reverse mode saves only the arguments and computes the intermediate values again.
+def checkpoint(
+    fun: Function | None = None,
+    *,
+    policy: CheckpointPolicy = "recompute",
+    memory: int | str | None = None,
+) -> Function:
+    """Return `fun` with a derivative that needs less memory. Without `fun`, return a decorator.
 
-    Arguments and results are arrays, numbers and containers of them.
+    Policy `recompute`: reverse mode saves only the arguments and computes the intermediate values again. Policy `binomial`:
+    each scan saves states of some steps in at most `memory` bytes (a number, or text such as "200M"), by default as few as
+    possible if each step is repeated once; reverse mode repeats the steps between them (Griewank and Walther, Revolve, 2000).
+    While loops always do so.
+
+    Arguments and results are arrays, numbers and containers of them. Raises DlcError for a `memory` that is not a positive
+    number of bytes, or without policy `binomial`.
     """
+    if fun is None:
+        return functools.partial(checkpoint, policy=policy, memory=memory)
+    memory_bytes = None if policy == "recompute" else 0
+    if memory is not None:
+        if policy == "recompute":
+            refuse(DlcError('dlc.checkpoint: memory requires policy="binomial"'))
+        memory_bytes = _parse_bytes(memory)
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -50,10 +70,17 @@ def checkpoint(fun: Function) -> Function:
             return fun(*args, **kwargs)
         arguments, run = _arrays_of("dlc.checkpoint", fun, args, kwargs)
         block, results = trace_body("dlc.checkpoint", run, arguments)
-        checkpoint_results = trace.insert(dl.CheckpointOp.of([v.value for v in arguments.values], block))
+        checkpoint_results = trace.insert(dl.CheckpointOp.of([v.value for v in arguments.values], block, memory_bytes))
         return results.with_leaves(checkpoint_results)
 
     return call
+
+
+def _parse_bytes(memory: int | str) -> int:
+    """Return a number of bytes, which may be text with the suffix K, M or G."""
+    if match := re.fullmatch(r"([1-9]\d*)([KMG]?)", str(memory)):
+        return int(match[1]) * 1000 ** " KMG".index(match[2] or " ")
+    return refuse(DlcError(f'dlc.checkpoint: memory is {memory!r}; expected a positive number of bytes, such as "200M"'))
 
 
 def _arrays_of(api_name: str, fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NamedLeaves, Function]:

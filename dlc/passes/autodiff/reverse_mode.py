@@ -19,6 +19,7 @@ from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_va
 from dlc.passes.autodiff.control_flow_rules import REVERSE
 from dlc.passes.autodiff.cotangents import Cotangent, SliceCotangent, sum_cotangents, sum_slices
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
+from dlc.passes.autodiff.loop_memory import bound_memory
 from dlc.passes.autodiff.partials import PARTIALS, partial
 from dlc.passes.autodiff.rules import derivative_location, mark_active, values_read
 from dlc.passes.autodiff.shapes import unbroadcast, zeros
@@ -195,6 +196,9 @@ def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValu
     """
     last = block.last_op
     assert isinstance(last, dl.YieldOp)
+    for op in list(block.ops):
+        if isinstance(op, dl.CheckpointOp) and op.memory_bytes is not None:
+            bound_memory(op)
     reverse = ReverseMode(block, mark_active(block, wrt))
     for i, seed in seeds.items():
         reverse.add(last.values[i], Term(reverse.build, seed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
@@ -93,6 +93,23 @@ def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
                 raise UnsupportedError(_no_derivative_message(op))
         op = next_op
     return active
+
+
+def active_states(block: Block, parameters: Sequence[SSAValue], wrt: Iterable[SSAValue], first_state: int = 0) -> list[int]:
+    """Return the indices of the states of a loop that are active in any iteration.
+
+    `parameters` are the states that the body takes; it yields the next ones from index `first_state` on. `wrt` are the active
+    values, which include the parameters of initially active states.
+    """
+    active = set(wrt)
+    while True:
+        body_values = mark_active(block, active)
+        assert block.last_op is not None
+        next_states = block.last_op.operands[first_state : first_state + len(parameters)]
+        new = {p for p, v in zip(parameters, next_states, strict=True) if v in body_values} - active
+        if not new:
+            return [i for i, p in enumerate(parameters) if p in active]
+        active |= new
 
 
 def _no_derivative_message(op: Operation) -> str:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, ints
+from dlc.dialects.dl.base import DlOp, ints, number
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import captured_values, has_effect
-from dlc.ir import Block, BlockArgument, Operation, SSAValue
+from dlc.ir import Block, BlockArgument, Operation, Region, SSAValue
+from dlc.passes.autodiff.binomial_checkpoints import reverse_segments
 from dlc.passes.autodiff.bodies import (
     ForwardModeContext,
     ReverseModeContext,
     builder_at_end,
     clone_body,
+    clone_body_without_prints,
     detach_bodies,
     insert_before,
     replace_and_erase,
     replace_yield,
     yielded_values,
 )
-from dlc.passes.autodiff.rules import is_differentiable, values_read
+from dlc.passes.autodiff.loop_building import (
+    build_while,
+    element_at,
+    i64_constant,
+    inline_copy,
+    pull_back_body,
+)
+from dlc.passes.autodiff.rules import active_states, is_differentiable, values_read
 from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
 
@@ -30,7 +39,7 @@ from dlc.passes.autodiff.term import Term
 def scan_forward(op: dl.ScanOp, context: ForwardModeContext) -> None:
     """Build the forward-mode scan: its additional states and sequences are the tangents of states and sequences."""
     build, count, arguments = DlBuilder(op), op.state_count, list(op.arguments)
-    states = [i for i in range(count) if is_differentiable(arguments[i])]
+    states = _active_states(op, context.tangents)
     sequences = [i for i in range(count, len(arguments)) if arguments[i] in context.tangents]
     outputs = [i for i in range(count, len(op.results)) if is_differentiable(op.results[i])]
     initial_tangents = [context.tangent(arguments[i], build) for i in states]
@@ -53,6 +62,13 @@ def scan_forward(op: dl.ScanOp, context: ForwardModeContext) -> None:
     tangents = [*new.results[count:total], *new.results[len(op.results) + len(states) :]]
     replace_and_erase(op, values)
     context.tangents |= {values[i]: tangent for i, tangent in zip((*states, *outputs), tangents, strict=True)}
+
+
+def _active_states(op: dl.ScanOp, active: Collection[SSAValue]) -> list[int]:
+    """Return the indices of the states that depend on active values."""
+    parameters = op.block.args
+    active_parameters = [p for p, v in zip(parameters, op.arguments, strict=True) if v in active]
+    return active_states(op.block, parameters[: op.state_count], [*active, *active_parameters])
 
 
 # Note [Reverse of a scan]
@@ -112,7 +128,7 @@ class _DifferentiatedStep:
     def of(cls, op: dl.ScanOp, context: ReverseModeContext) -> _DifferentiatedStep:
         """Clone the body of a scan and append its reverse."""
         count, results = op.state_count, op.results
-        states = [i for i in range(count) if is_differentiable(results[i])]
+        states = _active_states(op, context.active)
         sequences = [i for i in range(count, len(op.arguments)) if op.arguments[i] in context.active]
         outputs = [i for i in range(count, len(results)) if is_differentiable(results[i])]
         active_captures = [v for v in captured_values(op.block) if v in context.active]
@@ -231,6 +247,9 @@ def _hoist(body: Block, anchor: Operation) -> None:
 
 def scan_reverse(op: dl.ScanOp, context: ReverseModeContext) -> None:
     """Build the forward and the backward loop of a scan; see Note [Reverse of a scan]."""
+    if op.snapshots is not None:
+        _scan_reverse_from_snapshots(op, int(number(op.snapshots)), context)
+        return
     step, build, arguments, count = _DifferentiatedStep.of(op, context), context.build, list(op.arguments), len(op.results)
     cotangents = [(context.take(op.results[i]) or zeros(build, op.results[i])).value for i in (*step.states, *step.outputs)]
     products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.captured_cotangents.items()}
@@ -263,6 +282,56 @@ def scan_reverse(op: dl.ScanOp, context: ReverseModeContext) -> None:
             context.add(value, Term(build, next(sums)))
         for axes, lhs, rhs in products[value]:
             context.add(value, _contract_over_steps(build, axes, stacked_values[lhs], stacked_values[rhs]))
+
+
+def _scan_reverse_from_snapshots(op: dl.ScanOp, num_snapshots: int, context: ReverseModeContext) -> None:
+    """Keep a scan, and pull cotangents back through its steps; see Note [Binomial checkpoints]."""
+    build, count, steps, block, arguments = context.build, op.state_count, op.steps, op.block, list(op.arguments)
+    assert isinstance(steps, int)
+    states = _active_states(op, context.active)
+    sequences = [i for i in range(count, len(arguments)) if arguments[i] in context.active]
+    captures = [v for v in captured_values(block) if v in context.active]
+    outputs = {i: c.value for i in range(count, len(op.results)) if (c := context.take(op.results[i])) is not None}
+    final = {i: context.take(op.results[i]) for i in states}
+    cotangents = [(c or zeros(build, arguments[i])).value for i, c in final.items()]
+    cotangents += [zeros(build, v).value for v in captures]
+    silent_region = Region(clone_body_without_prints(block))
+    silent_step = silent_region.block
+
+    def elements(build: DlBuilder, sequences: Sequence[SSAValue], step: SSAValue) -> list[SSAValue]:
+        return [element_at(build, v, index(build, step)) for v in sequences]
+
+    def index(build: DlBuilder, step: SSAValue) -> SSAValue:
+        return build(dl.SubOp, i64_constant(build, steps - 1), step) if op.is_reverse else step
+
+    def advance(build: DlBuilder, states: Sequence[SSAValue], first: SSAValue, end: SSAValue) -> Sequence[SSAValue]:
+        def repeat(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            *states, k = args
+            values = inline_copy(build, silent_step, [*states, *elements(build, arguments[count:], k)])
+            next_k = build(dl.AddOp, k, i64_constant(build, 1))
+            return [build(dl.LessOp, next_k, end), *values[:count], next_k]
+
+        return build_while(build, build(dl.LessOp, first, end), [*states, first], repeat)[:-1]
+
+    def pull_back(
+        build: DlBuilder, values: Sequence[SSAValue], step: SSAValue, cotangents: Sequence[SSAValue]
+    ) -> Sequence[SSAValue]:
+        seeds = dict(zip(states, cotangents, strict=False))
+        seeds |= zip(outputs, elements(build, list(outputs.values()), step), strict=True)
+        inputs = [*values, *elements(build, arguments[count:], step)]
+        previous = pull_back_body(build, silent_step, inputs, [*states, *sequences], captures, seeds, context)
+        kept, total = len(states), len(states) + len(sequences)
+        sums = [build(dl.AddOp, x, y) for x, y in zip(cotangents[kept:], previous[total:], strict=True)]
+        return [*previous[:kept], *sums, *previous[kept:total]]
+
+    num_steps, read = i64_constant(build, steps), [arguments[i] for i in sequences]
+    results = reverse_segments(build, num_steps, num_snapshots, arguments[:count], cotangents, advance, pull_back, read)
+    silent_region.detach_block(silent_step).erase(safe_erase=False)
+    del op.properties["snapshots"]
+    for value, cotangent in zip([*(arguments[i] for i in states), *captures], results, strict=False):
+        context.add(value, Term(build, cotangent))
+    for value, cotangent in zip(read, results[len(cotangents) :], strict=True):
+        context.add(value, Term(build, build(dl.ReverseOp, cotangent, axes=(0,)) if op.is_reverse else cotangent))
 
 
 def _axes(product: dl.DotGeneralOp) -> tuple[tuple[int, ...], ...]:

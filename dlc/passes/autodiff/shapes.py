@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.location_text import location_prefix
-from dlc.ir import SSAValue
+from dlc.ir import Attribute, SSAValue
 from dlc.passes.autodiff.term import Term
 from dlc.shapes.dims import Size, UndecidableError, is_static
 
@@ -20,8 +20,8 @@ def unbroadcast(cotangent: Term, shape: Sequence[Size]) -> Term:
     return cotangent.sum(*broadcast_axes).reshape(*shape)
 
 
-def zeros(build: DlBuilder, like: SSAValue) -> Term:
-    """Return zeros of a value's type."""
+def zeros(build: DlBuilder, like: SSAValue | Attribute) -> Term:
+    """Return zeros of the type of a value, or of a tensor type."""
     return Term(build, build.scalar(0, like=like)).broadcast(*shape_of(like))
 
 

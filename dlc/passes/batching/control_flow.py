@@ -180,7 +180,7 @@ def checkpoint(context: BatchingContext, op: CheckpointOp, batch: Batch) -> None
     """Batch the body; all results are batched if any value that it reads is."""
     results_batched, is_batched = context.reads_batched(op), [context.is_batched(v) for v in op.arguments]
     body = _batched_function(context, op.block, is_batched, results_batched, batch)
-    new_op = context.build.insert(CheckpointOp.of([*map(context.lookup, op.arguments)], body))
+    new_op = context.build.insert(CheckpointOp.of([*map(context.lookup, op.arguments)], body, op.memory_bytes))
     context.map_values(op.results, new_op.results, [results_batched for _ in op.results])
 
 

@@ -139,7 +139,8 @@ class ScanOp(LoopLikeOp):
 
     Operands are the initial states, then the sequences, with elements along axis 0. The body yields the next states, then one
     element of each result sequence; results are the final states and the result sequences. With `reverse` set it runs from the
-    last element to the first; elements of result sequences have the index of the input elements.
+    last element to the first; elements of result sequences have the index of the input elements. With `snapshots` set, reverse
+    mode stores that many states, and repeats the steps between them.
     (C1) each sequence has `length` elements; (C2) the body takes states and elements of the sequences; (C3) it yields states of
     the states' types.
     """
@@ -148,16 +149,27 @@ class ScanOp(LoopLikeOp):
     states = prop_def(IntegerAttr)
     length = prop_def()
     reverse = opt_prop_def(BoolAttr)
+    snapshots = opt_prop_def(IntegerAttr)
     arguments = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
     body = region_def("single_block")
 
     @classmethod
-    def of(cls, arguments: Sequence[SSAValue], body: Block, states: int, length: Size, reverse: bool = False) -> Self:
+    def of(
+        cls,
+        arguments: Sequence[SSAValue],
+        body: Block,
+        states: int,
+        length: Size,
+        reverse: bool = False,
+        snapshots: int | None = None,
+    ) -> Self:
         """Create the op with these operands; the result types follow from the body."""
         properties = {"states": attribute(states), "length": attribute((length,))}
         if reverse:
             properties["reverse"] = attribute(True)
+        if snapshots is not None:
+            properties["snapshots"] = attribute(snapshots)
         yield_op = body.last_op
         assert isinstance(yield_op, YieldOp)
         results = _scan_results(yield_op.values, states, length)

@@ -26,6 +26,7 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     irdl_op_definition,
+    opt_prop_def,
     opt_region_def,
     prop_def,
     region_def,
@@ -307,22 +308,32 @@ class CustomVjpOp(CustomDerivativeRule):
 
 @irdl_op_definition
 class CheckpointOp(CustomDerivativeRule):
-    """A function whose intermediate values reverse mode recomputes from the arguments instead of storing them.
+    """A function whose derivative needs less memory.
 
     %y = dl.checkpoint %x : (tensor<4xf32>) -> (tensor<4xf32>) {
     ^bb0(%x: tensor<4xf32>):
       …
       dl.yield %y : tensor<4xf32>
     }
+
+    Reverse mode recomputes the intermediate values from the arguments instead of storing them. With `memory` set, it stores
+    those outside of scans, and up to that many bytes for each scan, whose steps it repeats; 0: as few bytes as possible if each
+    step is repeated once.
     """
 
     name = "dl.checkpoint"
+    memory = opt_prop_def(IntegerAttr)
     body = region_def("single_block")
 
     @classmethod
-    def of(cls, arguments: Sequence[SSAValue], body: Block) -> Self:
+    def of(cls, arguments: Sequence[SSAValue], body: Block, memory_bytes: int | None = None) -> Self:
         """Create the op with these operands."""
-        return cls.create(operands=arguments, regions=[Region(body)]).with_results()
+        properties = {} if memory_bytes is None else {"memory": attribute(memory_bytes)}
+        return cls.create(operands=arguments, properties=properties, regions=[Region(body)]).with_results()
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory is None else int(number(self.memory))
 
 
 @irdl_op_definition
