@@ -14,7 +14,8 @@ linear_systems.py           linear_solve: CG, BiCGStab, GMRES
 roots.py                    root_find, fixed_point: Newton, Bisection, FixedPointIteration
 minimization.py             minimise, least_squares: BFGS, LBFGS, LevenbergMarquardt
 quadrature.py               quad: adaptive Gauss-Kronrod
-runge_kutta.py              the methods: Euler, Midpoint, Heun, Bosh3, Dopri5, Tsit5
+runge_kutta.py              Euler, Midpoint, Heun, Bosh3, Dopri5, Tsit5; implicit: ImplicitEuler, Kvaerno3, Kvaerno5
+stochastic.py               noise, and its methods: EulerHeun, ItoMilstein, StratonovichMilstein, SRA1
 differential_equations.py   diffeqsolve, with fixed or adaptive steps, dense output and events
 vectors.py                  pytrees as vectors
 """
@@ -25,13 +26,25 @@ from dlc.solve.linear_systems import CG, GMRES, BiCGStab, linear_solve
 from dlc.solve.minimization import BFGS, LBFGS, LevenbergMarquardt, least_squares, minimise
 from dlc.solve.quadrature import quad
 from dlc.solve.roots import Bisection, FixedPointIteration, Newton, fixed_point, root_find
-from dlc.solve.runge_kutta import Bosh3, Dopri5, Euler, Heun, Midpoint, Tsit5
+from dlc.solve.runge_kutta import Bosh3, Dopri5, Euler, Heun, ImplicitEuler, Kvaerno3, Kvaerno5, Midpoint, Tsit5
+from dlc.solve.stochastic import (
+    SRA1,
+    ControlTerm,
+    EulerHeun,
+    ItoMilstein,
+    MultiTerm,
+    ODETerm,
+    StratonovichMilstein,
+    UnsafeBrownianPath,
+)
 from dlc.solve.vectors import Solution
 
 __all__ = [
-    "BFGS", "CG", "GMRES", "LBFGS", "BiCGStab", "Bisection", "Bosh3", "ConstantStepSize", "DiffEqSolution", "Dopri5", "Euler",
-    "Event", "FixedPointIteration", "Heun", "LevenbergMarquardt", "Midpoint", "Newton", "PIDController", "SaveAt", "Solution",
-    "Tsit5", "diffeqsolve", "fixed_point", "least_squares", "linear_solve", "minimise", "quad", "root_find",
+    "BFGS", "CG", "GMRES", "LBFGS", "SRA1", "BiCGStab", "Bisection", "Bosh3", "ConstantStepSize", "ControlTerm",
+    "DiffEqSolution", "Dopri5", "Euler", "EulerHeun", "Event", "FixedPointIteration", "Heun", "ImplicitEuler",
+    "ItoMilstein", "Kvaerno3", "Kvaerno5", "LevenbergMarquardt", "Midpoint", "MultiTerm", "Newton", "ODETerm",
+    "PIDController", "SaveAt", "Solution", "StratonovichMilstein", "Tsit5", "UnsafeBrownianPath", "diffeqsolve",
+    "fixed_point", "least_squares", "linear_solve", "minimise", "quad", "root_find",
 ]  # fmt: skip
 
 validate_arguments(globals())

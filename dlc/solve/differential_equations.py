@@ -34,7 +34,19 @@ from dlc.numpy import (
 )
 from dlc.numpy.apply import ArrayLike, convert, operand, refuse
 from dlc.solve.runge_kutta import Method, Step
-from dlc.solve.vectors import flat, ravel, require_solver
+from dlc.solve.stochastic import (
+    SRA1,
+    Diffusion,
+    EulerHeun,
+    ItoMilstein,
+    MultiTerm,
+    ODETerm,
+    StochasticMethod,
+    StratonovichMilstein,
+    equation_of,
+    path_step,
+)
+from dlc.solve.vectors import ravel, require_solver
 from dlc.traced_functions.derivatives import constant
 
 __all__ = ["ConstantStepSize", "DiffEqSolution", "Event", "PIDController", "SaveAt", "diffeqsolve"]
@@ -91,6 +103,7 @@ class DiffEqSolution(NamedTuple):
 
 
 Controller: TypeAlias = ConstantStepSize | PIDController
+Terms: TypeAlias = Callable[[Any, Any, Any], Any] | ODETerm | MultiTerm
 
 _CONSTANT, _END = ConstantStepSize(), SaveAt()
 
@@ -113,8 +126,8 @@ class _State(NamedTuple):
 
 
 def diffeqsolve(
-    vector_field: Callable[[Any, Any, Any], Any],
-    solver: Method,
+    terms: Terms,
+    solver: Method | StochasticMethod,
     t0: ArrayLike,
     t1: ArrayLike,
     dt0: ArrayLike | None,
@@ -126,21 +139,25 @@ def diffeqsolve(
     event: Event | None = None,
     max_steps: int = 4096,
 ) -> DiffEqSolution:
-    """Solve dy/dt = vector_field(t, y, args) with y(t0) = y0 from `t0` to `t1`, in either direction.
+    """Solve dy/dt = terms(t, y, args) with y(t0) = y0 from `t0` to `t1`, in either direction.
+
+    `terms` is a function, or for a stochastic equation a `MultiTerm` of a drift and a diffusion. Then steps are constant;
+    `Euler` solves the equation in the sense of Itô (Euler-Maruyama), `Heun` and `Midpoint` in that of Stratonovich.
 
     `y0` is an array or a pytree of floats; times have its dtype. `dt0` is the length of the first step, of all steps with
     `ConstantStepSize`; None with `PIDController` chooses it. Results between steps are interpolated.
 
-    Differentiable with respect to `y0`, `args`, the times and all values that the vector field closes over: the derivative is
+    Differentiable with respect to `y0`, `args`, the times and all values that the terms close over: the derivative is
     that of the accepted steps, for constant lengths of all but the last step. In reverse mode, the states of up to `max_steps`
     steps are stored.
 
-    Raises DlcError for a missing step length or a method without an error estimate, where these are needed.
+    Raises DlcError for a missing step length or a method without an error estimate, where these are needed; for a stochastic
+    method without noise, and for noise with a method, adaptive steps or an event that does not support it.
     """
     api_name = "dlc.solve.diffeqsolve"
     is_adaptive = isinstance(stepsize_controller, PIDController)
-    require_solver(api_name, solver, Method)
-    if is_adaptive and solver.error_weights is None:
+    require_solver(api_name, solver, Method, EulerHeun, ItoMilstein, StratonovichMilstein, SRA1)
+    if is_adaptive and isinstance(solver, Method) and solver.error_weights is None:
         refuse(DlcError(f"{api_name}: the solver has no error estimate; use ConstantStepSize, or another solver such as Tsit5"))
     if dt0 is None and not is_adaptive:
         refuse(
@@ -148,8 +165,8 @@ def diffeqsolve(
         )
     y, unravel = ravel(api_name, y0)
 
-    def slope(t: Any, y: Any) -> Any:
-        return flat(api_name, lambda state: vector_field(t, state, args), unravel, y)(y)
+    slope, diffusion = equation_of(api_name, terms, args, unravel, y)
+    _require_support(api_name, solver, diffusion, is_adaptive or event is not None)
 
     def event_value(t: Any, y: Any) -> Any:
         assert event is not None
@@ -157,6 +174,7 @@ def diffeqsolve(
 
     problem = _Problem(
         f=slope,
+        diffusion=diffusion,
         method=solver,
         start=convert(operand(t0), y.dtype),
         end=convert(operand(t1), y.dtype),
@@ -186,11 +204,23 @@ def diffeqsolve(
     return DiffEqSolution(ts, vmap(unravel)(ys), final.is_finished, final.num_steps, final.num_accepted, event_happened)
 
 
+def _require_support(
+    api_name: str, solver: Method | StochasticMethod, diffusion: Diffusion | None, has_events_or_adapts: bool
+) -> None:
+    if diffusion is None and not isinstance(solver, Method):
+        refuse(DlcError(f"{api_name}: {type(solver).__name__} needs noise; pass terms=MultiTerm(ODETerm(…), ControlTerm(…))"))
+    if diffusion is not None and isinstance(solver, Method) and solver.diagonal:
+        refuse(DlcError(f"{api_name}: implicit methods do not support noise; use Euler, or another explicit method"))
+    if diffusion is not None and has_events_or_adapts:
+        refuse(DlcError(f"{api_name}: equations with noise support neither adaptive steps nor events"))
+
+
 class _Problem(NamedTuple):
     """An initial value problem on vectors."""
 
     f: Callable[[Any, Any], Any]
-    method: Method
+    diffusion: Diffusion | None
+    method: Method | StochasticMethod
     start: Any
     end: Any
     controller: Controller
@@ -245,7 +275,8 @@ def _initial(problem: _Problem, y: Any, length: Any) -> _State:
     if problem.times is not None:
         is_start = problem.times == problem.start
         outputs = where(is_start[:, None], y, full((problem.times.shape[0], y.shape[0]), math.inf, y.dtype))
-    slopes = zeros((len(problem.method.weights), y.shape[0]), y.dtype) + slope
+    num_slopes = len(problem.method.weights) if isinstance(problem.method, Method) else 1
+    slopes = zeros((num_slopes, y.shape[0]), y.dtype) + slope
     is_finished = problem.start == problem.end
     return _State(
         problem.start, y, slope, length, ones, outputs, problem.start, y, slopes, np.asarray(0), np.asarray(0), is_finished
@@ -271,7 +302,7 @@ def _advance(problem: _Problem, state: _State) -> _State:
     remaining = problem.end - state.t
     is_last = abs(remaining) <= state.length * (1 + 1e-6)
     h = where(is_last, remaining, sign(remaining) * state.length)
-    step = problem.method.step(problem.f, state.t, state.y, state.slope, h)
+    step = _step(problem, state, h)
     if isinstance(problem.controller, ConstantStepSize):
         return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
     scale = problem.controller.atol + problem.controller.rtol * maximum(abs(state.y), abs(step.end))
@@ -283,10 +314,28 @@ def _advance(problem: _Problem, state: _State) -> _State:
     return _accept(problem, state, step, h, is_last, length, errors, is_accepted)
 
 
+def _step(problem: _Problem, state: _State, h: Any) -> Step:
+    """Take a step of length `h`."""
+    if problem.diffusion is not None:
+        end = path_step(problem.method, problem.f, problem.diffusion, state.t, state.y, h, state.num_steps)
+        return Step(end, None, state.slope, state.slopes)
+    assert isinstance(problem.method, Method)
+    return problem.method.step(problem.f, state.t, state.y, state.slope, h)
+
+
+def _interpolate(problem: _Problem, y: Any, step: Step, h: Any, position: Any) -> Any:
+    """Return the states at relative positions (m,) of a step that began at y: (m, n). A path of noise has no slopes."""
+    if problem.diffusion is not None:
+        return y + position[:, None] * (step.end - y)
+    assert isinstance(problem.method, Method)
+    return problem.method.interpolate(y, step, h, position)
+
+
 def _factor(problem: _Problem, error: Any, errors: Any, is_accepted: Any) -> Any:
     """Return the factor by which the step length changes, from the error and the two before."""
     controller = problem.controller
     assert isinstance(controller, PIDController)
+    assert isinstance(problem.method, Method)
     order = problem.method.order
     exponents = (
         -(controller.icoeff + controller.pcoeff + controller.dcoeff) / order,
@@ -330,7 +379,7 @@ def _accept(
 def _replay(problem: _Problem, state: _State, length: Any, is_last: Any) -> _State:
     """Repeat an accepted step. The length of the last one depends on the end."""
     h = where(is_last, problem.end - state.t, length)
-    step = problem.method.step(problem.f, state.t, state.y, state.slope, h)
+    step = _step(problem, state, h)
     return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
 
 
@@ -341,7 +390,7 @@ def _save(problem: _Problem, state: _State, step: Step, t: Any, h: Any, is_accep
     direction = sign(problem.end - problem.start)
     is_inside = ((problem.times - state.t) * direction > 0) & ((problem.times - t) * direction <= 0)
     position = where(is_inside, (problem.times - state.t) / where(h == 0, 1, h), 0)
-    values = problem.method.interpolate(state.y, step, h, position)
+    values = _interpolate(problem, state.y, step, h, position)
     return where((is_inside & is_accepted)[:, None], values, state.outputs)
 
 
@@ -352,7 +401,7 @@ def _locate_event(problem: _Problem, state: _State) -> tuple[Any, Any, Any]:
     step = Step(state.y, None, state.slope, state.slopes)
 
     def state_at(position: Any) -> Any:
-        return problem.method.interpolate(state.previous_y, step, h, position[None])[0]
+        return _interpolate(problem, state.previous_y, step, h, position[None])[0]
 
     def value_at(position: Any) -> Any:
         return event(state.previous_t + position * h, state_at(position))

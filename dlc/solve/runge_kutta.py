@@ -1,14 +1,21 @@
-"""Explicit Runge-Kutta methods: tableaus, steps, and values between the ends of a step."""
+"""Runge-Kutta methods, explicit and diagonally implicit: tableaus, steps, and values between the ends of a step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from dlc.numpy import stack
+import ml_dtypes
+import numpy as np
 
-__all__ = ["Bosh3", "Dopri5", "Euler", "Heun", "Midpoint", "Method", "Step", "Tsit5"]
+from dlc import lax
+from dlc.calculus.jacobians import jacfwd
+from dlc.numpy import linalg, logical_not, stack, where
+from dlc.solve.roots import dense_solve, is_small
+
+__all__ = ["Bosh3", "Dopri5", "Euler", "Heun", "ImplicitEuler", "Kvaerno3", "Kvaerno5", "Method", "Midpoint", "Step", "Tsit5"]
 
 
 class Step(NamedTuple):
@@ -22,15 +29,16 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """An explicit Runge-Kutta method: y₁ = y₀ + h Σ bᵢ kᵢ with kᵢ = f(t + cᵢ h, y₀ + h Σⱼ aᵢⱼ kⱼ).
+    """A Runge-Kutta method: y₁ = y₀ + h Σ bᵢ kᵢ with kᵢ = f(t + cᵢ h, y₀ + h Σⱼ aᵢⱼ kⱼ) for j ≤ i, and explicit k₁.
 
     Attributes:
         order: The order of convergence.
         nodes: c₂, c₃, …
-        stages: The rows of a, from the second stage on.
+        stages: The rows of a, from the second stage on, without the diagonal.
         weights: b.
         error_weights: b minus the weights of the embedded method; None without one.
         quartic_weights: The weights of the slopes in the quartic term of the interpolant; empty: it is cubic.
+        diagonal: The diagonal of a, from the second stage on; 0 for explicit methods.
     """
 
     order: int
@@ -39,17 +47,22 @@ class Method:
     weights: Sequence[float]
     error_weights: Sequence[float] | None = None
     quartic_weights: Sequence[float] = ()
+    diagonal: float = 0.0
 
     @property
     def reuses_last_stage(self) -> bool:
         """Return whether the last stage is the slope at the end of the step (first same as last)."""
-        return len(self.stages) > 0 and self.nodes[-1] == 1 and [*self.stages[-1], 0.0] == [*self.weights]
+        return len(self.stages) > 0 and self.nodes[-1] == 1 and [*self.stages[-1], self.diagonal] == [*self.weights]
 
     def step(self, f: Callable[[Any, Any], Any], t: Any, y: Any, slope: Any, h: Any) -> Step:
         """Take a step of length `h` from y at time t, where f is `slope`."""
         slopes = [slope]
         for node, row in zip(self.nodes, self.stages, strict=True):
-            slopes.append(f(t + node * h, y + h * _combine(row, slopes)))
+            start = y + h * _combine(row, slopes)
+            if self.diagonal:
+                slopes.append(_implicit_slope(f, t + node * h, start, h * self.diagonal, slopes[-1]))
+            else:
+                slopes.append(f(t + node * h, start))
         end = y + h * _combine(self.weights, slopes)
         error = None if self.error_weights is None else h * _combine(self.error_weights, slopes)
         return Step(end, error, slopes[-1] if self.reuses_last_stage else f(t + h, end), stack(slopes))
@@ -68,9 +81,37 @@ class Method:
         return y + s * (change + (1 - s) * (bend + s * cubic))
 
 
+def _implicit_slope(f: Callable[[Any, Any], Any], t: Any, start: Any, h: Any, guess: Any) -> Any:
+    """Return k = f(t, start + h k) by Newton's method; NaN if that does not converge."""
+    # The error after the last iteration is about the square of its change, so rounding dominates.
+    tolerance = float(cast(Any, ml_dtypes.finfo)(start.dtype).eps) ** 0.6
+
+    def residual(k: Any) -> Any:
+        return k - f(t, start + h * k)
+
+    def solve(residual: Callable[[Any], Any], k: Any) -> Any:
+        def iterate(state: Any) -> Any:
+            k, _, count = state
+            change = linalg.solve(jacfwd(residual)(k), residual(k))
+            return k - change, is_small(h * change, start, tolerance, tolerance), count + 1
+
+        def is_running(state: Any) -> Any:
+            return logical_not(state[1]) & (state[2] < _MAX_NEWTON_ITERATIONS)
+
+        k, converged, _ = lax.while_loop(is_running, iterate, (k, np.asarray(False), 0))
+        return where(converged, k, math.nan)
+
+    return lax.custom_root(residual, guess, solve, dense_solve)
+
+
+# A step for which more iterations are needed is too long.
+_MAX_NEWTON_ITERATIONS = 12
+
+
 def _combine(weights: Sequence[float], slopes: Sequence[Any]) -> Any:
     terms = [weight * slope for weight, slope in zip(weights, slopes, strict=True) if weight]
-    total = terms[0]
+    # The first implicit stage of Euler's method has no explicit terms.
+    total = terms[0] if terms else 0 * slopes[0]
     for term in terms[1:]:
         total = total + term
     return total
@@ -163,4 +204,48 @@ def Tsit5() -> Method:
             -34.87065786149660974,
             2.5,
         ),
+    )
+
+
+def ImplicitEuler() -> Method:
+    """The implicit method of Euler, of order 1, for stiff equations, with an error estimate by the trapezoidal rule."""
+    return Method(1, (1.0,), ((0.0,),), (0.0, 1.0), (-0.5, 0.5), diagonal=1.0)
+
+
+def Kvaerno3() -> Method:
+    """The L-stable method of Kværnø for stiff equations, of order 3(2) (Singly diagonally implicit methods, 2004)."""
+    g = 0.4358665215
+    embedded = ((-4 * g**2 + 6 * g - 1) / (4 * g), (1 - 2 * g) / (4 * g), g, 0.0)
+    weights = ((6 * g - 1) / (12 * g), -1 / ((24 * g - 12) * g), (-6 * g**2 + 6 * g - 1) / (6 * g - 3), g)
+    return Method(
+        order=3,
+        nodes=(2 * g, 1.0, 1.0),
+        stages=((g,), embedded[:2], weights[:3]),
+        weights=weights,
+        error_weights=tuple(b - e for b, e in zip(weights, embedded, strict=True)),
+        diagonal=g,
+    )
+
+
+def Kvaerno5() -> Method:
+    """The L-stable method of Kværnø for stiff equations, of order 5(4) (Singly diagonally implicit methods, 2004)."""
+    g = 0.26
+    embedded = (0.13855640231268224, 0.0, -0.04245337201752043, 0.02446657898003141, 0.61943039072480676, g, 0.0)
+    weights = (
+        0.13659751177640291, 0.0, -0.05496908796538376, -0.04118626728321046, 0.62993304899016403, 0.06962479448202728, g,
+    )  # fmt: skip
+    return Method(
+        order=5,
+        nodes=(2 * g, 1.230333209967908, 0.8957659843500759, 0.43639360985864756, 1.0, 1.0),
+        stages=(
+            (g,),
+            (0.13, 0.84033320996790809),
+            (0.22371961478320505, 0.47675532319799699, -0.06470895363112615),
+            (0.16648564323248321, 0.10450018841591720, 0.03631482272098715, -0.13090704451073998),
+            embedded[:5],
+            weights[:6],
+        ),
+        weights=weights,
+        error_weights=tuple(b - e for b, e in zip(weights, embedded, strict=True)),
+        diagonal=g,
     )
