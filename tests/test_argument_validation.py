@@ -183,11 +183,12 @@ def test_every_parameter_of_compiling_functions(
         for value in WRONG.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) else ():
             used = {q.name: given[q.name] for q in parameters if q.name in given} | {p.name: value}
 
-            def call(*args: Any, **settings: Any) -> None:
+            is_curried = name == "jit" or used.get("fun", X) is None
+
+            def call(*args: Any, curried: bool = is_curried, **settings: Any) -> None:
                 made = function(*args, **settings)
                 for of in (loss, X) if callable(made) and name != "compile_model" else ():
-                    returns_decorator = name == "jit" or used.get("fun", X) is None
-                    made = made(of) if of is loss and returns_decorator else made(X, X) if of is X and callable(made) else made
+                    made = made(of) if of is loss and curried else made(X, X) if of is X and callable(made) else made
 
             args = [used.pop(q.name) for q in parameters if q.kind is q.POSITIONAL_ONLY and q.name in used]
             call.__name__ = ""
