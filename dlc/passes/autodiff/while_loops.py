@@ -35,7 +35,7 @@ from dlc.passes.autodiff.term import Term
 # The number of iterations whose states are saved together.
 _STATES_PER_RUN = 64
 # The number of states from which the loop is repeated.
-_MAX_SNAPSHOTS = 32
+_MAX_SNAPSHOT_STATES = 32
 
 
 def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
@@ -132,7 +132,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     rounded = build_op(dl.AddOp, count, i64_constant(build_op, _STATES_PER_RUN - 1))
     num_runs = build_op(dl.FloordivOp, rounded, i64_constant(build_op, _STATES_PER_RUN))
     previous = reverse_segments(
-        build_op, num_runs, _MAX_SNAPSHOTS, initial_states, [*cotangents, *sums], advance, pull_back_run
+        build_op, num_runs, _MAX_SNAPSHOT_STATES, initial_states, [*cotangents, *sums], advance, pull_back_run
     )
     silent_region.detach_block(silent_step).erase(safe_erase=False)
     replace_and_erase(op, results)
