@@ -36,15 +36,19 @@ from dlc.cli.common import (
     threads_option,
     weights_options,
 )
+from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.structured_values import flatten_value
 from dlc.cli.transform_options import TransformCommand, transform_options
+from dlc.compiler.mesh_model import compile_on_mesh
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.instrument.report import Progress, ProgressEvent
 from dlc.model_files import compile_file, import_program
 from dlc.model_transforms import ModelTransform
 from dlc.options import Options
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.start import is_first_rank, job_fails_on_error
 from dlc.runtime.load import load
 from dlc.runtime.models.model import Model, require_matching_inputs
 from dlc.shapes.dims import substitute
@@ -169,6 +173,7 @@ def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -
     is_flag=True,
     help="Skip the bounds check of a dumped module of loops (.mlir), which evaluates it first.",
 )
+@mesh_options(required=False)
 @threads_option
 @numerics_option
 @precision_option
@@ -178,6 +183,7 @@ def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -
 @plan_options
 @json_option
 @reports_errors
+@job_fails_on_error()
 def run_command(
     model: Path,
     inputs: tuple[str, ...],
@@ -192,6 +198,8 @@ def run_command(
     pipeline: str | None,
     check_each_pass: bool,
     unchecked: bool,
+    mesh: Mesh | None,
+    specs: Mapping[str, InputSpec],
     num_threads: int | None,
     numerics: str,
     precision: str,
@@ -208,8 +216,11 @@ def run_command(
 
     MODEL is an ONNX or TFLite file, a compiled model (.dlc), a PyTorch program saved with torch.export.save (.pt2), or an
     MLIR module (.mlir): StableHLO or a dump. A derivative or training step of an ONNX model can be run too. With --each the
-    model runs once per set of inputs in a folder. With --first-nan the reference evaluator runs the model op by op.
+    model runs once per set of inputs in a folder. With --first-nan the reference evaluator runs the model op by op. With
+    --mesh, the ranks of `mpiexec -n RANKS dlc run …` share the work; rank 0 prints and writes.
     """
+    if mesh is not None and (first_nan or stage is not None or model.suffix == ARTIFACT_SUFFIX):
+        raise click.UsageError("--mesh excludes --first-nan, --stage and compiled models")
     if stage is not None and target != "reference":
         raise click.UsageError("--stage needs --target reference; native code is generated from the last stage only")
     if each is not None and (first_nan or inputs):
@@ -241,8 +252,15 @@ def run_command(
         require_writable(output)
     with progress_display() as progress:
         first_case = (str(cases[0]),) if cases else inputs
-        compiled, arrays = load_or_compile(model, shapes, first_case, seed, target, options, progress, transform, unchecked)
+        if mesh is None:
+            compiled, arrays = load_or_compile(model, shapes, first_case, seed, target, options, progress, transform, unchecked)
+        else:
+            compiled, arrays = _compile_on_mesh(
+                model, mesh, specs, shapes, first_case, seed, target, options, progress, transform
+            )
         results: dict[str, Any] = _run_each(compiled, cases, seed, output, progress) if cases else compiled(arrays)
+    if not is_first_rank():
+        return
     if output is not None:
         if not cases:
             _save(output, results)
@@ -258,6 +276,25 @@ def run_command(
             out.print(escape(case), style="bold")
             for name, value in outputs.items():
                 _print_output(name, value)
+
+
+def _compile_on_mesh(
+    model: Path,
+    mesh: Mesh,
+    specs: Mapping[str, InputSpec],
+    shapes: Shapes,
+    inputs: tuple[str, ...],
+    seed: int,
+    target: str,
+    options: Options,
+    progress: Progress | None,
+    transform: ModelTransform | None,
+) -> tuple[Model, dict[str, NDArray[Any]]]:
+    """Compile the model in a file for a mesh and read its inputs."""
+    program = import_program(model, shapes, None, transform)
+    arrays = make_inputs(program.inputs, inputs, seed, program.defaults)
+    annotations = input_specs(mesh, specs, program.inputs, program.defaults)
+    return compile_on_mesh(program, mesh, annotations, target, options, progress), arrays
 
 
 def _cases(folder: Path) -> list[Path]:
@@ -286,7 +323,7 @@ def _run_each(
             raise click.BadParameter(f"{case}: {error.message}", param_hint="--each") from None
         if output is None:
             outputs_by_case[case.name] = results
-        else:
+        elif is_first_rank():
             _save(output / f"{case.name.removesuffix('.npz')}.npz", results)
     return outputs_by_case
 

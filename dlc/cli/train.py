@@ -29,6 +29,7 @@ from dlc.cli.common import (
     target_option,
     threads_option,
 )
+from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.transform_options import (
     decay_option,
     momentum_option,
@@ -37,13 +38,16 @@ from dlc.cli.transform_options import (
     train_step_from_options,
     wrt_option,
 )
+from dlc.compiler.mesh_model import compile_on_mesh
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.tensor_names import class_count
-from dlc.model_files import compile_file
+from dlc.model_files import compile_file, import_program
 from dlc.model_transforms import LOSSES, OPTIMIZERS, Loss, Optimizer, TrainStep
 from dlc.options import Options
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.start import is_first_rank, job_fails_on_error
 from dlc.runtime.models.model import Model
 from dlc.training.data import Examples
 from dlc.training.model_names import ModelNames
@@ -99,11 +103,13 @@ _DEFAULT_BATCH_SIZE = 32
 @click.option(
     "--state", type=FILE, metavar="FILE.npz", help="The optimizer's state: read if the file exists, written with the model."
 )
+@mesh_options(required=False)
 @target_option
 @threads_option
 @no_cache_option
 @json_option
 @reports_errors
+@job_fails_on_error()
 def train_command(
     model: Path,
     data: Path,
@@ -121,6 +127,8 @@ def train_command(
     weight_decay: float | None,
     seed: int,
     state: Path | None,
+    mesh: Mesh | None,
+    specs: Mapping[str, InputSpec],
     target: str,
     num_threads: int | None,
     no_cache: bool,
@@ -133,6 +141,8 @@ def train_command(
 
     Ctrl-C saves the weights after the last step. With --state a later run continues from there:
     `dlc train TRAINED.onnx --state FILE.npz …`. A --schedule covers the steps of one run.
+
+    With --mesh, the ranks of `mpiexec -n RANKS dlc train …` share the work of each step; rank 0 prints and writes.
     """
     step = train_step_from_options(optimizer, loss, of, wrt, learning_rate, momentum, weight_decay)
     for path in (output, *([state] if state is not None else [])):
@@ -151,7 +161,12 @@ def train_command(
     shapes = {info.name: (examples_per_step, *examples.arrays[info.name].shape[1:]) for info in names.inputs}
     options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
     with progress_display() as progress:
-        compiled = compile_file(model, target, shapes, options, transform=step, progress=progress)
+        if mesh is None:
+            compiled = compile_file(model, target, shapes, options, transform=step, progress=progress)
+        else:
+            program = import_program(file, shapes, None, step)
+            annotations = input_specs(mesh, specs, program.inputs, program.defaults)
+            compiled = compile_on_mesh(program, mesh, annotations, target, options, progress)
         examples.require_matching_inputs([info for info in compiled.inputs if info.name not in compiled.defaults])
         initial_state = _read_state(state, compiled) if state is not None and state.exists() else {}
     _TrainingRun(file, step, compiled, examples, examples_per_step, epochs, output, state, as_json).run(
@@ -236,6 +251,8 @@ class _TrainingRun:
                         epoch_losses = []
             except KeyboardInterrupt:
                 self._stop()
+        if not is_first_rank():
+            return
         if self.as_json:
             click.echo(json.dumps({"losses": self.losses, "output": str(self.output)}))
         else:
@@ -245,7 +262,7 @@ class _TrainingRun:
         """Save the weights and report the mean loss of an epoch."""
         self.save()
         self.losses.append(float(np.mean(losses)))
-        if not self.as_json:
+        if not self.as_json and is_first_rank():
             out.print(f"epoch {len(self.losses)}: loss {self.losses[-1]:.6g}, mean of {len(losses)} steps")
 
     def _stop(self) -> NoReturn:
@@ -258,8 +275,10 @@ class _TrainingRun:
         raise click.exceptions.Exit(130)
 
     def save(self) -> None:
-        """Write the model and the optimizer's state after the last step."""
+        """Write the model and the optimizer's state after the last step, on the first rank."""
         assert self.last is not None
+        if not is_first_rank():
+            return
         weights_and_state = {name: np.asarray(array) for name, array in self.last.weights_and_state.items()}
         write_updated_model(self.file, {name: weights_and_state[name] for name in self.weights}, self.output)
         if self.state is not None:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from dataclasses import fields
 from itertools import zip_longest
 
 from dlc.errors import DlcError
+from dlc.options import Options
 from dlc.runtime.collectives.transport import Transport
 
 _MAX_SHOWN_CHARACTERS = 200
+# Options that may differ between ranks: they do not change results.
+_OPTIONS_OF_A_RANK = {"num_threads", "workers", "cache", "dump_ir", "plan", "write_plan", "verify"}
+
+
+def compared_options(options: Options) -> str:
+    """Return the options that all ranks must share, one per line."""
+    names = [field.name for field in fields(options) if field.name not in _OPTIONS_OF_A_RANK]
+    return "\n".join(f"option {name}: {getattr(options, name)}" for name in names)
 
 
 def require_equal_programs(transport: Transport, options: str, module: str) -> None:

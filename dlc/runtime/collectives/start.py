@@ -127,7 +127,7 @@ class _Job:
         self.processes.mpi.COMM_WORLD.Abort(1)
 
     def _finish(self) -> None:
-        if self.failed:
+        if self.failed and self.size > 1:
             self.fail("the command failed")
         self._send(finished=True)
 
@@ -164,11 +164,15 @@ def start(mesh: Mesh) -> Transport:
         _holder.job = _Job()
     job = _holder.job
     if mesh.size != job.size:
-        launch = f"mpiexec -n {mesh.size} python -m mpi4py SCRIPT"
-        raise DlcError(f"mesh {mesh} has {mesh.size} ranks, the job has {job.size}: start it with `{launch}`")
+        raise DlcError(f"mesh {mesh} has {mesh.size} ranks, the job has {job.size}: start it with `mpiexec -n {mesh.size} …`")
     transport = MpiTransport(mesh, job.processes)
     set_process_transport(transport)
     return transport
+
+
+def is_first_rank() -> bool:
+    """Return whether this process prints and writes files: rank 0 of a job, or a process without one."""
+    return _holder.job is None or _holder.job.rank == 0
 
 
 @contextmanager

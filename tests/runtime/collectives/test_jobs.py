@@ -9,7 +9,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from click.testing import CliRunner
+from onnx import numpy_helper
+
+from dlc.cli import main
+from tests.training.models import perceptron
 
 ROOT = Path(__file__).parents[3]
 _MAX_JOB_SECONDS = 120  # of a hanging job, on a busy machine
@@ -91,3 +98,18 @@ def test_different_programs_end_the_job(tmp_path: Path) -> None:
     script.write_text(SCRIPT.replace("if transport.rank == 1:\n    FAILURE", check))
     job = launch("-m", "mpi4py", str(script), timeout=_MAX_JOB_SECONDS)
     assert job.returncode != 0 and "line 1 of the module:\n  rank 0: %0 = dl.iota 0\n  rank 1: %0 = dl.iota 1" in job.stderr
+
+
+def test_train_on_a_mesh(tmp_path: Path) -> None:
+    """Two ranks with half of each batch train the weights that one process trains."""
+    perceptron(tmp_path / "m.onnx")
+    draw = np.random.default_rng(3)
+    np.savez(tmp_path / "data.npz", x=draw.standard_normal((16, 2)), labels=draw.integers(0, 3, 16, np.int32))
+    command = ["train", "m.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--batch-size", "8", "--target", "reference"]
+    arguments = [str(tmp_path / a) if a.endswith((".onnx", ".npz")) else a for a in command]
+    job = launch("-m", "dlc", *arguments, "-o", str(tmp_path / "mesh.onnx"), "--mesh", "data=2", timeout=_MAX_JOB_SECONDS)
+    assert job.returncode == 0 and job.stdout.count("Saved as") == 1, job.stdout + job.stderr
+    assert CliRunner().invoke(main, [*arguments, "-o", str(tmp_path / "one.onnx")]).exit_code == 0
+    weights = [onnx.load(tmp_path / name).graph.initializer for name in ("mesh.onnx", "one.onnx")]
+    for ours, expected in zip(*weights, strict=True):
+        np.testing.assert_allclose(numpy_helper.to_array(ours), numpy_helper.to_array(expected), rtol=1e-5, atol=1e-7)
