@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc import lax
+from dlc.errors import ShapeError
 from tests.fuzz.random_shapes import DRAWN_SIZES
+from tests.kernels import kernels
 
 Array = NDArray[Any]
 # The computation of a step, with the array functions `xp` (NumPy or dlc.numpy).
@@ -273,6 +275,31 @@ def _select(draw: random.Random) -> Compute:
     )
 
 
+def _kernel(draw: random.Random) -> Compute:
+    """A kernel whose bounds, masks and results depend on sizes; NumPy computes a result of the same shape."""
+
+    def unary(kernel: Callable[[Any], Any], rank: int, shape: Callable[[Array], Any] = np.copy) -> Compute:
+        return lambda xp, x: (shape if xp is np else kernel)(_of_rank(x, rank))
+
+    return draw.choice(
+        [
+            unary(kernels.centered, 2),
+            unary(kernels.stencil, 2),
+            unary(kernels.cumulative_maximum, 2),
+            unary(kernels.doubled, 1),
+            unary(kernels.pair_sums, 1, lambda x: x[: x.shape[0] // 2]),
+            lambda xp, x, y: (xp.matmul if xp is np else kernels.matmul)(_of_rank(x, 2), _of_rank(y, 2)),
+        ]
+    )
+
+
+def _of_rank(x: Any, rank: int) -> Any:
+    """Return an array; raise ShapeError unless it has this rank."""
+    if x.ndim != rank:
+        raise ShapeError(f"expected rank {rank}, got {x.ndim}")
+    return x
+
+
 # Each draws the settings of a step.
 STEPS: dict[str, Callable[[random.Random], Compute]] = {
     "reshape": _reshape,
@@ -292,5 +319,6 @@ STEPS: dict[str, Callable[[random.Random], Compute]] = {
     "numbers": _numbers,
     "condition": _condition,
     "loop": _loop,
+    "kernel": _kernel,
     "select": _select,
 }

@@ -98,3 +98,37 @@ def smoothed(x: Any, y: Any) -> None:
 def smoothed_by_numpy(x: np.ndarray) -> np.ndarray:
     p = np.pad(x, ((0, 0), (1, 1)))
     return ((p[:, :-2] + p[:, 1:-1] + p[:, 2:]) / 3).astype(x.dtype)
+
+
+@dlc.kernel(results=lambda a, b: k.Result((a.shape[0], b.shape[1]), a.dtype))
+def matmul(a: Any, b: Any, c: Any, *, rows: int = 3, columns: int = 8) -> None:
+    for i, j in k.grid(-(-c.shape[0] // rows), -(-c.shape[1] // columns)):
+        total = k.variable(k.full((rows, columns), 0, a.dtype))
+        for p in k.range(a.shape[1]):
+            column = a.load(rows * i, p, width=(rows, 1), fill=0)
+            total.value = k.fma(column, b.load(p, columns * j, width=columns, fill=0), total.value)
+        c.store(rows * i, columns * j, value=total.value, masked=True)
+
+
+@dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+def centered(x: Any, y: Any) -> None:
+    """Differences from the mean of each row; a size is used as a number."""
+    n, m = x.shape
+    for row in k.grid(n):
+        total = k.variable(0, x.dtype)
+        for j in k.range(m):
+            total.value += x[row, m - 1 - j]
+        for j in k.range(m):
+            y[row, j] = x[row, j] - total.value / m
+
+
+@dlc.kernel(results=lambda x: k.Result(x.shape[0] // 2, x.dtype))
+def pair_sums(x: Any, y: Any) -> None:
+    for i in k.grid(y.shape[0]):
+        y[i] = x[2 * i] + x[2 * i + 1]
+
+
+@dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+def doubled(x: Any, y: Any) -> None:
+    for i, lanes in k.strips(x.shape[0], 8):
+        y.store(i, value=2 * x.load(i, width=lanes))

@@ -39,40 +39,6 @@ def check(
     assert len(compiled._specializations.entries) == compilations
 
 
-@dlc.kernel(results=lambda a, b: k.Result((a.shape[0], b.shape[1]), a.dtype))
-def matmul(a: Any, b: Any, c: Any, *, rows: int = 3, columns: int = 8) -> None:
-    for i, j in k.grid(-(-c.shape[0] // rows), -(-c.shape[1] // columns)):
-        total = k.variable(k.full((rows, columns), 0, a.dtype))
-        for p in k.range(a.shape[1]):
-            column = a.load(rows * i, p, width=(rows, 1), fill=0)
-            total.value = k.fma(column, b.load(p, columns * j, width=columns, fill=0), total.value)
-        c.store(rows * i, columns * j, value=total.value, masked=True)
-
-
-@dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
-def centered(x: Any, y: Any) -> None:
-    """Differences from the mean of each row; a size is used as a number."""
-    n, m = x.shape
-    for row in k.grid(n):
-        total = k.variable(0, x.dtype)
-        for j in k.range(m):
-            total.value += x[row, m - 1 - j]
-        for j in k.range(m):
-            y[row, j] = x[row, j] - total.value / m
-
-
-@dlc.kernel(results=lambda x: k.Result(x.shape[0] // 2, x.dtype))
-def pair_sums(x: Any, y: Any) -> None:
-    for i in k.grid(y.shape[0]):
-        y[i] = x[2 * i] + x[2 * i + 1]
-
-
-@dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
-def doubled(x: Any, y: Any) -> None:
-    for i, lanes in k.strips(x.shape[0], 8):
-        y.store(i, value=2 * x.load(i, width=lanes))
-
-
 @dlc.kernel(results=lambda x, i: k.Result(i.shape, x.dtype), checked=True)
 def take(x: Any, i: Any, y: Any) -> None:
     for j in k.grid(i.shape[0]):
@@ -85,20 +51,20 @@ ROWS_AND_COLUMNS = [{0: "n", 1: "m"}]
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_and_columns(target: str) -> None:
     calls = [(values(*shape),) for shape in ((3, 5), (1, 1), (20, 2))]
-    check(centered, calls, lambda x: x - x.mean(1, keepdims=True), ROWS_AND_COLUMNS, target)
+    check(kernels.centered, calls, lambda x: x - x.mean(1, keepdims=True), ROWS_AND_COLUMNS, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_masked_tiles(target: str) -> None:
     """Masks compare indices with the sizes of a call."""
     calls = [(values(m, depth), values(depth, n)) for m, depth, n in ((2, 3, 5), (3, 1, 8), (10, 4, 17))]
-    check(matmul, calls, lambda a, b: a @ b, [{0: "m", 1: "depth"}, {0: "depth", 1: "n"}], target)
+    check(kernels.matmul, calls, lambda a, b: a @ b, [{0: "m", 1: "depth"}, {0: "depth", 1: "n"}], target)
 
 
 def test_without_elements() -> None:
     """The size 0 violates a guard: nothing is written, and loops over elements of it do not run."""
     calls = [(values(*shape),) for shape in ((3, 5), (0, 5), (3, 0), (2, 2))]
-    check(centered, calls, lambda x: x - x.sum(1, keepdims=True) / max(x.shape[1], 1), ROWS_AND_COLUMNS, compilations=3)
+    check(kernels.centered, calls, lambda x: x - x.sum(1, keepdims=True) / max(x.shape[1], 1), ROWS_AND_COLUMNS, compilations=3)
 
 
 def test_flash_attention() -> None:
@@ -114,12 +80,12 @@ def test_flash_attention() -> None:
 
 def test_sizes_of_results() -> None:
     calls = [(values(n),) for n in (8, 3, 65)]
-    check(pair_sums, calls, lambda x: x[: len(x) // 2 * 2].reshape(-1, 2).sum(1), [{0: "n"}])
+    check(kernels.pair_sums, calls, lambda x: x[: len(x) // 2 * 2].reshape(-1, 2).sum(1), [{0: "n"}])
 
 
 def test_strips() -> None:
     """Whole strips, and strips of one index for the rest, which is absent where the width divides the size."""
-    check(doubled, [(values(n),) for n in (19, 33, 16, 64)], lambda x: 2 * x, [{0: "n"}], compilations=2)
+    check(kernels.doubled, [(values(n),) for n in (19, 33, 16, 64)], lambda x: 2 * x, [{0: "n"}], compilations=2)
 
 
 def test_guards_of_bounds() -> None:
@@ -144,7 +110,7 @@ def test_checked_indices() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_derivative(target: str) -> None:
     def gradient(x: Any) -> Any:
-        return dlc.grad(lambda x: (centered(x) ** 3).sum())(x)
+        return dlc.grad(lambda x: (kernels.centered(x) ** 3).sum())(x)
 
     def expected(x: np.ndarray) -> np.ndarray:
         squares = 3 * (x - x.mean(1, keepdims=True)) ** 2
@@ -156,7 +122,7 @@ def test_derivative(target: str) -> None:
 def test_batched() -> None:
     """A static batch of arrays of symbolic sizes."""
     calls = [(values(2, *shape),) for shape in ((3, 5), (4, 2))]
-    check(dlc.vmap(centered), calls, lambda x: x - x.mean(2, keepdims=True), [{1: "n", 2: "m"}])
+    check(dlc.vmap(kernels.centered), calls, lambda x: x - x.mean(2, keepdims=True), [{1: "n", 2: "m"}])
 
 
 def test_local_buffers() -> None:
@@ -169,12 +135,12 @@ def test_local_buffers() -> None:
 
 
 def test_program_is_parsed() -> None:
-    lowered = dlc.jit(dynamic={"x": {0: "n:1..", 1: "m:1.."}})(lambda x: centered(x)).lower(values(3, 5))
+    lowered = dlc.jit(dynamic={"x": {0: "n:1..", 1: "m:1.."}})(lambda x: kernels.centered(x)).lower(values(3, 5))
     parse_module(make_context(), str(lowered.program.module)).verify()
 
 
 def test_saved_model(tmp_path: Path) -> None:
-    lowered = dlc.jit(dynamic={"x": {0: "n:1..", 1: "m:1.."}})(lambda x: centered(x)).lower(values(3, 5))
+    lowered = dlc.jit(dynamic={"x": {0: "n:1..", 1: "m:1.."}})(lambda x: kernels.centered(x)).lower(values(3, 5))
     lowered.compile().save(tmp_path / "centered.dlc")
     model = dlc.load(tmp_path / "centered.dlc")
     for shape in ((2, 7), (11, 3)):
@@ -183,5 +149,5 @@ def test_saved_model(tmp_path: Path) -> None:
 
 
 def test_passes_preserve_results() -> None:
-    f = dlc.jit(check_each_pass=True, dynamic={"x": {0: "n", 1: "m"}})(lambda x: centered(x) + 1)
+    f = dlc.jit(check_each_pass=True, dynamic={"x": {0: "n", 1: "m"}})(lambda x: kernels.centered(x) + 1)
     np.testing.assert_allclose(f(x := values(3, 5)), x - x.mean(1, keepdims=True) + 1, rtol=1e-5, atol=1e-5)
