@@ -61,15 +61,14 @@ class Verifier:
     def verify(self, module: ModuleOp) -> None:
         """Raise VerifyException if the module is malformed."""
         contents = _contents_of(module)
-        if contents == self._verified:
-            return
-        locally_verified = (id(op) for op, *_ in contents.values() if _has_local_verification(op))
-        verify(module, {k for k in locally_verified if contents[k] == self._verified.get(k)})
-        self._verified = contents
+        same = {key for key, entry in contents.items() if self._verified.get(key) == entry}
+        if not len(same) == len(contents) == len(self._verified):
+            verify(module, _unchanged_ops(contents, same))
+            self._verified = contents
 
 
 def verify(module: ModuleOp, verified: Collection[int] = ()) -> None:
-    """Raise VerifyException if the module is malformed; `verified` has the ids of ops that need no local verification."""
+    """Raise VerifyException if the module is malformed; ops with an id in `verified`, and ops within them, are valid."""
     try:
         _verify_op(module, verified)
     except ValueError as error:  # An operand without a definition in a parsed text has no owner.
@@ -120,32 +119,58 @@ def _is_legal(name: str, op_class: type[Operation], legal: frozenset[str]) -> bo
     return name in legal or ("dl" if issubclass(op_class, DlOp) else name.partition(".")[0]) in legal
 
 
-def _has_local_verification(op: Operation) -> bool:
-    """Return whether an op's verification depends only on its contents: not on its regions, its parent or other symbols."""
-    return not op.regions and op.next_op is not None and not op.has_trait(SymbolUserOpInterface)
-
-
 def _contents_of(module: ModuleOp) -> dict[int, _Contents]:
-    """Return the inputs of the verification of each op by its id."""
+    """Return the inputs of the verification of each op by its id, inner ops after outer ones."""
     contents: dict[int, _Contents] = {}
-    pending: list[tuple[Operation | None, Sequence[Operation]]] = [(None, (module,))]
-    for parent, ops in pending:
+    pending: list[Sequence[Operation]] = [(module,)]
+    for ops in pending:
         for op in ops:
+            operands, is_last = op.operands, op.next_op is None
             blocks = [(region, block, block.arg_types, tuple(block.ops)) for region in op.regions for block in region.blocks]
             contents[id(op)] = (
                 op,
-                parent,
-                op.next_op is None,
-                op.operands,
-                [v.type for v in op.operands],
+                op.parent,
+                is_last,
+                operands,
+                [v.type for v in operands],
                 [v.type for v in op.results],
                 op.properties.copy(),
                 op.attributes.copy(),
-                tuple(op.successors),
+                # Only terminators have successors.
+                tuple(op.successors) if is_last else (),
                 blocks,
             )
-            pending += [(op, block_ops) for _, _, _, block_ops in blocks]
+            pending += [block_ops for _, _, _, block_ops in blocks]
     return contents
+
+
+def _unchanged_ops(contents: dict[int, _Contents], same: Collection[int]) -> set[int]:
+    """Return the ids of ops whose verification, and that of the ops within them, would repeat the previous one.
+
+    `same` has the ids of ops with the same contents. A terminator depends on its parent too, a user of symbols on the module.
+    """
+    unchanged: set[int] = set()
+    for key in reversed(contents):
+        if key in same:
+            op = contents[key][0]
+            parent = op.parent_op() if op.next_op is None else None
+            if (
+                (parent is None or id(parent) in same)
+                and not _uses_symbols(op.__class__)
+                and all([id(inner) in unchanged for region in op.regions for block in region.blocks for inner in block.ops])
+            ):
+                unchanged.add(key)
+    return unchanged
+
+
+@cache
+def _uses_symbols(op_class: type[Operation]) -> bool:
+    return op_class.has_trait(SymbolUserOpInterface)
+
+
+@cache
+def _symbol_trait(op_class: type[Operation]) -> SymbolOpInterface | None:
+    return op_class.get_trait(SymbolOpInterface)
 
 
 def _verify_op(op: Operation, verified: Collection[int]) -> None:
@@ -158,10 +183,9 @@ def _verify_op(op: Operation, verified: Collection[int]) -> None:
             if not ops and len(blocks) == 1 and not op.has_trait(NoTerminator):
                 raise VerifyException(f"{op.name} has an empty block")
             for inner_op in ops:
-                if inner_op.regions or id(inner_op) not in verified:
+                if id(inner_op) not in verified:
                     _verify_op(inner_op, verified)
-    if id(op) not in verified:
-        op.verify(verify_nested_ops=False)
+    op.verify(verify_nested_ops=False)
 
 
 def _verify_dominance(region: Region, visible: set[SSAValue]) -> None:
@@ -191,7 +215,7 @@ def _verify_symbols(module: ModuleOp) -> None:
     ops = list(module.walk())
     symbols: dict[str, Operation] = {}
     for op in ops:
-        symbol_trait = op.get_trait(SymbolOpInterface)
+        symbol_trait = _symbol_trait(op.__class__)
         if symbol_trait is not None and (name := symbol_trait.get_sym_attr_name(op)) is not None:
             symbols[name.data] = op
     for op in ops:
