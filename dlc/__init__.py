@@ -36,6 +36,9 @@ and Python functions.
 of arrays; `solve` has numerical solvers. `just_in_time` compiles such functions (`dlc.jit`), `jax_functions` compiles functions
 of JAX.
 
+**Distributed programs.** `distributed` has meshes, shardings and arrays whose shards belong to ranks. `compiler.sharding`
+partitions a program: `passes.sharding` propagates shardings and inserts collectives, which `runtime.collectives` runs over MPI.
+
 **Model transforms.** `compile_model` can compile a derivative or a training step in place of a model (`model_transforms`);
 `training` builds these programs with `calculus` (automatic differentiation and batching), `nn` and `optim`. `quantization`
 converts ONNX models to int8 with ranges calibrated by running the model.
@@ -93,6 +96,12 @@ if TYPE_CHECKING:
     from dlc.calculus.linear_maps import jvp as jvp
     from dlc.calculus.linear_maps import linearize as linearize
     from dlc.calculus.linear_maps import vjp as vjp
+    from dlc.distributed.annotations import shard as shard
+    from dlc.distributed.distributed_array import DistributedArray as DistributedArray
+    from dlc.distributed.distributed_array import collect as collect
+    from dlc.distributed.distributed_array import distribute as distribute
+    from dlc.distributed.meshes import make_mesh as make_mesh
+    from dlc.distributed.partition_spec import P as P
     from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeadlineError as DeadlineError
@@ -130,6 +139,12 @@ _PUBLIC = {
     "custom_jvp": "dlc.calculus.custom_rules",
     "custom_vjp": "dlc.calculus.custom_rules",
     "stop_gradient": "dlc.calculus.custom_rules",
+    "P": "dlc.distributed.partition_spec",
+    "DistributedArray": "dlc.distributed.distributed_array",
+    "collect": "dlc.distributed.distributed_array",
+    "distribute": "dlc.distributed.distributed_array",
+    "make_mesh": "dlc.distributed.meshes",
+    "shard": "dlc.distributed.annotations",
     "disable_jit": "dlc.eager",
     "grad": "dlc.calculus.gradients",
     "hessian": "dlc.calculus.jacobians",

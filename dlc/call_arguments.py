@@ -81,6 +81,11 @@ class ParameterKinds:
         # Cache: the symbolic sizes of the leaves by tree structure.
         self._symbolic_sizes_by_tree: dict[Tree, SymbolicSizes] = {}
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the function's parameters, in order."""
+        return tuple(self._signature.parameters)
+
     def _names_at(self, argnums: Sequence[int]) -> frozenset[str]:
         """Return the parameters at these positions; negative ones count from the end."""
         names = list(self._signature.parameters)

@@ -14,14 +14,17 @@ from typing import Any, overload
 import numpy as np
 
 import dlc.numpy
-from dlc.arrays import TensorInfo
+from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
 from dlc.compiler import Program, compile, compile_specialization, emit
+from dlc.compiler.sharding import ShardedProgram, shard_program
 from dlc.deploy import save_model
+from dlc.distributed.distributed_array import DistributedArray, local_shard
+from dlc.distributed.placement import Placement
 from dlc.eager import EagerTrace, is_jit_disabled
-from dlc.errors import DlcError
+from dlc.errors import DlcError, DTypeError, UnsupportedError
 from dlc.explore import Page, explore
 from dlc.files.atomic_writes import to_path
 from dlc.frontend.donation import donate
@@ -31,6 +34,7 @@ from dlc.frontend.trace import Trace, Tracer, is_python_scalar
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options, thread_count
+from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCall, direct_call
 from dlc.runtime.models.model import Model, as_result, require_matching_inputs
@@ -58,14 +62,24 @@ class Lowered:
     options: Options
     # By leaf index of a Python scalar: the integer dtypes that it is converted to.
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
+    # The program of each rank of a function on a mesh.
+    sharded: ShardedProgram | None = None
 
     def as_text(self, stage: str = "dl") -> str:
-        """Return the IR at the end of a stage (dl, fusion, linalg, tiling or loops), or the kernels as llvm or asm."""
+        """Return the IR at the end of a stage (dl, fusion, linalg, tiling or loops), or the kernels as llvm or asm.
+
+        The stage `sharding` of a function on a mesh is the program of each rank, after a summary of its collectives.
+        """
+        if stage == "sharding":
+            if self.sharded is None:
+                raise UnsupportedError(f"{self.program.name}: it runs on one process; pass a mesh to dlc.jit")
+            return self.sharded.as_text()
         return emit(self.program, stage, self.target, self.options)
 
     def compile(self) -> Model:
         """Compile the program to a model; its inputs and outputs are named by their positions in the arguments and results."""
-        return compile(self.program, self.target, self.options)
+        program = self.program if self.sharded is None else self.sharded.program
+        return compile(program, self.target, self.options)
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,7 @@ class _CompiledFunction:
     model: Model
     results: Tree
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
+    sharded: ShardedProgram | None = None
 
     @cached_property
     def direct(self) -> DirectCall | None:
@@ -89,12 +104,17 @@ class JitFunction(Submittable):
     that they are combined with. Results are arrays in the containers that the function returns.
     """
 
-    def __init__(self, parameters: ParameterKinds, target: str | Backend, options: Options) -> None:
+    def __init__(
+        self, parameters: ParameterKinds, target: str | Backend, options: Options, placement: Placement | None = None
+    ) -> None:
         functools.update_wrapper(self, parameters.function)
         self._function = parameters.function
         self._parameters = parameters
         self._target = target
         self._options = options
+        self._placement = placement
+        # The calls on a mesh whose programs were compared with those of other ranks.
+        self._compared_calls: set[Hashable] = set()
         advice = "declare dimensions that change as symbolic (jit's `dynamic`), and pass settings that change as arrays"
         self._specializations = Specializations[_CompiledFunction](parameters.name, advice)
         # Keys of functions that cannot be traced with symbolic sizes; a warning was given for each.
@@ -111,6 +131,8 @@ class JitFunction(Submittable):
             results = last_call[0](*args)
             if results is not None:
                 return results[0] if last_call[1].kind is None else unflatten(last_call[1], iter(results))
+        if self._placement is not None and not is_jit_disabled(self._eager):
+            return self._call_on_mesh(self._placement, args, kwargs)
         if not kwargs and all([type(a) in ARRAY_TYPES for a in args]):
             # Fast path for calls with arrays only.
             call = tree_of_positional_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])
@@ -143,7 +165,49 @@ class JitFunction(Submittable):
         self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
         return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
 
+    def _call_on_mesh(self, placement: Placement, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run this rank's program on the shards of the arguments."""
+        arguments = self._parameters.arguments(args, kwargs)
+        if any([type(leaf) is Tracer for leaf in arguments.leaves]):
+            return self._function(*args, **kwargs)
+        arguments = self._parameters.validated(arguments)
+        arrays = [leaf if isinstance(leaf, DistributedArray) else self._native(leaf) for leaf in arguments.leaves]
+        kinds = [
+            (a.shape, a.dtype, a.spec if isinstance(a, DistributedArray) else None, is_python_scalar(leaf))
+            for a, leaf in zip(arrays, arguments.leaves, strict=True)
+        ]
+        call = arguments.tree, tuple(kinds), arguments.settings, tuple([type_exact_key(v) for _, v in arguments.settings])
+        found = self._specializations.recent(call)
+        if found is None:
+            description = self._parameters.describe(arguments, [a.shape for a in arrays])
+            found = self._specializations.compile(call, call, {}, lambda: self._compile_on_mesh(arguments), description)
+        compiled = found.program
+        sharded = compiled.sharded
+        assert sharded is not None
+        self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
+        module = None if call in self._compared_calls else sharded.as_text()
+        with placement.rank(self._options, module):
+            self._compared_calls.add(call)
+            shards = [local_shard(a, spec, sharded.mesh) for a, spec in zip(arrays, sharded.inputs, strict=True)]
+            results = compiled.model.run_unchecked(shards)
+        wrapped = [
+            DistributedArray(np.asarray(as_result(r)), spec, sharded.mesh) if any(spec) else as_result(r)
+            for r, spec in zip(results, sharded.outputs, strict=True)
+        ]
+        return unflatten(compiled.results, iter(wrapped))
+
+    def _compile_on_mesh(self, arguments: CallArguments) -> Specialization[_CompiledFunction]:
+        lowered = self._lower(arguments, tuple({} for _ in arguments.leaves))
+        compiled = _CompiledFunction(lowered.compile(), lowered.results, lowered.weak_argument_dtypes, lowered.sharded)
+        return Specialization(compiled, SizeDomain())
+
+    def _require_one_process(self, method: str) -> None:
+        """Raise UnsupportedError for a method that functions on a mesh do not have."""
+        if self._placement is not None:
+            raise UnsupportedError(f"{self._parameters.name}.{method}: a function on the mesh {self._placement.mesh} has none")
+
     def _new_queue(self) -> RequestQueue:
+        self._require_one_process("submit")
         options = self._options
         threads = 1 if backend_of(self._target, options.device).takes_device_arrays else thread_count(options.num_threads)
         reserve_pools(threads, options.streams)
@@ -178,6 +242,7 @@ class JitFunction(Submittable):
 
         Raises DlcError for another suffix, and UnsupportedError for a function that partly runs in Python.
         """
+        self._require_one_process("save")
         save_model(self.lower(*args, **kwargs).compile(), to_path(path))
 
     def explore(self, *args: Any, **kwargs: Any) -> Page:
@@ -185,11 +250,13 @@ class JitFunction(Submittable):
 
         Notebooks display it, `.save("page.html")` writes it; see dlc/explore.
         """
+        self._require_one_process("explore")
         lowered, options = self.lower(*args, **kwargs), replace(self._options, dump_ir=None)
         return explore(lowered.program, self._target, options, inputs=self.arrays(*args, **kwargs))
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """Profile a call with these arguments: time per kernel, memory, and compilation time."""
+        self._require_one_process("profile")
         lowered, report = self.lower(*args, **kwargs), Report()
         model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
         measured = profile(model, self.arrays(*args, **kwargs), report.phases)
@@ -213,9 +280,23 @@ class JitFunction(Submittable):
 
     def _lower(self, arguments: CallArguments, symbolic: SymbolicSizes, *, record_guards: bool = False) -> Lowered:
         arguments = self._parameters.validated(arguments)
-        traced = self._trace(arguments, symbolic, record_guards=record_guards)
+        global_types = [
+            ShapeDtype(leaf.shape, leaf.dtype) if isinstance(leaf, DistributedArray) else leaf for leaf in arguments.leaves
+        ]
+        traced = self._trace(replace(arguments, leaves=global_types), symbolic, record_guards=record_guards)
         program = Program(traced.module, traced.weights, self._parameters.name, guards=traced.guards)
-        return Lowered(program, traced.results, self._target, self._options, traced.weak_argument_dtypes)
+        return Lowered(
+            program, traced.results, self._target, self._options, traced.weak_argument_dtypes, self._sharded(arguments, traced)
+        )
+
+    def _sharded(self, arguments: CallArguments, traced: TracedFunction) -> ShardedProgram | None:
+        """Partition a traced function over the mesh, if it has one."""
+        if self._placement is None:
+            return None
+        program = Program(traced.module, traced.weights, self._parameters.name)
+        ranks = [len(info.shape) for info in program.outputs]
+        inputs = self._placement.input_specs(self._parameters.parameter_names, arguments.tree, arguments.leaves)
+        return shard_program(program, self._placement.mesh, inputs, self._placement.output_specs(traced.results, ranks))
 
     def _trace(
         self,
@@ -339,6 +420,9 @@ def jit(
     group: int = 32,
     tune: float = 0.0,
     inter_op: str = "auto",
+    mesh: Mesh | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -361,6 +445,9 @@ def jit(
     group: int = 32,
     tune: float = 0.0,
     inter_op: str = "auto",
+    mesh: Mesh | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
 ) -> Any:
     """Compile a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -388,9 +475,17 @@ def jit(
         tune: Seconds to spend on measuring tile plans for a CPU; results are cached.
         inter_op: Whether independent kernels that are too small to use all threads run concurrently on a CPU: `auto` (if the
             cost model expects a gain), `on` or `off` (docs/concurrency.md).
+        mesh: The ranks that run the function together (docs/distributed.md). They pass the same global arrays or
+            `DistributedArray`s; results that are sharded are `DistributedArray`s.
+        in_shardings, out_shardings: Trees of `dlc.P` for the arguments, a tuple with one entry per parameter, and for the
+            result. A `P` or None applies to all arrays below it; None leaves them to the compiler.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
+    if mesh is None and (in_shardings is not None or out_shardings is not None):
+        raise DTypeError('jit: in_shardings and out_shardings need a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}))')
+    if mesh is not None and dynamic:
+        raise UnsupportedError("jit: dynamic dimensions on a mesh; a function on a mesh is compiled per shape")
     folder = Path(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,
@@ -411,6 +506,7 @@ def jit(
         static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
         donated = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
         static_positions = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
-        return JitFunction(ParameterKinds(f, static, static_positions, donated, dynamic or {}), target, options)
+        placement = None if mesh is None else Placement(mesh, in_shardings, out_shardings)
+        return JitFunction(ParameterKinds(f, static, static_positions, donated, dynamic or {}), target, options, placement)
 
     return wrap if function is None else wrap(function)

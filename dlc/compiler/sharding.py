@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import cast
 
 from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
 from dlc.dialects import dl
 from dlc.dialects.dl.base import number, rank_of
 from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_attribute
-from dlc.dialects.dl.interfaces import Composite, RowComposite
+from dlc.dialects.dl.interfaces import Composite, Contraction, RowComposite
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import entry_of
+from dlc.errors import ShapeError
 from dlc.instrument.verify import verify
-from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, SSAValue, func, walk_ops
+from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, SSAValue, func, print_module, walk_ops
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.sharding.buckets import merge_collectives
 from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
 from dlc.passes.sharding.partition import partition
-from dlc.passes.sharding.propagate import Shardings, Spec
+from dlc.passes.sharding.propagate import Shardings, Spec, format_spec
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
+from dlc.shapes.dims import is_static
 
 # The attribute of the entry's arguments and results that has their sharding.
 SHARDING = "dl.sharding"
@@ -46,6 +51,31 @@ class ShardedProgram:
     module: ModuleOp
     shardings: Shardings
 
+    @property
+    def redundancy(self) -> float:
+        """The number of times that each multiply-add of the unsharded program is computed, by all ranks together.
+
+        1 if all work is split, the number of ranks if nothing is.
+        """
+        total = _multiply_adds(self.module)
+        return _multiply_adds(self.program.module) * self.mesh.size / total if total else 1.0
+
+    def as_text(self) -> str:
+        """Return the module, after a summary of its shardings, collectives and redundant computations."""
+        module = self.program.module
+        shardings = [
+            f"// {info.name}: P{format_spec(spec)}"
+            for infos, specs in ((self.program.inputs, self.inputs), (self.program.outputs, self.outputs))
+            for info, spec in zip(infos, specs, strict=True)
+        ]
+        collectives = [
+            f"// {op.label}: {op.traffic(op.ranks)} bytes sent per rank"
+            for op in walk_ops(module, Collective)
+            if not isinstance(op, dl.AxisIndexOp)
+        ]
+        computed = f"// multiply-adds: each is computed {self.redundancy:.3g} times by {self.mesh.size} ranks"
+        return "\n".join([f"// mesh {self.mesh}", *shardings, *collectives, computed, print_module(module)])
+
 
 def shard_program(
     program: Program,
@@ -65,6 +95,7 @@ def shard_program(
     while _decompose_split_rows(module, shardings):
         shardings = _propagate(module, mesh, program.inputs, inputs)
     main = entry_of(module)
+    _require_donated_shardings(main, shardings, program)
     input_specs, output_specs = (tuple(map(shardings.of, values)) for values in (main.args, _returned(main)))
     local = partition(module, shardings)
     _simplify(local)
@@ -72,6 +103,15 @@ def shard_program(
     _record_shardings(entry_of(local), input_specs, output_specs)
     verify(local)
     return ShardedProgram(replace(program, module=local, reimport=None), mesh, input_specs, output_specs, module, shardings)
+
+
+def _multiply_adds(module: ModuleOp) -> int:
+    """Return the multiply-adds of all contractions of static shape; those in a loop count once."""
+    return sum(
+        prod(cast("tuple[int, ...]", op.structure().extents))
+        for op in walk_ops(module, Contraction)
+        if is_static(op.structure().extents)
+    )
 
 
 def _expand(module: ModuleOp) -> None:
@@ -115,12 +155,29 @@ def _propagate(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs
     for k, (argument, spec) in enumerate(zip(main.args, inputs, strict=True)):
         if spec is not None:
             shardings.annotate(argument, spec, f"in_shardings of {names[k].name}")
+    for k, value in _donations(main):
+        shardings.relate(main.args[k], value)
+    shardings.propagate(main.body.block)
+    return shardings
+
+
+def _donations(main: func.FuncOp) -> Iterator[tuple[int, SSAValue]]:
+    """Yield the index of each donated argument, and the result in its memory."""
     for named, value in zip(main.res_attrs or (), _returned(main), strict=False):
         donor = named.data.get(DONOR)
         if donor is not None:
-            shardings.relate(main.args[int(number(donor))], value)
-    shardings.propagate(main.body.block)
-    return shardings
+            yield int(number(donor)), value
+
+
+def _require_donated_shardings(main: func.FuncOp, shardings: Shardings, program: Program) -> None:
+    """Raise ShapeError for a donated argument whose result has another sharding."""
+    for k, value in _donations(main):
+        before, after = shardings.of(main.args[k]), shardings.of(value)
+        if before != after:
+            raise ShapeError(
+                f"{program.name}: the donated {program.inputs[k].name} is P{format_spec(before)}, the result in its memory "
+                f"P{format_spec(after)}; give both the same spec"
+            )
 
 
 def _decompose_split_rows(module: ModuleOp, shardings: Shardings) -> bool:

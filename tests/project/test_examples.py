@@ -92,6 +92,11 @@ def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "polyline" in (tmp_path / "curve.svg").read_text()
 
 
+def test_data_parallel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("data_parallel.py", monkeypatch=monkeypatch)
+    assert float(capsys.readouterr().out.split()[1].rstrip(",")) < 0.1
+
+
 def test_write_docs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("write_docs.py", "60", "A pass ", monkeypatch=monkeypatch)
     first, _, text = capsys.readouterr().out.partition("\n")

@@ -25,7 +25,7 @@ from dlc.dialects.dl.programs.control import Control, captured_values
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.scalar import wide_float
 from dlc.dialects.entry import entry_of
-from dlc.ir import Attribute, Block, FunctionType, ModuleOp, Operation, Region, SSAValue, func
+from dlc.ir import Attribute, Block, FunctionType, ModuleOp, Operation, Region, SSAValue, UnknownLoc, func
 from dlc.passes.sharding.factors import Axes, Factors, factors_of
 from dlc.passes.sharding.propagate import Shardings, Spec, uniform_element
 from dlc.passes.sharding.reshard import ReshardingStep, compute_seconds, local_shape, plan_resharding, resharding_seconds
@@ -178,11 +178,14 @@ class _Partitioner:
             return self.build(dl.BroadcastToOp, scalar, shape=local_shape(self.mesh, shape_of(value), want))
         local, key = self.values[value], (value, want)
         if key not in self.resharded:
-            result = local.value
-            for step in plan_resharding(self.mesh, local.spec, local.partial, want):
-                result = self.apply(step, result)
-            if local.round_to is not None:
-                result = self.build(dl.CastOp, result, to=local.round_to)
+            result, producer = local.value, value.owner
+            # Messages name the line that computes the value.
+            location = producer.location if isinstance(producer, Operation) else self.build.location or UnknownLoc()
+            with self.build.at_location(location):
+                for step in plan_resharding(self.mesh, local.spec, local.partial, want):
+                    result = self.apply(step, result)
+                if local.round_to is not None:
+                    result = self.build(dl.CastOp, result, to=local.round_to)
             self.resharded[key] = result
             if local.partial:
                 # Later readers take the combined value.

@@ -77,7 +77,7 @@ class JobState:
 
     def fault(self, now: float) -> str | None:
         """Return the message for a collective that cannot complete or takes too long; None if there is none."""
-        waiting = {rank: state for rank, state in self.ranks.items() if state.group is not None}
+        waiting = {rank: state for rank, state in self.ranks.items() if state.group is not None and not state.finished}
         persistent = {rank: state for rank, state in waiting.items() if now - state.since >= _PERSISTENCE_SECONDS}
         for rank, state in persistent.items():
             missing = self._missing(state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class _Exchange:
 
 class ThreadsTransport(Transport):
     """The transport of one thread; `run_ranks` creates those of a mesh."""
+
+    in_one_process: ClassVar[bool] = True
 
     def __init__(self, mesh: Mesh, rank: int, exchange: _Exchange) -> None:
         super().__init__(mesh, rank)

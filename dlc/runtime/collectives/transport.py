@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -31,6 +31,9 @@ class Transport(ABC):
     `dl.all_reduce at train.py:9: float32[64, 10] over "data"`. A method raises DlcError with this label when other ranks
     fail or do not arrive.
     """
+
+    # Whether all ranks are threads of this process, which run the same compiled program.
+    in_one_process: ClassVar[bool] = False
 
     def __init__(self, mesh: Mesh, rank: int) -> None:
         """Create the transport of one rank; `mesh.size` is the number of ranks."""
@@ -86,10 +89,15 @@ _process_state = _ProcessState()
 
 def current_transport() -> Transport:
     """Return the transport of the calling thread, else of the process; raises DlcError if there is none."""
-    transport = _thread_state.transport or _process_state.transport
+    transport = find_transport()
     if transport is None:
         raise DlcError("a program on a mesh runs on all ranks: start it with `mpiexec -n RANKS python -m mpi4py SCRIPT`")
     return transport
+
+
+def find_transport() -> Transport | None:
+    """Return the transport of the calling thread, else of the process; None if there is none."""
+    return _thread_state.transport or _process_state.transport
 
 
 def set_process_transport(transport: Transport | None) -> None:

@@ -35,6 +35,13 @@ def test_killed_rank() -> None:
     assert state.lost(0) is None  # a consequence
 
 
+def test_finished_ranks_do_not_wait() -> None:
+    """The last report of a rank may say that it is in a collective, though it has left it and finished."""
+    state = job(waits("dl.all_reduce at train.py:9", 0, 1), {"finished": True})
+    state.report(0, {"finished": True}, 0.1)
+    assert state.fault(10.0) is None
+
+
 @pytest.mark.parametrize(
     ("states", "seconds", "message"),
     [

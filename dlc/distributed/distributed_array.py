@@ -1,0 +1,99 @@
+"""Arrays whose shards belong to the ranks of a mesh."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from dlc.arrays import format_type, to_numpy
+from dlc.dialects.dl.distributed.sharding import PartialSpec
+from dlc.distributed.meshes import transport_of
+from dlc.distributed.partition_spec import P
+from dlc.errors import DTypeError
+from dlc.frontend.pytree import flatten, unflatten
+from dlc.passes.sharding.propagate import Spec, require_valid_spec
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.shards import assemble, shard_of
+
+
+class DistributedArray:
+    """A global array of which each rank of a mesh has one shard. Functions compiled for the mesh take and return them.
+
+    Attributes:
+        shard: This rank's part, a NumPy array.
+        spec: The mesh axes over which each axis is split.
+        mesh: The mesh.
+        shape, dtype: Those of the global array.
+    """
+
+    def __init__(self, shard: Any, spec: Spec, mesh: Mesh) -> None:
+        self.shard = shard
+        self.spec = spec
+        self.mesh = mesh
+        self.shape: tuple[int, ...] = tuple(size * mesh.shard_count(axes) for size, axes in zip(shard.shape, spec, strict=True))
+        self.dtype: np.dtype[Any] = shard.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise DTypeError(f"{self!r} has one shard on this rank; call dlc.collect on all ranks to get the global array")
+
+    def __repr__(self) -> str:
+        return f"DistributedArray({format_type(self.dtype, self.shape)}, {P(*self.spec)}, mesh {self.mesh})"
+
+
+def distribute(x: Any, spec: P, mesh: Mesh) -> Any:
+    """Return the global array `x` as a `DistributedArray`: every rank keeps its shard. Applies to every leaf of a pytree.
+
+    All ranks pass the same array. Axes that `spec` omits are replicated. Raises ShapeError for a spec that does not fit.
+    """
+    leaves, tree = flatten(x)
+    return unflatten(tree, iter([_distributed(to_numpy(leaf), spec, mesh) for leaf in leaves]))
+
+
+def _distributed(array: Any, spec: P, mesh: Mesh) -> DistributedArray:
+    padded = spec.padded(array.ndim, ())
+    require_valid_spec(mesh, array.shape, padded, "dlc.distribute")
+    full = replicate_unconstrained(padded)
+    return DistributedArray(shard_of(mesh, _rank(mesh), array, full), full, mesh)
+
+
+def collect(x: Any) -> Any:
+    """Return the global arrays of a pytree of `DistributedArray`s, on every rank; other leaves are returned as they are.
+
+    All ranks call it in the same order.
+    """
+    leaves, tree = flatten(x)
+    return unflatten(tree, iter([collected(leaf) if isinstance(leaf, DistributedArray) else leaf for leaf in leaves]))
+
+
+def collected(array: DistributedArray) -> Any:
+    """Return the global array of the shards of all ranks."""
+    transport = transport_of(array.mesh)
+    if transport is None or not any(array.spec):
+        return array.shard
+    label = f"dlc.collect: {format_type(array.dtype, array.shape)}"
+    shards = transport.all_gather(np.ascontiguousarray(array.shard), [name for name, _ in array.mesh.axes], label)
+    return assemble(array.mesh, list(shards), array.spec)
+
+
+def local_shard(x: Any, spec: Spec, mesh: Mesh) -> Any:
+    """Return this rank's shard of an argument: a global array, or a DistributedArray of any spec."""
+    if isinstance(x, DistributedArray):
+        if x.spec == spec:
+            return x.shard
+        x = collected(x)
+    return shard_of(mesh, _rank(mesh), x, spec) if any(spec) else x
+
+
+def replicate_unconstrained(spec: PartialSpec) -> Spec:
+    """Return a spec with unconstrained axes replicated."""
+    return tuple(axes or () for axes in spec)
+
+
+def _rank(mesh: Mesh) -> int:
+    transport = transport_of(mesh)
+    return 0 if transport is None else transport.rank

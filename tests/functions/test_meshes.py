@@ -1,0 +1,141 @@
+"""Functions on a mesh: `dlc.jit(mesh=)`, sharded arguments and results, annotations, and errors. Ranks are threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import P
+from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from dlc.runtime.collectives.threads import run_ranks
+from dlc.testing.sample import F32, values
+
+X, W, B = values(F32, 8, 6), values(F32, 6, 4, seed=1), values(F32, 4, seed=2)
+PARAMETERS = {"w": W, "b": B}
+
+
+def predict(params: Any, x: Any) -> Any:
+    return dnp.tanh(x @ params["w"] + params["b"])
+
+
+EXPECTED = np.tanh(X @ W + B)
+
+
+@pytest.mark.parametrize("axes", [{"data": 2, "model": 1}, {"data": 4, "model": 1}, {"data": 2, "model": 2}], ids=str)
+def test_a_function_on_a_mesh(axes: dict[str, int]) -> None:
+    mesh = dlc.make_mesh(axes)
+    shardings = ({"w": P(None, "model"), "b": P("model")}, P("data"))
+    compiled = dlc.jit(mesh=mesh, in_shardings=shardings, target="reference")(predict)
+
+    def run(rank: int) -> Any:
+        y = compiled(PARAMETERS, X)
+        again = compiled(PARAMETERS, x=dlc.distribute(X, P(None, ("data", "model")) if mesh.size == 2 else P("data"), mesh))
+        return y, dlc.collect(y), dlc.collect({"again": again})["again"]
+
+    for rank, (y, collected, again) in enumerate(run_ranks(mesh, run)):
+        assert isinstance(y, dlc.DistributedArray)
+        assert (y.shape, y.dtype, y.spec, y.mesh) == ((8, 4), F32, (("data",), ("model",)), mesh)
+        assert y.shard.shape == (8 // axes["data"], 4 // axes["model"])
+        for array in (collected, again):
+            np.testing.assert_allclose(array, EXPECTED, rtol=1e-5)
+        with pytest.raises(DTypeError, match=r"DistributedArray\(float32\[8, 4\], P\('data', 'model'\), mesh .* dlc.collect"):
+            np.asarray(y)
+        assert mesh.coordinates(rank)["data"] == rank // axes["model"]
+
+
+def test_results_feed_the_next_step_on_the_cpu() -> None:
+    """A sharded parameter stays sharded over the steps of a loop; the loss is an ordinary array."""
+    mesh, y = dlc.make_mesh({"data": 2}), values(F32, 8, 4, seed=3)
+
+    def loss(w: Any, x: Any) -> Any:
+        return dnp.mean((x @ w - y) ** 2)
+
+    @dlc.jit(mesh=mesh, in_shardings=(P("data"), P("data")), out_shardings=(None, P("data")), num_threads=1)
+    def step(w: Any, x: Any) -> Any:
+        value, gradient = dlc.value_and_grad(loss)(w, x)
+        return value, w - 0.1 * gradient
+
+    def run(rank: int) -> Any:
+        w, losses = W, []
+        for _ in range(3):
+            value, w = step(w, X)
+            losses.append(float(value))
+        return losses, dlc.collect(w)
+
+    expected, losses = W.astype(np.float64), []
+    for _ in range(3):
+        losses.append(((X @ expected - y) ** 2).mean())
+        expected = expected - 0.1 * 2 / y.size * X.T @ (X @ expected - y)
+    for got_losses, w in run_ranks(mesh, run):
+        np.testing.assert_allclose(got_losses, losses, rtol=1e-5)
+        np.testing.assert_allclose(w, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_shard_inside_of_a_function() -> None:
+    def function(x: Any) -> Any:
+        return dlc.shard(dnp.tanh(x), P("data", P.UNCONSTRAINED)) * 2
+
+    mesh = dlc.make_mesh({"data": 2})
+    text = dlc.jit(mesh=mesh)(function).lower(X).as_text("sharding")
+    # The annotation propagates to the argument and the result.
+    assert "// x: P('data', None)\n// result: P('data', None)\n// multiply-adds" in text and "dl.all_gather" not in text
+    # Without a mesh it is the identity, also for derivatives and batches.
+    np.testing.assert_array_equal(dlc.shard(X, P("data")), X)
+    gradient = dlc.jit(dlc.vmap(dlc.grad(lambda x: dnp.sum(dlc.shard(x**2, P("data"))))))(X)
+    np.testing.assert_allclose(gradient, 2 * X, rtol=1e-6)
+    batched = dlc.jit(mesh=mesh, out_shardings=P("data"))(dlc.vmap(dlc.grad(lambda x: dnp.sum(dlc.shard(x**2, P(None))))))
+    assert batched.lower(X).sharded.inputs == ((("data",), ()),)
+
+
+def test_the_summary_names_collectives_and_redundant_products() -> None:
+    """The head of a model is not annotated: all ranks along `model` compute it."""
+    mesh = dlc.make_mesh({"model": 2})
+
+    def function(x: Any, up: Any, down: Any, head: Any) -> Any:
+        return (dnp.tanh(x @ up) @ down) @ head
+
+    arguments = [values(F32, *shape) for shape in ((4, 6), (6, 8), (8, 6), (6, 16))]
+    compiled = dlc.jit(mesh=mesh, in_shardings=(P(), P(None, "model"), P("model"), P()))(function)
+    text = compiled.lower(*arguments).as_text("sharding")
+    assert "// dl.all_reduce at test_meshes.py:" in text and ': float32[4, 6] over "model": 96 bytes sent per rank' in text
+    assert f"each is computed {(192 + 192 + 2 * 384) / (192 + 192 + 384):.3g} times by 2 ranks" in text
+    with pytest.raises(UnsupportedError, match="pass a mesh"):
+        dlc.jit(function).lower(*arguments).as_text("sharding")
+
+
+def test_uneven_shards_are_refused_with_the_repair() -> None:
+    mesh = dlc.make_mesh({"data": 4})
+
+    def function(x: Any) -> Any:
+        return dlc.shard(x, P("data"))
+
+    message = r'test_meshes.py:\d+: dlc.shard: axis 0 of \[30, 8\] in 4 parts of "data": 30 is no multiple of 4; pad to 32, or P\(None\)'
+    with pytest.raises(ShapeError, match=message):
+        dlc.jit(mesh=mesh)(function).lower(values(F32, 30, 8))
+    with pytest.raises(ShapeError, match=r"dlc\.distribute: axis 0 .* pad to 32"):
+        dlc.distribute(values(F32, 30, 8), P("data"), mesh)
+
+
+def test_invalid_arguments() -> None:
+    mesh = dlc.make_mesh({"data": 2})
+    with pytest.raises(ArgumentError, match="axis 'data' has the size 0"):
+        dlc.make_mesh({"data": 0})
+    with pytest.raises(DTypeError, match="expected the name of a mesh axis"):
+        P(3)  # type: ignore[arg-type]
+    with pytest.raises(DTypeError, match="need a mesh"):
+        dlc.jit(in_shardings=P("data"))(predict)
+    with pytest.raises(DTypeError, match="expected a Mesh or None"):
+        dlc.jit(mesh={"data": 2})(predict)  # type: ignore[call-overload]
+    with pytest.raises(DTypeError, match=r"in_shardings\[0\] is a dict of 'w', the argument is a dict of 'w', 'b'"):
+        dlc.jit(mesh=mesh, in_shardings=({"w": P()}, None))(predict).lower(PARAMETERS, X)
+    with pytest.raises(ShapeError, match=r"dlc\.shard: P\('data', None\) has 2 entries for an array of rank 1"):
+        dlc.jit(mesh=mesh)(lambda x: dlc.shard(x, P("data", None))).lower(B)
+    with pytest.raises(UnsupportedError, match="a function on the mesh data=2 has none"):
+        dlc.jit(mesh=mesh)(predict).save("unused.dlc", PARAMETERS, X)
+    with pytest.raises(ShapeError, match=r"the donated x is P\('data', None\), the result in its memory P\(None, 'data'\)"):
+        donated = dlc.jit(mesh=mesh, donate_argnames="x", in_shardings=(P("data"),), out_shardings=P(None, "data"))
+        donated(lambda x: x * 2).lower(X)
