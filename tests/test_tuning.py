@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,16 @@ from dlc.compiler import load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import KernelTiming, Tuner, choose_variant, with_variant
+from dlc.cost_model import UnrollingCosts
 from dlc.instrument.provenance import kernel_origins
 from dlc.instrument.report import Report, TunedKernel
 from dlc.model_files import compile_file
 from dlc.options import Options
+from dlc.passes.base import TargetPass
 from dlc.passes.tiling.tasks.variants import VARIANTS
-from dlc.target import resolve
+from dlc.target import CPU_LEVELS, resolve
 
+AVX2 = CPU_LEVELS["cpu:avx2"]
 MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
 
 
@@ -69,13 +73,32 @@ def test_variants_must_be_significantly_faster(times: dict[int, tuple[float, flo
     assert choose_variant({variant: KernelTiming(*halves) for variant, halves in times.items()}) == chosen
 
 
-@pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=lambda v: str(VARIANTS[v]))
-def test_variants_compute_the_same(variant: int) -> None:
+# Of the other variants, the passes are tested with many settings.
+@pytest.mark.parametrize(
+    "variant", [k for k, v in enumerate(VARIANTS) if v.adapted(AVX2) == AVX2], ids=lambda v: str(VARIANTS[v])
+)
+def test_tile_variants_compute_the_same(variant: int) -> None:
     stages = with_variant(plan(Compilation(load_program(MNIST), Cpu(resolve("cpu")))), variant)
     pipeline = ",".join(str(p) for stage in stages for p in stage.passes)
     x = np.random.default_rng(0).random((1, 1, 28, 28), np.float32)
     usual, other = (dlc.compile_model(MNIST, pipeline=p)(x)["probs"] for p in (None, pipeline))
     np.testing.assert_allclose(other, usual, rtol=1e-5, atol=1e-6)
+
+
+def test_variants_change_prefetching_and_unrolling() -> None:
+    costs = {str(v): v.adapted(AVX2).costs for v in VARIANTS}
+    usual = costs["default rules"]
+    assert usual == AVX2.costs and usual.prefetch is not None and usual.prefetch.next_panel
+    assert costs["with the other prefetching"].prefetch == replace(usual.prefetch, next_panel=False)
+    assert costs["prefetching 16 iterations ahead"].prefetch == replace(usual.prefetch, prefetch_distance=16)
+    assert costs["unrolled by 1"].unrolling is None and costs["unrolled by 2"].unrolling == UnrollingCosts(2, 2)
+
+
+def test_all_passes_use_the_target_of_the_variant(tuner: tuple[Tuner, Lowering]) -> None:
+    measuring, _ = tuner
+    stages = [with_variant(measuring.stages, variant) for variant in range(len(VARIANTS))]
+    targets = [{p.target for stage in s for p in stage.passes if isinstance(p, TargetPass)} for s in stages]
+    assert all(targets[k] == {v.adapted(measuring.backend.target)} for k, v in enumerate(VARIANTS))
 
 
 def test_the_command_line_shows_results() -> None:

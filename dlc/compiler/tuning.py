@@ -1,6 +1,6 @@
-"""Autotuning: choose tile plans by measurement.
+"""Autotuning: choose tile plans, prefetching and unrolling by measurement.
 
-Each kernel is compiled in several variants of its tile plan, and the fastest one is used. Dynamic-shape kernels are measured
+Each kernel is compiled in several variants, and the fastest one is used. Dynamic-shape kernels are measured
 at the representative sizes. With one thread, CPU time is measured, which excludes other processes. Variants are timed in
 interleaved rounds, on operands that are not in the L2 cache, which is the usual state inside a model. Slow variants are
 dropped after a screening phase. A variant replaces the default plan only if its minimum over even rounds and its minimum over
@@ -37,7 +37,7 @@ from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp
 from dlc.dialects.sizes import symbol
 from dlc.instrument.report import Progress, ProgressEvent, TunedKernel
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
-from dlc.passes.base import Stage
+from dlc.passes.base import Stage, TargetPass
 from dlc.passes.tiling.tasks.variants import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.runtime.cpu.code.native import runtime
@@ -233,9 +233,12 @@ def _result(name: str, variant: int, before: float, after: float) -> TunedKernel
 
 
 def with_variant(stages: Sequence[Stage], variant: int) -> tuple[Stage, ...]:
-    """Return stages in which tiling uses a variant of the plans."""
+    """Return stages in which tiling, prefetching and unrolling use a variant of the rules."""
 
     def set_variant(p: Any) -> Any:
-        return replace(p, variant=variant) if isinstance(p, TileKernelsPass) else p
+        if not isinstance(p, TargetPass):
+            return p
+        adapted = replace(p, target=VARIANTS[variant].adapted(p.target))
+        return replace(adapted, variant=variant) if isinstance(adapted, TileKernelsPass) else adapted
 
     return tuple(replace(stage, passes=tuple(map(set_variant, stage.passes))) for stage in stages)
