@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import DTypeLike
 
 from dlc.errors import DlcError
+from dlc.machine.cpus import share_cpus, usable_cpus
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.program_check import require_equal_programs
 from dlc.runtime.collectives.start import start
@@ -76,3 +77,11 @@ def test_different_programs(transport: Transport) -> None:
 def test_mesh_of_another_size(transport: Transport) -> None:
     with pytest.raises(DlcError, match=r"mesh data=8 has 8 ranks, the job has \d: start it with `mpiexec -n 8"):
         start(Mesh.of({"data": 8}))
+
+
+def test_ranks_share_the_processors(transport: Transport) -> None:
+    own = usable_cpus()
+    share_cpus(1)
+    total = usable_cpus()
+    share_cpus(transport.mesh.size)
+    assert own == usable_cpus() == max(1, total // transport.mesh.size)

@@ -61,11 +61,12 @@ def _widened(x: Array) -> Array:
 def _parts(x: Array, count: int, axis: int) -> Array:
     """Return the parts of an array along an axis as axis 0 of a contiguous array."""
     shape = (*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])
-    return np.ascontiguousarray(np.moveaxis(x.reshape(shape), axis, 0))
+    parts = x.reshape(shape)
+    return np.ascontiguousarray(np.moveaxis(parts, axis, 0) if axis else parts)
 
 
 def _joined(parts: Array, axis: int) -> Array:
     """Return the concatenation along an axis of the parts along axis 0."""
-    moved = np.moveaxis(parts, 0, axis)
+    moved = np.moveaxis(parts, 0, axis) if axis else parts
     shape = (*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
     return moved.reshape(shape)

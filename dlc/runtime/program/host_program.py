@@ -208,7 +208,7 @@ class HostArray:
 
     def read(self, read: Read, sizes: Mapping[str, int]) -> NDArray[Any]:
         """Return the elements."""
-        shape = [int(size) for size in self.specialize(sizes).shape]
+        shape = [size if isinstance(size, int) else int(substitute(size, sizes)) for size in self.shape]
         return np.frombuffer(read(self.ref, prod(shape) * self.dtype.itemsize), self.dtype).reshape(shape)
 
 

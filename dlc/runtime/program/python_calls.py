@@ -21,26 +21,33 @@ def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tu
     Raises what the op raises, OutOfDomainError if a result's shape is outside of the program's domain, and ModelError if
     the instruction, which may come from a file, does not fit the op.
     """
-    where = f"dl.{call.op} at {call.where}"
     try:
         results = run_python_op(call.op, [argument.read(read, sizes) for argument in call.arguments], call.settings)
     except DlcError as error:
         # Errors of collectives contain the location already: other ranks and the watchdog report it as well.
         message = str(error)
-        raise type(error)(message if message.startswith(where) else f"{where}: {message}") from error
+        raise type(error)(message if message.startswith(_where(call)) else f"{_where(call)}: {message}") from error
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise ModelError(f"{where}: the op does not accept these arguments: {error}") from error
-    ranks, expected_ranks = list(map(np.ndim, results)), [len(info.shape) for info in call.results]
+        raise ModelError(f"{_where(call)}: the op does not accept these arguments: {error}") from error
+    ranks, expected_ranks = [result.ndim for result in results], [len(info.shape) for info in call.results]
     if ranks != expected_ranks:
         got_text, expected_text = (", ".join(map(str, group)) for group in (ranks, expected_ranks))
-        raise ModelError(f"{where}: got results with {got_text} axes; expected results with {expected_text} axes")
+        raise ModelError(f"{_where(call)}: got results with {got_text} axes; expected results with {expected_text} axes")
     arrays = [np.asarray(result, info.dtype, order="C") for info, result in zip(call.results, results, strict=True)]
     data_dependent_sizes: dict[str, int] = {}
     for info, array in zip(call.results, arrays, strict=True):
+        if array.shape == info.shape:
+            continue  # A static shape.
         pairs = zip(map(str, info.shape), array.shape, strict=True)
         data_dependent_sizes |= {symbol: size for symbol, size in pairs if symbol in call.data_dependent_sizes}
     for info, array in zip(call.results, arrays, strict=True):
+        if array.shape == info.shape:
+            continue
         expected = tuple(substitute(size, {**sizes, **data_dependent_sizes}) for size in info.shape)
         if array.shape != expected:
-            raise OutOfDomainError(f"{where}: a result of shape {array.shape}, expected {expected}")
+            raise OutOfDomainError(f"{_where(call)}: a result of shape {array.shape}, expected {expected}")
     return arrays, data_dependent_sizes
+
+
+def _where(call: PythonCall) -> str:
+    return f"dl.{call.op} at {call.where}"
