@@ -20,6 +20,7 @@ from dlc.backends.registry import backend_of
 from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
 from dlc.compiler import Program, compile, compile_specialization, emit
 from dlc.compiler.sharding import ShardedProgram, shard_program
+from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
 from dlc.distributed.distributed_array import DistributedArray, local_shard
 from dlc.distributed.placement import Placement
@@ -73,7 +74,7 @@ class Lowered:
         if stage == "sharding":
             if self.sharded is None:
                 raise UnsupportedError(f"{self.program.name}: it runs on one process; pass a mesh to dlc.jit")
-            return self.sharded.as_text()
+            return sharding_text(self.sharded)
         return emit(self.program, stage, self.target, self.options)
 
     def compile(self) -> Model:
@@ -185,7 +186,7 @@ class JitFunction(Submittable):
         sharded = compiled.sharded
         assert sharded is not None
         self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
-        module = None if call in self._compared_calls else sharded.as_text()
+        module = None if call in self._compared_calls else sharding_text(sharded)
         with placement.rank(self._options, module):
             self._compared_calls.add(call)
             shards = [local_shard(a, spec, sharded.mesh) for a, spec in zip(arrays, sharded.inputs, strict=True)]

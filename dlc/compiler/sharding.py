@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
-from typing import cast
 
 from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
 from dlc.dialects import dl
 from dlc.dialects.dl.base import number, rank_of
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_attribute
-from dlc.dialects.dl.interfaces import Composite, Contraction, RowComposite
+from dlc.dialects.dl.interfaces import Composite, RowComposite
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import entry_of
 from dlc.errors import ShapeError
 from dlc.instrument.verify import verify
-from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, SSAValue, func, print_module, walk_ops
+from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, SSAValue, func, walk_ops
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
@@ -29,7 +26,6 @@ from dlc.passes.sharding.partition import partition
 from dlc.passes.sharding.propagate import Shardings, Spec, format_spec
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
-from dlc.shapes.dims import is_static
 
 # The attribute of the entry's arguments and results that has their sharding.
 SHARDING = "dl.sharding"
@@ -50,31 +46,6 @@ class ShardedProgram:
     outputs: tuple[Spec, ...]
     module: ModuleOp
     shardings: Shardings
-
-    @property
-    def redundancy(self) -> float:
-        """The number of times that each multiply-add of the unsharded program is computed, by all ranks together.
-
-        1 if all work is split, the number of ranks if nothing is.
-        """
-        total = _multiply_adds(self.module)
-        return _multiply_adds(self.program.module) * self.mesh.size / total if total else 1.0
-
-    def as_text(self) -> str:
-        """Return the module, after a summary of its shardings, collectives and redundant computations."""
-        module = self.program.module
-        shardings = [
-            f"// {info.name}: P{format_spec(spec)}"
-            for infos, specs in ((self.program.inputs, self.inputs), (self.program.outputs, self.outputs))
-            for info, spec in zip(infos, specs, strict=True)
-        ]
-        collectives = [
-            f"// {op.label}: {op.traffic(op.ranks)} bytes sent per rank"
-            for op in walk_ops(module, Collective)
-            if not isinstance(op, dl.AxisIndexOp)
-        ]
-        computed = f"// multiply-adds: each is computed {self.redundancy:.3g} times by {self.mesh.size} ranks"
-        return "\n".join([f"// mesh {self.mesh}", *shardings, *collectives, computed, print_module(module)])
 
 
 def shard_program(
@@ -103,15 +74,6 @@ def shard_program(
     _record_shardings(entry_of(local), input_specs, output_specs)
     verify(local)
     return ShardedProgram(replace(program, module=local, reimport=None), mesh, input_specs, output_specs, module, shardings)
-
-
-def _multiply_adds(module: ModuleOp) -> int:
-    """Return the multiply-adds of all contractions of static shape; those in a loop count once."""
-    return sum(
-        prod(cast("tuple[int, ...]", op.structure().extents))
-        for op in walk_ops(module, Contraction)
-        if is_static(op.structure().extents)
-    )
 
 
 def _expand(module: ModuleOp) -> None:

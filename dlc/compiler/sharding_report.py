@@ -16,7 +16,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_text
 from dlc.instrument.operation_counts import execution_count
-from dlc.ir import ModuleOp, SSAValue, walk_ops
+from dlc.ir import ModuleOp, SSAValue, print_module, walk_ops
 from dlc.passes.sharding.propagate import format_spec
 from dlc.passes.sharding.reshard import flop_count
 
@@ -141,6 +141,18 @@ def report_sharding(sharded: ShardedProgram, model: CommunicationModel) -> Shard
         collective_seconds,
         total / model.flops_per_second / ranks / seconds if seconds else 1.0,
     )
+
+
+def sharding_text(sharded: ShardedProgram) -> str:
+    """Return the program of each rank as IR, after its shardings, collectives and redundant computation as comments."""
+    report = report_sharding(sharded, CommunicationModel())
+    lines = [
+        f"mesh {report.mesh}",
+        *(f"{value.name}: {value.spec}" for value in (*report.inputs, *report.outputs)),
+        *(f"{c.label}: {c.runs} × {c.bytes} bytes sent per rank" for c in report.collectives),
+        *(f"redundant at {r.line}: {r.flops} FLOPs of all ranks" for r in report.redundant),
+    ]
+    return "\n".join([*(f"// {line}" for line in lines), print_module(sharded.program.module)])
 
 
 def _flops_by_line(module: ModuleOp) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -69,3 +70,10 @@ def test_invalid_collectives() -> None:
         make(dl.AllReduceOp, BOOL, 4, combine="sum")
     with pytest.raises(ShapeError, match="a spec of 1 entries for 0 axes"):
         dl.ShardOp.make(*Block(arg_types=[tensor_type((), element_type(F32))]).args, spec=dl.spec_attribute([None]))
+
+
+def test_storage_only_types_are_exchanged() -> None:
+    op = make(dl.AllGatherOp, np.dtype(ml_dtypes.float8_e4m3fn), 2, axis=0)
+    shards = [np.array([rank, -rank]).astype(ml_dtypes.float8_e4m3fn) for rank in range(3)]
+    for result in run_ranks(MESH, lambda rank: op.evaluate(shards[rank])[0]):
+        assert result.astype(np.float32).tolist() == [0, 0, 1, -1, 2, -2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_shard_inside_of_a_function() -> None:
     mesh = dlc.make_mesh({"data": 2})
     text = dlc.jit(mesh=mesh)(function).lower(X).as_text("sharding")
     # The annotation propagates to the argument and the result.
-    assert "// x: P('data', None)\n// result: P('data', None)\n// multiply-adds" in text and "dl.all_gather" not in text
+    assert "// x: P('data', None)\n// result: P('data', None)\nbuiltin.module" in text and "dl.all_gather" not in text
     # Without a mesh it is the identity, also for derivatives and batches.
     np.testing.assert_array_equal(dlc.shard(X, P("data")), X)
     gradient = dlc.jit(dlc.vmap(dlc.grad(lambda x: dnp.sum(dlc.shard(x**2, P("data"))))))(X)
@@ -101,8 +102,9 @@ def test_the_summary_names_collectives_and_redundant_products() -> None:
     arguments = [values(F32, *shape) for shape in ((4, 6), (6, 8), (8, 6), (6, 16))]
     compiled = dlc.jit(mesh=mesh, in_shardings=(P(), P(None, "model"), P("model"), P()))(function)
     text = compiled.lower(*arguments).as_text("sharding")
-    assert "// dl.all_reduce at test_meshes.py:" in text and ': float32[4, 6] over "model": 96 bytes sent per rank' in text
-    assert f"each is computed {(192 + 192 + 2 * 384) / (192 + 192 + 384):.3g} times by 2 ranks" in text
+    assert "// dl.all_reduce at test_meshes.py:" in text and ': float32[4, 6] over "model": 1 × 96 bytes sent per rank' in text
+    # Both ranks compute 4×6×16 multiply-adds, one of them in vain.
+    assert re.search(rf"// redundant at test_meshes.py:\d+: {2 * 4 * 6 * 16} FLOPs of all ranks", text)
     with pytest.raises(UnsupportedError, match="pass a mesh"):
         dlc.jit(function).lower(*arguments).as_text("sharding")
 
