@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX, CachedFile, reason_not_cached
-from dlc.errors import UnsupportedError
+from dlc.errors import DlcError, UnsupportedError
 from dlc.instrument.report import Progress, Report
 from dlc.machine.garbage_collection import infrequent_collection
 from dlc.model_transforms import ModelTransform
@@ -27,9 +27,11 @@ from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import select_device
+from dlc.shapes.dims import is_static
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import Target, custom_target_location, is_opencl, resolve
+from dlc.weights import WeightStore
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend
@@ -87,14 +89,8 @@ def explore_file(
     from dlc.explore import explore
     from dlc.explore.source_listings import onnx_listing, tflite_listing
     from dlc.frontend.onnx.graph import ModelFile, load
-    from dlc.frontend.tflite import is_tflite
 
-    has_onnx_listing = (
-        source.suffix not in (MLIR_SUFFIX, TORCH_EXPORT_SUFFIX, TFLITE_SUFFIX)
-        if isinstance(source, Path)
-        else not is_tflite(source)
-    )
-    model = load(source) if has_onnx_listing else source
+    model = load(source) if _is_onnx(source) else source
     program = import_program(model, input_shapes, values, transform)
 
     def arrays(static_program: Program) -> list[NDArray[Any]]:
@@ -135,6 +131,14 @@ def import_program(
     from dlc.training.derived_program import derived_program
 
     return derived_program(model, transform, input_shapes, values)
+
+
+def _is_onnx(source: Path | bytes) -> bool:
+    from dlc.frontend.tflite import is_tflite
+
+    if isinstance(source, Path):
+        return source.suffix not in (MLIR_SUFFIX, TORCH_EXPORT_SUFFIX, TFLITE_SUFFIX, ".dlc")
+    return not is_tflite(source)
 
 
 @dataclass(frozen=True)
@@ -193,20 +197,15 @@ class _FileCompilation:
         from dlc.compiler import compile
         from dlc.frontend.onnx.graph import load
         from dlc.frontend.problems import SpecializationRequiredError
-        from dlc.frontend.tflite import is_tflite
 
         with self.report.timed_total("import"):
-            source = self.source
-            model = (
-                source
-                if isinstance(source, Path) or is_tflite(source)
-                else load(source, with_large_tensors=self.transform is not None)
-            )
+            # An ONNX file is parsed once for all specializations.
+            model = load(self.source, with_large_tensors=self.transform is not None) if _is_onnx(self.source) else self.source
             try:
                 program = import_program(model, self.input_shapes, self.values, self.transform)
             except SpecializationRequiredError as error:
                 examine(error.inputs, ())
-                return self._compile_per_call("model" if isinstance(model, bytes) else model.stem, error)
+                return self._compile_per_call(model, error)
             examine(program.inputs if program.io_signature is None else program.io_signature.inputs, program.defaults)
         # A model with converted inputs or outputs is cached under the key of its program.
         file = file.after_import(program.files) if file is not None and program.io_signature is None else None
@@ -220,22 +219,38 @@ class _FileCompilation:
         )
         return compiled if io_signature is None else ConvertedModel(compiled, io_signature)
 
-    def _compile_per_call(self, name: str, error: SpecializationRequiredError) -> Model:
-        """Return a model that is specialized at run time for the input values or shapes that the import depends on."""
+    def _compile_per_call(self, source: Path | bytes | ModelFile, error: SpecializationRequiredError) -> Model:
+        """Return a model that is specialized at run time for the input values or shapes that the import depends on.
+
+        A specialization serves all sizes with the same outcomes of comparisons, where possible.
+        """
         from dlc.backends.registry import backend_of
+        from dlc.compiler import compile_specialization, import_for
 
         self.report.specialization_reason = "importing it depends on the shapes of its inputs"
         # Only the first compilation is dumped.
         first_options = iter([self.options])
         later_options = replace(self.options, dump_ir=None)
+        symbolic_inputs = {info.name for info in error.inputs if not is_static(info.shape)} - self.input_shapes.keys()
+        shared_weights = WeightStore()
 
         def build(call: ModelCall) -> Specialization[Model]:
             shapes: dict[str, Any] = {**self.input_shapes, **call.shapes}
             input_values = {**self.values, **call.values}
             options = next(first_options, later_options)
+            if call.sizes:
+                with suppress(DlcError):
+                    symbolic_shapes = {name: shape for name, shape in shapes.items() if name not in symbolic_inputs}
+                    program = import_for(
+                        call.sizes, lambda: import_program(source, symbolic_shapes, input_values, self.transform)
+                    )
+                    general = compile_specialization(program, self.target, options, call.sizes, shared_weights)
+                    if general is not None and program.io_signature is None:
+                        return general
             model = compile_file(self.source, self.target, shapes, options, values=input_values)
             return Specialization(model, SizeDomain.of_sizes(call.sizes))
 
+        name = "model" if isinstance(source, bytes) else source.stem
         specialized = SpecializedModel(name, tuple(error.inputs), tuple(error.outputs), build, tuple(error.values))
         takes_device_arrays = backend_of(self.target, self.options.device).takes_device_arrays
         model = specialized.model(takes_device_arrays=takes_device_arrays)

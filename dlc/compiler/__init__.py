@@ -17,6 +17,6 @@ tuning.py             choose tile plans by measurement
 
 from dlc.compiler.driver import compile, compile_recorded, compile_specialization, emit
 from dlc.compiler.numerical_checks import check
-from dlc.compiler.program import Program, load_program
+from dlc.compiler.program import Program, import_for, load_program
 
-__all__ = ["Program", "check", "compile", "compile_recorded", "compile_specialization", "emit", "load_program"]
+__all__ = ["Program", "check", "compile", "compile_recorded", "compile_specialization", "emit", "import_for", "load_program"]

@@ -189,8 +189,9 @@ def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] 
 def _specialize(compilation: Compilation, sizes: Mapping[str, int]) -> Specialization[Model]:
     """Compile a specialization that serves these sizes.
 
-    Sizes 0 and 1 broadcast and are empty, so that the guards of other sizes exclude them. A specialization for these values
-    serves all sizes of the other symbols that its guards admit, where possible.
+    Where possible, it also serves other sizes that its guards admit. Sizes 0 and 1 broadcast and are empty, so that the guards
+    of other sizes exclude them: a specialization for these values serves other sizes of the other symbols. A model that is
+    imported again for these sizes, such as for those that clamp a slice, serves all sizes with the same comparisons.
     """
     program = compilation.program
     special = {symbol: size for symbol, size in sizes.items() if size <= 1 and symbol in program.sizes}
@@ -200,6 +201,11 @@ def _specialize(compilation: Compilation, sizes: Mapping[str, int]) -> Specializ
             partial, _ = _compile_dynamic(partial_program, sizes=sizes)
             if partial is not None and partial.is_guaranteed:
                 return replace(partial, domain=partial.domain.restricted_to(special))
+    with suppress(DlcError):
+        if (imported := program.reimport_for(sizes)) is not None:
+            general, _ = _compile_dynamic(compilation.for_program(imported, compilation.options), sizes=sizes)
+            if general is not None and general.is_guaranteed:
+                return general
     model = _compile(compilation.for_program(program.specialize(sizes), compilation.options))
     return Specialization(model, SizeDomain.of_sizes(sizes), is_guaranteed=sizes.keys() <= program.sizes)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +19,13 @@ from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims
-from dlc.dialects.dl.programs.size_ranges import representative, set_size_ranges, size_ranges
+from dlc.dialects.dl.programs.size_ranges import guards_of, representative, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.registry import make_context
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, ModelSource
+from dlc.frontend.size_guards import SizeGuards, deciding_sizes
 from dlc.frontend.tflite import read_model
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
@@ -44,6 +47,7 @@ from dlc.runtime.program.host_program import weight_array
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
 from dlc.shapes.guards import Guard
 from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.ranges import SizeRange
 from dlc.shapes.shape_specs import ShapeSpecs, bind_symbolic_sizes, split_ranges
 from dlc.stablehlo import is_stablehlo, read_module
 from dlc.value_types import IOSignature
@@ -57,7 +61,7 @@ class Program:
     Attributes:
         remaining_passes: The passes that have not run yet on a dumped module.
         files: The files of external data that were read with the model.
-        reimport: Imports the model again for static input shapes.
+        reimport: Imports the model again for static shapes of some inputs.
         defaults: Values of inputs that a call may omit.
         io_signature: The value types of the model's inputs and outputs, if not all of them are tensors.
         module_owner: Keeps the module alive as long as this program or one derived from it is in use.
@@ -113,6 +117,19 @@ class Program:
         bind_dims(module, sizes)
         return replace(self, module=module)
 
+    def reimport_for(self, sizes: Mapping[str, int]) -> Program | None:
+        """Import the model again for symbolic sizes, deciding their comparisons by `sizes`: the outcomes are its guards.
+
+        Return None if the symbolic types hold for these sizes, so that another import has the same types, or if the model
+        cannot be imported again.
+        """
+        if self.reimport is None:
+            return None
+        with suppress(ShapeError, UndecidableError):
+            self.with_sizes(sizes)
+            return None
+        return import_for(sizes, partial(self.reimport, {}), size_ranges(self.module))
+
     def specialize(self, sizes: Mapping[str, int]) -> Program:
         """Return this program with all its symbols replaced by sizes.
 
@@ -166,6 +183,16 @@ def _type(value: SSAValue) -> Attribute:
 
 def _info(type: Attribute, name: str) -> TensorInfo:
     return TensorInfo(name, shape_of(type), numpy_dtype(element_type_of(type)))
+
+
+def import_for(sizes: Mapping[str, int], read: Callable[[], Program], ranges: Mapping[str, SizeRange] | None = None) -> Program:
+    """Import a program with `read`, deciding comparisons of symbolic sizes by `sizes`; their outcomes become guards."""
+    decisions = SizeGuards(ranges or {}, sizes)
+    with deciding_sizes(decisions):
+        program = read()
+    main = entry_of(program.module)
+    set_guards(main, (*decisions.guards, *guards_of(main)))
+    return program
 
 
 def imported_program(

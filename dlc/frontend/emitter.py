@@ -46,7 +46,7 @@ from dlc.ir import (
     f32,
     i64,
 )
-from dlc.shapes.dims import Dim, Size, is_known_different, is_known_less, is_nonnegative, is_static, product
+from dlc.shapes.dims import Dim, Size, decided_negative, is_known_different, is_known_less, is_nonnegative, is_static, product
 from dlc.shapes.guards import Guard, assume_comparison
 from dlc.weights import WeightStore
 
@@ -150,8 +150,9 @@ class Emitter:
         return assume_comparison(is_known_different, a, b, origin, self.guards)
 
     def is_less(self, a: Size, b: Size, origin: str) -> bool:
-        """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard."""
-        return assume_comparison(is_known_less, a, b, origin, self.guards)
+        """Return whether `a < b`, by polynomials or for the sizes of a call; if that is unknown, `a >= b` becomes a guard."""
+        decided = None if is_nonnegative(a - b) else decided_negative(a - b)
+        return assume_comparison(is_known_less, a, b, origin, self.guards) if decided is None else decided
 
     def is_data_dependent(self, size: Size) -> bool:
         """Return whether a size depends on data."""

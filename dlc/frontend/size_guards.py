@@ -1,4 +1,4 @@
-"""Evaluate comparisons of symbolic sizes while a function is traced: `if x.shape[0] > 4`.
+"""Evaluate comparisons of symbolic sizes while a function is traced or a model imported: `if x.shape[0] > 4`.
 
 The declared ranges of the sizes decide a comparison where they can. Where they cannot, a trace may use the sizes of a concrete
 call: the outcome for these is recorded as a guard, which other calls must satisfy to reuse the trace.
@@ -6,9 +6,10 @@ call: the outcome for these is recorded as a guard, which other calls must satis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
-from dlc.shapes.dims import Dim
+from dlc.shapes.dims import Dim, size_decisions
 from dlc.shapes.guards import Guard, SizeBounds
 from dlc.shapes.ranges import SizeRange
 
@@ -41,3 +42,13 @@ class SizeGuards:
         holds = guard.holds(self._sizes)
         self._guards[guard if holds else negation] = None
         return holds
+
+
+@contextmanager
+def deciding_sizes(decisions: SizeGuards) -> Generator[None]:
+    """Let `decisions` decide the comparisons of sizes in a `with` block that imports a model."""
+    token = size_decisions.set(decisions)
+    try:
+        yield
+    finally:
+        size_decisions.reset(token)

@@ -15,7 +15,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_nonnegative
+from dlc.shapes.dims import Dim, Size, UndecidableError, are_equal, is_nonnegative
 
 
 def object_array(entries: Sequence[Size] | Size) -> Array:
@@ -64,18 +64,8 @@ def _select(condition: object, a: Size, b: Size) -> Size:
     return a if condition else b
 
 
-def equal(a: Size, b: Size) -> bool:
-    """Return whether two sizes are equal. Raises UndecidableError if that depends on the values of symbols."""
-    difference = a - b
-    if isinstance(difference, int):
-        return difference == 0
-    if a < b or b < a:
-        return False
-    raise UndecidableError(f"is {a} == {b}?")
-
-
 def _sizes_differ(a: Size, b: Size) -> bool:
-    return not equal(a, b)
+    return not are_equal(a, b)
 
 
 ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
@@ -88,7 +78,7 @@ ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
     dl.FloordivOp: operator.floordiv,
     dl.MaximumOp: _maximum,
     dl.MinimumOp: _minimum,
-    dl.EqualOp: equal,
+    dl.EqualOp: are_equal,
     dl.NotEqualOp: _sizes_differ,
     dl.LessOp: operator.lt,
     dl.LessEqualOp: operator.le,

@@ -24,6 +24,8 @@ Relation: TypeAlias = Literal["==", "!=", ">="]
 
 # Records the guards of shape inference, if they are collected.
 guard_recorder: ContextVar[GuardRecorder | None] = ContextVar("guard_recorder", default=None)
+# Decides comparisons of sizes in Python, while a model is imported for the sizes of a call.
+size_decisions: ContextVar[SizeDecisions | None] = ContextVar("size_decisions", default=None)
 
 
 class GuardRecorder(Protocol):
@@ -31,6 +33,18 @@ class GuardRecorder(Protocol):
 
     def assume(self, size: Dim, relation: Relation) -> None:
         """Record that a size is assumed to have this relation to 0."""
+        ...
+
+
+class SizeDecisions(Protocol):
+    """Decides comparisons whose result depends on the values of symbols, such as by guards on the sizes of a call."""
+
+    def is_negative(self, size: Dim) -> bool | None:
+        """Return whether a size is negative; None if unknown."""
+        ...
+
+    def is_zero(self, size: Dim) -> bool | None:
+        """Return whether a size is 0; None if unknown."""
         ...
 
 
@@ -146,11 +160,11 @@ class Dim:
         return hash(size) if isinstance(size, int) else hash(frozenset(self.terms.items()))
 
     def __lt__(self, other: Size) -> bool:
-        return _require_decided(is_negative(self - other), f"is {self} < {other}?") if _is_size(other) else NotImplemented
+        return _decide_negative(self - other, f"is {self} < {other}?") if _is_size(other) else NotImplemented
 
     def __le__(self, other: Size) -> bool:
         # For integers, `a <= b` is `a - b - 1 < 0`.
-        return _require_decided(is_negative(self - other - 1), f"is {self} <= {other}?") if _is_size(other) else NotImplemented
+        return _decide_negative(self - other - 1, f"is {self} <= {other}?") if _is_size(other) else NotImplemented
 
     def __gt__(self, other: Size) -> bool:
         return not self <= other if _is_size(other) else NotImplemented
@@ -213,7 +227,20 @@ class Dim:
         return names
 
 
-def _require_decided(answer: bool | None, question: str) -> bool:
+def decided_negative(size: Size) -> bool | None:
+    """Return whether a size is negative, by polynomials or by the decisions for the sizes of a call; None if unknown."""
+    answer, decisions = is_negative(size), size_decisions.get()
+    return decisions.is_negative(Dim.lift(size)) if answer is None and decisions is not None else answer
+
+
+def decided_zero(size: Size) -> bool | None:
+    """Return whether a size is 0, by polynomials or by the decisions for the sizes of a call; None if unknown."""
+    answer, decisions = is_zero(size), size_decisions.get()
+    return decisions.is_zero(Dim.lift(size)) if answer is None and decisions is not None else answer
+
+
+def _decide_negative(size: Size, question: str) -> bool:
+    answer = decided_negative(size)
     if answer is None:
         raise UndecidableError(question)
     return answer
@@ -301,6 +328,17 @@ def is_zero(size: Size) -> bool | None:
     has_one_sign = len({c > 0 for c in size.terms.values()}) == 1
     is_positive = () in size.terms and has_one_sign and all(is_nonnegative(Dim({m: 1})) for m in size.terms)
     return False if is_positive else None
+
+
+def are_equal(a: Size, b: Size) -> bool:
+    """Return whether two sizes are equal, by polynomials or by the decisions for the sizes of a call.
+
+    Raises UndecidableError if that depends on the values of the symbols otherwise.
+    """
+    answer = decided_zero(a - b)
+    if answer is None:
+        raise UndecidableError(f"is {a} == {b}?")
+    return answer
 
 
 def _assume(size: Size, relation: Relation) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_negative, is_zero
+from dlc.shapes.dims import Dim, Size, SizeDecisions, UndecidableError, decided_negative, decided_zero
 
 TracedSize: TypeAlias = "int | TracedDim"
 _Operator: TypeAlias = "Callable[[TracedDim, Any], Any]"
@@ -38,18 +38,6 @@ class SizeScope(Protocol):
 
     def reject_size(self, size: TracedDim) -> NoReturn:
         """Raise DlcError for a size of another trace."""
-        ...
-
-
-class SizeDecisions(Protocol):
-    """Decides comparisons whose result depends on the values of symbols, such as by guards on the sizes of a call."""
-
-    def is_negative(self, size: Dim) -> bool | None:
-        """Return whether a size is negative; None if unknown."""
-        ...
-
-    def is_zero(self, size: Dim) -> bool | None:
-        """Return whether a size is 0; None if unknown."""
         ...
 
 
@@ -179,11 +167,11 @@ class TracedDim:
     __ge__ = _comparison(operator.ge, ceil, lambda self, n: not self._is_negative(self.dim - n, f"is {self} >= {n}?"))
 
     def _is_negative(self, size: Size, question: str) -> bool:
-        decided = is_negative(size)
+        decided = decided_negative(size)
         return self._decided(self.scope.size_guards.is_negative(Dim.lift(size)) if decided is None else decided, question)
 
     def _is_zero(self, size: Size, question: str) -> bool:
-        decided = is_zero(size)
+        decided = decided_zero(size)
         return self._decided(self.scope.size_guards.is_zero(Dim.lift(size)) if decided is None else decided, question)
 
     def _decided(self, answer: bool | None, question: str) -> bool:

@@ -29,6 +29,8 @@ class EvaluatedModule:
 class Reference(ModuleBackend):
     """The NumPy backend; it executes modules at any stage."""
 
+    accepts_symbolic_sizes = True
+
     @property
     def target(self) -> Target:
         return REFERENCE

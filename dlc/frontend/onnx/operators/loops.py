@@ -16,9 +16,8 @@ from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.values import NonTensorValue
 from dlc.frontend.problems import NodeProblem
-from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import Block, i64
-from dlc.shapes.dims import Dim, Size, product
+from dlc.shapes.dims import Dim, Size, are_equal, product
 
 table = ConverterTable()
 
@@ -342,7 +341,7 @@ def scan(node: OnnxNode) -> Sequence[ImportedValue]:
         for x, axis, backward in zip((node[num_states + k] for k in range(num_inputs)), axes, is_input_reversed, strict=True)
     ]
     lengths = dict.fromkeys(s.shape[0] for s in sequences)
-    if not all(equal(length, sequences[0].shape[0]) for length in lengths):
+    if not all(are_equal(length, sequences[0].shape[0]) for length in lengths):
         raise ModelError(f"{node.description}: its scan inputs have different lengths: {' and '.join(map(str, lengths))}")
 
     last, results = emit.scan(
@@ -416,7 +415,7 @@ def _step(node: OnnxNode, body: GraphProto, count: int) -> LoopStep:
         for old, new in zip(states, results, strict=False):
             if old.rank == new.rank:
                 # Raises UndecidableError for a symbolic size against a static one.
-                _ = all(map(equal, old.shape, new.shape))
+                _ = all(map(are_equal, old.shape, new.shape))
         return results[:count], results[count:]
 
     return step

@@ -17,9 +17,8 @@ from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
-from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
-from dlc.shapes.dims import Size
+from dlc.shapes.dims import Size, are_equal
 
 table = ConverterTable()
 
@@ -148,7 +147,7 @@ def _layer(
     length, batch, hidden = x.shape[0], x.shape[1], int(r.shape[2])
     backward = _DIRECTIONS[node.choice("direction", "forward", tuple(_DIRECTIONS))]
     count = len(backward)
-    have_matching_sizes = all(map(equal, (*w.shape[:2], *r.shape[:2]), (count, gates * hidden) * 2))
+    have_matching_sizes = all(map(are_equal, (*w.shape[:2], *r.shape[:2]), (count, gates * hidden) * 2))
     if node.integer("hidden_size", hidden) != hidden or not have_matching_sizes:
         raise ModelError(
             f"{node.description}: W {list(w.shape)} and R {list(r.shape)} do not match {count} directions of {gates} gates"

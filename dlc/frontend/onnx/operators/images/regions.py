@@ -17,9 +17,8 @@ from dlc.frontend.onnx.operators.images.sampling import SamplePositions, sample
 from dlc.frontend.onnx.operators.images.sliding_windows import channels_first, channels_last
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
-from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
-from dlc.shapes.dims import Size
+from dlc.shapes.dims import Size, are_equal
 
 table = ConverterTable()
 
@@ -62,7 +61,7 @@ class _Span:
 @table("RoiAlign", since=10)
 def roi_align(node: OnnxNode) -> ImportedValue:
     emit, x, rois = node.emit, node[0], node[1]
-    if x.rank != 4 or rois.rank != 2 or not equal(rois.shape[1], 4):
+    if x.rank != 4 or rois.rank != 2 or not are_equal(rois.shape[1], 4):
         raise ModelError(
             f"{node.description}: expected x [N, C, H, W] and rois [n, 4], got {list(x.shape)} and {list(rois.shape)}"
         )
@@ -173,7 +172,7 @@ def _span(node: OnnxNode, size: int, axis: int) -> _Span:
 def max_roi_pool(node: OnnxNode) -> ImportedValue:
     """Return the maximum of each bin of a region, reducing rows, then columns; 0 for an empty bin."""
     emit, x, rois = node.emit, node[0], node[1]
-    if x.rank != 4 or rois.rank != 2 or not equal(rois.shape[1], 5):
+    if x.rank != 4 or rois.rank != 2 or not are_equal(rois.shape[1], 5):
         raise ModelError(
             f"{node.description}: expected x [N, C, H, W] and rois [n, 5], got {list(x.shape)} and {list(rois.shape)}"
         )

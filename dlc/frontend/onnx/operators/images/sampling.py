@@ -16,8 +16,8 @@ from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.images.sliding_windows import channels_first, channels_last
 from dlc.frontend.onnx.registry import ConverterTable
-from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
+from dlc.shapes.dims import are_equal
 
 table = ConverterTable()
 
@@ -28,7 +28,7 @@ _CUBIC_A = -0.75
 def affine_grid(node: OnnxNode) -> ImportedValue:
     emit, theta, size = node.emit, node[0], node.constant_integers(1, "size")
     spatial, rank = size[2:], len(size) - 2
-    if theta.rank != 3 or not all(map(equal, theta.shape[1:], (rank, rank + 1))):
+    if theta.rank != 3 or not all(map(are_equal, theta.shape[1:], (rank, rank + 1))):
         raise ModelError(f"{node.description}: theta of shape {list(theta.shape)} for a size of {list(size)}")
     dtype, aligned = numpy_dtype(theta.element_type), node.flag("align_corners")
     ranges = [np.linspace(-1, 1, n) if aligned else (2 * np.arange(n) + 1) / n - 1 for n in spatial]
@@ -116,7 +116,7 @@ class SamplePositions:
 def grid_sample(node: OnnxNode) -> ImportedValue:
     emit, x, grid = node.emit, node[0], node[1]
     rank = x.rank - 2
-    if rank < 1 or grid.rank != x.rank or not equal(grid.shape[-1], rank):
+    if rank < 1 or grid.rank != x.rank or not are_equal(grid.shape[-1], rank):
         raise ModelError(
             f"{node.description}: the grid of shape {list(grid.shape)} does not match an operand of shape {list(x.shape)}"
         )

@@ -17,7 +17,7 @@ from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
-from dlc.shapes.dims import Size, UndecidableError, product
+from dlc.shapes.dims import Size, are_equal, product
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,19 @@ def _axis_padding(node: OnnxNode, windows: SlidingWindows, axis: int, size: Size
     else:
         node.ignore_attributes("pads")
         if auto != "VALID":
-            # ⌈size / stride⌉ windows; with stride 1 this holds for a symbolic size too.
-            if stride != 1 and not isinstance(size, int):
-                raise UndecidableError(f"the padding for {auto} with stride {stride} depends on the symbolic size {size}")
-            total = extent - 1 if not isinstance(size, int) else max((-(-size // stride) - 1) * stride + extent - size, 0)
+            # ⌈size / stride⌉ windows.
+            total = max(extent - (_remainder(size, stride) or stride), 0)
             low, high = (total // 2, total - total // 2) if auto == "SAME_UPPER" else (total - total // 2, total // 2)
     if node.flag("ceil_mode") and stride > 1:
-        if not isinstance(size, int):
-            raise UndecidableError(f"ceil_mode with stride {stride} depends on the symbolic size {size}")
-        # The last window must start inside the operand or its leading padding.
-        last = min(-(-(size + low + high - extent) // stride) * stride, (size + low - 1) // stride * stride)
-        high = max(high, last + extent - size - low)
+        # Round the number of windows up; the last one must start inside the operand or its leading padding.
+        remainder = _remainder(size, stride)
+        high = max(high, min(high + (extent - low - high - remainder) % stride, extent - 1 - (remainder + low - 1) % stride))
     return low, high
+
+
+def _remainder(size: Size, divisor: int) -> int:
+    """Return `size % divisor`. Raises UndecidableError if that depends on the values of symbols."""
+    return next(r for r in range(divisor) if are_equal(size % divisor, r))
 
 
 def col2im(node: OnnxNode) -> ImportedValue:

@@ -10,7 +10,7 @@ from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
-from dlc.shapes.dims import Dim, Size, UndecidableError, product
+from dlc.shapes.dims import Dim, Size, are_equal, product
 
 table = ConverterTable()
 
@@ -38,7 +38,7 @@ def reshape(node: OnnxNode) -> ImportedValue:
         for k, size in enumerate(target_shape):
             # A computed size of 0 copies the size of `x`.
             if isinstance(size, Dim) and size not in x.shape[k : k + 1]:
-                node.emit.is_less(size, 1, node.description)
+                target_shape[k] = x.shape[k] if node.emit.is_less(size, 1, node.description) else size
     return node.emit.reshape(x, node.complete_shape(x.shape, target_shape))
 
 
@@ -60,7 +60,7 @@ def _is_squeezed(node: OnnxNode, size: Size) -> bool:
     if not isinstance(size, Dim):
         return size == 1
     if not emit.is_data_dependent(size):
-        raise UndecidableError(f"whether to squeeze an axis depends on the symbolic size {size}")
+        return are_equal(size, 1)
     number = emit.sizes(size)
     is_not_one = emit(dl.NotEqualOp, number, emit.scalar(1, number))
     emit.require(is_not_one, f"{node.description}: squeeze without axes got a data-dependent size {{}}; specify axes", number)

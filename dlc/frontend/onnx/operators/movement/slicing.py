@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import trunc
 
 from dlc.dialects import dl
@@ -13,7 +14,7 @@ from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.shape_tensors import ComputedElement
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_nonnegative, is_static
+from dlc.shapes.dims import Size, UndecidableError, is_nonnegative, is_static
 
 table = ConverterTable()
 
@@ -99,22 +100,18 @@ def _slice(
             x = _runtime_slice(node, x, axis, begin, end, step)
             limits[axis] = x.shape[axis]
             continue
-        first, last = _normalized_bounds(begin, end, step, size)
+        first, last = _normalized_bounds(node, begin, end, step, size)
         if not is_static((first, last, size)) and not _is_always_in_bounds(first, last, size):
             if any(map(emit.is_data_dependent, (first, last, size))):
                 x = _runtime_slice(node, x, axis, begin, end, step)
                 limits[axis] = x.shape[axis]
                 continue
-            for smaller, larger in ((0, first), (first, last), (last, size)):
+            for smaller, larger in ((0, first), (last, size)):
                 emit.is_less(larger, smaller, node.description)
-            for bound in (begin, end):
-                # Minus 0 counts from the front.
-                if isinstance(bound, Dim) and _is_negative(bound):
-                    emit.is_less(-bound, 1, node.description)
         if step < 0:
             reversed_axes.append(axis)
-        count = last - first
-        starts[axis], limits[axis], strides[axis] = first, first if isinstance(count, int) and count < 0 else last, abs(step)
+        is_empty = emit.is_less(last, first, node.description)
+        starts[axis], limits[axis], strides[axis] = first, first if is_empty else last, abs(step)
     if reversed_axes:
         x = emit(dl.ReverseOp, x, axes=tuple(sorted(reversed_axes)))
     if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
@@ -122,12 +119,12 @@ def _slice(
     return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
-def _normalized_bounds(begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
+def _normalized_bounds(node: OnnxNode, begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
     """Return the bounds of a slice as distances from the end of the axis at which iteration starts."""
     if step > 0:
-        return _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
+        return _from_front(node, begin, size, 0, size), _from_front(node, end, size, 0, size)
     # A backward slice is a forward slice of the reversed axis; an end before the first element includes it.
-    return size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
+    return size - 1 - _from_front(node, begin, size, 0, size - 1), size - 1 - _from_front(node, end, size, -1, size - 1)
 
 
 def _is_always_in_bounds(first: Size, last: Size, size: Size) -> bool:
@@ -155,7 +152,7 @@ def _runtime_slice(
         span = emit(dl.SubOp, last, first)
         if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _UNBOUNDED_END):
             # Equal sizes for x[1:] and x[:-1].
-            span = emit.sizes(_normalized_bounds(begin, end, step, size)[1] - begin)
+            span = emit.sizes(_normalized_bounds(node, begin, end, step, size)[1] - begin)
     else:
         first, last = clamped_position(begin, 0, size - 1), clamped_position(end, -1, size - 1)
         span = emit(dl.SubOp, first, last)
@@ -170,25 +167,23 @@ def _runtime_slice(
     return emit(dl.GatherOp, x, indices, axis=axis)
 
 
-def _is_negative(bound: Size) -> bool:
-    """Return whether a slice bound counts from the end: a negative integer, or minus a symbolic size, assumed not to be 0."""
-    return bound < 0 if isinstance(bound, int) else is_nonnegative(-bound)
-
-
-def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
-    """Return a slice bound counted from the front and clamped to [low, high].
-
-    If a size is symbolic, the bound is assumed to be in range; binding the sizes checks that.
-    """
+def _from_front(node: OnnxNode, bound: Size, size: Size, low: Size, high: Size) -> Size:
+    """Return a slice bound counted from the front and clamped to [low, high], if symbolic sizes do not leave that open."""
     if isinstance(bound, int) and bound >= _UNBOUNDED_END:
         return high
     if isinstance(bound, int) and bound <= -_UNBOUNDED_END:
         return low
-    if _is_negative(bound):
-        bound = bound + size
-    if all(isinstance(s, int) for s in (bound, low, high)):
+    # Minus a symbolic size counts from the end, but minus 0 from the front.
+    is_negative = bound < 0 if isinstance(bound, int) else is_nonnegative(-bound) and not _is_zero(node, -bound)
+    bound = bound + size if is_negative else bound
+    with suppress(UndecidableError):
         return min(max(bound, low), high)
     return bound
+
+
+def _is_zero(node: OnnxNode, size: Size) -> bool:
+    """Return whether a size that is not negative is 0."""
+    return not node.emit.is_data_dependent(size) and node.emit.is_less(size, 1, node.description)
 
 
 @table("Pad", until=10)

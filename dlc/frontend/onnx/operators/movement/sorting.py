@@ -7,9 +7,8 @@ from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
-from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
-from dlc.shapes.dims import Size
+from dlc.shapes.dims import Size, are_equal
 
 table = ConverterTable()
 
@@ -44,7 +43,7 @@ def _count(node: OnnxNode, size: Size) -> Size:
 def reverse_sequence(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     batch, time = (node.axis(node.integer(f"{name}_axis", k), x.rank) for k, name in ((1, "batch"), (0, "time")))
-    if node[1].rank != 1 or not equal(node[1].shape[0], x.shape[batch]):
+    if node[1].rank != 1 or not are_equal(node[1].shape[0], x.shape[batch]):
         raise ModelError(f"{node.description}: lengths of shape {list(node[1].shape)} do not match {x.shape[batch]} sequences")
 
     def reshape_to_axis(value: ImportedValue, axis: int) -> ImportedValue:

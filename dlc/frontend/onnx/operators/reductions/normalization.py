@@ -13,9 +13,8 @@ from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
-from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import f32
-from dlc.shapes.dims import Size, product
+from dlc.shapes.dims import Size, are_equal, product
 
 table = ConverterTable()
 
@@ -28,7 +27,7 @@ def batch_normalization(node: OnnxNode) -> Sequence[ImportedValue]:
     # From opset 15 on the statistics may have a wider type than the data.
     parameters = [node.emit.cast(node[k], element) for k in range(1, 5)]
     axis, momentum, running_statistics = min(1, x.rank - 1), node.real("momentum", 0.9), list[ImportedValue]()
-    if any(v.rank != 1 or not equal(v.shape[0], x.shape[axis]) for v in parameters):
+    if any(v.rank != 1 or not are_equal(v.shape[0], x.shape[axis]) for v in parameters):
         shapes = ", ".join(str(list(v.shape)) for v in parameters)
         raise ModelError(
             f"{node.description}: statistics of shapes {shapes} do not match the size of axis {axis} of x {list(x.shape)}"

@@ -1,0 +1,52 @@
+"""Models that are imported again for the sizes of a call: the program serves all sizes whose comparisons have equal outcomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import dlc
+from dlc.errors import ModelError
+from dlc.runtime.models.specialized_model import SpecializedModel
+
+HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
+# Graphs of `x` with N rows, and the domains of the programs for sizes 0 to 12 in random order.
+GRAPHS = {
+    "clamped": ("s = Slice(x, one, five)", {"N in 5..", "N in 1..4", "N = 0"}),
+    "clamped_from_the_end": ("s = Slice(x, minus_five, minus_one)", {"N in 5..", "N in 1..4", "N = 0"}),
+    "empty": ("s = Slice(x, five, minus_one)", {"N in 6..", "N in 1..4", "N = 5", "N = 0"}),
+    "ceil_mode": ("t = Transpose(x) u = Unsqueeze(t, zero) s = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(u)", 2),
+    "same": ("t = Transpose(x) u = Unsqueeze(t, zero) s = MaxPool<kernel_shape=[3], strides=[2], auto_pad=\"SAME_UPPER\">(u)", 2),
+}  # fmt: skip
+CONSTANTS = "int64[1] zero={0}, int64[1] one={1}, int64[1] five={5}, int64[1] minus_one={-1}, int64[1] minus_five={-5}"
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_specializations_serve_all_sizes_with_equal_comparisons(name: str, tmp_path: Path) -> None:
+    nodes, domains = GRAPHS[name]
+    proto = onnx.parser.parse_model(f"{HEADER} (float[N, 2] x) => (y) <{CONSTANTS}> {{ {nodes} y = Relu(s) }}")
+    onnx.save(proto, tmp_path / "m.onnx")
+    model = dlc.compile_model(tmp_path / "m.onnx", target="reference", cache=False)
+    # Specializations do not read the file.
+    (tmp_path / "m.onnx").unlink()
+    for n in (7, 3, 2, 9, 5, 4, 12, 6, 10, 1, 0) if isinstance(domains, set) else (7, 3, 2, 9, 5, 4, 12):
+        x = np.arange(2 * n, dtype=np.float32).reshape(n, 2) - 3
+        (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+        np.testing.assert_array_equal(model(x)["y"], expected)
+    assert isinstance(model.artifact, SpecializedModel)
+    found = [str(entry.domain) for entry in model.artifact.specializations.entries]
+    assert len(found) == domains if isinstance(domains, int) else set(found) == domains
+
+
+def test_sizes_that_the_model_refuses_are_errors() -> None:
+    proto = onnx.parser.parse_model(
+        f"{HEADER} (float[N, 2] x) => (y) <{CONSTANTS}, int64[2] shape={{3, -1}}> {{ s = Slice(x, one, five) y = Reshape(s, shape) }}"
+    )
+    model = dlc.compile_model(proto, target="reference", cache=False)
+    assert model(np.ones((4, 2), np.float32))["y"].shape == (3, 2)
+    with pytest.raises(ModelError, match=r"Reshape.*4 elements do not fill"):
+        model(np.ones((3, 2), np.float32))
