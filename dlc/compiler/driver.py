@@ -27,7 +27,7 @@ from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.index_checks import checked_op_locations
 from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
-from dlc.dialects.entry import entry_of, outputs_of
+from dlc.dialects.entry import entry_of
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.provenance import kernel_header, kernel_origins
 from dlc.instrument.report import Progress, Report
@@ -101,7 +101,7 @@ def compile_specialization(
     with infrequent_collection():
         compilation = _expand_data_dependent(compilation)
         try:
-            specialization, _ = _compile_dynamic(compilation, sizes=sizes)
+            specialization, _ = _compile_domain(compilation, sizes=sizes)
         except OutOfDomainError:
             return None
         if specialization is None or not specialization.is_guaranteed:
@@ -123,9 +123,9 @@ def compile_recorded(compilation: Compilation) -> Specialization[Model] | None:
     """
     start = perf_counter()
     with infrequent_collection():
-        dynamic_specialization, compilation.report.specialization_reason = _compile_dynamic(_expand_data_dependent(compilation))
+        general, compilation.report.specialization_reason = _compile_domain(_expand_data_dependent(compilation))
     compilation.report.seconds += perf_counter() - start
-    return dynamic_specialization
+    return general
 
 
 def _expand_data_dependent(compilation: Compilation) -> Compilation:
@@ -139,13 +139,13 @@ def _compile(
     compilation: Compilation, file: CachedFile | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> Model:
     start = perf_counter()
-    dynamic_specialization, compilation.report.specialization_reason = _compile_dynamic(compilation, file, rebuild_module)
+    general, compilation.report.specialization_reason = _compile_domain(compilation, file, rebuild_module)
     compilation.report.seconds += perf_counter() - start
-    if dynamic_specialization is not None and dynamic_specialization.covers_all_sizes:
-        return dynamic_specialization.program
-    if dynamic_specialization is not None:
-        compilation.report.dynamic_domain = str(dynamic_specialization.domain)
-    specialized = _specialized_model(replace(compilation, program=compilation.program.copy_to_memory()), dynamic_specialization)
+    if general is not None and general.covers_all_sizes:
+        return general.program
+    if general is not None:
+        compilation.report.dynamic_domain = str(general.domain)
+    specialized = _specialized_model(replace(compilation, program=compilation.program.copy_to_memory()), general)
     return specialized.model(takes_device_arrays=compilation.backend.takes_device_arrays)
 
 
@@ -198,19 +198,19 @@ def _specialize(compilation: Compilation, sizes: Mapping[str, int]) -> Specializ
     if special and special.keys() < sizes.keys():
         with suppress(DlcError):
             partial_program = compilation.for_program(program.specialize(special), compilation.options)
-            partial, _ = _compile_dynamic(partial_program, sizes=sizes)
+            partial, _ = _compile_domain(partial_program, sizes=sizes)
             if partial is not None and partial.is_guaranteed:
                 return replace(partial, domain=partial.domain.restricted_to(special))
     with suppress(DlcError):
         if (imported := program.reimport_for(sizes)) is not None:
-            general, _ = _compile_dynamic(compilation.for_program(imported, compilation.options), sizes=sizes)
+            general, _ = _compile_domain(compilation.for_program(imported, compilation.options), sizes=sizes)
             if general is not None and general.is_guaranteed:
                 return general
     model = _compile(compilation.for_program(program.specialize(sizes), compilation.options))
     return Specialization(model, SizeDomain.of_sizes(sizes), is_guaranteed=sizes.keys() <= program.sizes)
 
 
-def _compile_dynamic(
+def _compile_domain(
     compilation: Compilation,
     file: CachedFile | None = None,
     rebuild_module: Callable[[], ModuleOp] | None = None,
@@ -222,8 +222,7 @@ def _compile_dynamic(
     """
     if not compilation.program.sizes and not data_dependent_sizes(compilation.program):
         return Specialization(_model(compilation, file, rebuild_module)), None
-    is_evaluated = isinstance(compilation.backend, ModuleBackend)
-    if not compilation.program.sizes and not compilation.backend.accepts_symbolic_sizes and not is_evaluated:
+    if not compilation.program.sizes and not compilation.backend.accepts_symbolic_sizes:
         data_dependent = ", ".join(data_dependent_sizes(compilation.program))
         raise UnsupportedError(
             f"{compilation.program.name}: data-dependent sizes {data_dependent} are not supported by {compilation.backend}, "
@@ -253,7 +252,7 @@ def _model(
     compilation: Compilation, file: CachedFile | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> Model:
     infos, device = (compilation.program.inputs, compilation.program.outputs), compilation.backend.takes_device_arrays
-    run, artifact = _compile_static(compilation, file, rebuild_module)
+    run, artifact = _compile_executable(compilation, file, rebuild_module)
     return Model(*infos, run, compilation.program.name, artifact, takes_device_arrays=device)
 
 
@@ -261,8 +260,7 @@ def reason_to_specialize(compilation: Compilation) -> str | None:
     """Return the reason why a program with symbolic dimensions needs static sizes on this backend, or None."""
     if not compilation.program.sizes:
         return None
-    # The evaluator runs modules with planned buffers for any sizes.
-    if not compilation.backend.accepts_symbolic_sizes and not outputs_of(entry_of(compilation.program.module)):
+    if not compilation.backend.accepts_symbolic_sizes:
         return f"kernels for {compilation.backend} have static sizes"
     if compilation.options.check_each_pass:
         return "check_each_pass needs static sizes"
@@ -298,7 +296,7 @@ def emit(program: Program, format: str, target: str | Backend = "cpu", options: 
     return kernel_backend.show(format, texts, {name: kernel_header(name, layers.get(name, [])) for name in texts})
 
 
-def _compile_static(
+def _compile_executable(
     compilation: Compilation, file: CachedFile | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> tuple[Run, CompiledProgram | None]:
     """Compile a program that needs no specialization; return its run function and, if there is one, its artifact."""
@@ -318,7 +316,7 @@ def _compile_static(
         return run, artifact
     # The first call checks every pass on its inputs before it returns a result.
     return check_first_call(
-        run, lambda arrays: check(compilation, arrays, lambda segment: _compile_static(segment)[0])
+        run, lambda arrays: check(compilation, arrays, lambda segment: _compile_executable(segment)[0])
     ), artifact
 
 
