@@ -13,7 +13,7 @@ from dlc.passes.base import kernels_of
 from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.pipelines import parse
@@ -41,7 +41,7 @@ def describe_plans(fault: Fault, target: Target) -> str:
     return "\n".join([*lines, f"with the simplest plan (one task per point) {verdict}"])
 
 
-def _apply_simplest(nest: StaticLoopNest, kernel: func.FuncOp) -> None:
+def _apply_simplest(nest: SizedLoopNest, kernel: func.FuncOp) -> None:
     """Tile the loop nest with one task per point, or per panel of a packed operand."""
     panels = {d: min(p, nest.extents[d]) for d, p in nest.panel_sizes.items() if d in nest.shared_dims}
     plan = TaskTiles(grid=dict.fromkeys(nest.shared_dims, 1) | panels, register=panels, order=tuple(nest.shared_dims))

@@ -20,7 +20,7 @@ from dlc.passes.tiling.groups.promoted_tile_body import PromotedTileBody
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.groups.work_group import WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, balanced_steps, dynamic_steps, full_or_remainder, steps
-from dlc.passes.tiling.loop_nests import DynamicLoopNest, StaticLoopNest
+from dlc.passes.tiling.loop_nests import LoopNest, SizedLoopNest
 from dlc.passes.tiling.matrix_units.matrix_tile_body import MatrixTileBody
 from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.passes.tiling.plan_kinds import DevicePlan, Plan, ThreadPlan
@@ -33,9 +33,7 @@ from dlc.shapes.dims import UndecidableError, is_multiple
 _EmitTask: TypeAlias = Callable[[OpBuilder, Tile], None]
 
 
-def apply_tiles(
-    nest: DynamicLoopNest, plan: Plan, constants: ConstantPool, sizes: Mapping[str, int] | None = None
-) -> scf.ParallelOp:
+def apply_tiles(nest: LoopNest, plan: Plan, constants: ConstantPool, sizes: Mapping[str, int] | None = None) -> scf.ParallelOp:
     """Replace the ops of a nest by a grid of tiled code, inserted at the last op; return the grid.
 
     `sizes` are the representative sizes that the plan assumes. Raises ValueError for an illegal plan, and
@@ -61,7 +59,7 @@ def apply_tiles(
     return grid
 
 
-def _check_symbolic(nest: DynamicLoopNest, plan: Plan) -> None:
+def _check_symbolic(nest: LoopNest, plan: Plan) -> None:
     """Raise UndecidableError if a dimension that must be static is symbolic."""
     private_dims = set(nest.symbolic_dims).difference(nest.shared_dims)
     for nest_op in nest.ops:
@@ -84,7 +82,7 @@ class _Tiler:
     dimensions, which only one op iterates over.
     """
 
-    def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: Plan) -> None:
+    def __init__(self, nest: LoopNest, static_nest: SizedLoopNest, plan: Plan) -> None:
         self.extents = nest.extents
         self.symbolic_dims = set(nest.symbolic_dims)
         self.dynamic_extents = {d: nest.extents[d] for d in nest.symbolic_dims if d not in nest.shared_dims}

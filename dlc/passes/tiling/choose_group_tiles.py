@@ -6,7 +6,7 @@ from dlc.passes.tiling.groups.choose_cooperative_tiles import CooperativeTileCho
 from dlc.passes.tiling.groups.choose_group_tiles import GroupTileChooser
 from dlc.passes.tiling.groups.choose_promoted_tiles import PromotedTileChooser
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.matrix_units.choose_matrix_unit_tiles import choose_matrix_unit_tiles
 from dlc.passes.tiling.plan_kinds import DevicePlan
 from dlc.target import Target, WorkGroups
@@ -15,7 +15,7 @@ from dlc.target import Target, WorkGroups
 _DEFAULT_GROUPS = WorkGroups(64, 0)
 
 
-def choose_group_tiles(nest: StaticLoopNest, target: Target) -> DevicePlan:
+def choose_group_tiles(nest: SizedLoopNest, target: Target) -> DevicePlan:
     """Return the plan for a nest on a target with work-groups."""
     assert target.groups is not None
     default = GroupTileChooser(nest, target, target.groups)
@@ -28,6 +28,6 @@ def choose_group_tiles(nest: StaticLoopNest, target: Target) -> DevicePlan:
     )
 
 
-def naive_group_tiles(nest: StaticLoopNest, target: Target) -> GroupTiles:
+def naive_group_tiles(nest: SizedLoopNest, target: Target) -> GroupTiles:
     """Return the plan without tiles: one work-item per element of the result."""
     return GroupTileChooser(nest, target, target.groups or _DEFAULT_GROUPS).naive()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlc.passes.tiling.attention.choose_attention import AttentionChooser
 from dlc.passes.tiling.blocking.choose_blocked_tiles import BlockedTileChooser
 from dlc.passes.tiling.blocking.choose_zero_skipping import skip_zeros
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan_kinds import ThreadPlan
 from dlc.passes.tiling.tasks.choose_constant_products import ConstantProductChooser
 from dlc.passes.tiling.tasks.choose_task_tiles import TaskTileChooser
@@ -13,7 +13,7 @@ from dlc.passes.tiling.tasks.variants import VARIANTS, Variant
 from dlc.target import Target
 
 
-def choose_tiles(nest: StaticLoopNest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> ThreadPlan:
+def choose_tiles(nest: SizedLoopNest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> ThreadPlan:
     """Return the plan for a nest on a CPU target; `exact` forbids plans that skip products with zeros."""
     default = TaskTileChooser(nest, target, variant, exact)
     if any(op.has_indirect_loads for op in nest.ops):

@@ -28,7 +28,7 @@ from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, view_order
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestOp
+from dlc.passes.tiling.loop_nests import LoopNest, NestOp
 from dlc.passes.tiling.structured_ops import is_read, iterator_extents
 from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
 from dlc.shapes.dims import Size, row_major
@@ -79,13 +79,13 @@ def _drop_empty(kernel: func.FuncOp) -> None:
             op.erase()
 
 
-def _merge(nest: DynamicLoopNest) -> DynamicLoopNest:
+def _merge(nest: LoopNest) -> LoopNest:
     while (pair := next(filter(lambda p: _can_merge(nest, *p), permutations(sorted(nest.extents), 2)), None)) is not None:
         nest = _merge_pair(nest, *pair)
     return nest
 
 
-def _can_merge(nest: DynamicLoopNest, outer: int, inner: int) -> bool:
+def _can_merge(nest: LoopNest, outer: int, inner: int) -> bool:
     """Return whether in every op the pair (outer, inner) counts like one iterator, as two digits of its index."""
     for nest_op in nest.ops:
         has_dims = [d in nest_op.dims for d in (outer, inner)]
@@ -107,14 +107,14 @@ def _can_merge(nest: DynamicLoopNest, outer: int, inner: int) -> bool:
     return True
 
 
-def _merge_channel_groups(nest: DynamicLoopNest, target: Target) -> DynamicLoopNest:
+def _merge_channel_groups(nest: LoopNest, target: Target) -> LoopNest:
     """Merge the groups of a convolution with the output channels of each, if these are fewer than a vector has lanes."""
     pairs = ((g, o) for op in nest.ops if op.is_contraction and target.groups is None for g, o in permutations(op.dims, 2))
     channel_groups = next((pair for pair in pairs if -1 not in pair and _are_channel_groups(nest, target, *pair)), None)
     return nest if channel_groups is None else _merge_pair(nest, *channel_groups)
 
 
-def _are_channel_groups(nest: DynamicLoopNest, target: Target, group: int, output: int) -> bool:
+def _are_channel_groups(nest: LoopNest, target: Target, group: int, output: int) -> bool:
     """Return whether two dimensions are the groups of a convolution and the output channels of each.
 
     In every op the two must count like one iterator, except for operands of contractions without output channels: a
@@ -146,7 +146,7 @@ def _are_channel_groups(nest: DynamicLoopNest, target: Target, group: int, outpu
     return has_repeated_operand
 
 
-def _merge_pair(nest: DynamicLoopNest, outer: int, inner: int) -> DynamicLoopNest:
+def _merge_pair(nest: LoopNest, outer: int, inner: int) -> LoopNest:
     """Return the nest with `outer` merged into `inner`; operands that have only `outer` repeat elements along `inner`."""
 
     def access_of(a: AffineAccess | None) -> AffineAccess | None:
@@ -167,10 +167,10 @@ def _merge_pair(nest: DynamicLoopNest, outer: int, inner: int) -> DynamicLoopNes
         for op in nest.ops
     ]
     extents = {d: e * nest.extents[outer] if d == inner else e for d, e in nest.extents.items() if d != outer}
-    return DynamicLoopNest(nest_ops, extents)
+    return LoopNest(nest_ops, extents)
 
 
-def _local_views(nest: DynamicLoopNest, constants: ConstantPool) -> dict[SSAValue, SSAValue]:
+def _local_views(nest: LoopNest, constants: ConstantPool) -> dict[SSAValue, SSAValue]:
     """Replace each local buffer by one whose axes are dimensions of the nest; return the new buffers."""
     result: dict[SSAValue, SSAValue] = {}
     for nest_op in nest.ops:
@@ -182,7 +182,7 @@ def _local_views(nest: DynamicLoopNest, constants: ConstantPool) -> dict[SSAValu
     return result
 
 
-def _rewrite(nest_op: NestOp, nest: DynamicLoopNest, constants: ConstantPool, local_buffers: dict[SSAValue, SSAValue]) -> None:
+def _rewrite(nest_op: NestOp, nest: LoopNest, constants: ConstantPool, local_buffers: dict[SSAValue, SSAValue]) -> None:
     """Replace the structured op of a nest op by one with merged iterators on views."""
     op = nest_op.op
     builder = OpBuilder(constants, cast(Block, op.parent), op.location, anchor=op)
@@ -225,7 +225,7 @@ def _rewrite(nest_op: NestOp, nest: DynamicLoopNest, constants: ConstantPool, lo
     op.erase()
 
 
-def _view(builder: OpBuilder, a: AffineAccess, terms: Sequence[AffineTerm], nest: DynamicLoopNest) -> SSAValue:
+def _view(builder: OpBuilder, a: AffineAccess, terms: Sequence[AffineTerm], nest: LoopNest) -> SSAValue:
     """Return a view of the buffer with one dimension per term."""
     shape = tuple(_term_extent(term, nest) for term in terms)
     strides = tuple(term.stride for term in terms)
@@ -234,7 +234,7 @@ def _view(builder: OpBuilder, a: AffineAccess, terms: Sequence[AffineTerm], nest
     return builder.reinterpret(a.root, a.offset, shape, strides)
 
 
-def _term_extent(t: AffineTerm, nest: DynamicLoopNest) -> Size:
+def _term_extent(t: AffineTerm, nest: LoopNest) -> Size:
     steps = -(-nest.extents[t.iterator] // t.divisor)
     return min(steps, t.modulus) if t.modulus else steps
 

@@ -32,7 +32,7 @@ from dlc.ir import (
 from dlc.passes.structured import CONSTANT_MATRIX, ConstantPool, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, copy, generic
 from dlc.passes.tiling.iteration_ranges import Tile
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, initial_fill
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, initial_fill
 from dlc.passes.types import scalar_attribute, zero_attribute
 
 # Pairs (index of a value, coefficient): inputs are numbered first, then the shared subexpressions.
@@ -60,7 +60,7 @@ class ConstantMatrixProduct:
         return self.matrix.get_element_type()
 
 
-def match_constant_matrix_product(nest_op: NestOp, nest: StaticLoopNest) -> ConstantMatrixProduct | None:
+def match_constant_matrix_product(nest_op: NestOp, nest: SizedLoopNest) -> ConstantMatrixProduct | None:
     """Return the product of an op that sums, from 0, an operand times a finite constant matrix; else None."""
     constant, initial = nest_op.op.attributes.get(CONSTANT_MATRIX), initial_fill(nest_op, nest)
     if not isinstance(constant, DenseIntOrFPElementsAttr) or initial is None or len(nest_op.accesses) != 3:

@@ -14,7 +14,7 @@ from dlc.dialects.dl.programs.program import ZEROS
 from dlc.errors import UnsupportedError
 from dlc.ir import MemRefType, func, linalg, memref
 from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, access, root_of
-from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestOp
+from dlc.passes.tiling.loop_nests import LoopNest, NestOp
 from dlc.passes.tiling.structured_ops import StructuredOp, is_read, iterator_extents, operand_maps, reduction_iterators
 from dlc.shapes.dims import Size
 
@@ -87,7 +87,7 @@ class _UnionFind:
         self.parent[max(ra, rb)] = min(ra, rb)
 
 
-def form_loop_nests(kernel: func.FuncOp) -> list[DynamicLoopNest]:
+def form_loop_nests(kernel: func.FuncOp) -> list[LoopNest]:
     """Return the loop nests of a kernel, in program order. Iterators of extent 1 are not dimensions."""
     iterations = [_OpIteration.of(op) for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
     links = [
@@ -166,7 +166,7 @@ def _simplified(terms: Sequence[AffineTerm], extents: Sequence[Size]) -> Iterato
         yield t._replace(modulus=0) if isinstance(extent, int) and t.modulus >= extent else t
 
 
-def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> DynamicLoopNest:
+def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> LoopNest:
     """Build a nest of linked ops, numbering the dimensions in the order of their first iterator."""
     dim_numbers: dict[tuple[int, int], int] = {}
     nest_ops: list[NestOp] = []
@@ -185,4 +185,4 @@ def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> D
         )
         reductions = frozenset(d for d, r in zip(dims, iteration.reduced, strict=True) if r and d >= 0)
         nest_ops.append(NestOp(iteration.op, tuple(dims), reductions, accesses))
-    return DynamicLoopNest(nest_ops, extents)
+    return LoopNest(nest_ops, extents)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, initial_fill
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, initial_fill
 
 
-def leading_contraction(nest: StaticLoopNest) -> NestOp | None:
+def leading_contraction(nest: SizedLoopNest) -> NestOp | None:
     """Return the leading reduction of a nest if it is a contraction, else None."""
     nest_op = leading_reduction(nest)
     return nest_op if nest_op is not None and nest_op.is_contraction else None
 
 
-def leading_reduction(nest: StaticLoopNest) -> NestOp | None:
+def leading_reduction(nest: SizedLoopNest) -> NestOp | None:
     """Return the first reduction of a nest, if only the fill of its result precedes it.
 
     None for other nests, and for a reduction with a private parallel dimension.
@@ -31,7 +31,7 @@ def leading_reduction(nest: StaticLoopNest) -> NestOp | None:
     return None if private_dims else nest_op
 
 
-def promoted_contraction(nest: StaticLoopNest) -> NestOp | None:
+def promoted_contraction(nest: SizedLoopNest) -> NestOp | None:
     """Return the contraction whose operands can be promoted to local memory: a leading one of plain operands."""
     nest_op = leading_contraction(nest)
     if nest_op is None or not all(t.is_plain for a in (*nest_op.inputs, nest_op.output) for t in a.terms):

@@ -120,7 +120,7 @@ class NestOp:
 
 
 @dataclass(frozen=True)
-class DynamicLoopNest:
+class LoopNest:
     """A loop nest: structured ops over shared dimensions.
 
     Attributes:
@@ -138,7 +138,7 @@ class DynamicLoopNest:
         """The dimensions with symbolic extents."""
         return [d for d, extent in self.extents.items() if not isinstance(extent, int)]
 
-    def specialize(self, sizes: Mapping[str, int]) -> StaticLoopNest:
+    def specialize(self, sizes: Mapping[str, int]) -> SizedLoopNest:
         """Return the nest with these representative sizes."""
 
         def substituted(a: AffineAccess | None) -> AffineAccess | None:
@@ -153,7 +153,7 @@ class DynamicLoopNest:
         # long extent, since short ones cost little.
         minimum = _MIN_DYNAMIC_VECTOR_ELEMENTS if len(extents) == 1 and not any(op.reductions for op in self.ops) else 1
         extents |= {d: max(extents[d], minimum) for d in self.symbolic_dims}
-        return StaticLoopNest(nest_ops, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
+        return SizedLoopNest(nest_ops, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
 
     @cached_property
     def shared_dims(self) -> list[int]:
@@ -189,8 +189,8 @@ class DynamicLoopNest:
 
 
 @dataclass(frozen=True)
-class StaticLoopNest(DynamicLoopNest):
-    """A nest with static extents. The extents of `dynamic_dims` are representative: the actual ones are dynamic."""
+class SizedLoopNest(LoopNest):
+    """A loop nest with integer extents; those of `dynamic_dims` are representative."""
 
     extents: Mapping[int, int]
     dynamic_dims: frozenset[int] = frozenset()
@@ -229,18 +229,18 @@ def _combining_ops(nest_op: NestOp) -> list[Operation]:
     return ops
 
 
-def initial_fill(nest_op: NestOp, nest: DynamicLoopNest) -> NestOp | None:
+def initial_fill(nest_op: NestOp, nest: LoopNest) -> NestOp | None:
     """Return the op that fills the accumulator of a reduction, or None."""
     fills = (fill for fill in nest.ops if isinstance(fill.op, linalg.FillOp) and fill.output.root is nest_op.output.root)
     return next(fills, None)
 
 
-def can_split(nest_op: NestOp, nest: StaticLoopNest) -> bool:
+def can_split(nest_op: NestOp, nest: SizedLoopNest) -> bool:
     """Return whether a reduction can be split into partial results, which start from its identity and are combined."""
     return combiner_of(nest_op) is not None and initial_fill(nest_op, nest) is not None
 
 
-def identity_of(nest_op: NestOp, nest: StaticLoopNest) -> SSAValue:
+def identity_of(nest_op: NestOp, nest: SizedLoopNest) -> SSAValue:
     """Return the scalar that fills the accumulator, which is the identity of the reduction.
 
     Raises UnsupportedError for a reduction that cannot be split.
@@ -296,7 +296,7 @@ def is_index_computation(value: SSAValue) -> bool:
     return isinstance(value.owner, INDEX_ARITHMETIC_OPS) and all(map(is_index_computation, value.owner.operands))
 
 
-def lane_dim(nest: StaticLoopNest, nest_op: NestOp) -> int | None:
+def lane_dim(nest: SizedLoopNest, nest_op: NestOp) -> int | None:
     """Return the dimension to vectorize: that along which most operands are contiguous, where the output counts twice."""
     candidates = [d for d in nest_op.dims if d >= 0]
     votes = {d: 0 for d in candidates}

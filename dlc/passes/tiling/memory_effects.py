@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dlc.ir import SSAValue, memref
 from dlc.passes.tiling.affine_access import AffineAccess, root_of
-from dlc.passes.tiling.loop_nests import DynamicLoopNest
+from dlc.passes.tiling.loop_nests import LoopNest
 from dlc.shapes.dims import Size
 
 # Enumerate sets of at most this many elements; compare larger sets by their bounds.
@@ -71,7 +71,7 @@ class MemoryEffects:
     writes: Sequence[tuple[SSAValue, StridedElements | None]]
 
     @staticmethod
-    def of(nest: DynamicLoopNest) -> MemoryEffects:
+    def of(nest: LoopNest) -> MemoryEffects:
         """Return the memory effects of a nest."""
         reads: list[tuple[SSAValue, StridedElements | None]] = []
         writes: list[tuple[SSAValue, StridedElements | None]] = []
@@ -115,7 +115,7 @@ def _are_disjoint(a: StridedElements, b: StridedElements) -> bool:
     return bounds is not None and other_bounds is not None and (bounds[1] < other_bounds[0] or other_bounds[1] < bounds[0])
 
 
-def _strided_elements(a: AffineAccess, nest: DynamicLoopNest) -> StridedElements | None:
+def _strided_elements(a: AffineAccess, nest: LoopNest) -> StridedElements | None:
     """Return the elements of an access; None for symbolic strides or offsets."""
     ranges: list[StridedRange] = []
     for t in a.terms:

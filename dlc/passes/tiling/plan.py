@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from math import prod
 from typing import cast
 
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.target import Target
 
 
@@ -43,11 +43,11 @@ class TilePlan:
         """Return the step sizes of op `k` of the nest along dimensions where they are smaller than the tile."""
         return {}
 
-    def panel_step(self, nest: StaticLoopNest, d: int) -> int:
+    def panel_step(self, nest: SizedLoopNest, d: int) -> int:
         """Return the largest step of the ops along a dimension."""
         return self.tile(d) if d in nest.shared_dims else nest.extents[d]
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         """Raise ValueError, naming the entry, if the plan is not legal for the nest."""
         for d, block in self.grid.items():
             check_shared_size(nest, "grid", d, block)
@@ -63,7 +63,7 @@ class TilePlan:
             if self.tile(d) % repeat_count and repeat_count % self.tile(d):
                 raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {repeat_count} times")
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         """Yield lines of text that describe the plan: each entry and its purpose on the target."""
         reduced_dims = sorted({d for op in nest.ops for d in op.reductions})
         contraction = next((op for op in nest.ops if op.is_contraction), None)
@@ -99,10 +99,10 @@ class RegisterTiles(TilePlan):
     def op_steps(self, k: int) -> Mapping[int, int]:
         return self.chunks
 
-    def panel_step(self, nest: StaticLoopNest, d: int) -> int:
+    def panel_step(self, nest: SizedLoopNest, d: int) -> int:
         return self.tile(d) if d in nest.shared_dims else self.chunks.get(d, nest.extents[d])
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         for d, size in self.register.items():
             check_shared_size(nest, "register", d, size)
         super().check(nest)
@@ -110,7 +110,7 @@ class RegisterTiles(TilePlan):
             if d in nest.shared_dims or d not in nest.extents or not 1 <= size <= nest.extents[d]:
                 raise ValueError(f"chunks[d{d}] = {size}: must be a private dimension with 1 ≤ size ≤ its extent")
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         nest_op = next((op for op in nest.ops if op.is_contraction), nest.ops[-1])
         if self.register:
@@ -138,14 +138,14 @@ class ThreadTiles(RegisterTiles):
     def op_steps(self, k: int) -> Mapping[int, int]:
         return {**self.chunks, **self.steps.get(k, {})}
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         super().check(nest)
         for k, steps in self.steps.items():
             for d, size in steps.items():
                 if not 0 <= k < len(nest.ops) or d not in nest.ops[k].dims or d in nest.ops[k].reductions or size < 1:
                     raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the op does not reduce")
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         yield explain_tasks(self.grid, nest, target)
         contraction = next((op for op in nest.ops if op.is_contraction), None)
@@ -157,13 +157,13 @@ class ThreadTiles(RegisterTiles):
                 yield f"loop order: d{lane} outside of the rows (all rows for one panel, then the next panel)"
 
 
-def check_shared_size(nest: StaticLoopNest, name: str, d: int, size: int) -> None:
+def check_shared_size(nest: SizedLoopNest, name: str, d: int, size: int) -> None:
     """Raise ValueError unless 1 ≤ size ≤ the extent of a shared dimension; dynamic extents are only representative."""
     if d not in nest.shared_dims or size < 1 or (size > nest.extents[d] and d not in nest.dynamic_dims):
         raise ValueError(f"{name}[d{d}] = {size}: must be a shared dimension with 1 ≤ size ≤ its extent")
 
 
-def explain_tasks(grid: Mapping[int, int], nest: StaticLoopNest, target: Target) -> str:
+def explain_tasks(grid: Mapping[int, int], nest: SizedLoopNest, target: Target) -> str:
     """Return a line of text on the tasks of a CPU plan."""
     num_tasks = prod(-(-nest.extents[d] // size) for d, size in grid.items())
     grid_text = " × ".join(f"d{d}: {size}" for d, size in grid.items()) or "all"
@@ -176,7 +176,7 @@ def size_text(sizes: Mapping[int, int]) -> str:
     return ", ".join(f"d{d}: {size}" for d, size in sizes.items())
 
 
-def _extents(nest: StaticLoopNest, dims: Iterable[int]) -> str:
+def _extents(nest: SizedLoopNest, dims: Iterable[int]) -> str:
     return " × ".join(f"d{d} = {nest.extents[d]}" for d in dims) or "one element"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dlc.errors import UnsupportedError
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan_kinds import Plan
 
 # The types of the fields that a file can set, and how messages describe them.
@@ -86,7 +86,7 @@ class PlanFile:
             if nest not in map(str, range(count)):
                 raise self._error(kernel, nest, None, f"kernel {kernel} has {count} loop nests, from 0")
 
-    def edited(self, kernel: str, nest: int, plan: Plan, loops: StaticLoopNest) -> Plan:
+    def edited(self, kernel: str, nest: int, plan: Plan, loops: SizedLoopNest) -> Plan:
         """Return a plan with the entries of the file; those that the file omits are unchanged."""
         entries = dict(self._kernels.get(kernel, {}).get(str(nest), {}))
         if not entries:

@@ -27,7 +27,7 @@ from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, combine, drop_unit_dims, fill, generic, slice_at
 from dlc.passes.tiling.constant_matrix_products import emit_constant_matrix_product, match_constant_matrix_product
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, dynamic_steps, steps, steps_between
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split, identity_of
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split, identity_of
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.scatter_tiles import split as split_scatter
@@ -59,7 +59,7 @@ class TileBody:
     """
 
     def __init__(
-        self, nest: StaticLoopNest, plan: TilePlan, tile: Tile, dynamic_extents: Mapping[int, Size] | None = None
+        self, nest: SizedLoopNest, plan: TilePlan, tile: Tile, dynamic_extents: Mapping[int, Size] | None = None
     ) -> None:
         self.nest = nest
         self.op_steps = plan.op_steps

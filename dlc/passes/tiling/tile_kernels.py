@@ -17,7 +17,7 @@ from dlc.passes.tiling.choose_group_tiles import choose_group_tiles, naive_group
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.join_grids import join_grids
-from dlc.passes.tiling.loop_nests import DynamicLoopNest, StaticLoopNest
+from dlc.passes.tiling.loop_nests import LoopNest, SizedLoopNest
 from dlc.passes.tiling.memory_effects import MemoryEffects
 from dlc.passes.tiling.plan_files import plan_file
 from dlc.passes.tiling.plan_kinds import Plan
@@ -68,7 +68,7 @@ class TileKernelsPass(TargetPass, KernelPass):
         if self.target.groups is not None:
             join_grids(kernel, dict(zip(grids, effects, strict=True)), constants)
 
-    def plans_of(self, kernel: str, nests: Sequence[StaticLoopNest]) -> list[Plan]:
+    def plans_of(self, kernel: str, nests: Sequence[SizedLoopNest]) -> list[Plan]:
         """Return the plans of the loop nests of a kernel. Raises UnsupportedError for a wrong entry of the file of plans."""
         plans = list(map(self.plan, nests))
         if not self.plans:
@@ -77,7 +77,7 @@ class TileKernelsPass(TargetPass, KernelPass):
         file.require_nests(kernel, len(nests))
         return [file.edited(kernel, k, plan, nest) for k, (plan, nest) in enumerate(zip(plans, nests, strict=True))]
 
-    def plan(self, nest: StaticLoopNest) -> Plan:
+    def plan(self, nest: SizedLoopNest) -> Plan:
         """Return the plan of a nest."""
         target = self.target
         if self.naive:
@@ -87,13 +87,13 @@ class TileKernelsPass(TargetPass, KernelPass):
         return choose_tiles(nest, target, VARIANTS[self.variant], self.exact)
 
 
-def representative_sizes(kernel: func.FuncOp, nests: Sequence[DynamicLoopNest]) -> dict[str, int]:
+def representative_sizes(kernel: func.FuncOp, nests: Sequence[LoopNest]) -> dict[str, int]:
     """Return the representative sizes of a kernel's symbols, which plans assume."""
     sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
     return sizes | {name: max(sizes[name], _MIN_REPRESENTATIVE_LENGTH) for name in _length_symbols(kernel, nests)}
 
 
-def _length_symbols(kernel: func.FuncOp, nests: Sequence[DynamicLoopNest]) -> set[str]:
+def _length_symbols(kernel: func.FuncOp, nests: Sequence[LoopNest]) -> set[str]:
     """Return the symbols in row lengths: in the sizes of inner axes, and of dimensions that no tasks split."""
     lengths = [nest.extents[d] for nest in nests for d in nest.symbolic_dims if d not in nest.shared_dims]
     for argument in kernel.body.block.args:

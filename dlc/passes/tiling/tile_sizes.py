@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 
 
-def fitting_tile(nest: StaticLoopNest, d: int, max_size: int) -> int:
+def fitting_tile(nest: SizedLoopNest, d: int, max_size: int) -> int:
     """Return the largest legal tile up to `max_size` along a dimension.
 
     It divides the panel size of a packed operand. If an operand repeats each element n times, it is a multiple or a

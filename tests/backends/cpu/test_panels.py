@@ -18,7 +18,7 @@ from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan_kinds import ThreadPlan
 from dlc.target import CPU_LEVELS
 
@@ -77,7 +77,7 @@ def test_few_rows_read_a_large_operand_in_place(rows: int) -> None:
     np.testing.assert_allclose(product(x, w), np.exp(x @ w / 100), rtol=1e-10)
 
 
-def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[StaticLoopNest, ThreadPlan]:
+def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[SizedLoopNest, ThreadPlan]:
     text = dlc.jit(function, target="cpu:avx2").lower(*(np.zeros(shape, np.float32) for shape in shapes)).as_text("linalg")
     module = parse_module(make_context(), text)
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):

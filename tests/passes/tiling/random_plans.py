@@ -18,14 +18,14 @@ from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.leading_reduction import leading_reduction, promoted_contraction
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split
 from dlc.passes.tiling.plan_kinds import DevicePlan, ThreadPlan
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_sizes import fitting_tile
 from dlc.target import CPU_LEVELS
 
 
-def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> ThreadPlan:
+def random_plan(nest: SizedLoopNest, rng: np.random.Generator) -> ThreadPlan:
     """Return a random plan that its `check` accepts."""
     shared, known = nest.shared_dims, nest.specialize({})
     plan = TaskTiles(**random_tiles(nest, rng), steps=random_steps(nest, rng))
@@ -65,7 +65,7 @@ def size(rng: np.random.Generator, limit: int) -> int:
     return int(rng.integers(1, limit + 1))
 
 
-def random_tiles(nest: StaticLoopNest, rng: np.random.Generator) -> dict[str, Any]:
+def random_tiles(nest: SizedLoopNest, rng: np.random.Generator) -> dict[str, Any]:
     """Return a random grid, order, register tile and chunks."""
     shared, extents, periods = nest.shared_dims, nest.extents, nest.panel_sizes
     register = {d: min(periods[d], extents[d]) if d in periods else size(rng, min(extents[d], 20)) for d in shared}
@@ -76,7 +76,7 @@ def random_tiles(nest: StaticLoopNest, rng: np.random.Generator) -> dict[str, An
     return {"grid": grid, "register": register, "order": tuple(rng.permutation(shared).tolist()), "chunks": chunks}
 
 
-def random_steps(nest: StaticLoopNest, rng: np.random.Generator) -> dict[int, dict[int, int]]:
+def random_steps(nest: SizedLoopNest, rng: np.random.Generator) -> dict[int, dict[int, int]]:
     return {
         k: {d: size(rng, 20) for d in nest.shared_dims if d in op.dims and rng.random() < 0.5}
         for k, op in enumerate(nest.ops)
@@ -85,7 +85,7 @@ def random_steps(nest: StaticLoopNest, rng: np.random.Generator) -> dict[int, di
 
 
 def random_attention(
-    nest: StaticLoopNest, attention: AttentionOps, tiles: TaskTiles, rng: np.random.Generator
+    nest: SizedLoopNest, attention: AttentionOps, tiles: TaskTiles, rng: np.random.Generator
 ) -> FusedAttention:
     """Return a random plan of attention with the order and one tile size of other tiles."""
     query_dim = nest.shared_dims[-1]
@@ -103,7 +103,7 @@ def random_attention(
     )
 
 
-def random_fused_loops(nest: StaticLoopNest, sums: AttentionOps, rng: np.random.Generator) -> tuple[FusedLoop, ...]:
+def random_fused_loops(nest: SizedLoopNest, sums: AttentionOps, rng: np.random.Generator) -> tuple[FusedLoop, ...]:
     """Return fused loops of two contractions with random steps."""
     packed = nest.panel_sizes
 
@@ -127,7 +127,7 @@ def random_fused_loops(nest: StaticLoopNest, sums: AttentionOps, rng: np.random.
     return tuple(map(drawn, chooser.fused_loops()))
 
 
-def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> DevicePlan:
+def random_group_plan(nest: SizedLoopNest, rng: np.random.Generator) -> DevicePlan:
     """Return a random plan for work-groups: independent items, cooperating items, or promoted operands."""
     tiles = random_tiles(nest, rng)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared_dims if rng.random() < 0.8}
@@ -167,7 +167,7 @@ def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> DeviceP
     )
 
 
-def in_one_round(nest: StaticLoopNest, plan: GroupTiles) -> GroupTiles:
+def in_one_round(nest: SizedLoopNest, plan: GroupTiles) -> GroupTiles:
     """Return the plan with one round of all work-items along dimensions with a partial group, as barriers need."""
     extents = nest.extents
     grid = {d: min(plan.group_tile(d), extents[d]) if extents[d] % n else n for d, n in plan.grid.items()}

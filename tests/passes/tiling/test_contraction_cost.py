@@ -10,7 +10,7 @@ from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from tests.targets import gpu
 
 from .products import Product
@@ -181,13 +181,13 @@ TIMES: dict[tuple[int, ...], dict[tuple[int, int, int, int, int], float]] = {
 }
 
 
-def nest_of(m: int, n: int, k: int, batch: int = 1) -> StaticLoopNest:
+def nest_of(m: int, n: int, k: int, batch: int = 1) -> SizedLoopNest:
     left = ("bmkl", "bkln") if batch > 1 else ("mkl", "kln")
     _, kernel = Product(*left, {"b": batch, "m": m, "n": n, "k": 1, "l": k}).kernel()
     return next(n.specialize({}) for n in form_loop_nests(kernel) if any(op.is_contraction for op in n.ops))
 
 
-def plan_of(nest: StaticLoopNest, rows: int, columns: int, step: int, height: int, width: int) -> PromotedTiles:
+def plan_of(nest: SizedLoopNest, rows: int, columns: int, step: int, height: int, width: int) -> PromotedTiles:
     m, n = nest.shared_dims[-2:]
     (k,) = next(op.reductions for op in nest.ops if op.is_contraction)
     return PromotedTiles(

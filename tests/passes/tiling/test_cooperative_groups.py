@@ -12,7 +12,7 @@ from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.target import OPENCL_PROFILES, Target
 from tests.targets import gpu
 
@@ -26,7 +26,7 @@ def product(rows: int, terms: int, columns: int, *, transposed: bool = False) ->
     return Product("bmkl", "nkl" if transposed else "kln", {"b": 1, "m": rows, "n": columns, "k": 1, "l": terms})
 
 
-def tiled(product: Product, target: Target) -> tuple[func.FuncOp, StaticLoopNest, CooperativeTiles]:
+def tiled(product: Product, target: Target) -> tuple[func.FuncOp, SizedLoopNest, CooperativeTiles]:
     """Return the kernel of a product, its nest and its plan."""
     module, kernel = product.kernel()
     (nest,) = form_loop_nests(kernel)
@@ -38,7 +38,7 @@ def tiled(product: Product, target: Target) -> tuple[func.FuncOp, StaticLoopNest
     return kernel, known, plan
 
 
-def groups_of(plan: CooperativeTiles, nest: StaticLoopNest) -> tuple[int, int, int]:
+def groups_of(plan: CooperativeTiles, nest: SizedLoopNest) -> tuple[int, int, int]:
     """Return the number of groups, the items per group, and the cooperating items."""
     return (
         prod(-(-nest.extents[d] // plan.group_tile(d)) for d in plan.order),

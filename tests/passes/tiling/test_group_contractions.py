@@ -18,7 +18,7 @@ from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.local_memory_operands import delinearize
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.target import OPENCL_PROFILES
 
@@ -38,7 +38,7 @@ INTERLEAVED = PromotedTiles(
 LAYOUTS = [("bmkl", "bkln"), ("bklm", "bkln"), ("bmkl", "bnkl"), ("blmk", "bknl"), ("mkl", "bkln")]
 
 
-def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> PromotedTiles:
+def random_plan(nest: SizedLoopNest, rng: np.random.Generator) -> PromotedTiles:
     """Return a random plan of a chunked contraction: ragged or not, with idle items, and with strided register tiles."""
 
     def size(most: int) -> int:

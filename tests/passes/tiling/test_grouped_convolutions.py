@@ -13,7 +13,7 @@ from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import DynamicLoopNest
+from dlc.passes.tiling.loop_nests import LoopNest
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import GROUPS
@@ -21,7 +21,7 @@ from .kernels import GROUPS
 CONTEXT = make_context()
 
 
-def merged(text: str, target: Target) -> list[DynamicLoopNest]:
+def merged(text: str, target: Target) -> list[LoopNest]:
     module = parse_module(CONTEXT, text)
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass(target)):
         p.apply(CONTEXT, module)

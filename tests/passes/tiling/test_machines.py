@@ -20,7 +20,7 @@ from dlc.passes.base import kernels_of
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.plan import ThreadTiles
 from dlc.passes.tiling.plan_kinds import ThreadPlan
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
@@ -115,10 +115,10 @@ LEVELS = dict.fromkeys(machine.level for machine in MACHINES.values())
 
 
 @cache
-def tiled(case: str, level: str) -> tuple[Sequence[tuple[StaticLoopNest, ThreadPlan]], str]:
+def tiled(case: str, level: str) -> tuple[Sequence[tuple[SizedLoopNest, ThreadPlan]], str]:
     """Return the nests of the contraction kernel with their plans, and the kernel's assembly."""
     target, module = CPU_LEVELS[level], program(CASES[case].body, CASES[case].input).module
-    plans: list[tuple[StaticLoopNest, ThreadPlan]] = []
+    plans: list[tuple[SizedLoopNest, ThreadPlan]] = []
     for stage in stages_of(target):
         for step in stage.passes:
             if isinstance(step, TileKernelsPass):
@@ -132,7 +132,7 @@ def contraction_kernel(module: ModuleOp) -> func.FuncOp:
     return next(k for k in kernels_of(module) if k.sym_name.data.startswith(("conv", "matmul")))
 
 
-def contractions(case: str, level: str) -> Iterator[tuple[StaticLoopNest, ThreadTiles, NestOp, int]]:
+def contractions(case: str, level: str) -> Iterator[tuple[SizedLoopNest, ThreadTiles, NestOp, int]]:
     """Yield each contraction with its nest, its plan, and the dimension of its vectors."""
     for nest, plan in tiled(case, level)[0]:
         for op in nest.ops:

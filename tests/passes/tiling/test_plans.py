@@ -27,7 +27,7 @@ from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan_kinds import DevicePlan
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tasks.variants import Variant
@@ -51,7 +51,7 @@ def buffered(name: str, target: str = "cpu:avx512") -> ModuleOp:
     return module
 
 
-def nest_in(text: str) -> StaticLoopNest:
+def nest_in(text: str) -> SizedLoopNest:
     """Return the only nest of a kernel."""
     module = parse_module(CONTEXT, text)
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
@@ -122,7 +122,7 @@ def test_chosen_plans_give_equal_results(name: str, target: str) -> None:
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
 
 
-def product_of(rows: int, steps: int) -> StaticLoopNest:
+def product_of(rows: int, steps: int) -> SizedLoopNest:
     """Return a matrix product with `rows` rows and `steps` reduction steps."""
     text = KERNELS["matmul"].replace("13x", f"{rows}x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
     return nest_in(text).specialize({})
@@ -395,7 +395,7 @@ def test_a_convolution_shares_dims_with_its_epilogue() -> None:
 @pytest.mark.parametrize("target", ["opencl:gpu", "opencl:small"])
 @pytest.mark.parametrize("choose", [choose_group_tiles, naive_group_tiles])
 def test_chosen_group_plans_give_equal_results(
-    name: str, target: str, choose: Callable[[StaticLoopNest, Target], DevicePlan]
+    name: str, target: str, choose: Callable[[SizedLoopNest, Target], DevicePlan]
 ) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)

@@ -17,7 +17,7 @@ from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
-from dlc.passes.tiling.loop_nests import DynamicLoopNest
+from dlc.passes.tiling.loop_nests import LoopNest
 from dlc.target import CPU_LEVELS
 
 CONTEXT = make_context()
@@ -53,7 +53,7 @@ BATCH = (
 )
 
 
-def nest_of(text: str) -> tuple[func.FuncOp, DynamicLoopNest]:
+def nest_of(text: str) -> tuple[func.FuncOp, LoopNest]:
     module = parse_module(CONTEXT, text)
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
         p.apply(CONTEXT, module)

@@ -10,14 +10,14 @@ from dlc.passes.tiling.attention.online_softmax import match_online_softmax
 from dlc.passes.tiling.attention.softmax_rescaling import SoftmaxRescaling
 from dlc.passes.tiling.index_conditions import may_hold_in_tile
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
-from dlc.passes.tiling.loop_nests import StaticLoopNest, find_masked_select
+from dlc.passes.tiling.loop_nests import SizedLoopNest, find_masked_select
 from dlc.passes.tiling.tile_body import TileBody
 
 
 class AttentionTileBody(TileBody):
     """All ops of attention on one tile of queries."""
 
-    def __init__(self, nest: StaticLoopNest, plan: FusedAttention, tile: Tile) -> None:
+    def __init__(self, nest: SizedLoopNest, plan: FusedAttention, tile: Tile) -> None:
         super().__init__(nest, plan, tile)
         self.plan = plan
 

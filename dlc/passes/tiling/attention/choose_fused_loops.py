@@ -18,7 +18,7 @@ from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.attention.masked_softmax import has_zero_masked_weights
 from dlc.passes.tiling.attention.match_attention import AttentionOps
 from dlc.passes.tiling.attention.online_softmax import match_online_softmax
-from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, StaticLoopNest, find_masked_select
+from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, SizedLoopNest, find_masked_select
 from dlc.passes.tiling.tasks.tile_rules import row_tile
 from dlc.target import Target
 
@@ -43,7 +43,7 @@ class FusedLoopChooser:
     split into key blocks with an online softmax.
     """
 
-    nest: StaticLoopNest
+    nest: SizedLoopNest
     target: Target
     attention: AttentionOps
     row_dim: int

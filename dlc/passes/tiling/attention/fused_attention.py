@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dlc.passes.tiling.attention.online_softmax import match_online_softmax
-from dlc.passes.tiling.loop_nests import StaticLoopNest, can_split
+from dlc.passes.tiling.loop_nests import SizedLoopNest, can_split
 from dlc.passes.tiling.plan import TilePlan, check_shared_size, explain_tasks
 from dlc.target import Target
 
@@ -32,7 +32,7 @@ class FusedLoop:
     skips_masked: bool = False
     unmasked: tuple[int, int] | None = None
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         """Raise ValueError, naming the loop, if its steps are not legal for the nest."""
         nest_ops = nest.ops[self.first : self.end]
         for d, step in self.steps:
@@ -75,12 +75,12 @@ class FusedAttention(TilePlan):
     def tile(self, d: int) -> int:
         return self.queries if d == self.query_dim else 1
 
-    def panel_step(self, nest: StaticLoopNest, d: int) -> int:
+    def panel_step(self, nest: SizedLoopNest, d: int) -> int:
         # Fused loops check the panels of their own dimensions.
         is_fused = any(d == x for fused_loop in self.fused_loops for x, _ in fused_loop.steps)
         return 1 if is_fused else super().panel_step(nest, d)
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         check_shared_size(nest, "queries", self.query_dim, self.queries)
         super().check(nest)
         next_position = 0
@@ -99,7 +99,7 @@ class FusedAttention(TilePlan):
                 f"online_softmax[d{d}] = {size}: must be a multiple of an operand's panels, and at most the extent"
             )
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         yield explain_tasks(self.grid, nest, target)
         yield f"tiles of {self.queries} queries along d{self.query_dim}, in fused loops"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.passes.tiling.loop_nests import StaticLoopNest, can_split
+from dlc.passes.tiling.loop_nests import SizedLoopNest, can_split
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AttentionOps:
     is_transposed: bool
 
 
-def match_attention(nest: StaticLoopNest) -> AttentionOps | None:
+def match_attention(nest: SizedLoopNest) -> AttentionOps | None:
     """Return the two contractions of an attention nest, else None.
 
     Requires a reduction of the scores, such as a row maximum, between them.

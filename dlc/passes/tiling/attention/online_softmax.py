@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dlc.ir import Block, SSAValue, arith, linalg, math
 from dlc.passes.tiling.attention.masked_softmax import constant_value
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, combiner_of, initial_fill
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, combiner_of, initial_fill
 
 # Facts about a buffer: the scores, values computed from them, and values that depend on complete rows.
 _SCORES, _MAXIMUM, _WEIGHTS, _SUM, _DEFERRED = "scores", "maximum", "weights", "sum of weights", "deferred"
@@ -38,7 +38,7 @@ class OnlineSoftmaxOps:
     deferred: tuple[int, ...]
 
 
-def match_online_softmax(nest: StaticLoopNest, lane: int) -> OnlineSoftmaxOps | None:
+def match_online_softmax(nest: SizedLoopNest, lane: int) -> OnlineSoftmaxOps | None:
     """Return the ops of an online softmax along `lane`; None if the nest needs whole rows."""
     nest_ops = nest.ops
     last_sum = max((k for k, op in enumerate(nest_ops) if lane in op.reductions), default=-1)
@@ -89,7 +89,7 @@ def match_online_softmax(nest: StaticLoopNest, lane: int) -> OnlineSoftmaxOps | 
     return OnlineSoftmaxOps(tuple(sorted([*independent, *fills])), maximum, *weights, tuple(sums), tuple(deferred))
 
 
-def _reduces(nest_op: NestOp, nest: StaticLoopNest, lane: int, combiner: type, start: float) -> bool:
+def _reduces(nest_op: NestOp, nest: SizedLoopNest, lane: int, combiner: type, start: float) -> bool:
     """Return whether an op reduces only `lane`, by `combiner`, from its identity `start`."""
     initial = initial_fill(nest_op, nest)
     return (

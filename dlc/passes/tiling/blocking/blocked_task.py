@@ -12,7 +12,7 @@ from dlc.passes.tiling.blocking.zero_skipping import NonzeroSpans, branch_unless
 from dlc.passes.tiling.buffer_views import BufferView, copy
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
 from dlc.passes.tiling.leading_reduction import leading_reduction
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
 from dlc.passes.types import memref_of
@@ -31,7 +31,7 @@ class TaskBuffers:
     `sizes` are the extents of a full task. Partial tasks use a part of the buffers.
     """
 
-    def __init__(self, nest: StaticLoopNest, plan: BlockedTiles, builder: OpBuilder, sizes: Mapping[int, int]) -> None:
+    def __init__(self, nest: SizedLoopNest, plan: BlockedTiles, builder: OpBuilder, sizes: Mapping[int, int]) -> None:
         reduction = leading_reduction(nest)
         assert reduction is not None
         self.reduction = reduction
@@ -53,7 +53,7 @@ class BlockedTask:
 
     def __init__(
         self,
-        nest: StaticLoopNest,
+        nest: SizedLoopNest,
         plan: BlockedTiles,
         builder: OpBuilder,
         tile: Tile,
@@ -176,7 +176,7 @@ class _PackedPanel:
     """
 
     def __init__(
-        self, nest: StaticLoopNest, plan: BlockedTiles, nest_op: NestOp, k: int, sizes: Mapping[int, int], builder: OpBuilder
+        self, nest: SizedLoopNest, plan: BlockedTiles, nest_op: NestOp, k: int, sizes: Mapping[int, int], builder: OpBuilder
     ) -> None:
         self.plan = plan
         self.nest_op = nest_op

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.leading_reduction import leading_reduction
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.plan import ThreadTiles, size_text
 from dlc.target import Target
 
@@ -35,7 +35,7 @@ class BlockedTiles(ThreadTiles):
     zero_trimmed_operand: int | None = None
     mask_operand: int | None = None
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         super().check(nest)
         reduction = leading_reduction(nest)
         if reduction is None or nest.dynamic_dims:
@@ -65,7 +65,7 @@ class BlockedTiles(ThreadTiles):
             if _plain_access(reduction, k) is None:
                 raise ValueError(f"panels {self.panels}: operand {k} must have plain strides")
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         if self.panels:
             operands = ", ".join(map(str, self.panels))

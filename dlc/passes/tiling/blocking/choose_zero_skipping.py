@@ -9,14 +9,14 @@ from dlc.passes.tiling.attention.fused_attention import FusedAttention
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.blocking.zero_skipping import mask_operands
 from dlc.passes.tiling.leading_reduction import leading_contraction
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan_kinds import ThreadPlan
 
 # Minimum length of a reduction for which an operand is scanned for leading and trailing zeros.
 _MIN_ZERO_TRIMMED_STEPS = 32
 
 
-def skip_zeros(plan: ThreadPlan, nest: StaticLoopNest, exact: bool) -> ThreadPlan:
+def skip_zeros(plan: ThreadPlan, nest: SizedLoopNest, exact: bool) -> ThreadPlan:
     """Extend a plan to skip products with zeros and masked tiles.
 
     Without `exact`, 0 · x counts as 0, although x may be NaN or ∞.

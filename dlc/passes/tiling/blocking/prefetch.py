@@ -11,7 +11,7 @@ from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.tile_body import axis_range
 from dlc.passes.types import memref_of
@@ -26,7 +26,7 @@ class NextBlockPrefetcher:
     rows, starting at row t · ⌈rows / n⌉.
     """
 
-    def __init__(self, nest: StaticLoopNest, plan: BlockedTiles, nest_op: NestOp, k: int) -> None:
+    def __init__(self, nest: SizedLoopNest, plan: BlockedTiles, nest_op: NestOp, k: int) -> None:
         access = nest_op.accesses[k]
         assert access is not None
         self.plan = plan

@@ -17,11 +17,11 @@ from math import prod
 
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.target import Target
 
 
-def cost_of_contraction(plan: PromotedTiles, nest: StaticLoopNest, nest_op: NestOp, target: Target) -> float:
+def cost_of_contraction(plan: PromotedTiles, nest: SizedLoopNest, nest_op: NestOp, target: Target) -> float:
     """Return the estimated cycles of a plan on a target with work-groups."""
     assert target.groups is not None
     costs = target.costs.groups.contractions

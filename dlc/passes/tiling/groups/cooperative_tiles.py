@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
-from dlc.passes.tiling.loop_nests import StaticLoopNest, can_split
+from dlc.passes.tiling.loop_nests import SizedLoopNest, can_split
 from dlc.target import Target
 
 
@@ -37,7 +37,7 @@ class CooperativeTiles(GroupTiles):
     def distributed_dims(self) -> set[int]:
         return {*self.order, *self.cooperative_dims}
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         super().check(nest)
         n = self.num_cooperating
         if n < 2 or n & (n - 1):
@@ -62,7 +62,7 @@ class CooperativeTiles(GroupTiles):
                     f"cooperative_dims {op_dims}: the reduction cannot be split: it has no combiner or no identity"
                 )
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         dims = ", ".join(f"d{d}" for d in self.cooperative_dims)
         yield f"{self.num_cooperating} {'adjacent ' if self.are_adjacent else ''}work-items cooperate along {dims}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.target import Target
 
@@ -36,7 +36,7 @@ class GroupPlan(TilePlan, ABC):
         """The dimensions that the work-items divide among themselves."""
         return {*self.order}
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         super().check(nest)
         for d, n in self.item_axes:
             if d not in nest.extents or n < 1:
@@ -54,6 +54,6 @@ class GroupPlan(TilePlan, ABC):
                     f"the extent {nest.extents[d]}; use grid[d{d}] = {one_round}"
                 )
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         yield f"work-groups of {self.num_items} work-items: " + " × ".join(f"d{d}: {n}" for d, n in self.item_axes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.tile_sizes import fitting_tile
 from dlc.target import Target, WorkGroups
 
@@ -25,7 +25,7 @@ _GroupTiles = TypeVar("_GroupTiles", bound=GroupTiles)
 class GroupRules:
     """Tiling rules for a nest on a target with the limits `groups`."""
 
-    nest: StaticLoopNest
+    nest: SizedLoopNest
     target: Target
     groups: WorkGroups
 

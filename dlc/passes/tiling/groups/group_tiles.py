@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlc.passes.tiling.groups.group_plan import GroupPlan
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan import RegisterTiles
 
 
@@ -35,7 +35,7 @@ class GroupTiles(GroupPlan, RegisterTiles):
     def group_tile(self, d: int) -> int:
         return self.item_tile_stride(d)
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         super().check(nest)
         for d, n in self.items.items():
             if d not in nest.shared_dims:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
 from dlc.passes.tiling.leading_reduction import promoted_contraction
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan import size_text
 from dlc.target import Target
 
@@ -34,7 +34,7 @@ class PromotedTiles(GroupTiles):
     def group_tile(self, d: int) -> int:
         return self.item_tile_stride(d) * self.tiles_per_item.get(d, 1)
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         for d, n in self.tiles_per_item.items():
             if d not in nest.shared_dims or n < 1:
                 raise ValueError(f"tiles_per_item[d{d}] = {n}: must be a shared dimension")
@@ -49,7 +49,7 @@ class PromotedTiles(GroupTiles):
                 "with 1 ≤ size ≤ its extent"
             )
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         if self.tiles_per_item:
             sizes = size_text(self.tiles_per_item)

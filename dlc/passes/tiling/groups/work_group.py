@@ -8,7 +8,7 @@ from dlc.dialects.workgroup import WORKGROUP
 from dlc.ir import SSAValue, gpu
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.groups.group_plan import GroupPlan
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import Size
 
@@ -22,7 +22,7 @@ class WorkGroup:
 
     def __init__(
         self,
-        nest: StaticLoopNest,
+        nest: SizedLoopNest,
         plan: GroupPlan,
         task: OpBuilder,
         partial_dims: Sequence[int],

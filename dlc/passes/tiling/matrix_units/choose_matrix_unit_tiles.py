@@ -12,7 +12,7 @@ from math import prod
 
 from dlc.dialects.matrix_multiply import TILE_WORDS
 from dlc.passes.tiling.leading_reduction import promoted_contraction
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.matrix_units.matrix_products import MatrixProduct, has_even_loads, matrix_product
 from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.target import Target
@@ -31,7 +31,7 @@ MATRIX_UNIT_TILES = (
 )
 
 
-def choose_matrix_unit_tiles(nest: StaticLoopNest, target: Target) -> MatrixUnitTiles | None:
+def choose_matrix_unit_tiles(nest: SizedLoopNest, target: Target) -> MatrixUnitTiles | None:
     """Return the plan for a contraction on matrix units; None for other nests and targets."""
     nest_op = promoted_contraction(nest)
     if nest_op is None or target.groups is None or not target.dot_products:
@@ -45,7 +45,7 @@ def choose_matrix_unit_tiles(nest: StaticLoopNest, target: Target) -> MatrixUnit
 
 @dataclass(frozen=True)
 class _MatrixUnitChooser:
-    nest: StaticLoopNest
+    nest: SizedLoopNest
     target: Target
     product: MatrixProduct
 

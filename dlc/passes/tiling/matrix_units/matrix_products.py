@@ -13,7 +13,7 @@ from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
 from dlc.dialects.matrix_multiply import TILE_WORDS, WORDS_PER_ITEM
 from dlc.ir import Block, Operation, StringAttr, arith, f32, i32, linalg
 from dlc.passes.structured import PACKED_DOT
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 
 # Work-items per tile row of `a` or tile column of `b`.
@@ -38,7 +38,7 @@ class MatrixProduct:
     words: int
 
 
-def matrix_product(nest_op: NestOp, nest: StaticLoopNest) -> MatrixProduct | None:
+def matrix_product(nest_op: NestOp, nest: SizedLoopNest) -> MatrixProduct | None:
     """Return a contraction as a matrix product whose layout `MatrixTileBody` can load; None for other contractions."""
     name = nest_op.op.attributes.get(PACKED_DOT)
     if not isinstance(name, StringAttr) or PACKED_DOTS[name.data].total != f32 or nest.dynamic_dims:

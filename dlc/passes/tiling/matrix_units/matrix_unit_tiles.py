@@ -9,7 +9,7 @@ from math import prod
 from dlc.dialects.matrix_multiply import SUBGROUP_ITEMS, TILE_COLUMNS, TILE_ROWS
 from dlc.passes.tiling.groups.group_plan import GroupPlan
 from dlc.passes.tiling.leading_reduction import promoted_contraction
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.target import Target
 
 
@@ -41,7 +41,7 @@ class MatrixUnitTiles(GroupPlan):
     def group_tile(self, d: int) -> int:
         return self.grid[d]
 
-    def check(self, nest: StaticLoopNest) -> None:
+    def check(self, nest: SizedLoopNest) -> None:
         """Check the plan; `matrix_product` decides which operands are legal."""
         super().check(nest)
         contraction = promoted_contraction(nest)
@@ -63,7 +63,7 @@ class MatrixUnitTiles(GroupPlan):
         if prod(self.grid[d] for d in self.row_dims) > self.rows or self.grid[self.column] > self.columns:
             raise ValueError(f"grid {self.grid}: exceeds the group's tile of {self.rows} × {self.columns}")
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         row_dims = " ".join(f"d{d}" for d in self.row_dims)
         yield (

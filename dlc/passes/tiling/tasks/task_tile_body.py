@@ -8,7 +8,7 @@ from math import prod
 from dlc.ir import Operation, UnitAttr, arith
 from dlc.passes.tiling.buffer_views import BufferView
 from dlc.passes.tiling.iteration_ranges import Tile
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.structured_ops import TWO_ACCUMULATORS
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_body import TileBody
@@ -18,7 +18,7 @@ from dlc.shapes.dims import Size
 class TaskTileBody(TileBody):
     """All ops on one register tile; contractions of few dynamic rows have two sets of accumulators."""
 
-    def __init__(self, nest: StaticLoopNest, plan: TaskTiles, tile: Tile, dynamic_extents: Mapping[int, Size]) -> None:
+    def __init__(self, nest: SizedLoopNest, plan: TaskTiles, tile: Tile, dynamic_extents: Mapping[int, Size]) -> None:
         super().__init__(nest, plan, tile, dynamic_extents)
         self.plan = plan
 

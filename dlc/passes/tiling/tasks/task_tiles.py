@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan import ThreadTiles
 from dlc.target import Target
 
@@ -21,7 +21,7 @@ class TaskTiles(ThreadTiles):
 
     balance_threshold: int | None = None
 
-    def explain(self, nest: StaticLoopNest, target: Target) -> Iterator[str]:
+    def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         if self.balance_threshold is not None:
             yield f"dynamic rows are split evenly; tiles of fewer than {self.balance_threshold} rows accumulate twice"

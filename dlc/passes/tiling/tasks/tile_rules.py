@@ -13,7 +13,7 @@ from dlc.cost_model import CostModel
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.affine_access import AffineAccess
-from dlc.passes.tiling.loop_nests import NestOp, StaticLoopNest, can_split
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split
 from dlc.passes.tiling.tasks.variants import Variant
 from dlc.passes.tiling.tile_sizes import balanced_tile, divisor_tile, fitting_tile
 from dlc.passes.types import memref_of
@@ -30,7 +30,7 @@ MAX_ROW_VECTORS = 8
 class TileRules:
     """Tiling rules for a nest on a target, modified by a variant; `exact` forbids skipping products with zeros."""
 
-    nest: StaticLoopNest
+    nest: SizedLoopNest
     target: Target
     variant: Variant
     exact: bool
