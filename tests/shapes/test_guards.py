@@ -233,10 +233,10 @@ def test_an_axis_may_be_a_multiple_of_a_symbol(target: str) -> None:
     dynamic = dlc.jit(target=target, num_threads=1, cache=False, dynamic={"x": {0: "2*N + 2"}})(paired)
     model = dynamic.lower(x[:8]).compile()
     assert model.outputs[0].shape[0] == parse_size("N + 1")
-    assert target == "reference" or not isinstance(model.artifact, SpecializedModel)
+    assert not isinstance(model.artifact, SpecializedModel)
     for n in (2, 4, 14):
         np.testing.assert_array_equal(model(x[:n])["result"], x[:n].reshape(-1, 2, 3).sum(1))
-    with pytest.raises(ShapeError, match=r"expected .*4, 3.* got .*5, 3"):
+    with pytest.raises(ShapeError, match=r"expected .*2 \* N \+ 2, 3\] with N = 1; got .*5, 3"):
         model(x[:5])
 
 

@@ -30,12 +30,13 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel, bound_op
 from dlc.dialects.dl.programs.control import Control, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
-from dlc.dialects.dl.programs.size_ranges import guards_of
+from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
 from dlc.dialects.entry import outputs_of, sizes_of
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func, walk_ops
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.ranges import require_in_range
 
 OpT = TypeVar("OpT", DlOp, ScanOp)
 
@@ -111,11 +112,13 @@ class DataDependentSizeError(Exception):
 def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:
     """Return the module with its symbolic sizes bound by the shapes of the inputs."""
     sizes: dict[str, int] = {}
+    ranges = size_ranges(module)
     for name, callee in _functions(module):
         if name == function and isinstance(callee, func.FuncOp):
             for value, array in zip(callee.body.block.args, inputs, strict=False):
                 shape = sizes_of(value) if isinstance(value.type, MemRefType) else dl_shape_of(value)
                 bind_sizes(shape, array.shape, sizes)
+                require_in_range(f"argument of type {value.type}", shape, sizes, ranges)
     return _bind_module(module, sizes) if sizes else module
 
 

@@ -20,8 +20,8 @@ from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
 from dlc.runtime.saving.container import Saveable, SectionWriter, require_no_other_file, save
 from dlc.runtime.saving.header.arrays import array_to_json
-from dlc.shapes.dims import Dim, Size, is_static, is_symbol, substitute
-from dlc.shapes.input_sizes import InputSizes
+from dlc.shapes.dims import Dim, Size, is_static, substitute
+from dlc.shapes.input_sizes import InputSizes, bind_sizes
 
 # Runs the program on validated inputs, in order: NumPy arrays, or DeviceArrays on an OpenCL device.
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -239,12 +239,12 @@ def require_on_cpu(array: object, where: str) -> None:
 
 def require_matching_inputs(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray]) -> None:
     """Raise ShapeError or DTypeError, listing every array that does not match the inputs of the program called `name`."""
-    sizes: dict[str, Size] = {}
+    sizes: dict[str, int] = {}
     for array, info in zip(arrays, infos, strict=True):
+        solved: dict[str, int] = {}
         if array.ndim == len(info.shape):
-            for got, size in zip(array.shape, info.shape, strict=True):
-                if is_symbol(size):
-                    sizes.setdefault(str(size), got)
+            bind_sizes(info.shape, array.shape, solved)
+        sizes = {**solved, **sizes}
     problems: list[str] = []
     dtype_fits = True
     for array, info in zip(arrays, infos, strict=True):
