@@ -33,8 +33,8 @@ two stages can be compared with each other; it is also available to users as the
 `kernels` is a language of explicit loops for functions that these do not express (`dlc.kernel`). `ffi` calls native code
 and Python functions.
 `random` draws from explicit keys, `nn` has neural-network layers, `optim` has optimizers, and `tree` handles nested containers
-of arrays; `solve` has numerical solvers. `just_in_time` compiles such functions (`dlc.jit`), `jax_functions` compiles functions
-of JAX.
+of arrays; `ragged` has batches of sequences without padding, `solve` numerical solvers. `just_in_time` compiles such functions
+(`dlc.jit`), `jax_functions` compiles functions of JAX.
 
 **Distributed programs.** `distributed` has meshes, shardings and arrays whose shards belong to ranks. `compiler.sharding`
 partitions a program: `passes.sharding` propagates shardings and inserts collectives, which `runtime.collectives` runs over MPI.
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from dlc import numpy as numpy
     from dlc import onnx_backend as onnx_backend
     from dlc import optim as optim
+    from dlc import ragged as ragged
     from dlc import random as random
     from dlc import solve as solve
     from dlc import special as special
@@ -192,6 +193,7 @@ _PUBLIC_MODULES = (
     "numpy",
     "onnx_backend",
     "optim",
+    "ragged",
     "random",
     "solve",
     "special",
