@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from rich.markup import escape
 from dlc.caching.cache import Cache
 from dlc.cli.common import examples, json_option, out, reports_errors
 from dlc.errors import DeviceError
+from dlc.measure.network import measure_network
 from dlc.options import Environment
+from dlc.runtime.collectives.start import is_first_rank, job_fails_on_error, start_on_all_ranks
 from dlc.runtime.opencl.devices import Device, all_devices, installation_hint, probe_device
 from dlc.target import resolve
 
@@ -24,13 +27,18 @@ INTEL_OPENCL_LIBRARY = "libintelocl.so"
 
 
 @click.command("doctor", epilog=examples("dlc doctor"))
+@click.option("--mpi", is_flag=True, help="Measure messages between the ranks of `mpiexec -n RANKS dlc doctor --mpi`.")
 @json_option
 @reports_errors
-def doctor_command(as_json: bool) -> None:
+@job_fails_on_error()
+def doctor_command(mpi: bool, as_json: bool) -> None:
     """Checks this machine: CPU, OpenCL devices, packages, cache.
 
     It runs a small kernel on each OpenCL device, and prints what to install or set where something is missing.
     """
+    if mpi:
+        _report_network(as_json)
+        return
     cpu, devices = _cpu(), [_device(d) for d in all_devices()]
     environment, cache = Environment.read(), Cache.standard()
     advice = _advice(devices, cache)
@@ -52,6 +60,21 @@ def doctor_command(as_json: bool) -> None:
     out.print(escape(f"cache: {state['cache'] or 'none'}"))
     for line in advice:
         out.print(escape(line))
+
+
+def _report_network(as_json: bool) -> None:
+    """Measure messages between ranks and print the options of `dlc explain-sharding` for them, on the first rank."""
+    transport = start_on_all_ranks()
+    if transport.mesh.size == 1:
+        raise click.UsageError("--mpi measures messages between ranks: mpiexec -n 2 dlc doctor --mpi")
+    rates = measure_network(transport)
+    if not is_first_rank():
+        return
+    if as_json:
+        click.echo(json.dumps({"ranks": transport.mesh.size, **asdict(rates)}))
+        return
+    options = f"--latency {1e6 * rates.latency_seconds:.2f}us --bandwidth {1e-9 * rates.bytes_per_second:.2f}GB/s"
+    out.print(f"{transport.mesh.size} ranks: dlc explain-sharding MODEL --mesh … {options}")
 
 
 def _cpu() -> str:

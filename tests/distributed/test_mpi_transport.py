@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from dlc.errors import DlcError
 from dlc.machine.cpus import share_cpus, usable_cpus
+from dlc.measure.network import measure_network
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.program_check import require_equal_programs
 from dlc.runtime.collectives.start import start
@@ -85,3 +86,8 @@ def test_ranks_share_the_processors(transport: Transport) -> None:
     total = usable_cpus()
     share_cpus(transport.mesh.size)
     assert own == usable_cpus() == max(1, total // transport.mesh.size)
+
+
+def test_measured_network(transport: Transport) -> None:
+    rates = measure_network(transport)
+    assert 0 < rates.latency_seconds < 1 and rates.bytes_per_second > 0

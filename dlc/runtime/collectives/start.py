@@ -160,14 +160,23 @@ def start(mesh: Mesh) -> Transport:
     that is killed, exits while others wait for it, or waits for others longer than `DLC_COLLECTIVE_TIMEOUT` seconds. The
     processors of a node are divided among its ranks. Raises DlcError if the job has another number of ranks than the mesh.
     """
-    if _holder.job is None:
-        _holder.job = _Job()
-    job = _holder.job
+    job = _join()
     if mesh.size != job.size:
         raise DlcError(f"mesh {mesh} has {mesh.size} ranks, the job has {job.size}: start it with `mpiexec -n {mesh.size} …`")
     transport = MpiTransport(mesh, job.processes)
     set_process_transport(transport)
     return transport
+
+
+def _join() -> _Job:
+    if _holder.job is None:
+        _holder.job = _Job()
+    return _holder.job
+
+
+def start_on_all_ranks() -> Transport:
+    """Join the job of MPI and return a transport on a mesh of one axis, `ranks`, with all its ranks."""
+    return start(Mesh.of({"ranks": _join().size}))
 
 
 def is_first_rank() -> bool:
