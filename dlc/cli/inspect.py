@@ -32,7 +32,8 @@ def check_command(model: Path, as_json: bool) -> None:
     prints the inputs and outputs.
     """
     if model.suffix in (".dlc", ".mlir"):
-        fail(f"{model}: written by dlc; `dlc check` reads the ONNX model that it was compiled from")
+        use = "`dlc info` describes it" if model.suffix == ".dlc" else "`dlc opt` reads it"
+        fail(f"{model}: written by dlc; {use}, and `dlc check` reads the model that it was compiled from")
     all_problems = [] if model.suffix in (TORCH_EXPORT_SUFFIX, TFLITE_SUFFIX) else check_model(model)
     problems = [p for p in all_problems if not p.needs_specialization]
     table = None if problems else _signature_table(model)

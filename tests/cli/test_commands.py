@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -20,7 +21,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
 
-from dlc import DlcError, compile_model
+from dlc import DlcError, compile_model, jit
 from dlc.cli import COMMANDS, main
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
@@ -272,7 +273,7 @@ def test_check_lists_every_problem(tmp_path: Path) -> None:
     artifact = tmp_path / "model.dlc"
     artifact.touch()
     compiled = dlc("check", artifact)
-    assert compiled.exit_code == 1 and "reads the ONNX model" in compiled.output
+    assert compiled.exit_code == 1 and "`dlc info` describes it" in compiled.output
 
 
 def test_opt_runs_passes_on_text(tmp_path: Path) -> None:
@@ -331,6 +332,20 @@ def test_opt_refuses_text_that_is_no_ir(tmp_path: Path) -> None:
         result = dlc("opt", file)
         assert result.exit_code == 1
         assert "not valid IR" in result.stderr
+
+
+def test_info_describes_a_compiled_model(tmp_path: Path) -> None:
+    @jit(target="cpu:generic", dynamic={"x": {0: "N"}})
+    def tail(x: Any) -> Any:
+        return x[3:] @ np.ones((4, 2), np.float32)
+
+    path = tmp_path / "tail.dlc"
+    tail.lower(np.ones((5, 4), np.float32)).compile().save(path)
+    described = json.loads(dlc("info", path, "--json").stdout)
+    assert described["inputs"] == {"x": "float32[N, 4]"} and described["target"] == "cpu:generic"
+    assert described["programs"][0]["guards"] == ["N >= 3"] and described["weight_bytes"] >= 32
+    assert described["file_bytes"] == path.stat().st_size
+    assert "N >= 3" in dlc("info", path).stdout
 
 
 @pytest.mark.skipif(sys.flags.optimize > 1, reason="python -OO takes docstrings away")
