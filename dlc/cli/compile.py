@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
+from dlc.arrays import ShapeDtype, named_dtype
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     NonNanFloatRange,
@@ -18,7 +20,6 @@ from dlc.cli.common import (
     examples,
     json_option,
     make_inputs,
-    model_argument,
     no_cache_option,
     numerics_option,
     options_on_command_line,
@@ -35,6 +36,7 @@ from dlc.cli.common import (
     weights_options,
 )
 from dlc.cli.compile_variants import compile_variants, count_programs
+from dlc.cli.python_functions import read_function
 from dlc.cli.shape_options import Shapes, each_shape_option, each_value_option
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.cli.transform_options import TransformCommand, transform_options
@@ -47,7 +49,8 @@ from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.shapes.dims import is_static
-from dlc.target import host_supports
+from dlc.shapes.shape_specs import tensor_shape
+from dlc.target import custom_target_location, host_supports
 
 if TYPE_CHECKING:
     from dlc.compiler import Program
@@ -61,6 +64,29 @@ _NOT_FOR_LANGUAGE_MODELS = (
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
+class _ModelOrFunction(click.Path):
+    """The path of a model, or FILE.py:FUNCTION."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        function = custom_target_location(str(value))
+        super().convert(value if function is None else function[0], param, ctx)
+        return Path(value)
+
+
+def _read_dtypes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, np.dtype[Any]]:
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for value in values:
+        name, _, dtype = value.rpartition("=")
+        try:
+            dtypes[name] = named_dtype(dtype)
+        except (ValueError, TypeError):
+            raise click.BadParameter(f"{value!r}: expected NAME=DTYPE, such as x=float64") from None
+    return dtypes
+
+
 @click.command(
     "compile",
     cls=TransformCommand,
@@ -69,12 +95,21 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
         "dlc compile model.onnx --shape x=N:1..32,3,224,224 -o model.so",
         "dlc compile model.onnx --emit loops                    IR at the end of a stage",
         "dlc compile model.onnx --vjp loss --wrt 'layer4.*' -o gradient.dlc",
+        "dlc compile sim.py:gradient --shape x=8 -o gradient.so   a function of a Python file",
     ),
 )
-@model_argument
+@click.argument("model", type=_ModelOrFunction())
 @target_option
 @each_shape_option
 @each_value_option
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    callback=_read_dtypes,
+    metavar="NAME=DTYPE",
+    help="The dtype of a Python function's argument, such as x=float64; repeatable. Default: float32.",
+)
 @transform_options
 @click.option(
     "--emit",
@@ -115,6 +150,7 @@ def compile_command(
     target: str,
     shapes: list[Shapes],
     values: list[dict[str, Path]],
+    dtypes: dict[str, np.dtype[Any]],
     form: str | None,
     output: Path | None,
     dump_ir: Path | None,
@@ -139,8 +175,9 @@ def compile_command(
     """Compiles a model to native code (ahead-of-time compilation).
 
     MODEL is an ONNX or TFLite file, a PyTorch program saved with torch.export.save (.pt2), an MLIR module (.mlir): StableHLO
-    or a dump, or a language model (.gguf). Run the compiled model with `dlc run`, with `dlc.load` in Python, or with dlc.h in
-    C (`dlc header`).
+    or a dump, a language model (.gguf), or a function of a Python file (sim.py:step). Arguments of a function have the shapes
+    and dtypes in --shape and --dtype, or default values. Run the compiled model with `dlc run`, with `dlc.load` in Python, or
+    with dlc.h in C (`dlc header`).
 
     Inputs with symbolic dimensions compile to one dynamic-shape program where possible; otherwise the model is specialized
     per shape at run time. --shape sets static or bounded shapes; repeat it for one input to compile one program per shape.
@@ -185,13 +222,33 @@ def compile_command(
             raise click.UsageError(f"a language model takes no {' and no '.join(unsupported)}; `dlc generate` runs it")
         _compile_language_model(model, target, num_threads, not no_cache, output)
         return
+    function = custom_target_location(str(model))
+    if function is None and model.suffix == ".py":
+        raise click.UsageError(f"{model}: name a function of the file: {model}:FUNCTION")
+    if dtypes and function is None:
+        raise click.UsageError("--dtype applies to functions of Python files; the inputs of a model have dtypes")
+    if function is not None and (transform is not None or any(values) or len(shapes) > 1):
+        raise click.UsageError(
+            "a Python function takes no --value, no derivatives or training steps, and one --shape per argument; "
+            "use constants, dlc.grad and dlc.optim in the file"
+        )
     report, constants = Report(), [{name: read_array(file) for name, file in files.items()} for files in values]
     with progress_display() as progress:
         if print_pipeline or form is not None:
-            _print_text(import_program(model, shapes[0], constants[0], transform), target, options, form, output)
+            program = (
+                import_program(model, shapes[0], constants[0], transform)
+                if function is None
+                else _trace_function(*function, shapes[0], dtypes)
+            )
+            _print_text(program, target, options, form, output)
             return
 
         def compile_one(input_shapes: Shapes, input_values: Mapping[str, NDArray[Any]]) -> Model:
+            if function is not None:
+                # Imported here because cached models load without the compiler.
+                from dlc.compiler import compile
+
+                return compile(_trace_function(*function, input_shapes, dtypes), target, options, report=report)
             return compile_file(
                 model, target, input_shapes, options, values=input_values, transform=transform, report=report, progress=progress
             )
@@ -278,6 +335,22 @@ def _print_text(program: Program, target: str, options: Options, form: str | Non
         click.echo(text, nl=False)
     else:
         atomic_write_text(output, text)
+
+
+def _trace_function(file: str, name: str, shapes: Shapes, dtypes: Mapping[str, np.dtype[Any]]) -> Program:
+    """Trace a function of a Python file for arguments of these shapes and dtypes."""
+    function = read_function(file, name)
+    shapes_by_name = {argument: tensor_shape(argument, shape) for argument, shape in shapes.items()}
+    if dynamic := [k for k, shape in shapes_by_name.items() if not is_static(shape)]:
+        raise click.UsageError(f"--shape {dynamic[0]}: a function needs static shapes: give every size as an integer")
+    if unknown := [k for k in dtypes if k not in shapes_by_name]:
+        raise click.UsageError(f"--dtype {unknown[0]}: add --shape {unknown[0]}=SIZE,…; an empty list of sizes is a scalar")
+    arguments = {
+        argument: ShapeDtype([int(str(size)) for size in shape], dtypes.get(argument, np.float32))
+        for argument, shape in shapes_by_name.items()
+    }
+    advice = "arguments are float32 by default: --dtype NAME=DTYPE"
+    return function.lower(*function.bind(arguments), advice).program
 
 
 def _compile_language_model(model: Path, target: str, num_threads: int | None, cache: bool, output: Path) -> None:

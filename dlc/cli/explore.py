@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from inspect import Parameter, signature
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,12 +34,12 @@ from dlc.cli.common import (
     threads_option,
     weights_options,
 )
+from dlc.cli.python_functions import read_function
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.cli.transform_options import TransformCommand, transform_options
-from dlc.errors import AbsentError, DlcError, DTypeError, ModelError
+from dlc.errors import DlcError
 from dlc.files.atomic_writes import require_writable
-from dlc.files.python_files import locate_error, run_python_file
 from dlc.instrument.report import Progress
 from dlc.model_files import explore_file
 from dlc.model_transforms import ModelTransform
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
     from dlc.explore import Page
 
 _PAGE_SUFFIX = ".html"
-# Arguments of these kinds are passed by position, because derivatives refer to arguments by position.
-_POSITIONAL_KINDS = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -260,50 +256,18 @@ def _function_page(
     no_run: bool,
 ) -> Page:
     """Build the page of a Python function; the arguments listed in `shapes` are random arrays."""
-    # Imported here because only functions need the JIT compiler.
+    # Imported here because compiled models run without the explorer.
     from dlc.explore import explore
-    from dlc.just_in_time import JitFunction, jit
 
-    module = run_python_file(file)
-    attribute = getattr(module, name, None)
-    if not callable(attribute):
-        raise ModelError(f"{file}: no function is named {name}")
-    function = attribute if isinstance(attribute, JitFunction) else jit(attribute)
-    parameters = signature(attribute).parameters
-    if not any(k.kind is k.VAR_KEYWORD for k in parameters.values()):
-        unknown = [argument for argument in arguments if argument not in parameters]
-        if unknown:
-            raise click.UsageError(
-                f"{name} has no parameter {', '.join(unknown)}; its parameters are {', '.join(parameters) or 'none'}"
-            )
-    missing = [p for p, k in parameters.items() if k.default is k.empty and p not in arguments]
-    if missing:
-        raise click.UsageError(f"{name} needs the argument {', '.join(missing)}: add --shape {missing[0]}=SIZE,… or --input")
-    positional_names = list(
-        takewhile(arguments.__contains__, (p for p, k in parameters.items() if k.kind in _POSITIONAL_KINDS))
-    )
-    keyword_arguments = {name: array for name, array in arguments.items() if name not in positional_names}
-    try:
-        positional = [arguments[name] for name in positional_names]
-        lowered = function.lower(*positional, **keyword_arguments)
-    except Exception as error:
-        is_absent = isinstance(error, AbsentError)
-        if isinstance(error, DTypeError) and (random_arguments := [k for k in shapes if k in arguments]):
-            file_option = f"--input {random_arguments[0]}={random_arguments[0]}.npy"
-            advice = f"--shape creates float32 arrays; for other dtypes use a file: {file_option}"
-            raise DTypeError(f"{error}; {advice}") from error
-        if isinstance(error, DlcError) and not is_absent:
-            raise
-        line, is_dlc_fault = locate_error(error, module)
-        if line is not None and (is_absent or not is_dlc_fault):
-            message = str(error) if is_absent else f"{type(error).__name__}: {error}"
-            raise ModelError(f"{file}:{line}: {message}") from error
-        if line is not None:
-            error.add_note(f"raised at {file}:{line}")
-        raise
-    return explore(
-        lowered.program, target, options, inputs=None if no_run else function.arrays(*positional, **keyword_arguments)
-    )
+    function = read_function(file, name)
+    positional, keywords = function.bind(arguments)
+    advice = ""
+    if random_arguments := [k for k in shapes if k in arguments]:
+        file_option = f"--input {random_arguments[0]}={random_arguments[0]}.npy"
+        advice = f"--shape creates float32 arrays; for other dtypes use a file: {file_option}"
+    lowered = function.lower(positional, keywords, advice)
+    inputs = None if no_run else function.function.arrays(*positional, **keywords)
+    return explore(lowered.program, target, options, inputs=inputs)
 
 
 def _serve(html: str, port: int) -> None:

@@ -454,3 +454,25 @@ def test_console_scripts_exist() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "builtin.module {\n}\n", "")
     run = subprocess.run([scripts / "compile-model", "-h"], capture_output=True, text=True)
     assert run.returncode == 0 and "compile-model" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{f}", "--shape", "x=3"], r"name a function of the file: .*f\.py:FUNCTION"),
+        (["{f}:absent", "--shape", "x=3"], "no function is named absent"),
+        (["{f}:twice"], "twice needs the argument x: add --shape x=SIZE"),
+        (["{f}:twice", "--shape", "y=3"], "twice has no parameter y; its parameters are x"),
+        (["{f}:twice", "--shape", "x=N"], "a function needs static shapes"),
+        (["{f}:twice", "--shape", "x=3", "--dtype", "x=complex"], "expected NAME=DTYPE, such as x=float64"),
+        (["{f}:twice", "--shape", "x=3", "--dtype", "y=int32"], "--dtype y: add --shape y=SIZE"),
+        (["{f}:twice", "--shape", "x=3", "--vjp", "result", "--wrt", "x"], "no derivatives or training steps"),
+        (["{f}:fails", "--shape", "x=3"], r"f\.py:5: ZeroDivisionError"),
+        ([str(MNIST), "--dtype", "x=int32"], "--dtype applies to functions of Python files"),
+    ],
+)
+def test_functions_that_cannot_be_compiled(tmp_path: Path, arguments: list[str], message: str) -> None:
+    file = tmp_path / "f.py"
+    file.write_text("def twice(x):\n    return 2 * x\n\ndef fails(x):\n    return x / (1 // 0)\n")
+    result = dlc("compile", *(a.format(f=file) for a in arguments))
+    assert result.exit_code in (1, 2) and re.search(message, " ".join(result.stderr.split())), result.stderr

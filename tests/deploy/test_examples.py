@@ -129,3 +129,28 @@ def test_options_that_language_models_do_not_take(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "--weights" in result.output
     result = CliRunner().invoke(main, ["compile", path])
     assert result.exit_code == 2 and "-o NAME.dlc" in result.output
+
+
+@pytest.mark.parametrize(
+    ("compiler", "source"),
+    [("c++ -std=c++17 -Wall -Wextra -Werror", "minimize_energy.cpp"), ("gfortran", "minimize_energy.f90")],
+)
+def test_python_function_in_other_languages(tmp_path: Path, compiler: str, source: str) -> None:
+    if shutil.which(compiler.split()[0]) is None:
+        pytest.skip(f"no {compiler}")
+    library, model = tmp_path / "energy.so", f"{EXAMPLES / 'energy.py'}:value_and_gradient"
+    options = ["--shape", "x=8", "--dtype", "x=float64", "-o", str(library)]
+    assert CliRunner().invoke(main, ["compile", model, *options]).exit_code == 0
+    command = [
+        *compiler.split(),
+        f"-I{tmp_path}",
+        str(EXAMPLES / source),
+        str(library),
+        "-Wl,-rpath,.",
+        "-o",
+        "minimize_energy",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./minimize_energy"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    # All particles in one well.
+    assert "energy -8.000000" in done.stdout
