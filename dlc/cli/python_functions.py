@@ -22,7 +22,7 @@ _POSITIONAL_KINDS = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 
 @dataclass(frozen=True)
-class PythonFunction:
+class FileFunction:
     """A function of a Python file, and its parameters."""
 
     file: str
@@ -71,7 +71,7 @@ class PythonFunction:
             raise click.UsageError(f"{self.name} needs the argument {', '.join(missing)}: add --shape {missing[0]}=SIZE,…")
 
 
-def read_function(file: str, name: str) -> PythonFunction:
+def read_function(file: str, name: str) -> FileFunction:
     """Run a Python file and return one of its functions. Raises ModelError if there is none of that name."""
     # Imported here because only functions need the JIT compiler.
     from dlc.just_in_time import JitFunction, jit
@@ -81,4 +81,4 @@ def read_function(file: str, name: str) -> PythonFunction:
     if not callable(attribute):
         raise ModelError(f"{file}: no function is named {name}")
     function = attribute if isinstance(attribute, JitFunction) else jit(attribute)
-    return PythonFunction(file, name, module, function, signature(attribute).parameters)
+    return FileFunction(file, name, module, function, signature(attribute).parameters)

@@ -243,6 +243,7 @@ def _tflite(page: Path, folder: Path) -> None:
 _PREPARATIONS = {
     "faq.md": _first_block,
     "debugging.md": _dump,
+    "command_line.md": _functions,
     "explorer.md": _functions,
     "extending.md": lambda page, folder: shutil.copy(ROOT / "examples" / "c_target.py", folder),
     "deploy.md": lambda page, folder: write_llama(folder / "model.gguf"),
