@@ -299,7 +299,9 @@ class _Partitioner:
                 for mesh_axis in mesh_axes:
                     candidates.setdefault(mesh_axis, set()).add(f)
         mesh_axes = [a for a in self.mesh.sizes if a in candidates]
-        seconds = compute_seconds(op) if mesh_axes else 0.0
+        if not mesh_axes:
+            return {}
+        seconds = compute_seconds(op)
         best: _Assignment = {}
         least = float("inf")
         for chosen in product(*([*sorted(candidates[a]), None] for a in mesh_axes)):

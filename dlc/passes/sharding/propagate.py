@@ -30,10 +30,9 @@ Spec: TypeAlias = "tuple[tuple[str, ...], ...]"
 
 @dataclass(frozen=True)
 class _Relation:
-    """Values whose axes with equal factors have the same sharding."""
+    """Values, each with the factors of its axes: axes with equal factors have the same sharding."""
 
-    values: tuple[SSAValue, ...]
-    axes: tuple[Axes, ...]
+    values: Sequence[tuple[SSAValue, Axes]]
     keeps_axes: bool = True
     op: Operation | None = None
 
@@ -74,7 +73,19 @@ class Shardings:
 
     def relate(self, *values: SSAValue, op: Operation | None = None) -> None:
         """Give values of equal shape one sharding; `op` is the loop or branch that requires it."""
-        self._relations.append(_Relation(values, (tuple(range(rank_of(values[0]))),) * len(values), op=op))
+        self._add(values, (tuple(range(rank_of(values[0]))),) * len(values), op=op)
+
+    def _add(
+        self, values: Sequence[SSAValue], axes: Sequence[Axes], keeps_axes: bool = True, op: Operation | None = None
+    ) -> None:
+        """Add the relation of some values, without those that connect nothing: uniform ones, and those without factors."""
+        connected = [
+            (value, factors)
+            for value, factors in zip(values, axes, strict=True)
+            if any(f is not None for f in factors) and uniform_element(value) is None
+        ]
+        if len(connected) > 1:
+            self._relations.append(_Relation(connected, keeps_axes, op))
 
     def propagate(self, block: Block) -> None:
         """Propagate through a block and its nested blocks, to a fixpoint."""
@@ -93,9 +104,7 @@ class Shardings:
             elif isinstance(op, DlOp):
                 factors = factors_of(op)
                 values, axes = (*op.operands, *op.results), (*factors.operands, *factors.results)
-                relation = _Relation(values, axes, factors.keeps_axes, op)
-                if any(f is not None for axes in relation.axes for f in axes):
-                    self._relations.append(relation)
+                self._add(values, axes, factors.keeps_axes, op)
 
     def _collect_control(self, op: Control) -> None:
         for body in op.blocks:
@@ -110,7 +119,7 @@ class Shardings:
                     *zip(op.results[states:], op.yielded[states:], strict=True),
                 ):
                     axes = tuple(range(rank_of(element)))
-                    self._relations.append(_Relation((sequence, element), ((None, *axes), axes), op=op))
+                    self._add((sequence, element), ((None, *axes), axes), op=op)
             case dl.WhileOp():
                 for values in zip(op.arguments, op.block.args, op.yielded[1:], op.results, strict=True):
                     self.relate(*values, op=op)
@@ -123,9 +132,8 @@ class Shardings:
 
     def _step(self, relation: _Relation) -> bool:
         """Extend the shardings of related values; return whether one changed."""
-        pairs = [(v, axes) for v, axes in zip(relation.values, relation.axes, strict=True) if uniform_element(v) is None]
         by_factor: dict[int, tuple[str, ...]] = {}
-        for value, axes in pairs:
+        for value, axes in relation.values:
             for f, mesh_axes in zip(axes, self.of(value), strict=True):
                 if f is None or not mesh_axes:
                     continue
@@ -133,9 +141,11 @@ class Shardings:
                 shorter, longer = sorted((known, mesh_axes), key=len)
                 # In a conflict the first one stays.
                 by_factor[f] = longer if longer[: len(shorter)] == shorter else known
-        changed = False
-        for value, axes in pairs:
-            if self._extend(value, axes, _without_repeated_mesh_axes(by_factor)):
+        if not by_factor:
+            return False
+        by_factor, changed = _without_repeated_mesh_axes(by_factor), False
+        for value, axes in relation.values:
+            if self._extend(value, axes, by_factor):
                 changed, self._reasons[value] = True, _reason(relation.op, value)
         return changed
 

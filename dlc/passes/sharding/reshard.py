@@ -85,6 +85,8 @@ def plan_resharding(mesh: Mesh, have: Spec, partial: Mapping[str, str], want: Sp
     Partial results are combined first: by a reduce_scatter if `want` is sharded over the same mesh axis, else by an
     all_reduce. Slices of replicated axes follow, since they make later messages smaller.
     """
+    if have == want and not partial:
+        return []
     plan, remaining = _Plan(have), dict(partial)
     for mesh_axis, combine in partial.items():
         axis = next((k for k in range(len(want)) if plan.extends(want, k, mesh_axis)), None)
@@ -114,6 +116,8 @@ def local_shape(mesh: Mesh, shape: Sequence[Size], spec: Spec) -> tuple[Size, ..
 
 def resharding_seconds(mesh: Mesh, value: SSAValue, have: Spec, partial: Mapping[str, str], want: Spec) -> float:
     """Return the estimated time of a resharding of a value of this global type."""
+    if have == want and not partial:
+        return 0.0
     seconds, spec, itemsize = 0.0, have, numpy_dtype(element_type_of(value)).itemsize
     for step in plan_resharding(mesh, have, partial, want):
         ranks = mesh.shard_count(step.axes)
