@@ -65,7 +65,7 @@ def test_distributed_tests() -> None:
         "0",
         "-p",
         "no:cacheprovider",
-        "tests/distributed/test_mpi_transport.py",
+        "tests/distributed",
         timeout=_MAX_JOB_SECONDS,
     )
     assert job.returncode == 0 and "passed" in job.stdout and "skipped" not in job.stdout, job.stdout + job.stderr

@@ -1,0 +1,32 @@
+"""Functions that `dlc.jit` compiles for the ranks of a job of MPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import dlc
+import dlc.numpy as dnp
+from dlc import P
+from dlc.runtime.collectives.transport import Transport
+from dlc.testing.sample import F32, values
+
+
+def test_training_steps(transport: Transport) -> None:
+    """The parameter is sharded over one mesh axis and the batch over the other; results equal those of one process."""
+    x, y, w = values(F32, 8, 6), values(F32, 8, 4, seed=1), values(F32, 6, 4, seed=2)
+
+    def step(w: Any, x: Any) -> Any:
+        value, gradient = dlc.value_and_grad(lambda w: dnp.mean((dnp.tanh(x @ w) - y) ** 2))(w)
+        return value, w - 0.1 * gradient
+
+    shardings = (P(None, "model"), P("data"))
+    on_mesh = dlc.jit(mesh=transport.mesh, in_shardings=shardings, out_shardings=(P(), shardings[0]))(step)
+    alone, global_w = dlc.jit(target="reference")(step), w
+    for _ in range(3):
+        loss, w = on_mesh(w, x)
+        expected, global_w = alone(global_w, x)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    assert isinstance(w, dlc.DistributedArray) and w.mesh == transport.mesh
+    np.testing.assert_allclose(dlc.collect(w), global_w, rtol=1e-4, atol=1e-6)
