@@ -83,6 +83,11 @@ class Lowered:
         return compile(program, self.target, self.options)
 
 
+# Python numbers take the dtype of the arrays that they are combined with; NumPy's scalars have one.
+_WEAK_TYPES = frozenset((bool, int, float))
+_NUMBER_OR_ARRAY_TYPES = frozenset((*ARRAY_TYPES, *_WEAK_TYPES, *(np.dtype(code).type for code in "?bBhHiIlLqQefd")))
+
+
 @dataclass(frozen=True)
 class _CompiledFunction:
     model: Model
@@ -142,6 +147,20 @@ class JitFunction(Submittable):
                 compiled = found.program
                 self._last = (compiled.direct, compiled.results) if compiled.direct is not None else None
                 return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(args)))
+        elif not kwargs and all([type(a) in _NUMBER_OR_ARRAY_TYPES for a in args]):
+            # As fast with numbers, unless the program converts Python numbers to integers, which must fit.
+            arrays = [a if type(a) in ARRAY_TYPES else np.asarray(a) for a in args]
+            kinds = [
+                (a.shape, a.dtype, "weak") if type(x) in _WEAK_TYPES else (a.shape, a.dtype)
+                for a, x in zip(arrays, args, strict=True)
+            ]
+            found = self._specializations.recent((tree_of_positional_arrays(len(args)), tuple(kinds)))
+            if found is not None and not found.program.weak_argument_dtypes and not is_jit_disabled(self._eager):
+                compiled = found.program
+                results = compiled.direct(*arrays) if compiled.direct is not None else None
+                if results is None:
+                    results = map(as_result, compiled.model.run_unchecked(arrays))
+                return unflatten(compiled.results, iter(results))
         arguments = self._parameters.arguments(args, kwargs)
         arrays, kinds = arguments.leaves, ()
         if all([type(leaf) in ARRAY_TYPES and leaf.dtype.isnative for leaf in arguments.leaves]):

@@ -594,3 +594,16 @@ def test_results_in_dicts_of_every_kind() -> None:
 def test_a_number_beyond_64_bits_is_an_error_that_says_so() -> None:
     with pytest.raises(DTypeError, match=f"argument k: Python integer {1 << 70} out of bounds for 64 bits"):
         dlc.jit(lambda x, k: x + k)(normal(2), 1 << 70)
+
+
+def test_numbers_share_the_program_of_their_dtype() -> None:
+    """NumPy's scalars are arrays of rank 0; a Python number takes the dtype of the arrays, and must fit."""
+    scale = dlc.jit(lambda x, s: x * s, target="reference")
+    x = np.ones(3, np.int8)
+    for _ in range(2):
+        assert scale(x, np.float64(1.5)).dtype == scale(x, np.asarray(1.5)).dtype == np.float64
+        assert scale(x, np.int16(300))[0] == 300
+        assert scale(x, 2).dtype == np.int8
+        assert scale(np.float32([1.0]), 0.5).dtype == np.float32
+        with pytest.raises(DTypeError, match="300"):
+            scale(x, 300)
