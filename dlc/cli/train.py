@@ -266,13 +266,14 @@ class _TrainingRun:
             out.print(f"epoch {len(self.losses)}: loss {self.losses[-1]:.6g}, mean of {len(losses)} steps")
 
     def _stop(self) -> NoReturn:
-        if self.last is None:
-            err.print("stopped before the first step; nothing was written")
-        else:
+        message = "stopped before the first step; nothing was written"
+        if self.last is not None:
             self.save()
             position = f"after step {self.last.step} of epoch {self.last.epoch}"
-            err.print(f"stopped {position}; saved as {escape(str(self.output))}")
-        raise click.exceptions.Exit(130)
+            message = f"stopped {position}; saved as {escape(str(self.output))}"
+        if is_first_rank():
+            err.print(message)
+        raise KeyboardInterrupt
 
     def save(self) -> None:
         """Write the model and the optimizer's state after the last step, on the first rank."""

@@ -186,10 +186,13 @@ def is_first_rank() -> bool:
 
 @contextmanager
 def job_fails_on_error() -> Generator[None]:
-    """End the job when the process exits after an error inside the block, which a command line reports and handles."""
+    """End the job when the process exits after an error inside the block, which a command line reports and handles.
+
+    Interrupts reach all ranks, and each ends by itself.
+    """
     try:
         yield
-    except BaseException:
+    except Exception:
         if _holder.job is not None:
             _holder.job.failed = True
         raise
