@@ -43,6 +43,8 @@ class _Job:
         self._share_cpus(local)
         self._monitor = self._connect(single_node=local.size == self.size)
         self._send(process=f"process {os.getpid()} on {socket.gethostname()}", **self._state())
+        # Workers of this rank must not keep its connection open after its death.
+        os.register_at_fork(after_in_child=self._monitor.close)
         # The monitor knows all ranks before one of them can end.
         self.processes.world.Barrier()
         threading.Thread(target=self._report, name="dlc rank state", daemon=True).start()
