@@ -156,9 +156,11 @@ class LoopLowering:
             self.values[result] = array
 
     def while_(self, op: WhileOp, buffers: Sequence[SSAValue] | None) -> None:
-        """Lower a while loop; it ends at a failure."""
+        """Lower a while loop; it ends at a failure, and does not begin after one: its values might let it run forever."""
         initial = [self._initial_state(v, buffers[k] if buffers is not None else None, op) for k, v in enumerate(op.arguments)]
         condition = self._scalar(self._initial_condition(op))
+        if self.failures.record is not None:
+            condition = scalar.bit_and(self._elements.body(), condition, self._has_not_failed())
         registers = [condition, *self._flat(initial)]
         types = [v.type for v in registers]
         before, after = Block(arg_types=types), Block(arg_types=types[1:])

@@ -154,6 +154,26 @@ def test_index_out_of_bounds_ends_the_loop_with_an_error(target: str) -> None:
         run(table, np.int32(0))
 
 
+def count_to_each(steps: Any, table: Any) -> Any:
+    """The inner loop ends for valid indices of the table only, and has no check of its own."""
+
+    def step(total: Any, index: Any) -> Any:
+        value = table[index]
+        count = lax.while_loop(lambda i: i != index, lambda i: dnp.minimum(i + 1, 2), 0)
+        return total + count * value, None
+
+    return lax.scan(step, np.float64(0), steps)[0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_loop_begins_after_a_failed_check(target: str) -> None:
+    run, table = dlc.jit(count_to_each, target=target, cache=False), np.array([3.0, 5.0, -1.0])
+    assert loop_ops(program(count_to_each, np.arange(20) % 3, table)) == ["dl.loops"]
+    assert run(np.arange(20) % 3, table) == 7 * 5 - 2 * 6
+    with pytest.raises(DlcError, match="index 7 is outside axis 0 of size 3"):
+        run(np.full(20, 7), table)
+
+
 def replaced(x: Any) -> Any:
     """Each step reads the array after its update, and needs a copy."""
     return lax.fori_loop(0, 20, lambda i, x: x.at[i].set(x[i] + 1) * 0.5 + x, x)
