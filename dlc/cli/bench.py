@@ -52,6 +52,8 @@ from dlc.runtime.models.model import Model
 
 # Width of the longest bar, and the terminal width below which bars are hidden to leave room for kernel names.
 _BAR_CHARS, _MIN_BAR_TERMINAL_CHARS = 10, 100
+# The median relative to the fastest run above which times of kernels are not reproducible.
+_MAX_REPRODUCIBLE_TIME_RATIO = 1.1
 
 
 def _parse_streams(context: click.Context, option: click.Parameter, value: str | None) -> list[int]:
@@ -211,6 +213,11 @@ def bench_command(
     _print_latencies(compiled.name, target, threads, latencies)
     if kernel_measurement is not None:
         _print_kernels(kernel_measurement.kernels, kernel_measurement.limits)
+        if (slowdown := kernel_measurement.slowdown) > _MAX_REPRODUCIBLE_TIME_RATIO:
+            out.print(
+                f"The median run took {slowdown:.2f} times as long as the fastest one, probably because other work shares the "
+                "cores: compare times only within this table."
+            )
     if trace is not None:
         out.print(f"Saved as {escape(str(trace))}.")
 
@@ -296,7 +303,11 @@ def _report(
     }
     report: dict[str, object] = {"model": name, "target": target, "threads": threads, **runtimes.pop("dlc"), "others": runtimes}
     if measurement is not None:
-        report |= {"kernels": [asdict(t) for t in measurement.kernels], "limits": asdict(measurement.limits)}
+        report |= {
+            "kernels": [asdict(t) for t in measurement.kernels],
+            "limits": asdict(measurement.limits),
+            "slowdown": measurement.slowdown,
+        }
     return report
 
 

@@ -54,6 +54,12 @@ class Measurement:
         """The median of all runs."""
         return median(run.seconds for run in self.runs)
 
+    @property
+    def slowdown(self) -> float:
+        """The median of all runs relative to the fastest one; above 1.1 other work probably shares the cores."""
+        fastest = min(run.seconds for run in self.runs)
+        return self.seconds / fastest if fastest else 1.0
+
     @cached_property
     def kernels(self) -> list[KernelTime]:
         """The kernels by descending time; medians of all runs."""

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from dlc.cli import main
 from dlc.cli.common import out
+from dlc.measure.kernel_times import Measurement
 from dlc.measure.other_runtimes import PEERS
 from dlc.runtime.opencl.devices import all_devices
 
@@ -29,7 +30,13 @@ def test_kernel_times_add_up() -> None:
     # 8 and 16 channels from 1 and 8, 3×3, padded, on 28×28 and 14×14; then 784 to 10.
     assert sum(kernel["flops"] for kernel in kernels.values()) == 2 * (28 * 28 * 8 * 9 + 14 * 14 * 16 * 8 * 9 + 784 * 10)
     assert all(kernel["origins"] and kernel["seconds"] > 0 for kernel in kernels.values())
-    assert report["limits"]["flops"] > 0 and report["calls"] >= 1
+    assert report["limits"]["flops"] > 0 and report["calls"] >= 1 and report["slowdown"] >= 1
+
+
+@pytest.mark.parametrize(("slowdown", "is_shared"), [(1.05, False), (1.5, True)])
+def test_runs_that_differ_are_reported(slowdown: float, is_shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Measurement, "slowdown", slowdown)
+    assert ("1.50 times as long" in bench(MNIST, "--kernels", "--num-threads", 1).stdout) == is_shared
 
 
 @pytest.mark.parametrize("width", [80, 160])
