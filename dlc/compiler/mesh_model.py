@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dlc.arrays import TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler.driver import compile
 from dlc.compiler.program import Program
@@ -18,10 +14,9 @@ from dlc.errors import UnsupportedError
 from dlc.instrument.report import Progress
 from dlc.ir import print_module
 from dlc.options import Options
-from dlc.passes.sharding.propagate import Spec
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.program_check import compared_options, require_equal_programs
-from dlc.runtime.collectives.shards import assemble, shard_of
+from dlc.runtime.collectives.shards import collect_shards, shard_of
 from dlc.runtime.collectives.start import start
 from dlc.runtime.collectives.transport import Transport
 from dlc.runtime.models.model import Model
@@ -62,12 +57,5 @@ class _MeshModel(Model):
             shard_of(mesh, rank, a, spec) if any(spec) else a for a, spec in zip(arrays, self.sharded.inputs, strict=True)
         ]
         results = self.local.run_unchecked(shards)
-        return [self._collect(*result) for result in zip(results, self.sharded.outputs, self.outputs, strict=True)]
-
-    def _collect(self, shard: NDArray[Any], spec: Spec, info: TensorInfo) -> NDArray[Any]:
-        """Return the global array of the shards of an output."""
-        if not any(spec):
-            return shard
-        mesh = self.sharded.mesh
-        shards = self.transport.all_gather(np.ascontiguousarray(shard), [name for name, _ in mesh.axes], f"output {info}")
-        return assemble(mesh, list(shards), spec)
+        outputs = zip(results, self.sharded.outputs, self.outputs, strict=True)
+        return [collect_shards(self.transport, shard, spec, f"output {info}") for shard, spec, info in outputs]

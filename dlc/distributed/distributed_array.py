@@ -14,7 +14,7 @@ from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.passes.sharding.propagate import Spec, require_valid_spec
 from dlc.runtime.collectives.mesh import Mesh
-from dlc.runtime.collectives.shards import assemble, shard_of
+from dlc.runtime.collectives.shards import collect_shards, shard_of
 
 
 class DistributedArray:
@@ -73,11 +73,9 @@ def collect(x: Any) -> Any:
 def collected(array: DistributedArray) -> Any:
     """Return the global array of the shards of all ranks."""
     transport = transport_of(array.mesh)
-    if transport is None or not any(array.spec):
+    if transport is None:
         return array.shard
-    label = f"dlc.collect: {format_type(array.dtype, array.shape)}"
-    shards = transport.all_gather(np.ascontiguousarray(array.shard), [name for name, _ in array.mesh.axes], label)
-    return assemble(array.mesh, list(shards), array.spec)
+    return collect_shards(transport, array.shard, array.spec, f"dlc.collect: {format_type(array.dtype, array.shape)}")
 
 
 def local_shard(x: Any, spec: Spec, mesh: Mesh) -> Any:

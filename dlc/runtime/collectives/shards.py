@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.transport import Transport
 
 
 def shard_slices(mesh: Mesh, rank: int, shape: Sequence[int], spec: Sequence[tuple[str, ...]]) -> tuple[slice, ...]:
@@ -34,3 +35,12 @@ def assemble(mesh: Mesh, shards: Sequence[NDArray[Any]], spec: Sequence[tuple[st
     for rank, shard in enumerate(shards):
         result[shard_slices(mesh, rank, shape, spec)] = shard
     return result
+
+
+def collect_shards(transport: Transport, shard: NDArray[Any], spec: Sequence[tuple[str, ...]], label: str) -> NDArray[Any]:
+    """Return the global array of the shards of all ranks, which all call this."""
+    if not any(spec):
+        return shard
+    mesh = transport.mesh
+    shards = transport.all_gather(np.ascontiguousarray(shard), [name for name, _ in mesh.axes], label)
+    return assemble(mesh, list(shards), spec)
