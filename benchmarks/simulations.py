@@ -327,6 +327,25 @@ def adaptive_ode(lib: Library) -> Callable[..., Any]:
     return run
 
 
+def particle_filter(lib: Library) -> Callable[..., Any]:
+    """A bootstrap particle filter of 256 particles with systematic resampling, 200 observations."""
+    np_ = lib.np
+
+    def run(particles: Any, observations: Any, noise: Any, offsets: Any) -> Any:
+        def step(particles: Any, inputs: Any) -> Any:
+            observation, noise, offset = inputs
+            particles = 0.9 * particles + noise
+            weights = np_.exp(-2 * (observation - particles) ** 2)
+            total = np_.cumsum(weights)
+            positions = (np_.arange(256, dtype=np.float32) + offset) * (total[-1] / 256)
+            mean = (weights * particles).sum() / total[-1]
+            return particles[np_.minimum(np_.searchsorted(total, positions), 255)], mean
+
+        return lib.lax.scan(step, particles, (observations, noise, offsets))[1]
+
+    return run
+
+
 CASES: dict[str, Case] = {
     "gather_while": Case(
         gather_while, (RNG.permutation(256).astype(np.int32), np.asarray(1 << 20, np.int32)), gather_while_loops
@@ -353,6 +372,12 @@ CASES: dict[str, Case] = {
             np.eye(2, 4, dtype=np.float32),
             floats(1000, 2),
         ),
+    ),
+    "particle_filter": Case(
+        particle_filter,
+        (floats(256), floats(200), floats(200, 256, scale=0.5), RNG.uniform(0, 1, 200).astype(np.float32)),
+        # Rounding changes the particles that are selected; a test compares f64 results with NumPy.
+        tolerance=np.inf,
     ),
     "scalar_leaves": Case(scalar_leaves, tuple(np.asarray(x, np.float32) for x in RNG.uniform(0, 1, 60))),
     "scalar_leaves_gradient": Case(scalar_leaves_gradient, tuple(np.asarray(x, np.float32) for x in RNG.uniform(0, 1, 60))),
