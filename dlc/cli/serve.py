@@ -11,7 +11,6 @@ import click
 
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
-    MODEL,
     NonNanFloatRange,
     err,
     examples,
@@ -23,6 +22,7 @@ from dlc.cli.common import (
 )
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
+from dlc.language_models.language_model import LanguageModel
 from dlc.model_files import compile_file
 from dlc.options import MAX_THREADS, Environment, Options
 from dlc.runtime.load import load
@@ -39,9 +39,10 @@ _SHUTDOWN_SECONDS = 30
         "dlc serve model.dlc",
         "dlc serve --models folder --port 8080 --streams 2",
         "dlc serve model.onnx --shape x=N:1..64,32 --max-batch 32",
+        "dlc serve model.gguf --streams 4",
     ),
 )
-@click.argument("models", nargs=-1, type=MODEL)
+@click.argument("models", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--models",
     "folder",
@@ -70,6 +71,7 @@ _SHUTDOWN_SECONDS = 30
     "--max-pending", type=click.IntRange(1), default=1024, show_default=True, help="More waiting requests get status 429."
 )
 @click.option("--max-request-mb", type=click.IntRange(1), default=64, show_default=True, help="Larger requests get status 413.")
+@click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text of a language model.")
 @click.option("--deadline-ms", type=NonNanFloatRange(0, min_open=True), help="Requests that start later get status 504.")
 @no_cache_option
 @reports_errors
@@ -88,13 +90,15 @@ def serve_command(
     max_delay_ms: float,
     max_pending: int,
     max_request_mb: int,
+    context: int | None,
     deadline_ms: float | None,
     no_cache: bool,
 ) -> None:
-    """Serves models over HTTP with the KServe v2 protocol.
+    """Serves models over HTTP with the KServe v2 protocol, and language models with OpenAI's API.
 
     The name of a model is that of its file without the suffix. Requests go to /v2/models/NAME/infer, as JSON or with binary
-    tensors; /v2/health/ready and /metrics are for monitoring. By default, the server listens on this machine only, and clients
+    tensors; those to language models (a GGUF file, a folder with config.json) to /v1/chat/completions and /v1/completions.
+    /v2/health/ready and /metrics are for monitoring. By default, the server listens on this machine only, and clients
     must send a token. SIGTERM and Ctrl-C end it when the requests in progress have ended.
     """
     if not models and folder is None:
@@ -106,6 +110,7 @@ def serve_command(
         import uvicorn
 
         from dlc.serve.application import ServerLimits, application
+        from dlc.serve.text_queue import TextQueue
     except ImportError as error:
         fail(f"{error}; install the packages of the server: pip install 'dlc[serve]'")
     from dlc.serve.metrics import Metrics
@@ -117,6 +122,17 @@ def serve_command(
     read = partial(_load, target=target, shapes=shapes, options=options)
     limits = ServerLimits(max_pending, max_request_mb << 20, None if deadline_ms is None else deadline_ms / 1e3)
     require_distinct_names([*models])
+    language_models = [path for path in models if path.is_dir() or path.suffix == ".gguf"]
+    texts = {
+        path.stem: TextQueue(
+            LanguageModel.load(
+                path, target=target, context=context, num_threads=num_threads, cache=False if no_cache else None
+            ),
+            streams,
+            max_pending,
+        )
+        for path in language_models
+    }
     secret = None if no_token else token or Environment.read().token or secrets.token_urlsafe(24)
     metrics = Metrics()
 
@@ -129,12 +145,12 @@ def serve_command(
     def count(name: str, result: str) -> None:
         metrics.reloads[name, result] += 1
 
-    repository = Repository([*models], folder, load_model, count)
+    repository = Repository([path for path in models if path not in language_models], folder, load_model, count)
     repository.open()
     if secret is not None and not token and not Environment.read().token:
         err.print(f"token: {secret}", markup=False)
     config = uvicorn.Config(
-        application(repository, metrics, secret, limits),
+        application(repository, metrics, secret, limits, texts),
         host=host,
         port=port,
         log_level="warning",
@@ -145,7 +161,7 @@ def serve_command(
     socket = config.bind_socket()
     socket.listen(config.backlog)
     err.print(
-        f"serving {', '.join(sorted(repository.models)) or 'no models yet'} at http://{host}:{socket.getsockname()[1]}",
+        f"serving {', '.join(sorted([*repository.models, *texts])) or 'no models yet'} at http://{host}:{socket.getsockname()[1]}",
         markup=False,
     )
     server.run(sockets=[socket])

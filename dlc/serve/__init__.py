@@ -1,5 +1,6 @@
-"""An HTTP server for models: the KServe v2 inference protocol, health, metrics, and hot reload of a folder of models.
+"""An HTTP server for models: the KServe v2 inference protocol, OpenAI's API for language models, metrics, and hot reload.
 
-`tensors` converts requests and responses, `repository` has the served models, `metrics` counts, `application` is the ASGI
-application. The package needs the optional packages starlette and uvicorn.
+`tensors` converts requests and responses, `repository` has the served models, and `application` is the ASGI application.
+`completions` has the endpoints of language models, whose texts advance in turns in a `text_queue`. `metrics` counts. The
+package needs the optional packages starlette and uvicorn.
 """

@@ -1,4 +1,4 @@
-"""The ASGI application: routes of the KServe v2 protocol, health, metrics, authorization and limits."""
+"""The ASGI application: routes of the KServe v2 protocol and of OpenAI's API, health, metrics, authorization and limits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from dlc.errors import DeadlineError, DlcError, DTypeError, ShapeError
+from dlc.serve.completions import Completions
+from dlc.serve.http_requests import HttpError, error_response, read_body, until_disconnected
 from dlc.serve.metrics import Metrics
 from dlc.serve.repository import Repository, ServedModel
 from dlc.serve.tensors import BadRequestError, InferenceRequest, encode_response, parse_request
+from dlc.serve.text_queue import TextQueue
 
 _log = logging.getLogger("dlc.serve")
 # Larger bodies are parsed in a thread, so that they do not block other requests.
@@ -47,15 +50,15 @@ class ServerLimits:
     deadline: float | None = None
 
 
-class _HttpError(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+def application(
+    repository: Repository, metrics: Metrics, token: str | None, limits: ServerLimits, texts: Mapping[str, TextQueue]
+) -> Starlette:
+    """Return the application; its lifespan reloads replaced models, and advances the texts of language models, by name.
 
-
-def application(repository: Repository, metrics: Metrics, token: str | None, limits: ServerLimits) -> Starlette:
-    """Return the application; its lifespan reloads replaced models. Without a token, every request is authorized."""
-    server = _Server(repository, metrics, token, limits)
+    Without a token, every request is authorized.
+    """
+    server = _Server(repository, metrics, token, limits, texts)
+    completions = Completions(texts, metrics, limits.max_request_bytes)
     authorized = server.authorized
 
     def model_routes(suffix: str, endpoint: Callable[[Request], Awaitable[Response]], method: str) -> list[Route]:
@@ -69,6 +72,9 @@ def application(repository: Repository, metrics: Metrics, token: str | None, lim
         Route("/v2", authorized(server.metadata)),
         Route("/metrics", authorized(server.metrics_text)),
         Route("/v2/repository/index", authorized(server.index), methods=["POST"]),
+        Route("/v1/models", authorized(completions.models)),
+        Route("/v1/completions", authorized(completions.completions), methods=["POST"]),
+        Route("/v1/chat/completions", authorized(completions.chat_completions), methods=["POST"]),
         *model_routes("/infer", server.infer, "POST"),
         *model_routes("/ready", server.model_ready, "GET"),
         *model_routes("", server.model_metadata, "GET"),
@@ -77,16 +83,24 @@ def application(repository: Repository, metrics: Metrics, token: str | None, lim
 
 
 class _Server:
-    def __init__(self, repository: Repository, metrics: Metrics, token: str | None, limits: ServerLimits) -> None:
-        self.repository, self.metrics, self.token, self.limits = repository, metrics, token, limits
+    def __init__(
+        self,
+        repository: Repository,
+        metrics: Metrics,
+        token: str | None,
+        limits: ServerLimits,
+        texts: Mapping[str, TextQueue],
+    ) -> None:
+        self.repository, self.metrics, self.token, self.limits, self.texts = repository, metrics, token, limits, texts
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncGenerator[None]:
-        reloading = asyncio.create_task(self._reload())
+        tasks = [asyncio.create_task(self._reload()), *(asyncio.create_task(queue.run()) for queue in self.texts.values())]
         try:
             yield
         finally:
-            reloading.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _reload(self) -> None:
         while True:
@@ -103,11 +117,11 @@ class _Server:
             authorization = request.headers.get("Authorization", "").encode()
             if self.token is not None and not hmac.compare_digest(authorization, f"Bearer {self.token}".encode()):
                 message = "missing or wrong token; send the header Authorization: Bearer TOKEN"
-                return JSONResponse({"error": message}, 401, {"WWW-Authenticate": "Bearer"})
+                return error_response(request, 401, message, {"WWW-Authenticate": "Bearer"})
             try:
                 return await endpoint(request)
-            except _HttpError as error:
-                return JSONResponse({"error": str(error)}, error.status)
+            except HttpError as error:
+                return error_response(request, error.status, str(error))
 
         return checked
 
@@ -121,6 +135,8 @@ class _Server:
         models = self.repository.models
         pending = {name: model.calls.num_pending for name, model in models.items()}
         running = {name: model.calls.requests.running for name, model in models.items()}
+        pending |= {name: queue.num_pending for name, queue in self.texts.items()}
+        running |= {name: len(queue.running) for name, queue in self.texts.items()}
         return PlainTextResponse(self.metrics.text(pending, running), media_type="text/plain; version=0.0.4")
 
     async def index(self, request: Request) -> Response:
@@ -137,9 +153,9 @@ class _Server:
         name, requested = request.path_params["model"], request.path_params.get("version")
         model = self.repository.models.get(name)
         if model is None:
-            raise _HttpError(404, f"no model is named {name!r}; the models are {', '.join(sorted(self.repository.models))}")
+            raise HttpError(404, f"no model is named {name!r}; the models are {', '.join(sorted(self.repository.models))}")
         if requested is not None and requested != model.version:
-            raise _HttpError(404, f"model {name!r} has the version {model.version}, not {requested!r}")
+            raise HttpError(404, f"model {name!r} has the version {model.version}, not {requested!r}")
         return model
 
     async def infer(self, request: Request) -> Response:
@@ -148,7 +164,7 @@ class _Server:
             response = await self._infer(request, model)
             status = response.status_code
             return response
-        except _HttpError as error:
+        except HttpError as error:
             status = error.status
             raise
         except asyncio.CancelledError:
@@ -156,14 +172,14 @@ class _Server:
             raise
         except Exception as error:
             _log.exception("%s: a request failed", model.name)
-            raise _HttpError(500, f"{model.name}: internal error: {type(error).__name__}") from error
+            raise HttpError(500, f"{model.name}: internal error: {type(error).__name__}") from error
         finally:
             self.metrics.record(model.name, status, perf_counter() - start)
 
     async def _infer(self, request: Request, model: ServedModel) -> Response:
-        body, header = await self._body(request), request.headers.get(_JSON_SIZE_HEADER)
+        body, header = await read_body(request, self.limits.max_request_bytes), request.headers.get(_JSON_SIZE_HEADER)
         if header is not None and not (header.isascii() and header.isdecimal()):
-            raise _HttpError(400, f"{_JSON_SIZE_HEADER}: expected a number, got {header!r}")
+            raise HttpError(400, f"{_JSON_SIZE_HEADER}: expected a number, got {header!r}")
         json_bytes = None if header is None else int(header)
         try:
             parsed = await _inline_or_in_thread(len(body), parse_request, body, json_bytes)
@@ -171,43 +187,25 @@ class _Server:
             size = sum(array.nbytes for array in results.values())
             content, size = await _inline_or_in_thread(size, encode_response, model.name, model.version, parsed, results)
         except (BadRequestError, ShapeError, DTypeError) as error:
-            raise _HttpError(400, str(error)) from error
+            raise HttpError(400, str(error)) from error
         except DeadlineError as error:
-            raise _HttpError(504, str(error)) from error
+            raise HttpError(504, str(error)) from error
         except DlcError as error:
             # A `dl.fail` of the model, or missing inputs.
-            raise _HttpError(400, str(error)) from error
+            raise HttpError(400, str(error)) from error
         if size is None:
             return Response(content, media_type="application/json")
         return Response(content, headers={_JSON_SIZE_HEADER: str(size)}, media_type="application/octet-stream")
-
-    async def _body(self, request: Request) -> bytes:
-        limit, parts, size = self.limits.max_request_bytes, list[bytes](), 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise _HttpError(413, f"the request is larger than {limit} bytes")
-            parts.append(part)
-        return b"".join(parts)
 
     async def _results(self, request: Request, model: ServedModel, parsed: InferenceRequest) -> Mapping[str, NDArray[Any]]:
         """Return the outputs; cancel the call if the client disconnects."""
         # The event loop must not block on a full queue.
         max_pending = min(self.limits.max_pending, model.calls.max_pending)
         if model.calls.num_pending >= max_pending:
-            raise _HttpError(429, f"{model.name}: {max_pending} requests are waiting; try again later")
+            raise HttpError(429, f"{model.name}: {max_pending} requests are waiting; try again later")
         timeouts = [seconds for seconds in (parsed.timeout, self.limits.deadline) if seconds is not None]
         future = model.calls.submit(parsed.inputs, priority=parsed.priority, deadline=min(timeouts, default=None))
-        result = asyncio.wrap_future(future)
-        disconnected = asyncio.ensure_future(request.receive())
-        try:
-            await asyncio.wait([result, disconnected], return_when=asyncio.FIRST_COMPLETED)
-            if not result.done():
-                raise _HttpError(499, "the client disconnected")
-            outputs = result.result()
-        finally:
-            disconnected.cancel()
-            result.cancel()
+        outputs = await until_disconnected(request, asyncio.wrap_future(future))
         return {name: np.asarray(array) for name, array in outputs.items()}
 
 

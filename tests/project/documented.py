@@ -55,6 +55,7 @@ NOT_RUN = {
     "python -m tests.suites onnx-node [--target opencl] [--dynamic]": _SUITE,
     "dlc serve model.dlc": _SERVER,
     "dlc serve --models folder --streams 2": _SERVER,
+    "dlc serve model.gguf --streams 4": _SERVER,
     "python -m tests.suites numpy [--traced]": _SUITE,
     "python -m tests.suites array-api PATH": _SUITE,
     "python -m tests.suites jax": _SUITE,

@@ -202,6 +202,7 @@ _UNITS = [
     "THREADS",
     "TICKETS",
     "TILES",
+    "TOKENS",
     "TREES",
     "UNIT",
     "UPDATES",

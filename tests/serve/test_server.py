@@ -58,7 +58,7 @@ class Server:
         metrics = Metrics()
         self.repository = Repository([], folder, load, lambda name, result: metrics.reloads.__setitem__((name, result), 1))
         self.repository.open()
-        config = uvicorn.Config(application(self.repository, metrics, "secret", limits), port=0, log_level="error")
+        config = uvicorn.Config(application(self.repository, metrics, "secret", limits, {}), port=0, log_level="error")
         self.server, socket = uvicorn.Server(config), config.bind_socket()
         socket.listen()
         self.port = socket.getsockname()[1]

@@ -1,0 +1,49 @@
+"""Requests: their bodies, and errors with a status code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+
+class HttpError(Exception):
+    """An error that a client gets, with its status code."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def error_response(request: Request, status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """Return an error in the format of the request's protocol: an object for OpenAI's (/v1), a text for KServe's."""
+    error: Any = {"message": message, "type": "invalid_request_error" if status < 500 else "server_error"}
+    return JSONResponse({"error": error if request.url.path.startswith("/v1/") else message}, status, headers)
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Return the body. Raises HttpError with status 413 for one above `max_bytes`."""
+    parts, size = list[bytes](), 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            raise HttpError(413, f"the request is larger than {max_bytes} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def until_disconnected(request: Request, result: Awaitable[Any]) -> Any:
+    """Return a result. If the client disconnects before, cancel it and raise HttpError with status 499."""
+    pending = asyncio.ensure_future(result)
+    disconnected = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait([pending, disconnected], return_when=asyncio.FIRST_COMPLETED)
+        if not pending.done():
+            raise HttpError(499, "the client disconnected")
+        return pending.result()
+    finally:
+        disconnected.cancel()
+        pending.cancel()

@@ -1,0 +1,170 @@
+"""`dlc serve` of a language model: OpenAI's API, limits and clients that disconnect."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+import dlc
+from dlc.language_models.language_model import Generation, LanguageModel
+from tests.language_models.models import write_llama
+
+uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+from dlc.serve import text_queue  # noqa: E402
+from dlc.serve.application import ServerLimits, application  # noqa: E402
+from dlc.serve.metrics import Metrics  # noqa: E402
+from dlc.serve.repository import Repository  # noqa: E402
+from dlc.serve.text_queue import TextQueue  # noqa: E402
+from tests.serve.test_server import Client  # noqa: E402
+
+GREEDY = {"prompt": "ab cd", "temperature": 0}
+
+
+class Server:
+    """A server of one language model in a thread, of two texts at once and two that wait."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.texts = TextQueue(model, max_running=2, max_pending=2)
+        repository = Repository([], None, dlc.load, lambda name, result: None)
+        app = application(repository, Metrics(), None, ServerLimits(max_request_bytes=1 << 16), {"small": self.texts})
+        config = uvicorn.Config(app, port=0, log_level="error")
+        self.server, socket = uvicorn.Server(config), config.bind_socket()
+        socket.listen()
+        self.port = socket.getsockname()[1]
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [socket]})
+        self.thread.start()
+
+    def post(self, path: str, **fields: Any) -> tuple[int, Any]:
+        return Client(self.port, None).json("POST", path, fields)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    return LanguageModel.load(write_llama(tmp_path_factory.mktemp("models") / "small.gguf"), num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def server(model: LanguageModel) -> Iterator[Server]:
+    started = Server(model)
+    yield started
+    started.stop()
+
+
+def events(content: bytes) -> list[Any]:
+    *lines, done = [line.removeprefix("data: ") for line in content.decode().split("\n\n") if line]
+    assert done == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def test_completions(server: Server, model: LanguageModel) -> None:
+    expected = dlc.generate(model, "ab cd", max_tokens=8)
+    status, answer = server.post("/v1/completions", **GREEDY, model="small", max_tokens=8)
+    assert status == 200
+    assert answer["choices"][0]["text"] == expected.text
+    assert answer["choices"][0]["finish_reason"] == {"end": "stop", "length": "length"}[expected.finish_reason]
+    assert answer["usage"]["completion_tokens"] == len(expected.tokens)
+    ids = server.post("/v1/completions", prompt=expected.prompt_tokens, temperature=0, max_tokens=8)[1]
+    assert ids["choices"][0]["text"] == expected.text
+    _, content, headers = Client(server.port, None).request(
+        "POST", "/v1/completions", {**GREEDY, "max_tokens": 8, "stream": True, "stream_options": {"include_usage": True}}
+    )
+    *chunks, usage = events(content)
+    assert headers["content-type"].startswith("text/event-stream")
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected.text
+    assert usage["usage"] == answer["usage"]
+    stop = expected.text[2:4]
+    stopped = server.post("/v1/completions", **GREEDY, max_tokens=8, stop=[stop])[1]["choices"][0]
+    assert (stopped["text"], stopped["finish_reason"]) == (expected.text[: expected.text.index(stop)], "stop")
+
+
+def test_chat_completions(server: Server, model: LanguageModel) -> None:
+    messages = [{"role": "user", "content": "ab"}]
+    expected = dlc.generate(model, messages, max_tokens=6).text
+    fields = {"messages": messages, "temperature": 0, "max_tokens": 6}
+    answer = server.post("/v1/chat/completions", **fields)[1]
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": expected}
+    content = Client(server.port, None).request("POST", "/v1/chat/completions", {**fields, "stream": True})[1]
+    deltas = [chunk["choices"][0]["delta"] for chunk in events(content)]
+    assert deltas[0]["role"] == "assistant"
+    assert "".join(delta["content"] for delta in deltas) == expected
+
+
+def slow_stream(model: LanguageModel, prompt: list[int], max_tokens: int, sampling: Any) -> Generator[str, None, Generation]:
+    """Yield `max_tokens` pieces, one every 5 ms."""
+    for _ in range(max_tokens):
+        time.sleep(0.005)
+        yield "a"
+    return Generation("a" * max_tokens, [5] * max_tokens, prompt, "length", 1.0, 1.0)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_texts_advance_in_turns(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short request ends while a long one runs that started earlier."""
+    monkeypatch.setattr(text_queue, "stream", slow_stream)
+    long = Client(server.port, None)
+    body = json.dumps({"prompt": "ab", "max_tokens": 10_000, "stream": True})
+    long.connection.request("POST", "/v1/completions", body)
+    wait_until(lambda: len(server.texts.running) == 1)
+    assert server.post("/v1/completions", prompt="ab", max_tokens=3)[1]["choices"][0]["text"] == "aaa"
+    assert len(server.texts.running) == 1
+    long.connection.close()
+    wait_until(lambda: not server.texts.running)
+
+
+def test_limits_and_disconnected_clients(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_queue, "stream", slow_stream)
+    clients = [Client(server.port, None) for _ in range(4)]
+    for client, is_stream in zip(clients, (True, False, True, False), strict=True):
+        body = json.dumps({"prompt": "ab", "max_tokens": 100_000, "stream": is_stream})
+        client.connection.request("POST", "/v1/completions", body)
+    wait_until(lambda: server.texts.num_pending == 2)
+    assert server.post("/v1/completions", **GREEDY)[0] == 429
+    metrics = Client(server.port, None).request("GET", "/metrics")[1].decode()
+    assert 'dlc_pending_calls{model="small"} 2' in metrics
+    for client in clients:
+        client.connection.close()
+    wait_until(lambda: not (server.texts.num_pending or server.texts.running))
+    assert server.post("/v1/completions", **GREEDY, max_tokens=1)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status", "message"),
+    [
+        ("completions", {"prompt": "ab", "model": "large"}, 404, "no model is named 'large'; the models are small"),
+        ("completions", {"prompt": "ab", "n": 2}, 400, "n = 2 is not supported"),
+        ("completions", {"prompt": "ab", "frequency": 1}, 400, "frequency = 1 is not supported"),
+        ("completions", {"prompt": {}}, 400, "prompt = {}; expected a text, or a list of token ids"),
+        ("completions", {"prompt": [10**9]}, 400, "expected one or more ids below"),
+        ("completions", {"prompt": [5] * 9000}, 400, "the prompt has 9000 tokens"),
+        ("completions", {"prompt": "ab", "temperature": "hot"}, 400, "temperature = 'hot'"),
+        ("completions", {"prompt": "ab", "max_tokens": 0}, 400, "max_tokens = 0"),
+        ("chat/completions", {"messages": [{"role": "user"}]}, 400, "expected a role, and a content of text"),
+        ("chat/completions", {"messages": []}, 400, "messages = []; expected a list of messages"),
+        ("completions", {"prompt": "a" * (1 << 17)}, 413, "larger than"),
+    ],
+)
+def test_wrong_requests(server: Server, path: str, fields: dict[str, Any], status: int, message: str) -> None:
+    got, answer = server.post(f"/v1/{path}", **fields)
+    assert got == status
+    assert message in answer["error"]["message"]
+
+
+def test_models(server: Server) -> None:
+    assert [m["id"] for m in Client(server.port, None).json("GET", "/v1/models")[1]["data"]] == ["small"]
