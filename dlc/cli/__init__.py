@@ -45,10 +45,12 @@ SECTIONS = {
     "Performance, memory and wrong results": {
         "bench": CommandEntry("dlc.cli.bench", "Measures a model's latency and profiles its kernels."),
         "explore": CommandEntry("dlc.cli.explore", "Writes an HTML page: graph, passes, kernels, memory, time."),
-        "explain-sharding": CommandEntry("dlc.cli.explain_sharding", "Explains how a mesh partitions a model."),
         "diff": CommandEntry("dlc.cli.diff", "Finds the first value in which two programs differ."),
         "bisect": CommandEntry("dlc.cli.bisect", "Finds the pass or kernel that makes a model's results wrong."),
         "reduce": CommandEntry("dlc.cli.reduce", "Reduces a failing model to a minimal failing program."),
+    },
+    "Several processes": {
+        "explain-sharding": CommandEntry("dlc.cli.explain_sharding", "Explains how a mesh partitions a model."),
     },
     "Compiler and machine": {
         "opt": CommandEntry("dlc.cli.opt", "Runs passes on an IR module and prints the result."),
@@ -74,8 +76,8 @@ class _Commands(click.Group):
         return _command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        room = formatter.width - 6 - max(map(len, COMMANDS))
         for title, entries in SECTIONS.items():
+            room = formatter.width - 6 - max(map(len, entries))
             with formatter.section(title):
                 formatter.write_dl([(name, entry.short_help(room)) for name, entry in entries.items()])
 
