@@ -33,7 +33,7 @@ class CommandEntry(NamedTuple):
 SECTIONS = {
     "Models": {
         "check": CommandEntry("dlc.cli.inspect", "Lists everything in a model that dlc does not support."),
-        "info": CommandEntry("dlc.cli.info", "Describes a compiled model: signature, target, conditions, sizes."),
+        "info": CommandEntry("dlc.cli.info", "Describes a compiled model: signature, target, memory."),
         "run": CommandEntry("dlc.cli.run", "Runs a model and prints or saves its outputs."),
         "compile": CommandEntry("dlc.cli.compile", "Compiles a model to native code (ahead-of-time compilation)."),
         "train": CommandEntry("dlc.cli.train", "Trains the weights of an ONNX model on examples."),

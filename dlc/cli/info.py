@@ -19,7 +19,9 @@ from dlc.runtime.saving.description import FileDescription, describe_file
 @json_option
 @reports_errors
 def info_command(model: Path, as_json: bool) -> None:
-    """Describes a compiled model: its inputs and outputs, target, conditions on sizes, and memory.
+    """Describes a compiled model: signature, target, memory.
+
+    That includes the conditions on the sizes of its inputs.
 
     The file may be for another processor.
     """
