@@ -50,3 +50,15 @@ def test_sizes_that_the_model_refuses_are_errors() -> None:
     assert model(np.ones((4, 2), np.float32))["y"].shape == (3, 2)
     with pytest.raises(ModelError, match=r"Reshape.*4 elements do not fill"):
         model(np.ones((3, 2), np.float32))
+
+
+def test_a_symbolic_size_selects_an_interpretation() -> None:
+    """The last axis of a signal has size 1 if it is real, 2 if it is complex."""
+    proto = onnx.parser.parse_model(f"{HEADER} (float[1, N, M] x) => (y) {{ y = DFT<axis=1>(x) }}".replace(": 18", ": 17"))
+    model = dlc.compile_model(proto, target="reference", cache=False)
+    for n, components in ((4, 2), (6, 2), (4, 1)):
+        x = np.arange(n * components, dtype=np.float32).reshape(1, n, components)
+        (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+        np.testing.assert_allclose(model(x)["y"], expected, atol=1e-4)
+    with pytest.raises(ModelError, match=r"expected .* \(complex\)"):
+        model(np.ones((1, 4, 3), np.float32))

@@ -17,7 +17,7 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, f32, i32
-from dlc.shapes.dims import UndecidableError
+from dlc.shapes.dims import UndecidableError, are_equal
 
 table = ConverterTable()
 
@@ -53,11 +53,12 @@ def _emit_scaled(node: OnnxNode, op: type[DlOp], x: ImportedValue, scale: Import
         return emit.unfolded(op, x, scale, zero_point(node, 2, default), axis=channel_axis)[0]
     axis, zero = node.axis(axis, x.rank), node.get(2)
     size = x.shape[axis]
-    if scale.shape != tuple(-(-size // block) if a == axis else s for a, s in enumerate(x.shape)):
+    expected = [-(-size // block) if a == axis else s for a, s in enumerate(x.shape)]
+    if scale.rank != x.rank or not all(map(are_equal, scale.shape, expected)):
         raise NodeProblem(
             "input", f"scales of shape {list(scale.shape)} for blocks of {block} in {list(x.shape)} are not supported"
         )
-    if size % block != 0:
+    if not are_equal(size % block, 0):
         # The last block is smaller than the others: use one scale per index.
         if not isinstance(size, int):
             raise UndecidableError(f"blocks of {block} along axis {axis} require a static size, got {size}")

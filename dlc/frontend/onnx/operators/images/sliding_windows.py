@@ -94,7 +94,7 @@ def col2im(node: OnnxNode) -> ImportedValue:
         (s + low + high - e) // stride + 1
         for s, low, high, e, stride in zip(image, w.low, w.high, w.extents, w.strides, strict=True)
     ]
-    if x.rank != 3 or x.shape[2] != product(counts):
+    if x.rank != 3 or not are_equal(x.shape[2], product(counts)):
         raise ModelError(
             f"{node.description}: columns of shape {list(x.shape)} do not match {counts} windows of {list(kernel)}"
         )

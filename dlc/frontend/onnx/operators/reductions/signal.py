@@ -13,6 +13,7 @@ from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.shapes.dims import are_equal
 
 table = ConverterTable()
 
@@ -33,10 +34,10 @@ def _fourier_transform(
 
 
 def _components(node: OnnxNode, x: ImportedValue) -> int:
-    components = x.shape[-1] if x.rank > 1 else None
-    if components not in (1, 2):
+    components = next((n for n in (1, 2) if x.rank > 1 and are_equal(x.shape[-1], n)), None)
+    if components is None:
         raise ModelError(f"{node.description}: expected [..., 1] (real) or [..., 2] (complex), got {list(x.shape)}")
-    return int(components)
+    return components
 
 
 @table("DFT", since=17)
