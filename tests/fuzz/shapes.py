@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ TARGETS = (*["reference"] * 11, "cpu")
 # The maximum number of size combinations per graph.
 _MAX_COMBINATIONS = 11
 _LARGE_SIZES = (16, 31, 33)
+# A loop may iterate over all elements.
+_MAX_INPUT_ELEMENTS = 20_000
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,8 @@ def _combinations(subject: Subject, rng: random.Random) -> list[dict[str, int]]:
         sizes = {
             s: rng.choice([common, common, rng.randint(0, 12), rng.randint(0, 12), rng.choice(_LARGE_SIZES)]) for s in symbols
         }
-        if sizes not in combinations:
+        num_elements = max(math.prod(sizes[s] if isinstance(s, str) else s for s in shape) for shape in subject.inputs.values())
+        if sizes not in combinations and num_elements <= _MAX_INPUT_ELEMENTS:
             combinations.append(sizes)
     return combinations
 
