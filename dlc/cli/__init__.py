@@ -38,7 +38,7 @@ SECTIONS = {
         "compile": CommandEntry("dlc.cli.compile", "Compiles a model to native code (ahead-of-time compilation)."),
         "train": CommandEntry("dlc.cli.train", "Trains the weights of an ONNX model on examples."),
         "quantize": CommandEntry("dlc.cli.quantize", "Quantizes an ONNX model to int8."),
-        "serve": CommandEntry("dlc.cli.serve", "Serves models over HTTP with the KServe v2 protocol."),
+        "serve": CommandEntry("dlc.cli.serve", "Serves models over HTTP: KServe v2 protocol, OpenAI's API."),
         "generate": CommandEntry("dlc.cli.generate", "Continues a prompt with a language model."),
         "header": CommandEntry("dlc.cli.header", "Prints dlc.h, the C header for running compiled models."),
     },

@@ -94,7 +94,7 @@ def serve_command(
     deadline_ms: float | None,
     no_cache: bool,
 ) -> None:
-    """Serves models over HTTP with the KServe v2 protocol, and language models with OpenAI's API.
+    """Serves models over HTTP: KServe v2 protocol, OpenAI's API.
 
     The name of a model is that of its file without the suffix. Requests go to /v2/models/NAME/infer, as JSON or with binary
     tensors; those to language models (a GGUF file, a folder with config.json) to /v1/chat/completions and /v1/completions.
