@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import cast
 
-from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.ir import Attribute, Context, IntegerType, Operation, SSAValue, VectorType, func, scf
+from dlc.ir import Context, IntegerType, Operation, SSAValue, VectorType, func, scf
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.loops.static_loops import constant_bounds, num_accumulator_rows
 from dlc.passes.structured import ConstantPool, OpBuilder
@@ -35,14 +32,8 @@ class UnrollReductionsPass(TargetPass, KernelPass):
         constants = ConstantPool(kernel)
         for op in list(kernel.walk()):
             if isinstance(op, scf.ForOp) and _is_innermost(op) and num_accumulator_rows(op) >= settings.min_rows:
-                has_long_steps = _accumulates_integers(op) or self._num_accumulators(op) > settings.max_accumulators
-                factor = settings.long_step_factor if has_long_steps else settings.factor
+                factor = settings.integer_factor if _accumulates_integers(op) else settings.factor
                 _unroll(op, factor, settings.min_steps, constants)
-
-    def _num_accumulators(self, loop: scf.ForOp) -> int:
-        """Return the number of vector registers that a loop accumulates in."""
-        types = [cast("VectorType[Attribute]", v.type) for v in loop.iter_args if isinstance(v.type, VectorType)]
-        return sum(prod(t.get_shape()) // self.target.lanes(numpy_dtype(t.element_type).itemsize) for t in types)
 
 
 def _is_innermost(loop: scf.ForOp) -> bool:

@@ -66,11 +66,6 @@ def test_short_loops_are_not_unrolled() -> None:
     assert set(accumulating_loops(unrolled(KERNELS["matmul"], factor=13, min_steps=1))) == {(0, 24, 1)}
 
 
-def test_large_tiles_are_unrolled_less() -> None:
-    module = unrolled(KERNELS["matmul"], factor=4, min_steps=1, min_rows=1, max_accumulators=1)
-    assert set(accumulating_loops(module)) == {(0, 24, 2)}
-
-
 def test_zen_4_does_not_unroll() -> None:
     assert {name for name, target in CPU_LEVELS.items() if target.costs.unrolling is not None} == {
         *("cpu:avx2", "cpu:avx2_vnni", "cpu:avx512", "cpu:avx512_vnni", "cpu:avx512_fp16")

@@ -174,8 +174,9 @@ def test_innermost_loops_have_few_instructions(case: str, level: str) -> None:
     code = tiled(case, level)[1]
     loop = max(innermost_loops(code), key=multiply_adds)
     assert len(loop) / multiply_adds(loop) <= getattr(CASES[case], CPU_LEVELS[level].architecture)
-    # Integer products need temporary registers, of which LLVM keeps some in memory.
-    assert sum("Spill" in line for line in loop) <= (3 if "bytes" in case else 0)
+    # Integer products need temporary registers, of which LLVM keeps some in memory; so does an unrolled loop of 28 accumulators.
+    max_spills = 3 if "bytes" in case else 4 if case == "1x1 convolution of 7x7" else 0
+    assert sum("Spill" in line for line in loop) <= max_spills
 
 
 # Multiply-adds and sums of products, and jumps to a label.

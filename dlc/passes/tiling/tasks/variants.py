@@ -45,7 +45,7 @@ class Variant:
             distance = self.prefetch_distance or prefetch.prefetch_distance
             prefetch = replace(prefetch, prefetch_distance=distance, next_panel=prefetch.next_panel != self.swaps_prefetching)
         if factor is not None:
-            unrolling = UnrollingCosts(factor=factor, long_step_factor=factor) if factor > 1 else None
+            unrolling = UnrollingCosts(factor=factor, integer_factor=factor) if factor > 1 else None
         return replace(target, costs=replace(costs, prefetch=prefetch, unrolling=unrolling))
 
 
