@@ -88,6 +88,14 @@ ON_FLOATS: dict[str, Case] = {
         ),
         ["slice"],
     ),
+    "slice of elementwise ops": (
+        lambda b, x: slice_(b, b(dl.MulOp, b(dl.ExpOp, x), b.weight(randoms((4,))[0].astype(np.float32))), (1, 2), (2, 4)),
+        ["slice", "exp", "slice", "mul"],
+    ),
+    "slice of an elementwise op of a product": (
+        lambda b, x: slice_(b, b(dl.NegOp, b(dl.ReduceSumOp, x, axes=(0,), keepdims=True)), (0, 1), (1, 2)),
+        ["reduce_sum", "neg", "slice"],
+    ),
     "slice of a concatenation": (
         lambda b, x: b(dl.SliceOp, b(dl.ConcatOp, b(dl.NegOp, x), x, axis=1), starts=(0, 4), limits=(2, 8), strides=(1, 1)),
         [],

@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 from dlc.dialects.dl.base import DlOp, broadcast_shapes, element_type_of, ints, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.convolution import ConvOp
-from dlc.dialects.dl.creation import ConstantOp, IotaOp
+from dlc.dialects.dl.creation import ConstantOp, IotaOp, WeightOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.movement.padding import PadOp
@@ -24,13 +24,15 @@ from dlc.dialects.dl.reductions.reduction import (
     ReduceProdOp,
     ReduceSumOp,
 )
-from dlc.ir import SSAValue, i64
+from dlc.ir import Block, SSAValue, i64
 from dlc.passes.dl.rewriting import defining_op, is_identity, splat
-from dlc.shapes.dims import is_static, product
+from dlc.shapes.dims import Size, is_static, product
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
 # Maximum operands of one concatenation: its kernel has one loop per operand, and long kernels compile slowly.
 _MAX_CONCAT_OPERANDS = 64
+# Maximum depth of elementwise ops that a slice is moved through.
+_MAX_SLICED_OPS = 8
 # Ops whose result may repeat elements of a smaller value.
 _BROADCASTING_PRODUCERS = {BroadcastToOp, ConstantOp}
 
@@ -161,6 +163,39 @@ def _slice_of_pad(op: SliceOp) -> Values:
     return [build(PadOp, sliced, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in axis_ranges])]
 
 
+# f(x, y)[a:b:s] = f(x[a:b:s], y[a:b:s]), where f is computed from arguments and constants only: an elementwise op of another
+# result, such as the bias of a matrix product, stays in the kernel of that product
+def _slice_of_elementwise(op: SliceOp) -> Values:
+    source = op.x.owner
+    if not isinstance(source, Elementwise) or not _is_elementwise_of_arguments(op.x, _MAX_SLICED_OPS):
+        return None
+    operands: list[SSAValue] = []
+    for value in source.operands:
+        rank = rank_of(value)
+        starts, limits, strides = list[Size](), list[Size](), list[int]()
+        axes = zip(shape_of(value), shape_of(op.x)[-rank:] if rank else (), strict=True)
+        for k, (size, full_size) in enumerate(axes, rank_of(op.x) - rank):
+            if size != full_size and size != 1:
+                return None
+            is_sliced = size == full_size
+            starts.append(sizes(op.starts)[k] if is_sliced else 0)
+            limits.append(sizes(op.limits)[k] if is_sliced else 1)
+            strides.append(ints(op.strides)[k] if is_sliced else 1)
+        operands.append(DlBuilder(op)(SliceOp, value, starts=starts, limits=limits, strides=strides) if rank else value)
+    return [DlBuilder(op)(type(source), *operands, **source.properties)]
+
+
+def _is_elementwise_of_arguments(value: SSAValue, max_ops: int) -> bool:
+    """Return whether a value is computed by up to `max_ops` elementwise ops, with one use each, of arguments and constants."""
+    op = value.owner
+    if isinstance(op, Block | ConstantOp | WeightOp | IotaOp):
+        return True
+    # Operands along one axis, such as scales, are sliced differently.
+    if not isinstance(op, Elementwise) or type(op).broadcast is not Elementwise.broadcast or len(op.results) != 1:
+        return False
+    return max_ops > 0 and value.has_one_use() and all(_is_elementwise_of_arguments(v, max_ops - 1) for v in op.operands)
+
+
 # conv(x, w)[images, positions] = conv(x[images, receptive field of the positions], w)
 def _slice_of_conv(op: SliceOp) -> Values:
     conv = defining_op(op.x, ConvOp)
@@ -280,7 +315,7 @@ MOVEMENT_RULES: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     TransposeOp: (_fold_transpose,),
     ReshapeOp: (_fold_reshape,),
     BroadcastToOp: (_fold_broadcast,),
-    SliceOp: (_fold_slice, _slice_of_concat, _slice_of_reverse, _slice_of_pad, _slice_of_conv),
+    SliceOp: (_fold_slice, _slice_of_concat, _slice_of_reverse, _slice_of_pad, _slice_of_elementwise, _slice_of_conv),
     PadOp: (_fold_pad, _negative_pad),
     ReverseOp: (_fold_reverse, _dynamic_reverse),
     ConcatOp: (_flatten_concat,),
