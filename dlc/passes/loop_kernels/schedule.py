@@ -50,8 +50,11 @@ def scheduled(block: Block, shape: Shape) -> list[Operation]:
         for value in dict.fromkeys(read_values(op)):
             readers.setdefault(value, []).append(op)
     predecessors = {op: dict.fromkeys(v.owner for v in read_values(op) if isinstance(v.owner, Operation)) for op in ops}
+    yielded = set(block.last_op.operands) if block.last_op is not None else set()
     for op in ops:
         for value in overwritten_values(op, shape):
+            if value in yielded:
+                raise NotLowerableError("an array is read after its update")
             predecessors[op] |= dict.fromkeys(reader for reader in readers.get(value, ()) if reader is not op)
     urgent = _checks_and_their_operands(ops, predecessors)
     return _in_order([*(op for op in ops if op in urgent), *ops], predecessors)

@@ -174,6 +174,26 @@ def test_no_loop_begins_after_a_failed_check(target: str) -> None:
         run(np.full(20, 7), table)
 
 
+def updated_copy(a: Any, x: Any) -> Any:
+    """Each step updates a copy of the array, which itself stays as it is."""
+
+    def step(state: Any, i: Any) -> Any:
+        a, x = state
+        return (dnp.sin(x.at[i].set(a)[i] + x[i]), x), None
+
+    return lax.scan(step, (a, x), np.arange(9))[0]
+
+
+def test_the_next_state_is_not_overwritten() -> None:
+    x = np.linspace(0, 1, 70)
+    a, result = dlc.jit(updated_copy, cache=False)(0.3, x)
+    expected = 0.3
+    for i in range(9):
+        expected = np.sin(expected + x[i])
+    np.testing.assert_allclose(a, expected)
+    np.testing.assert_array_equal(result, x)
+
+
 def replaced(x: Any) -> Any:
     """Each step reads the array after its update, and needs a copy."""
     return lax.fori_loop(0, 20, lambda i, x: x.at[i].set(x[i] + 1) * 0.5 + x, x)
