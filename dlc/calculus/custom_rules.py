@@ -48,9 +48,9 @@ def checkpoint(
     """Return `fun` with a derivative that needs less memory. Without `fun`, return a decorator.
 
     Policy `recompute`: reverse mode saves only the arguments and computes the intermediate values again. Policy `binomial`:
-    each scan saves states of some steps in at most `memory` bytes (a number, or text such as "200M"), by default as few as
-    possible if each step is repeated once; reverse mode repeats the steps between them (Griewank and Walther, Revolve, 2000).
-    While loops always do so.
+    each scan saves states of some steps in at most `memory` bytes (a number, or text such as "200M"), and reverse mode repeats
+    the steps between them (Griewank and Walther, Revolve, 2000). By default, each step is repeated once, with the least memory
+    that this allows. While loops always use this policy.
 
     Arguments and results are arrays, numbers and containers of them. Raises DlcError for a `memory` that is not a positive
     number of bytes, or without policy `binomial`.

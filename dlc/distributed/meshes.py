@@ -15,7 +15,7 @@ def make_mesh(axes: Mapping[str, int], /) -> Mesh:
     """Return a mesh of ranks with these named axes: `dlc.make_mesh({"data": 4, "model": 2})`.
 
     The product of the sizes is the number of ranks. Ranks are numbered row-major, the last axis innermost. The processes join
-    the job of MPI when they first run a program on the mesh. Raises ArgumentError for invalid names and sizes.
+    the MPI job when they first run a program on the mesh. Raises ArgumentError for invalid names and sizes.
     """
     sizes = dict(cast("Mapping[object, object]", axes))
     for name, size in sizes.items():
@@ -33,7 +33,7 @@ _transports: dict[Mesh, Transport] = {}
 def transport_of(mesh: Mesh) -> Transport | None:
     """Return this rank's transport on a mesh; None for a mesh of one rank, which exchanges nothing.
 
-    The first call of a process joins the job of MPI. Raises DlcError if the job has another number of ranks.
+    The first call of a process joins the MPI job. Raises DlcError if the job has another number of ranks.
     """
     transport = find_transport()
     if transport is not None and transport.mesh == mesh:

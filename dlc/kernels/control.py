@@ -118,7 +118,7 @@ class RangeIterator(LoopIterator):
 
 @contextmanager
 def parallel_loop(builder: KernelBuilder, sizes: Sequence[Size]) -> Generator[list[KernelValue]]:
-    """Open a grid of sizes that are polynomials in the size arguments; yield the indices of a point."""
+    """Build a grid whose sizes are polynomials in the size arguments; yield the indices of a point."""
     outer = builder.op_builder
     names = ["i", "j", "k", "l"]
     points = outer.parallel("grid", [(n, 1) for n in sizes], [names[k] if k < 4 else f"i{k}" for k, _ in enumerate(sizes)])
@@ -161,8 +161,8 @@ def range(start: LoopBound, stop: LoopBound | None = None, step: int = 1) -> Ran
 def strips(stop: TracedSize, width: int) -> Generator[tuple[Value, int]]:
     """Iterate over `width` indices at a time: `for j, lanes in k.strips(n, 16):` for `x.load(i, j, width=lanes)`.
 
-    A loop over whole strips is followed by one strip of the remaining indices, for which Python runs the body again; for a
-    symbolic number of remaining indices by strips of one index. Outside of a grid, the strips are points of a grid.
+    A loop over whole strips is followed by one strip of the remaining indices, for which Python runs the body again. If the
+    number of remaining indices is symbolic, strips of one index follow. Outside of a grid, strips are points of a grid.
     """
     trace = current_kernel_trace("strips")
     for name, n in (("stop", stop), ("width", width)):

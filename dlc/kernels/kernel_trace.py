@@ -1,4 +1,4 @@
-"""The trace of one kernel: its arguments, open loops, and what is known about indices inside of them."""
+"""The trace of one kernel: its arguments, the enclosing loops, and proven facts about indices."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class KernelTrace:
 
 
 def _fits_int64(end: Bound) -> bool:
-    """Return whether an end of a range has at most 64 bits, for all sizes that arrays may have."""
+    """Return whether an end of a range fits in 64 bits, for all possible sizes of arrays."""
     if isinstance(end, int | float):
         return _INT64.low <= end <= _INT64.high
     plain = cast(Dim, untraced(end))

@@ -27,7 +27,7 @@ def require_shape(trace: KernelTrace, function: str, width: object) -> tuple[int
 
 
 def is_size(x: object) -> TypeGuard[TracedSize]:
-    """Return whether an argument is a size: an integer that is known while tracing, or a size of an array."""
+    """Return whether an argument is a size: a Python integer, or a size of a traced array."""
     return is_python_integer(x) or isinstance(x, TracedDim)
 
 

@@ -7,8 +7,8 @@
 
     encode(ragged.of([np.ones((3, 8)), np.ones((5, 8))]), w)
 
-A `Ragged` has the rows of all sequences, one after the other, and the number of rows of each. Functions of rows apply to all
-rows at once; reductions, attention and recurrences respect the limits of sequences. docs/ragged.md lists them.
+A `Ragged` has the concatenated rows of all sequences, and the number of rows of each. Functions of rows apply to all rows at
+once; reductions, attention and recurrences apply to each sequence. docs/ragged.md lists them.
 """
 
 from dlc.argument_validation import validate_arguments

@@ -1,7 +1,7 @@
 """Attention within the sequences of a ragged batch: one kernel with an online softmax (Milakov and Gimelshein, 2018).
 
-Lanes of vectors are queries of one sequence; blocks of queries and keys start at the first row of the sequence, so that results
-do not depend on the other sequences of the batch.
+The lanes of a vector are queries of one sequence. Blocks of queries and keys start at the first row of the sequence, so that
+results do not depend on the other sequences of the batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dlc.ragged.ragged_array import Ragged, same_lengths
 
 __all__ = ["attention"]
 
-# Queries of a task, in the lanes of one or two vectors.
+# Queries per block, in the lanes of one or two vectors.
 _VECTOR_LANES = 16
 # Keys per block of online softmax, and per register tile.
 _BLOCK_KEYS, _TILE_KEYS = 32, 8
@@ -88,12 +88,12 @@ def _lanes(value: Any) -> Any:
 
 
 def _row(index: Any, rows: Any) -> Any:
-    """Return an index of a sequence's row, of which k.clip proves that it is in bounds."""
+    """Return the index of a row of a sequence, clipped to prove that it is in bounds."""
     return k.clip(index.astype(np.int32), rows)
 
 
 def _products(array: Any, rows: Sequence[Any], group: Any, columns: Any) -> list[Any]:
-    """Return the products of rows [groups, D] of an array with the columns of a buffer [D, lanes]: [lanes] for each row."""
+    """Return for each row [groups, D] of an array its products [lanes] with the columns of a buffer [D, lanes]."""
     sums = [k.variable(_lanes(0)) for _ in rows]
     for d in k.range(columns.shape[0]):
         lane_elements = columns.load(d, 0, width=_VECTOR_LANES)
@@ -104,7 +104,7 @@ def _products(array: Any, rows: Sequence[Any], group: Any, columns: Any) -> list
 
 @dataclass(frozen=True)
 class _Queries:
-    """Up to 16 queries of a head, the lanes of vectors, and the keys to which they attend.
+    """Up to 16 queries of a head, in the lanes of vectors, and the keys to which they attend.
 
     Attributes:
         columns: A buffer [D, lanes] of the queries.
@@ -142,7 +142,7 @@ def _result(query: Any, keys: Any, values: Any, starts: Any, ends: Any) -> k.Res
 
 @kernel(results=_result)
 def segment_attention(query: Any, keys: Any, values: Any, starts: Any, ends: Any, output: Any, *, causal: bool) -> None:
-    """Attention of query [L, heads, D] to keys [L, groups, D] and values [L, groups, E] in the same of B sequences."""
+    """Attention of query [L, heads, D] to keys [L, groups, D] and values [L, groups, E] within each of B sequences."""
     rows, heads, depth = query.shape
     groups, features = values.shape[1:]
     step, tile = _divisor(depth, 8), _divisor(features, _TILE_COLUMNS)
@@ -211,9 +211,9 @@ def segment_attention_cotangents(
     *,
     causal: bool,
 ) -> None:
-    """Cotangents of the first three operands of `segment_attention`, from its result and the cotangent of that.
+    """Cotangents of the query, keys and values of `segment_attention`, from its result and the cotangent of the result.
 
-    The weights are computed again, from the maximum and the sum of each query, which the first loop over keys determines.
+    The first loop over keys computes the maximum and the sum of each query, from which the second recomputes the weights.
     """
     rows, heads, depth = query.shape
     groups, features = values.shape[1:]

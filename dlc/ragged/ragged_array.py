@@ -18,7 +18,7 @@ from dlc.shapes.dims import Size
 
 @dataclass(init=False, eq=False)
 class Ragged:
-    """A batch of sequences: `values` [L, …] has their rows, one sequence after the other, `lengths` [B] their numbers of rows.
+    """A batch of sequences: `values` [L, …] has their concatenated rows, `lengths` [B] the number of rows of each.
 
     It is a pytree of two arrays. Arithmetic operators apply to all rows; the other operand is a Ragged with the same lengths,
     an array that broadcasts to a row, or an array [B, …] of the rank of `values`, with one row per sequence.
@@ -29,7 +29,7 @@ class Ragged:
     values: Any
     lengths: Any
 
-    # NumPy arrays leave arithmetic with a Ragged to it.
+    # Arithmetic of a NumPy array and a Ragged calls the Ragged's operators.
     __array_ufunc__ = None
 
     def __init__(self, values: Any, lengths: Any) -> None:
@@ -74,7 +74,7 @@ class Ragged:
 
     @property
     def origin(self) -> str:
-        """The argument that has the lengths, or the line that created the batch, for messages."""
+        """For messages: the argument that holds the lengths, or the line that created the batch."""
         value = self.lengths.value if isinstance(self.lengths, Tracer) else None
         if isinstance(value, BlockArgument) and value.name_hint:
             return f"argument {value.name_hint}"

@@ -14,7 +14,7 @@ from dlc.ragged.ragged_array import Ragged
 
 __all__ = ["scan"]
 
-# Sequences that advance together; their rows are one operand of the matrix products of a step.
+# Sequences per block; their rows are one operand of the matrix products of a step.
 _BLOCK_ROWS = 16
 
 

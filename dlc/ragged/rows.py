@@ -15,7 +15,7 @@ __all__ = ["expand", "first", "last", "map", "reverse"]
 
 
 def map(f: Callable[..., Any], x: Ragged, /, *others: Any) -> Any:
-    """Return `f(values, …)` as a batch with the same lengths, for a function of rows, which gets all of them at once.
+    """Apply a function of rows to all rows at once; return `f(values, …)` as a batch with the same lengths.
 
     `others` are further batches with the same lengths, or arguments that are passed on as they are. Each array that `f`
     returns becomes a batch.
@@ -35,7 +35,7 @@ def map(f: Callable[..., Any], x: Ragged, /, *others: Any) -> Any:
 
 
 def expand(x: ArrayLike, like: Ragged, /) -> Ragged:
-    """Return the batch with the lengths of `like` that repeats row b of an array [B, …] for each row of sequence b."""
+    """Repeat row b of an array [B, …] for each row of sequence b; return a batch with the lengths of `like`."""
     array = operand(x)
     if not array.shape or array.shape[0] != like.lengths.shape[0]:
         refuse(

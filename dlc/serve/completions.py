@@ -34,10 +34,10 @@ _OTHERS = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens",
 
 @dataclass(frozen=True)
 class _TextRequest:
-    """A request.
+    """The fields of a request, parsed.
 
     Attributes:
-        stop: The text ends before the first of these.
+        stop: Stop texts: the text ends before the first one that occurs.
         is_chat: Whether it is a request of /v1/chat/completions.
     """
 
@@ -51,7 +51,7 @@ class _TextRequest:
 
 
 class Completions:
-    """The endpoints, for the texts of models by name."""
+    """The endpoints; `texts` has the queue of each model, by name."""
 
     def __init__(self, texts: Mapping[str, TextQueue], metrics: Metrics, max_request_bytes: int) -> None:
         self._texts, self._metrics, self._max_request_bytes = texts, metrics, max_request_bytes
@@ -131,7 +131,7 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
 
 
 def _prompt(prompt: object) -> str | list[int]:
-    """Return a text or token ids; a list of one of these is accepted as well."""
+    """Return a prompt as a text or token ids; a list of one prompt is accepted."""
     parts = cast("list[object]", prompt) if isinstance(prompt, list) else None
     if parts is not None and len(parts) == 1 and isinstance(parts[0], str | list):
         return _prompt(cast(object, parts[0]))
@@ -164,7 +164,7 @@ def _message(message: object) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A piece of a text; the last one has the reason for its end, and the result, unless a stop text ended it."""
+    """A piece of a text; the last one has the reason for the end, and the result unless a stop text ended it."""
 
     text: str
     reason: str | None = None
@@ -172,7 +172,7 @@ class _Piece:
 
 
 async def _until_stop(events: AsyncGenerator[str | Generation], stop: list[str]) -> AsyncGenerator[_Piece]:
-    """Yield the pieces of a text, which ends before the first stop text; no part of that is yielded."""
+    """Yield the pieces of a text up to the first stop text, of which no part is yielded."""
     text, held_back = "", max(map(len, stop), default=1) - 1
     sent = 0
     async with aclosing(events):
@@ -226,7 +226,7 @@ class _Reply:
         yield "data: [DONE]\n\n"
 
     def _usage(self, last: _Piece, num_pieces: int) -> dict[str, int]:
-        """Return the numbers of tokens; those of a text that a stop text ended are its pieces."""
+        """Return the numbers of tokens; a text that a stop text ended counts one token per piece."""
         generated = num_pieces if last.result is None else len(last.result.tokens)
         prompt = len(self._request.prompt)
         return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}

@@ -1,4 +1,4 @@
-"""Requests: their bodies, and errors with a status code."""
+"""Read request bodies, detect disconnected clients, and return errors with a status code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 
 class HttpError(Exception):
-    """An error that a client gets, with its status code."""
+    """An error response with a status code."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ def error_response(request: Request, status: int, message: str, headers: dict[st
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body. Raises HttpError with status 413 for one above `max_bytes`."""
+    """Return the body. Raises HttpError with status 413 if it exceeds `max_bytes`."""
     parts, size = list[bytes](), 0
     async for part in request.stream():
         size += len(part)
@@ -36,7 +36,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 async def until_disconnected(request: Request, result: Awaitable[Any]) -> Any:
-    """Return a result. If the client disconnects before, cancel it and raise HttpError with status 499."""
+    """Await a result. If the client disconnects first, cancel it and raise HttpError with status 499."""
     pending = asyncio.ensure_future(result)
     disconnected = asyncio.ensure_future(request.receive())
     try:

@@ -1,4 +1,4 @@
-"""Texts that are generated in turns: a request starts and ends at any token of the others."""
+"""Round-robin text generation: requests start and end independently of each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlc.language_models.sampling import Sampling
 
 @dataclass(eq=False)
 class _Text:
-    """A text of a request: its generator, and what this has yielded: pieces, then the result or an error."""
+    """The text of a request: its generator, and a queue of the pieces that it yields, then the result or an error."""
 
     generator: Generator[str, None, Generation]
     events: asyncio.Queue[str | Generation | Exception] = field(default_factory=asyncio.Queue["str | Generation | Exception"])
@@ -24,9 +24,9 @@ class _Text:
 
 
 class TextQueue:
-    """The texts of one language model. Up to `max_running` advance in turns, one piece of text at a time; others wait.
+    """The texts of one language model. Up to `max_running` advance round-robin, one piece of text at a time; others wait.
 
-    Each running text has KV caches of its own, for the context of the model.
+    Each running text has its own KV caches, for the context of the model.
     """
 
     def __init__(self, model: LanguageModel, max_running: int, max_pending: int) -> None:

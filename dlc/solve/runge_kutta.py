@@ -104,7 +104,7 @@ def _implicit_slope(f: Callable[[Any, Any], Any], t: Any, start: Any, h: Any, gu
     return lax.custom_root(residual, guess, solve, dense_solve)
 
 
-# A step for which more iterations are needed is too long.
+# A step that needs more iterations is too long.
 _MAX_NEWTON_ITERATIONS = 12
 
 

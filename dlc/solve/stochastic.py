@@ -30,7 +30,7 @@ class ODETerm(NamedTuple):
 class UnsafeBrownianPath(NamedTuple):
     """Brownian motion of a shape, whose increments are drawn step by step from a key of `dlc.random`.
 
-    Unsafe, since the path depends on the steps: use steps of constant length.
+    It is unsafe with adaptive steps, since the path depends on the steps: use steps of constant length.
     """
 
     shape: tuple[int, ...]
@@ -166,7 +166,7 @@ def equation_of(api_name: str, terms: Any, args: Any, unravel: Callable[[Any], A
 
 
 def path_step(method: Method | StochasticMethod, f: Field, diffusion: Diffusion, t: Any, y: Any, h: Any, step: Any) -> Any:
-    """Return the state after a step. A Runge-Kutta method follows the path whose slope is f + g Δw / h."""
+    """Return the state after a step. A Runge-Kutta method integrates the slope f + g Δw / h."""
     noise, g = diffusion.noise(step, h), diffusion.field
     if not isinstance(method, Method):
         return method.step(f, g, t, y, h, noise)

@@ -4,5 +4,5 @@ factors.py    which axes of operands and results an op iterates over together: o
 propagate.py  the shardings of all values, from annotations
 reshard.py    the collectives that convert one sharding to another, and their cost
 partition.py  the program of one rank, with collectives
-buckets.py    one collective for several
+buckets.py    merges collectives into one message
 """

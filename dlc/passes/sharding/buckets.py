@@ -1,9 +1,9 @@
-"""Merge collectives into buckets: one message for all values that are reduced, scattered or gathered alike.
+"""Merge collectives into buckets: one message instead of several of the same kind.
 
     %a = dl.all_reduce %x; %b = dl.all_reduce %y    →    %c = dl.concat %x, %y (flat); %r = dl.all_reduce %c; slices of %r
 
-A collective joins a bucket with the same mesh axes, combinator and element type, unless one depends on the other, also through
-other buckets. The ops that depend on a bucket move after it.
+A collective joins a bucket with the same mesh axes, combinator and element type, unless one depends on the other, directly or
+through other buckets. Ops that depend on a bucket are moved after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Bucket:
     needed: set[_Bucket] = field(default_factory=set["_Bucket"])
 
     def needs(self, other: _Bucket) -> bool:
-        """Return whether an op of this bucket needs a result of another bucket, directly or not."""
+        """Return whether an op of this bucket depends on another bucket, directly or transitively."""
         pending: list[_Bucket] = [self]
         seen: set[_Bucket] = {self}
         while pending:
@@ -57,7 +57,7 @@ def merge_collectives(module: ModuleOp) -> None:
 def _assign(block: Block) -> list[_Bucket]:
     """Assign each collective to the first bucket of its kind that it may join."""
     by_kind: dict[Hashable, list[_Bucket]] = {}
-    # The buckets of which each op needs results.
+    # The buckets on which each op depends.
     needed: dict[Operation, set[_Bucket]] = {}
     for op in block.ops:
         own = set[_Bucket]().union(*(needed[source] for source in _sources(op, block)))
@@ -112,7 +112,7 @@ def _merge(block: Block, ops: Sequence[_Mergeable]) -> None:
 
 
 def _as_rows(build: DlBuilder, op: _Mergeable) -> SSAValue:
-    """Return the operand as a matrix: for a reduce_scatter, a row per rank with the elements that the rank gets."""
+    """Return the operand as a matrix; for a reduce_scatter, row p contains the elements for the rank at position p."""
     shape = shape_of(op.x)
     if not isinstance(op, dl.ReduceScatterOp):
         return build(dl.ReshapeOp, op.x, shape=(1, _product(shape)))
@@ -123,7 +123,7 @@ def _as_rows(build: DlBuilder, op: _Mergeable) -> SSAValue:
 
 
 def _from_rows(build: DlBuilder, op: _Mergeable, rows: SSAValue) -> SSAValue:
-    """Return the result from its part of the merged collective: for an all_gather, a row per rank with its operand."""
+    """Return the result from its part of the merged collective; for an all_gather, row p contains the operand of position p."""
     shape = shape_of(op.result)
     if not isinstance(op, dl.AllGatherOp):
         return build(dl.ReshapeOp, rows, shape=shape)
@@ -138,7 +138,7 @@ def _product(shape: Sequence[Size]) -> int:
 
 
 def _sort_by_dependencies(block: Block) -> None:
-    """Move each op after the ops that it reads; otherwise the order stays."""
+    """Sort ops topologically; otherwise keep their order."""
     ops = list(block.ops)
     ordered: dict[Operation, None] = {}
     for op in ops:

@@ -2,8 +2,8 @@
 
     dl.matmul (m, k) · (k, n) → (m, n)     operands (0, 2), (2, 1), result (0, 1), reduced {2: sum}
 
-An axis without a factor must be replicated. A reduced factor that is sharded makes the result a partial value: all ranks
-combine theirs to get the result. Rules belong to interfaces and base classes, so that a new op usually needs none.
+An axis without a factor must be replicated. If a reduced factor is sharded, the result is a partial value,
+which a collective combines. Rules belong to interfaces and base classes, so that a new op usually needs none.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _elementwise(op: DlOp) -> Factors:
 
 
 def _contraction(op: Contraction) -> Factors:
-    """Use the iterators of the structure that index an axis of each value alone.
+    """Use the iterators of the structure that directly index an axis of each value.
 
     Excluded are those of windows, of channels that a view splits into groups, and of matrices that are stored in the op.
     """
@@ -170,7 +170,7 @@ def _outermost_and_innermost(op: DlOp) -> Factors:
 
 
 def _except(op: DlOp, excluded: Collection[int]) -> Factors:
-    """Return factors for all axes but some; operands and results have the same axes, scalar operands none."""
+    """Return a factor for each axis except some, for operands and results of the same shape; scalar operands have none."""
     rank = rank_of(op.operands[0])
     axes = tuple(None if a in excluded else a for a in range(rank))
     return Factors(tuple(axes if rank_of(v) == rank else _no_factors(v) for v in op.operands), (axes,) * len(op.results))
@@ -279,7 +279,7 @@ def _gather_elements(op: dl.GatherElementsOp) -> Factors:
 
 
 def _scatter_rows(op: dl.ScatterRowsOp) -> Factors:
-    """Shard the axes after the rows; the updates too if they are added to zeros, which gives partial sums."""
+    """Shard the axes after the rows, and the updates if they are added to zeros: the results are then partial sums."""
     after = tuple(range(1, rank_of(op.x)))
     rank = rank_of(op.indices)
     if op.mode.data != "add" or not is_zero(op.x):
@@ -317,7 +317,7 @@ def _rows(op: RowwiseKernel) -> Factors:
 
 
 def _batch_axes_of(count: Callable[[Any], int]) -> Rule:
-    """Return a rule that shards the leading axes that all operands and results have, of which there are `count(op)`."""
+    """Return a rule that shards the first `count(op)` axes, which all operands and results share."""
 
     def rule(op: DlOp) -> Factors:
         def axes(value: SSAValue) -> Axes:

@@ -1,11 +1,11 @@
-"""Partition a program: the program that every rank runs on its shards, with collectives where readers need other shardings.
+"""Partition a program: build the program of each rank, with collectives where readers need another sharding.
 
-Each op is split over at most one factor per mesh axis. Among the factors that operands and readers are sharded over, the
-partitioner takes those with the least estimated time: the op's own, divided by the number of its parts, and that of resharding
-operands and results. This also settles the conflicts at which propagation stopped.
+Each op is split over at most one factor per mesh axis. Among the factors over which operands and readers are sharded, the
+partitioner chooses those with the least estimated time: the time of the op divided by the number of its parts, plus the time to
+reshard operands and results. This also resolves the conflicts at which propagation stopped.
 
-Partial sums stay partial through linear ops, so that `g1 + g2` is reduced once. 16-bit floats cross ranks as f32 and are
-rounded after the reduction.
+Partial sums stay partial through linear ops, so that `g1 + g2` is reduced once. 16-bit floats are reduced in f32 and
+rounded afterwards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _LocalValue:
         value: The shard.
         spec: The sharding.
         partial: The combinator of each mesh axis whose ranks have partial results.
-        round_to: The element type to which the value is rounded after its reduction; None if it has its type.
+        round_to: The element type to which the value is rounded after its reduction; None if it already has this type.
     """
 
     value: SSAValue
@@ -67,7 +67,7 @@ class _Partitioner:
     def __init__(self, shardings: Shardings) -> None:
         self.shardings, self.mesh = shardings, shardings.mesh
         self.values: dict[SSAValue, _LocalValue] = {}
-        # Values in other shardings than their own, as far as the current block can read them.
+        # Resharded copies of values that the current block can read.
         self.resharded: dict[tuple[SSAValue, Spec], SSAValue] = {}
         self.positions: dict[tuple[str, ...], SSAValue] = {}
         self.block = Block()
@@ -327,9 +327,9 @@ class _Partitioner:
         return self.values[value].spec
 
     def linear_partial(self, op: DlOp, factors: Factors) -> tuple[int, set[int]] | None:
-        """Return the operand whose partial sums an op keeps, and the other operands that are partial as well; else None.
+        """Return the operand through whose partial sums the op is linear, and further partial operands; None if there is none.
 
-        Integers are excluded where the op does not distribute over sums of shards, as division.
+        Integers are excluded for ops such as division, which do not distribute over sums of integers.
         """
         locals_ = [None if uniform_element(v) is not None else self.values[v] for v in op.operands]
         partial = [k for k, local in enumerate(locals_) if local is not None and local.partial]

@@ -1,7 +1,7 @@
 """Propagate shardings: from annotated values to all others, forward and backward, until nothing changes.
 
-The algorithm follows GSPMD (Xu et al., 2021) and Shardy: a sharding is only ever extended, annotated axes are closed, and a
-conflict stops propagation; the partitioner settles it by cost. Ops that keep axes propagate first, since their shardings are
+The algorithm follows GSPMD (Xu et al., 2021) and Shardy: shardings are only extended, annotated axes are closed, and a
+conflict stops propagation; the partitioner resolves it by cost. Ops that keep axes propagate first, since their shardings are
 certain. A uniform value (a broadcast scalar) does not connect its readers: each rank computes it for every reader.
 """
 
@@ -78,7 +78,7 @@ class Shardings:
     def _add(
         self, values: Sequence[SSAValue], axes: Sequence[Axes], keeps_axes: bool = True, op: Operation | None = None
     ) -> None:
-        """Add the relation of some values, without those that connect nothing: uniform ones, and those without factors."""
+        """Relate some values; uniform ones and those without factors are left out, since they connect nothing."""
         connected = [
             (value, factors)
             for value, factors in zip(values, axes, strict=True)
@@ -139,7 +139,7 @@ class Shardings:
                     continue
                 known = by_factor.get(f, ())
                 shorter, longer = sorted((known, mesh_axes), key=len)
-                # In a conflict the first one stays.
+                # In a conflict the first sharding is kept.
                 by_factor[f] = longer if longer[: len(shorter)] == shorter else known
         if not by_factor:
             return False

@@ -80,7 +80,7 @@ class _Plan:
 
 
 def plan_resharding(mesh: Mesh, have: Spec, partial: Mapping[str, str], want: Spec) -> list[ReshardingStep]:
-    """Return the steps from one sharding to another; `partial` has the combinator of each mesh axis with partial results.
+    """Return the steps from one sharding to another; `partial` maps mesh axes with partial results to combinators.
 
     Partial results are combined first: by a reduce_scatter if `want` is sharded over the same mesh axis, else by an
     all_reduce. Slices of replicated axes follow, since they make later messages smaller.

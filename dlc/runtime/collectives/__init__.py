@@ -6,7 +6,7 @@ mesh.py           numbers the ranks
 transport.py      the interface of a transport; threads.py: ranks as threads of one process; mpi.py: ranks as processes
 operations.py     the collective ops of `dl` on arrays
 shards.py         shards of arrays
-start.py          joins a job of MPI, which ends when one rank fails
+start.py          joins an MPI job, which ends when one rank fails
 monitor.py        the process that reports killed and missing ranks
 program_check.py  compares the programs of all ranks
 """

@@ -1,8 +1,8 @@
-"""The monitor of a job: a process that rank 0 starts, which reports ranks that are killed, missing or in a deadlock.
+"""The monitor of a job: a process, started by rank 0, that reports killed, missing and deadlocked ranks.
 
-Each rank has a connection to it and reports its state, as lines of JSON. The monitor is a process of its own because a rank
-may be killed at any time, and MPI then kills the others within milliseconds: the connection that closes first is that of the
-rank to report. It runs as a script without dlc, so that it starts in milliseconds.
+Each rank sends its state to it, as lines of JSON. The monitor is a separate process because any rank may be killed, and MPI
+then kills the others within milliseconds: the connection that closes first is that of the rank to report. It runs as a script
+without dlc, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-# Ranks report at this interval if their state has changed; states that contradict each other must persist several reports.
+# Ranks report at this interval if their state has changed; a fault must persist over several reports.
 REPORT_SECONDS = 0.25
 _PERSISTENCE_SECONDS = 2.0
 _START_SECONDS = 60.0
@@ -30,11 +30,11 @@ class RankState:
 
     Attributes:
         process: The process, for messages.
-        line: The user's source line that runs, such as `train.py:9`; empty if unknown.
+        line: The user's current source line, such as `train.py:9`; empty if unknown.
         last_label: The label of the last collective.
-        group: The ranks of the collective in which it is, and the number of the collective; None between collectives.
+        group: The ranks of the current collective, and its number among their collectives; None between collectives.
         since: The time of the first report with this collective.
-        finished: Whether the rank has reached its regular end.
+        finished: Whether the rank has ended normally.
     """
 
     process: str = ""
@@ -47,7 +47,7 @@ class RankState:
 
 @dataclass
 class JobState:
-    """The states of all ranks, and the conclusions from them; times are in seconds of one clock."""
+    """The states of all ranks, and the faults that follow from them. Times are in seconds of one clock."""
 
     rank_count: int
     timeout_seconds: float
@@ -55,7 +55,7 @@ class JobState:
     failed: bool = False
 
     def report(self, rank: int, fields: dict[str, Any], now: float) -> None:
-        """Take a report of a rank."""
+        """Record a report of a rank."""
         state = self.ranks.setdefault(rank, RankState())
         self.failed |= fields.pop("failed", False)
         if "group" in fields:
@@ -104,7 +104,7 @@ class JobState:
         return [rank for rank, group in groups.items() if group is None or group[0] != ranks or group[1] < number]
 
     def _waits_for_itself(self, rank: int, persistent: dict[int, RankState]) -> bool:
-        """Return whether a rank waits, through others, for itself: collectives in different orders."""
+        """Return whether a rank is in a deadlock: through other ranks, it waits for itself."""
         seen: set[int] = set()
         stack = self._missing(persistent[rank])
         while stack:

@@ -13,7 +13,7 @@ from dlc.errors import DlcError, UnsupportedError
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.transport import Array, Combinator, Transport
 
-# Reductions that MPI defines, by kind of dtype. MPI's maximum and minimum of floats lose NaN.
+# Reductions that MPI defines, by kind of dtype. MPI's maximum and minimum of floats may drop NaN.
 _MPI_OPERATIONS: dict[str, dict[Combinator, str]] = {
     "b": {"max": "LOR", "min": "LAND"},
     "i": {"sum": "SUM", "max": "MAX", "min": "MIN"},
@@ -23,7 +23,7 @@ _MPI_OPERATIONS: dict[str, dict[Combinator, str]] = {
 _NAN_PROPAGATING = {"max": np.maximum, "min": np.minimum}
 # The dtypes that mpi4py maps to MPI's, as NumPy's type characters.
 _MPI_DTYPES = "?bBhHiIlLqQfd"
-# The collective in which a process is: the ranks of its group, and its number among the collectives of this group.
+# The current collective of a process: the ranks of its group, and its number among the collectives of this group.
 PendingCollective: TypeAlias = tuple[tuple[int, ...], int]
 
 
@@ -75,7 +75,7 @@ class MpiProcesses:
         return self._operations.get((dtype.kind, combine))
 
     def call(self, group: _Group, label: str, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of the group's communicator, visibly for the monitor. Raises DlcError if MPI reports an error."""
+        """Call a method of the group's communicator, and record it for the monitor. Raises DlcError if MPI reports an error."""
         group.call_count += 1
         self.last_label = label
         self.pending = group.ranks, group.call_count

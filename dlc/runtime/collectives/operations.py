@@ -1,4 +1,4 @@
-"""The collective ops of `dl` on arrays: they relay out axes and widen dtypes, and the transport of the rank moves the data."""
+"""The collective ops of `dl` on arrays: relay out axes, widen dtypes, and move the data by the transport of the rank."""
 
 from __future__ import annotations
 

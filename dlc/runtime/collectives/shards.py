@@ -1,4 +1,4 @@
-"""Shards of arrays: the part of a global array that a rank has, and the global array of all parts."""
+"""Shards of arrays: split a global array into the parts of the ranks, and assemble it from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of a rank in a job of MPI, and its end: a failure of one rank ends all."""
+"""Join an MPI job, report to its monitor, and end the job when one rank fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ABORT_SECONDS = 3.0
 
 
 class _Job:
-    """This process's part in the job: its connection to the monitor, and the hooks that end the job when it fails."""
+    """This process as a rank of the job: its connection to the monitor, and hooks that end the job when it fails."""
 
     def __init__(self) -> None:
         self.processes = MpiProcesses()
@@ -156,7 +156,7 @@ _holder = _JobHolder()
 
 
 def start(mesh: Mesh) -> Transport:
-    """Return this process's transport for a mesh, and use it for the process; the first call joins the job of MPI.
+    """Return this process's transport for a mesh, and use it for the process; the first call joins the MPI job.
 
     All ranks call it in the same order. From the first call on, an exception that ends a rank ends the job, and so does a rank
     that is killed, exits while others wait for it, or waits for others longer than `DLC_COLLECTIVE_TIMEOUT` seconds. The
@@ -177,20 +177,20 @@ def _join() -> _Job:
 
 
 def start_on_all_ranks() -> Transport:
-    """Join the job of MPI and return a transport on a mesh of one axis, `ranks`, with all its ranks."""
+    """Join the MPI job and return a transport on the mesh of all its ranks, with one axis `ranks`."""
     return start(Mesh.of({"ranks": _join().size}))
 
 
 def is_first_rank() -> bool:
-    """Return whether this process prints and writes files: rank 0 of a job, or a process without one."""
+    """Return whether this process prints and writes files: it is rank 0, or in no job."""
     return _holder.job is None or _holder.job.rank == 0
 
 
 @contextmanager
 def job_fails_on_error() -> Generator[None]:
-    """End the job when the process exits after an error inside the block, which a command line reports and handles.
+    """Inside a `with` block: after an error, which the command line reports, end the job when this process exits.
 
-    Interrupts reach all ranks, and each ends by itself.
+    Interrupts do not end it, since they reach all ranks.
     """
     try:
         yield

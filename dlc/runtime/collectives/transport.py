@@ -27,7 +27,7 @@ class Transport(ABC):
     arrays. Reductions take bool (max, min), integers, float32 and float64: callers convert other dtypes. Other methods move
     elements of any dtype as bytes. All ranks of a group receive bitwise equal results of an all-reduce.
 
-    Every method takes a `label` for messages and for the watchdog: the op, the source line and its array, such as
+    Every method takes a `label` for messages and for the monitor: the op, the source line and its array, such as
     `dl.all_reduce at train.py:9: float32[64, 10] over "data"`. A method raises DlcError with this label when other ranks
     fail or do not arrive.
     """
@@ -72,7 +72,7 @@ class Transport(ABC):
 
     @abstractmethod
     def exchange(self, message: bytes, label: str) -> list[bytes]:
-        """Return the messages of all ranks of the mesh, by rank: the start-up check of digests, and a barrier."""
+        """Return the messages of all ranks of the mesh, by rank; it is a barrier. The check that programs are equal uses it."""
 
 
 class _ThreadState(threading.local):
