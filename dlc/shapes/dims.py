@@ -22,6 +22,9 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 # A relation of a size to 0.
 Relation: TypeAlias = Literal["==", "!=", ">="]
 
+# Proofs replace at most this many floor divisions by bounds: the number of combinations doubles with each.
+_MAX_BOUNDED_QUOTIENTS = 4
+
 # Records the guards of shape inference, if they are collected.
 guard_recorder: ContextVar[GuardRecorder | None] = ContextVar("guard_recorder", default=None)
 # Decides comparisons of sizes in Python, while a model is imported for the sizes of a call.
@@ -406,21 +409,16 @@ def quotient(size: Size, divisor: Size) -> Size | None:
 
 def is_nonnegative(size: Size) -> bool:
     """Return whether a size is provably nonnegative for all values of its symbols."""
-
-    def is_atom_nonnegative(atom: Atom) -> bool:
-        return isinstance(atom, str) or all(map(is_nonnegative, atom))
-
     terms = Dim.lift(size).terms
-    if not all(all(map(is_atom_nonnegative, monomial)) for monomial in terms):
+    if all(factor >= 0 and all(map(_is_atom_nonnegative, monomial)) for monomial, factor in terms.items()):
+        return True
+    quotients = [(m, atom) for m in terms for atom in m if isinstance(atom, tuple) and _divisor(atom) is not None]
+    if quotients and len(quotients) <= _MAX_BOUNDED_QUOTIENTS:
+        # Bounds of negative terms first: their only alternative is none.
+        monomial, atom = min(quotients, key=lambda quotient: terms[quotient[0]] > 0)
+        return _is_bound_nonnegative(size, monomial, atom) or (terms[monomial] > 0 and _is_rest_nonnegative(size, monomial))
+    if not all(all(map(_is_atom_nonnegative, monomial)) for monomial in terms):
         return False
-    for monomial, factor in terms.items():
-        floor_division = next((atom for atom in monomial if isinstance(atom, tuple)), None)
-        if factor < 0 and floor_division is not None and isinstance(divisor := floor_division[1].simplified(), int):
-            # a // c ≤ a / c: c times the size is at least the polynomial with c·(a // c) replaced by a.
-            other_atoms = list(monomial)
-            other_atoms.remove(floor_division)
-            other_terms = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
-            return is_nonnegative(other_terms + floor_division[0] * Dim({tuple(other_atoms): factor}))
     # n · n · m >= n · m: a product with further powers of its factors is at least as large.
     for monomial in [monomial for monomial, factor in terms.items() if factor < 0]:
         factor, factors = terms[monomial], Counter(monomial)
@@ -429,6 +427,35 @@ def is_nonnegative(size: Size) -> bool:
         if power is not None:
             return is_nonnegative(size + Dim({power: factor, monomial: -factor}))
     return all(factor >= 0 for factor in terms.values())
+
+
+def _divisor(atom: tuple[Dim, Dim]) -> int | None:
+    """Return the divisor of a floor division if it is a positive integer."""
+    divisor = atom[1].simplified()
+    return divisor if isinstance(divisor, int) and divisor > 0 else None
+
+
+def _is_bound_nonnegative(size: Size, monomial: Monomial, atom: tuple[Dim, Dim]) -> bool:
+    """Return whether a size is nonnegative if a floor division is replaced by a bound: (a - c + 1) / c ≤ a // c ≤ a / c."""
+    terms, divisor = Dim.lift(size).terms, cast(int, _divisor(atom))
+    other_atoms, factor = list(monomial), terms[monomial]
+    other_atoms.remove(atom)
+    if not all(map(_is_atom_nonnegative, other_atoms)):
+        return False
+    # The size times c.
+    other_terms = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
+    bound = atom[0] - (divisor - 1 if factor > 0 else 0)
+    return is_nonnegative(other_terms + bound * Dim({tuple(other_atoms): factor}))
+
+
+def _is_rest_nonnegative(size: Size, monomial: Monomial) -> bool:
+    """Return whether a positive term and the sum of the others are nonnegative."""
+    factor = Dim.lift(size).terms[monomial]
+    return all(map(_is_atom_nonnegative, monomial)) and is_nonnegative(size - Dim({monomial: factor}).simplified())
+
+
+def _is_atom_nonnegative(atom: Atom) -> bool:
+    return isinstance(atom, str) or all(map(is_nonnegative, atom))
 
 
 def asymptotic_key(size: Size) -> tuple[tuple[int, int], ...]:
