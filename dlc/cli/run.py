@@ -40,7 +40,6 @@ from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.structured_values import flatten_value
 from dlc.cli.transform_options import TransformCommand, transform_options
-from dlc.compiler.mesh_model import compile_on_mesh
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.instrument.report import Progress, ProgressEvent
@@ -291,6 +290,8 @@ def _compile_on_mesh(
     transform: ModelTransform | None,
 ) -> tuple[Model, dict[str, NDArray[Any]]]:
     """Compile the model in a file for a mesh and read its inputs."""
+    from dlc.compiler.mesh_model import compile_on_mesh
+
     program = import_program(model, shapes, None, transform)
     arrays = make_inputs(program.inputs, inputs, seed, program.defaults)
     annotations = input_specs(mesh, specs, program.inputs, program.defaults)
