@@ -29,6 +29,10 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
         (dl.NonzeroOp, dl.DynamicIotaOp, dl.UniqueOp, dl.NonMaxSuppressionOp, dl.DecodeImageOp),
         "the host computes what has a size of its own",
     ),
+    **dict.fromkeys(
+        (dl.AllReduceOp, dl.ReduceScatterOp, dl.AllGatherOp, dl.AllToAllOp, dl.PermuteOp, dl.AxisIndexOp),
+        "the host exchanges arrays with other ranks",
+    ),
 }
 
 IN_KERNELS = [s for s in SAMPLES if s.op not in NOT_IN_KERNELS and all(o.size for o in s.operands)]
