@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dlc.backends.registry import backend_of
-from dlc.compiler import Program, compile, emit, load_program
+from dlc.compiler import Program, compile, emit, kernels, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import plan
 from dlc.dialects.registry import make_context
@@ -77,11 +77,11 @@ def test_workers_do_not_change_the_code() -> None:
     assert one.keys() == shared.keys() and all(np.array_equal(one[k], shared[k]) for k in one)
 
 
-def test_batches_do_not_change_the_code(tmp_path: Path) -> None:
+def test_batches_do_not_change_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     feeds, _ = next(recordings("mnist_cnn"))
-    alone = compile(load_program(path_of("mnist_cnn")), options=Options(workers=2))
-    # One process compiles all kernels as one batch.
-    together = compile(load_program(path_of("mnist_cnn")), options=Options(workers=1))
+    alone = compile(load_program(path_of("mnist_cnn")))
+    monkeypatch.setattr(kernels, "_MIN_BATCHES", 2)
+    together = compile(load_program(path_of("mnist_cnn")))
     together.save(tmp_path / "together.dlc")
     loaded = load(tmp_path / "together.dlc")
     loaded.save(tmp_path / "again.dlc")

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 # Workers must not be forked while LLVM runs in another thread: they would inherit its lock in the locked state.
 _compiling = Lock()
-# Each LLVM module costs several milliseconds, so kernels are compiled in batches: small enough to keep all processes busy until
-# the end. One process needs no more than one batch.
+# Each LLVM module costs one to two milliseconds, so kernels are compiled in batches: small enough to keep all processes busy
+# until the end.
 _MAX_KERNELS_PER_BATCH, _MIN_BATCHES = 16, 128
 
 
@@ -110,7 +110,7 @@ def map_kernels(
     """
     # Longest processing time first: no process is left with a large kernel at the end.
     ordered = sorted(kernels, key=lambda op: -sum(1 for _ in op.walk()))
-    batch_size = max(1, min(len(ordered) // (_MIN_BATCHES if processes > 1 else 1), _MAX_KERNELS_PER_BATCH))
+    batch_size = max(1, min(len(ordered) // _MIN_BATCHES, _MAX_KERNELS_PER_BATCH))
     batches = [ordered[k : k + batch_size] for k in range(0, len(ordered), batch_size)]
 
     def on_start(k: int) -> None:
