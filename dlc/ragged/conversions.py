@@ -11,7 +11,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.errors import DTypeError, ShapeError
 from dlc.numpy.apply import ArrayLike, has_tracer, operand, refuse
-from dlc.ragged.ragged_array import Ragged
+from dlc.ragged.ragged_array import Ragged, take_rows
 
 __all__ = ["from_padded", "from_torch", "of", "to_padded", "to_torch"]
 
@@ -40,7 +40,7 @@ def to_padded(x: Ragged, /, length: int | None = None, *, fill: float = 0) -> An
     steps = dnp.arange(limit if has_tracer(limit) else int(limit))
     is_row = dnp.expand_dims(steps, 0) < dnp.expand_dims(x.lengths, 1)
     rows = dnp.where(is_row, dnp.expand_dims(x.starts, 1) + steps, 0)
-    values = dnp.take(x.values, rows, axis=0)
+    values = take_rows(operand(x.values), rows)
     return dnp.where(dnp.reshape(is_row, (*is_row.shape, *(1 for _ in x.values.shape[1:]))), values, fill)
 
 

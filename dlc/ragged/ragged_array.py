@@ -157,16 +157,31 @@ def _combine(function: Callable[[Any, Any], Any], x: Any, y: Any) -> Ragged:
     """Apply an operator to the rows of two operands, of which at least one is a Ragged."""
     batches = [a for a in (x, y) if isinstance(a, Ragged)]
     lengths, like = same_lengths(function.__name__, *batches), batches[0]
-    return Ragged(function(*(_rows(a, like) for a in (x, y))), lengths)
+    return Ragged(function(*(_rows(a, like, function.__name__) for a in (x, y))), lengths)
 
 
-def _rows(x: Any, like: Ragged) -> Any:
+def _rows(x: Any, like: Ragged, function: str) -> Any:
     """Return an operand as an array that broadcasts to the rows of a batch."""
     if isinstance(x, Ragged):
         return x.values
     array = operand(x)
     is_per_sequence = len(array.shape) == len(like.values.shape) and array.shape[0] != 1
-    return dnp.take(array, like.sequence_ids, axis=0) if is_per_sequence else x
+    return repeated_rows(function, array, like) if is_per_sequence else x
+
+
+def repeated_rows(function: str, array: Any, like: Ragged) -> Any:
+    """Return row b of an array [B, …] for each row of sequence b."""
+    if not array.shape or array.shape[0] != like.lengths.shape[0]:
+        shape, count = tuple(array.shape), like.lengths.shape[0]
+        refuse(ShapeError(f"dlc.ragged.{function}: an array of shape {shape} for {count} sequences; expected [B, …]"))
+    return dnp.take(array, like.sequence_ids, axis=0)
+
+
+def take_rows(values: Any, indices: Any) -> Any:
+    """Return rows by index; zeros if there are no rows, where no index is used."""
+    if values.shape[0] == 0:
+        return dnp.zeros((*indices.shape, *values.shape[1:]), values.dtype)
+    return dnp.take(values, indices, axis=0)
 
 
 def _require_partition(values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import dlc.numpy as dnp
 from dlc import lax, tree
 from dlc.numpy.apply import operand
-from dlc.ragged.ragged_array import Ragged
+from dlc.ragged.ragged_array import Ragged, take_rows
 
 __all__ = ["scan"]
 
@@ -28,6 +30,8 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, x: Ragged, /) -> t
     Sequences are sorted by length and run in blocks of 16. A block ends with its longest sequence, so that the number of steps
     depends on the number of rows, and not on the longest sequence of the batch.
     """
+    # Lengths of a narrow type would overflow as indices of results.
+    x = Ragged(x.values, dnp.astype(x.lengths, np.int64))
     schedule = _Schedule.of(x)
     first_states = tree.map(partial(_take, indices=schedule.sequences), init)
 
@@ -45,7 +49,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, x: Ragged, /) -> t
             return dnp.where(_as_column(is_active, old), new, old)
 
         state = tree.map(current, first_states, carry)
-        new_state, y = f(state, _take(x.values, rows))
+        new_state, y = f(state, take_rows(x.values, rows))
         state = tree.map(advanced, new_state, state)
         return state, (state, y)
 
@@ -95,7 +99,8 @@ class _Schedule:
         slots = dnp.arange(num_blocks * _BLOCK_ROWS)
         sequences = _take(order, dnp.minimum(slots, count - 1))
         lengths = dnp.where(slots < count, _take(x.lengths, sequences), 0)
-        block_steps = dnp.max(dnp.reshape(lengths, (num_blocks, _BLOCK_ROWS)), axis=1)
+        # One step at least: results have an element to take for a batch without rows.
+        block_steps = dnp.maximum(dnp.max(dnp.reshape(lengths, (num_blocks, _BLOCK_ROWS)), axis=1), 1)
         block_starts = dnp.cumsum(block_steps) - block_steps
         blocks = dnp.repeat(dnp.arange(num_blocks), block_steps)
         steps = dnp.arange(blocks.shape[0]) - _take(block_starts, blocks)

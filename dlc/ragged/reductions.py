@@ -14,18 +14,32 @@ __all__ = ["max", "mean", "softmax", "sum"]
 
 
 def sum(x: Ragged, /) -> Any:
-    """Return the sum of the rows of each sequence, [B, …]; 0 for an empty one."""
-    return dnp.at(dnp.zeros((x.lengths.shape[0], *x.values.shape[1:]), x.dtype))[x.sequence_ids].add(x.values)
+    """Return the sum of the rows of each sequence, [B, …]; 0 for an empty one. Integers are summed in 64-bit."""
+    total = _total(x)
+    return dnp.astype(total, x.dtype) if _is_half_precision(x.dtype) else total
 
 
 def mean(x: Ragged, /) -> Any:
     """Return the mean of the rows of each sequence, [B, …]; NaN for an empty one."""
-    return sum(x) / dnp.astype(dnp.reshape(x.lengths, (-1, *(1 for _ in x.values.shape[1:]))), x.dtype)
+    total = _total(x)
+    result = total / dnp.astype(dnp.reshape(x.lengths, (-1, *(1 for _ in x.values.shape[1:]))), total.dtype)
+    return dnp.astype(result, x.dtype) if _is_half_precision(x.dtype) else result
+
+
+def _total(x: Ragged) -> Any:
+    """Return the sums in a wide type: integers in 64-bit, 16-bit floats in float32."""
+    wide = {"b": np.int64, "i": np.int64, "u": np.uint64}.get(x.dtype.kind, x.dtype)
+    wide = np.dtype(np.float32 if _is_half_precision(x.dtype) else wide)
+    return dnp.at(dnp.zeros((x.lengths.shape[0], *x.values.shape[1:]), wide))[x.sequence_ids].add(dnp.astype(x.values, wide))
+
+
+def _is_half_precision(dtype: np.dtype[Any]) -> bool:
+    return dtype.itemsize == 2 and dtype.kind not in "iu"
 
 
 def max(x: Ragged, /) -> Any:
     """Return the largest elements of the rows of each sequence, [B, …]; the lowest number, or -∞, for an empty one."""
-    lowest = -np.inf if x.dtype.kind not in "biu" else np.iinfo(x.dtype).min
+    lowest = False if x.dtype.kind == "b" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     return dnp.at(dnp.full((x.lengths.shape[0], *x.values.shape[1:]), lowest, x.dtype))[x.sequence_ids].max(x.values)
 
 

@@ -9,7 +9,7 @@ import dlc.numpy as dnp
 from dlc import tree
 from dlc.errors import ShapeError
 from dlc.numpy.apply import ArrayLike, operand, refuse
-from dlc.ragged.ragged_array import Ragged, same_lengths
+from dlc.ragged.ragged_array import Ragged, repeated_rows, same_lengths, take_rows
 
 __all__ = ["expand", "first", "last", "map", "reverse"]
 
@@ -36,14 +36,7 @@ def map(f: Callable[..., Any], x: Ragged, /, *others: Any) -> Any:
 
 def expand(x: ArrayLike, like: Ragged, /) -> Ragged:
     """Repeat row b of an array [B, …] for each row of sequence b; return a batch with the lengths of `like`."""
-    array = operand(x)
-    if not array.shape or array.shape[0] != like.lengths.shape[0]:
-        refuse(
-            ShapeError(
-                f"dlc.ragged.expand: x of shape {tuple(array.shape)} for {like.lengths.shape[0]} sequences; expected [B, …]"
-            )
-        )
-    return Ragged(dnp.take(array, like.sequence_ids, axis=0), like.lengths)
+    return Ragged(repeated_rows("expand", operand(x), like), like.lengths)
 
 
 def first(x: Ragged, /) -> Any:
@@ -58,7 +51,7 @@ def last(x: Ragged, /) -> Any:
 
 def _row(x: Ragged, rows: Any) -> Any:
     is_empty = dnp.reshape(x.lengths == 0, (-1, *(1 for _ in x.values.shape[1:])))
-    return dnp.where(is_empty, dnp.astype(0, x.dtype), dnp.take(x.values, dnp.where(x.lengths == 0, 0, rows), axis=0))
+    return dnp.where(is_empty, dnp.astype(0, x.dtype), take_rows(x.values, dnp.where(x.lengths == 0, 0, rows)))
 
 
 def reverse(x: Ragged, /) -> Ragged:

@@ -215,7 +215,7 @@ def test_different_lengths() -> None:
             r"sequence 1 has shape \(2, 3\); expected rows of shape \(2,\)",
         ),
         (lambda: ragged.of([]), "no sequences"),
-        (lambda: ragged.expand(np.ones((2, 3)), batch(3)), r"x of shape \(2, 3\) for 5 sequences"),
+        (lambda: ragged.expand(np.ones((2, 3)), batch(3)), r"an array of shape \(2, 3\) for 5 sequences"),
         (lambda: ragged.map(lambda rows: rows[:1], batch(3)), "expected one row for each"),
         (lambda: ragged.attention(batch(3, 8), batch(2, 8), batch(2, 8)), r"rows of shapes \(3, 8\), \(2, 8\), \(2, 8\)"),
         (lambda: batch(3)[1:2], "expected an integer"),
@@ -224,3 +224,38 @@ def test_different_lengths() -> None:
 def test_errors(call: Any, message: str) -> None:
     with pytest.raises(dlc.DlcError, match=message):
         call()
+
+
+def test_narrow_types() -> None:
+    """Narrow lengths are no indices, sums of narrow elements have a wide type."""
+
+    def cumulative(x: ragged.Ragged) -> Any:
+        return ragged.scan(lambda s, row: (s + row, s + row), np.zeros((2, 1), np.float32), x)
+
+    for dtype in (np.int8, np.uint8):
+        (last, sums) = cumulative(ragged.Ragged(np.ones((103, 1), np.float32), np.array([3, 100], dtype)))
+        np.testing.assert_array_equal(last, [[3], [100]])
+        np.testing.assert_array_equal(sums.values[:, 0], [1, 2, 3, *range(1, 101)])
+    x = ragged.Ragged(np.full((300, 1), 100, np.int8), np.array([299, 1]))
+    np.testing.assert_array_equal(ragged.sum(x), [[29900], [100]])
+    np.testing.assert_array_equal(ragged.mean(x), [[100], [100]])
+    ones = ragged.Ragged(np.ones((5000, 1), np.float16), np.array([5000]))
+    assert float(ragged.sum(ones)[0, 0]) == 5000 and ragged.mean(ones).dtype == np.float16
+
+
+def test_without_rows() -> None:
+    x = ragged.Ragged(np.zeros((0, 2), np.float32), np.array([0, 0]))
+    for result in (ragged.first(x), ragged.last(x), ragged.to_padded(x, 3)[:, 0]):
+        np.testing.assert_array_equal(result, np.zeros((2, 2)))
+    last, sums = ragged.scan(lambda s, row: (s + row, s), np.ones((2, 2), np.float32), x)
+    np.testing.assert_array_equal(last, np.ones((2, 2)))
+    assert sums.values.shape == (0, 2)
+    heads = ragged.Ragged(np.zeros((0, 2, 4), np.float32), np.array([0]))
+    assert ragged.attention(heads, heads, heads).values.shape == (0, 2, 4)
+
+
+def test_rows_of_other_sequences() -> None:
+    x = batch(2)
+    for count in (4, 7, len(x.values)):
+        with pytest.raises(dlc.ShapeError, match=rf"dlc.ragged.add: an array of shape \({count}, 2\) for 5 sequences"):
+            x + np.ones((count, 2), np.float32)
