@@ -46,7 +46,7 @@ class DistributedArray:
 
 
 def distribute(x: Any, spec: P, mesh: Mesh) -> Any:
-    """Return the global array `x` as a `DistributedArray`: every rank keeps its shard. Applies to every leaf of a pytree.
+    """Return the global array `x` as a `DistributedArray`: every rank copies its shard. Applies to all leaves of a pytree.
 
     All ranks pass the same array. Axes that `spec` omits are replicated. Raises ShapeError for a spec that does not fit.
     """
@@ -58,7 +58,8 @@ def _distributed(array: Any, spec: P, mesh: Mesh) -> DistributedArray:
     padded = spec.padded(array.ndim, ())
     require_valid_spec(mesh, array.shape, padded, "dlc.distribute")
     full = replicate_unconstrained(padded)
-    return DistributedArray(shard_of(mesh, _rank(mesh), array, full), full, mesh)
+    # A copy: a donated shard is overwritten, and a view would keep the global array in memory.
+    return DistributedArray(shard_of(mesh, _rank(mesh), array, full).copy(), full, mesh)
 
 
 def collect(x: Any) -> Any:

@@ -92,6 +92,15 @@ def test_shard_inside_of_a_function() -> None:
     assert batched.lower(X).sharded.inputs == ((("data",), ()),)
 
 
+def test_a_donated_shard_is_a_copy() -> None:
+    x, mesh = values(F32, 4, 2), dlc.make_mesh({"data": 2})
+    double = dlc.jit(mesh=mesh, donate_argnames="x", out_shardings=P("data"))(lambda x: x * 2)
+    expected, original = 2 * x, x.copy()
+    for result in run_ranks(mesh, lambda rank: dlc.collect(double(dlc.distribute(x, P("data"), mesh)))):
+        np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(x, original)
+
+
 def test_the_summary_names_collectives_and_redundant_products() -> None:
     """The head of a model is not annotated: all ranks along `model` compute it."""
     mesh = dlc.make_mesh({"model": 2})
