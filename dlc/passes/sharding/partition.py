@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import gcd, prod
+from math import gcd, isfinite, prod
 from typing import TypeAlias
 
 from dlc.dialects import dl
@@ -352,10 +352,10 @@ class _Partitioner:
             case dl.NegOp() | dl.TransposeOp() | dl.ReshapeOp():
                 is_linear = True
             case dl.MulOp() | dl.DivOp():
-                scale = op.operands[1 - partial[0]]
-                is_scalar = rank_of(scale) == 0 or uniform_element(scale) is not None
-                is_linear = len(partial) == 1 and is_scalar and is_float(element_type_of(op.result))
-                is_linear = is_linear and (isinstance(op, dl.MulOp) or partial == [0])
+                # By infinity or zero, parts of opposite signs would become NaN.
+                scale = uniform_element(op.operands[1 - partial[0]])
+                is_linear = len(partial) == 1 and scale is not None and isfinite(scale) and is_float(element_type_of(op.result))
+                is_linear = is_linear and (isinstance(op, dl.MulOp) or (partial == [0] and scale != 0))
             case _:
                 is_linear = False
         axes = factors.operands[partial[0]]

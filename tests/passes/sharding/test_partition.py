@@ -189,3 +189,14 @@ def test_invalid_annotations(spec: PartialSpec, message: str) -> None:
     program = dlc.jit(lambda x: x + 1).lower(values(F32, 4, 5)).program
     with pytest.raises(ShapeError, match=message):
         shard_program(program, DATA, [spec], [None])
+
+
+def test_partial_sums_are_not_scaled_by_infinity_or_divided_by_zero() -> None:
+    """The parts 1 and -0.5 of a sum would become ∞ - ∞."""
+    x = np.array([[1, 2], [-0.5, 3]], np.float32)
+
+    def function(x: Any, zero: Any) -> Any:
+        total = dnp.sum(x, axis=0)
+        return total * np.float32(np.inf), total / zero
+
+    assert check(function, [x, np.float32(0)], DATA, [(D, R), None], [(R,), (R,)]) == {"all_reduce": 1}
