@@ -166,6 +166,7 @@ _UNITS = [
     "PROGRAMS",
     "PX",
     "QUERIES",
+    "QUOTIENTS",
     "RANK",
     "RANKS",
     "RATIO",
