@@ -503,9 +503,9 @@ def jit(
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
     if mesh is None and (in_shardings is not None or out_shardings is not None):
-        raise DTypeError('jit: in_shardings and out_shardings need a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}))')
+        raise DTypeError('dlc.jit: in_shardings and out_shardings need a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}))')
     if mesh is not None and dynamic:
-        raise UnsupportedError("jit: dynamic dimensions on a mesh; a function on a mesh is compiled per shape")
+        raise UnsupportedError("dlc.jit: dynamic dimensions on a mesh; functions on a mesh have static shapes")
     folder = Path(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,

@@ -3,8 +3,8 @@
     mpiexec -n 2 python -m mpi4py examples/data_parallel.py 2
     python examples/data_parallel.py                 # one process
 
-The step is written for one process. `in_shardings` splits the batch, and the moments of Adam (ZeRO stage 1): the compiler adds
-one reduce_scatter of gradients, one all_gather of parameters, and the sum of the loss.
+The step is written for one process. `in_shardings` splits the batch and Adam's moments (ZeRO stage 1). The compiler inserts a
+reduce_scatter of gradients, an all_gather of parameters, and an all_reduce of the loss.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dlc.runtime.saving.description import FileDescription, describe_file
 def info_command(model: Path, as_json: bool) -> None:
     """Describes a compiled model: signature, target, memory.
 
-    That includes the conditions on the sizes of its inputs.
+    Also lists the conditions on the sizes of its inputs.
 
     The file may be for another processor.
     """

@@ -55,9 +55,9 @@ def mesh_options(required: bool) -> Callable[[Command], Command]:
         multiple=True,
         callback=_parse_specs,
         metavar="NAME=AXIS,…",
-        help="Split the axes of an input over mesh axes: x=data; w=,model splits axis 1; a+b over both; ? leaves an axis to "
-        "propagation, and omitted ones are whole. Patterns such as 'layer*.w' match several inputs. Default: axis 0 of "
-        "required inputs over `data`. Repeatable.",
+        help="Split axes of an input over mesh axes: x=data splits axis 0, w=,model axis 1; a+b splits over both, ? leaves an "
+        "axis to propagation, and omitted axes are replicated. Patterns such as 'layer*.w' match several inputs. Default: axis "
+        "0 of required inputs over `data`. Repeatable.",
     )
     return lambda command: mesh_option(shard_option(command))
 

@@ -30,7 +30,7 @@ def compile_on_mesh(
     options: Options,
     progress: Progress | None = None,
 ) -> Model:
-    """Compile a program for the ranks of a mesh, which all call this and then the model, with equal global arrays.
+    """Compile a program for the ranks of a mesh. All ranks call this, and then the model with equal global arrays.
 
     `inputs` annotates the inputs; None leaves one to propagation. Raises what `shard_program`, `start` and `compile` raise.
     """

@@ -1,4 +1,4 @@
-"""Partition a program over a mesh: a step from the program of one process to that of every rank."""
+"""Partition a program over a mesh: convert the program of one process to the program of each rank."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from dlc.passes.sharding.propagate import Shardings, Spec, format_spec
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
 
-# The attribute of the entry's arguments and results that has their sharding.
+# The attribute that stores the sharding of an argument or result of the entry.
 SHARDING = "dl.sharding"
 
 
 @dataclass(frozen=True)
 class ShardedProgram:
-    """The program of every rank of a mesh, with the shardings of its inputs and outputs.
+    """The program of each rank of a mesh, with the shardings of its inputs and outputs.
 
     Attributes:
         module: The module before partitioning, with derivatives and batching expanded.
@@ -54,7 +54,7 @@ def shard_program(
     inputs: Sequence[PartialSpec | None],
     outputs: Sequence[PartialSpec | None],
 ) -> ShardedProgram:
-    """Partition a program; `inputs` and `outputs` annotate its arguments and results, None leaves them to propagation.
+    """Partition a program; `inputs` and `outputs` annotate its arguments and results; None leaves one to propagation.
 
     Derivatives and batching are expanded first, so that their ops are partitioned as well. Raises ShapeError for an annotation
     that does not fit.
@@ -77,7 +77,7 @@ def shard_program(
 
 
 def _expand(module: ModuleOp) -> None:
-    """Expand derivatives, batching, and composites that have no factors of their own."""
+    """Expand derivatives, batching, and composites that have no factors."""
     ExpandTransformationsPass().apply(Context(), module)
 
     def decompose(op: Composite) -> Sequence[SSAValue] | None:
@@ -112,7 +112,7 @@ def _annotate_results(module: ModuleOp, outputs: Sequence[PartialSpec | None]) -
 
 
 def _propagate(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs: Sequence[PartialSpec | None]) -> Shardings:
-    """Propagate the annotations. A donated argument and the result in its memory have one sharding."""
+    """Propagate the annotations. A donated argument and the result in its memory get the same sharding."""
     main, shardings = entry_of(module), Shardings(mesh)
     for k, (argument, spec) in enumerate(zip(main.args, inputs, strict=True)):
         if spec is not None:
@@ -143,7 +143,7 @@ def _require_donated_shardings(main: func.FuncOp, shardings: Shardings, program:
 
 
 def _decompose_split_rows(module: ModuleOp, shardings: Shardings) -> bool:
-    """Decompose ops on rows whose rows are split, such as a softmax over a sharded axis; return whether there were any."""
+    """Decompose row ops whose rows are split, such as a softmax over a sharded axis; return whether there were any."""
 
     def splits_rows(op: RowComposite) -> bool:
         factors = factors_of(op)

@@ -26,7 +26,7 @@ _MIN_LISTED_SHARE = 0.01
 
 @dataclass(frozen=True)
 class CommunicationModel:
-    """The time of messages and of computation.
+    """The rates from which times of messages and computation are estimated.
 
     Attributes:
         latency_seconds: The time of an empty message between two ranks.
@@ -47,7 +47,7 @@ class CommunicationModel:
 
 @dataclass(frozen=True)
 class ValueSharding:
-    """The sharding of a value as the arguments of `dlc.P`, and the annotation or op that it is from."""
+    """The sharding of a value as the arguments of `dlc.P`, and the annotation or op that determined it."""
 
     name: str
     type: str
@@ -67,7 +67,7 @@ class CollectiveCost:
 
 @dataclass(frozen=True)
 class RedundantComputation:
-    """The FLOPs of a source line that all ranks together compute in addition to those of the unpartitioned program."""
+    """The FLOPs that all ranks together compute for a source line in excess of the unpartitioned program."""
 
     line: str
     flops: int
@@ -80,7 +80,7 @@ class ShardingReport:
     Attributes:
         mesh: The mesh, such as `data=2,model=4`.
         inputs, outputs: The shardings of inputs and outputs.
-        values: The split values in between.
+        values: The shardings of split intermediate values.
         collectives: In program order.
         redundant: Lines with redundant computation, the largest first.
         compute_seconds: The estimated time in which a rank computes.

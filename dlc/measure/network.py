@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.runtime.collectives.transport import Transport
 
-# Calls of an all-reduce of one element and of many; the shortest counts, without waits for the scheduler.
+# Calls of an all-reduce of one element and of many; the minimum time excludes waits for the scheduler.
 _SMALL_ROUNDS, _LARGE_ROUNDS = 100, 10
 _LARGE_ELEMENTS = 1 << 20
 
@@ -24,7 +24,7 @@ class NetworkRates:
 
 
 def measure_network(transport: Transport) -> NetworkRates:
-    """Measure all-reduces of all ranks, which call this together; there are at least two."""
+    """Measure all-reduces of all ranks, at least two, which call this together."""
     ranks, axes = transport.mesh.size, [name for name, _ in transport.mesh.axes]
 
     def shortest(elements: int, rounds: int) -> float:

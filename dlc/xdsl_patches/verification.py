@@ -143,12 +143,12 @@ def _trait_verifiers(definition: OpDef) -> Sequence[Callable[[Operation], None]]
     return verifiers
 
 
-# By the id of a definition, which its op class keeps alive, as the traits do.
+# By the id of a definition. Its op class keeps it alive, and with it the id.
 _verifiers: dict[int, tuple[frozenset[OpTrait], Sequence[Callable[[Operation], None]]]] = {}
 
 
 def _verify_isolation(self: IsolatedFromAbove, op: Operation) -> None:
-    """Verify that the ops in an op use only values that are defined in it; ops that are isolated themselves check their own."""
+    """Verify that the ops in an op use only values defined in it; nested isolated ops verify their own."""
     blocks = [block for region in op.regions for block in region.blocks]
     inner_blocks: set[object] = set(blocks)
     for block in blocks:
@@ -184,7 +184,7 @@ _xdsl_get_trait: Any = cast(Any, Operation.get_trait).__func__
 
 
 def patch_verification() -> None:
-    """Verify attributes by class where that suffices, and each signature of an op once; look traits up in a table."""
+    """Install the patches: verify attributes by class where that suffices, and each signature of an op once; memoize traits."""
     cast(Any, Attribute).__post_init__ = _check_new
     cast(Any, ParametrizedAttribute)._verify = _verify_parametrized
     OpDef.verify = _verify

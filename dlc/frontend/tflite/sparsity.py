@@ -22,7 +22,7 @@ from dlc.frontend.tflite.flatbuffer import FlatbufferTable
 _DENSE, _COMPRESSED = 0, 1
 # Vectors of segments and indices, by the type code of their union.
 _VECTOR_DTYPES = {1: "<i4", 2: "<u2", 3: "u1"}
-# Sparse weights of models have at least 1 % of the elements: a small file must not expand to a large array.
+# A small file must not expand to a large array. Sparse weights of real models store at least 1 % of the elements.
 _MAX_ELEMENTS_PER_STORED_ELEMENT = 1000
 
 
@@ -48,15 +48,15 @@ class TfliteSparsity:
     levels: Sequence[Level]
 
     def dense(self, elements: Array, shape: Sequence[int], description: str) -> Array:
-        """Return the stored elements as an array of a shape. Raises ModelError if the tree does not fit them."""
+        """Return the dense array of a shape with the stored elements. Raises ModelError if the tree does not fit them."""
         rank, count = len(shape), math.prod(shape)
         if sorted(self.order) != list(range(len(self.levels))) or len(self.levels) != rank + len(self.block_axes):
             raise ModelError(f"{description}: {len(self.levels)} levels in the order {list(self.order)} for {list(shape)}")
         if self.block_axes and not 0 <= min(self.block_axes) <= max(self.block_axes) < rank:
             raise ModelError(f"{description}: blocks along the axes {list(self.block_axes)} of {list(shape)}")
         if count > _MAX_ELEMENTS_PER_STORED_ELEMENT * (elements.size + 1):
-            raise ModelError(f"{description}: {elements.size} stored elements of {list(shape)}")
-        # The axis inside of a block is dense, and follows the axis that it divides.
+            raise ModelError(f"{description}: {elements.size} stored elements are too few for the shape {list(shape)}")
+        # A block axis must be dense, and must follow the axis that it divides.
         level_of = self.order.index
         if any(
             level_of(rank + k) < level_of(axis) or self.levels[level_of(rank + k)].segments is not None

@@ -1,4 +1,4 @@
-"""Reversal of a loop from few saved states (binomial checkpointing)."""
+"""Reverse a loop from a few saved states (binomial checkpointing)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PullBack = Callable[[DlBuilder, Sequence[SSAValue], SSAValue, Sequence[SSAValue]
 # pushed at the position of Griewank and Walther (Algorithm 799: Revolve, 2000): with s free snapshots, a loop of up to
 # β(s, r) = (s + r choose s) segments is reversed with no segment repeated more than r times. The loop of length l with the
 # smallest r with l ≤ β(s, r) is split after min(β(s, r - 1), l - β(s - 1, r - 1)) segments, which minimizes repetitions.
-# The number of segments may be known at run time only.
+# The number of segments may be a runtime value.
 
 
 def reverse_segments(
@@ -76,7 +76,7 @@ def reverse_segments(
             build(dl.GreaterOp, next_end, i64_constant(build, 0)),
             next_end,
             next_top,
-            # Slots above the top are free, and elements of earlier segments are replaced later.
+            # Slots above the top are free; wrong elements of earlier segments are overwritten later.
             with_element(build, positions, next_slot, target),
             *(with_element(build, s, next_slot, state) for s, state in zip(snapshots, states, strict=True)),
             *pulled[:num_cotangents],
@@ -89,13 +89,13 @@ def reverse_segments(
 
 
 def _stack(build: DlBuilder, first: SSAValue, size: int) -> SSAValue:
-    """Return an array of `size` values, the first of which is given."""
+    """Return an array of `size` values; the first is `first`, the others are zeros."""
     array = zeros(build, tensor_type((size, *shape_of(first)), element_type_of(first))).value
     return with_element(build, array, i64_constant(build, 0), first)
 
 
 def _first_part(build: DlBuilder, length: SSAValue, free: SSAValue) -> SSAValue:
-    """Return after how many segments a loop of `length` is split, for a number of free snapshots, its first state included."""
+    """Return the number of segments before the split of a loop of `length`; `free` counts the snapshot of its first state."""
     one = i64_constant(build, 1)
 
     def increase(build: DlBuilder, args: Sequence[SSAValue], r: SSAValue) -> Sequence[SSAValue]:

@@ -106,7 +106,7 @@ def pull_back_body(
     seeds: Mapping[int, SSAValue],
     context: ReverseModeContext,
 ) -> Sequence[SSAValue]:
-    """Insert the reverse of a body at these arguments; return the cotangents of some of them, and of captured values.
+    """Insert the reverse of a body for these arguments; return the cotangents of some of them, and of captured values.
 
     `seeds` are the cotangents of the values that the body yields, by index.
     """

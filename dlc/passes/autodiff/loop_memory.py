@@ -1,4 +1,4 @@
-"""Scans in segments, whose derivative needs less memory (the policy "binomial" of checkpoints)."""
+"""Split scans into segments, so that derivatives need less memory (the checkpoint policy "binomial")."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dlc.shapes.dims import is_static
 #
 # Reverse mode of a scan of n steps stores residuals of r bytes per step. A scan over n / b segments, each of which is a
 # checkpointed scan of b steps, stores n / b states of s bytes, and residuals of one segment at a time: n · s / b + b · r bytes,
-# the least for b = √(n · s / r). All steps run twice. If that exceeds the limit, one half of the memory holds the residuals of
-# a shorter segment, and the other half the snapshots of Note [Binomial checkpoints].
+# least for b = √(n · s / r). All steps run twice. If that exceeds the limit, one half of the memory holds the residuals
+# of a shorter segment, and the other half the snapshots of Note [Binomial checkpoints].
 
 
 def bound_memory(op: dl.CheckpointOp) -> None:
@@ -94,7 +94,7 @@ def _split(op: dl.ScanOp, steps: int, memory_bytes: int) -> None:
 
 
 def _checkpointed(step: BodyBuilder) -> BodyBuilder:
-    """Return a builder of the same ops, whose intermediate values are recomputed."""
+    """Return a builder that wraps the same ops in a checkpoint, so that their intermediate values are recomputed."""
 
     def build_step(build: DlBuilder, arguments: Sequence[SSAValue]) -> Sequence[SSAValue]:
         return build.insert(dl.CheckpointOp.of(arguments, new_body([v.type for v in arguments], step))).results
@@ -103,7 +103,7 @@ def _checkpointed(step: BodyBuilder) -> BodyBuilder:
 
 
 def _values(block: Block) -> list[SSAValue]:
-    """Return the results of the ops of a body, once for each step of a nested scan."""
+    """Return the results of the ops of a body; those of a nested scan once per step."""
     values: list[SSAValue] = []
     for op in block.ops:
         values += op.results

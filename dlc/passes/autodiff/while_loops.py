@@ -34,7 +34,7 @@ from dlc.passes.autodiff.term import Term
 
 # The number of iterations whose states are saved together.
 _STATES_PER_RUN = 64
-# The number of states from which the loop is repeated.
+# The maximum number of saved states from which iterations are repeated.
 _MAX_SNAPSHOT_STATES = 32
 
 

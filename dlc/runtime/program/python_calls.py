@@ -24,7 +24,7 @@ def call_python_op(call: PythonCall, read: Read, sizes: Mapping[str, int]) -> tu
     try:
         results = run_python_op(call.op, [argument.read(read, sizes) for argument in call.arguments], call.settings)
     except DlcError as error:
-        # Errors of collectives contain the location already: other ranks and the watchdog report it as well.
+        # Errors of collectives already contain the location: other ranks and the monitor report it as well.
         message = str(error)
         raise type(error)(message if message.startswith(_where(call)) else f"{_where(call)}: {message}") from error
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

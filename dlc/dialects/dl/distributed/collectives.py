@@ -122,7 +122,7 @@ class _Exchange(Collective):
         return normalized_axes(self.name, [number(axis)], rank_of(self.x))[0]
 
     def resized(self, *, joined: int | None = None, split: int | None = None) -> Tensor:
-        """Return the type of the operand with an axis that is `group_size` times as long, and one that is split into as many.
+        """Return the type of the operand with one axis `group_size` times as long, and another split into `group_size` parts.
 
         Raises ShapeError for an axis whose size is no multiple of the group's.
         """
@@ -184,7 +184,7 @@ class AllReduceOp(_Reduce):
 
 @irdl_op_definition
 class ReduceScatterOp(_Reduce):
-    """The elements of all ranks of a group combined, of which each rank gets its part along `axis`.
+    """The elements of all ranks of a group combined; each rank gets its part of the result along `axis`.
 
     (C1) as for `dl.all_reduce`; (C2) the size of `axis` is a multiple of `group_size`.
     """
