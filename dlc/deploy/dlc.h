@@ -224,7 +224,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 22, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
+enum { DLC__VERSION = 23, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
 enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */
@@ -252,7 +252,9 @@ typedef struct {
     int64_t version, bytes, checksum, part_count, conditions, condition_count;
 } dlc__program_list;
 typedef struct { int64_t distance, checksum, first, count; } dlc__listed_program;
-typedef struct { int64_t name, is_value, where, count; } dlc__condition;
+/* `kind` is DLC__SHAPE, DLC__VALUE, or DLC__RANGE: of a size of the shape, whose axis, smallest and largest value are the content. */
+typedef struct { int64_t name, kind, where, count; } dlc__condition;
+enum { DLC__SHAPE = 0, DLC__VALUE = 1, DLC__RANGE = 2 };
 
 typedef int64_t dlc__call_function(dlc_call *, const dlc__image *, const char *);
 typedef int64_t dlc__pool_bytes_function(void);
@@ -792,7 +794,8 @@ static int dlc__check_program_list(const dlc__program_list *list, int64_t first,
             || parts[i].count < 0 || parts[i].first > m || parts[i].count > m - parts[i].first) return 0;
     const dlc__condition *c = (const dlc__condition *)(const void *)(parts + n);
     for (int64_t i = 0; i < m; i++) {
-        int64_t size = c[i].is_value ? 1 : 8;
+        int64_t size = c[i].kind == DLC__VALUE ? 1 : 8;
+        if (c[i].kind < DLC__SHAPE || c[i].kind > DLC__RANGE || (c[i].kind == DLC__RANGE && c[i].count != 3)) return 0;
         if (c[i].where < rows || c[i].where % 8 || c[i].where > end || c[i].count < 0 || c[i].count > (end - c[i].where) / size
             || c[i].name < rows || c[i].name >= end || !memchr((const char *)list + c[i].name, 0, (size_t)(end - c[i].name)))
             return 0;
@@ -808,10 +811,15 @@ static int dlc__condition_holds(const dlc_options *o, const dlc__program_list *l
     for (int32_t k = 0; k < o->selector_count; k++) {
         const dlc_selector *g = o->selectors + k;
         if (!g->name || strcmp(g->name, name)) continue;
-        if (c->is_value) return g->value && g->bytes == (size_t)c->count && !memcmp(g->value, wanted, g->bytes);
+        if (c->kind == DLC__VALUE) return g->value && g->bytes == (size_t)c->count && !memcmp(g->value, wanted, g->bytes);
+        if (c->kind == DLC__RANGE) {
+            const int64_t *range = (const int64_t *)wanted;
+            return !g->shape || (range[0] < g->rank && range[1] <= g->shape[range[0]] && g->shape[range[0]] <= range[2]);
+        }
         return (g->shape || !g->rank) && g->rank == c->count && !(g->rank && memcmp(g->shape, wanted, (size_t)g->rank * 8));
     }
-    return 0;
+    /* The first program with ranges is opened without a selector of sizes. */
+    return c->kind == DLC__RANGE;
 }
 
 /* Reports that no program matches: names the unsatisfied condition of the program that matches best. */
@@ -828,7 +836,7 @@ static int dlc__refuse_selection(const dlc_options *o, const dlc__program_list *
     const char *name = (const char *)list + closest->name;
     for (k = 0; k < o->selector_count; k++) is_given |= o->selectors[k].name && !strcmp(o->selectors[k].name, name);
     return dlc__refuse(o, DLC_NO_PROGRAM, "%lld programs, by the %s of %s: %s", (long long)list->part_count,
-                     closest->is_value ? "value" : "shape", name,
+                     closest->kind == DLC__VALUE ? "value" : "shape", name,
                      is_given ? "none matches `selectors` of dlc_options" : "set it in `selectors` of dlc_options");
 }
 

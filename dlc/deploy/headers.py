@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.saving.variant_table import Conditions
+from dlc.runtime.saving.variant_table import AxisRange, Conditions
 from dlc.shapes.dims import Dim
 from dlc.shapes.ranges import SizeRange
 
@@ -149,14 +149,16 @@ def _program_list(programs: Sequence[HeaderProgram]) -> list[str]:
 
 def _selector_lines(programs: Sequence[HeaderProgram]) -> list[str]:
     """Return the declaration of the selectors that a call passes."""
-    conditions = next(program.conditions for program in programs if program.conditions)
-    selectors = [
-        f'{{"{_comment_text(name)}", value, sizeof value, NULL, 0}}'
-        if isinstance(expected_value, bytes)
-        else f'{{"{_comment_text(name)}", NULL, 0, shape, {len(expected_value)}}}'
-        for name, expected_value, _ in conditions
-    ]
-    return [f"    dlc_selector selectors[] = {{{', '.join(selectors)}}};"]
+    program = next(program for program in programs if program.conditions)
+    ranks = {info.name: len(info.shape) for info in program.artifact.host.inputs}
+    selectors: dict[str, str] = {}
+    for name, expected, _ in program.conditions:
+        if isinstance(expected, bytes):
+            content = "value, sizeof value, NULL, 0"
+        else:
+            content = f"NULL, 0, shape, {ranks[name] if isinstance(expected, AxisRange) else len(expected)}"
+        selectors[name] = f'{{"{_comment_text(name)}", {content}}}'
+    return [f"    dlc_selector selectors[] = {{{', '.join(selectors.values())}}};"]
 
 
 def _truncate(text: str) -> str:

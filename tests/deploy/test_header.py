@@ -227,9 +227,11 @@ def test_selected_program_of_a_specialized_model(folder: Path) -> None:
     served()(X[:4, :4].copy())
     served().save(folder / "sizes.dlc")
     four = [X[:4, :4].copy()]
-    program = dlc.jit(lambda x: x).lower(four[0]).compile()
-    assert ran(folder, "run", program, "sizes", four, of=["x:4,4"]) == expected(served(), four)
-    assert "node 'y' (Slice) requires n >= 5; got n = 4" in ran(folder, "run", served(), "sizes", four, of=["x:3,4"])
+    for selected in ("x:4,4", "x:2,4"):
+        assert ran(folder, "run", served(), "sizes", four, of=[selected]) == expected(served(), four)
+    for first in ((), ("x:6,4",)):
+        assert "node 'y' (Slice) requires n >= 5; got n = 4" in ran(folder, "run", served(), "sizes", four, of=first)
+    assert "by the shape of x: none matches" in ran(folder, "run", served(), "sizes", four, of=["x:1,4"])
     assert expected(dlc.load(folder / "sizes.dlc"), four) == expected(served(), four)
 
 

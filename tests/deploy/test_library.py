@@ -253,6 +253,22 @@ def test_selection_by_shape(tmp_path: Path) -> None:
     assert (tmp_path / "shapes.so").read_bytes().count(W[0].tobytes()) == 1
 
 
+def test_selection_by_range(tmp_path: Path) -> None:
+    """Each program serves a range of sizes; without a selected shape, the first one runs."""
+    served()(X[:4, :4].copy())
+    library = Library(served(), tmp_path / "ranges.so")
+    for rows, selected in ((6, 6), (6, None), (4, 4), (2, 3)):
+        x = X[:rows, :4].copy()
+        given = [] if selected is None else [Given(b"x", None, 0, (ctypes.c_int64 * 2)(selected, 4), 2)]
+        same(library([x], given=given), served()(x))
+    for rows, selected, code in ((4, 6, 1), (4, 1, 6)):
+        assert library([X[:rows, :4].copy()], given=[Given(b"x", None, 0, (ctypes.c_int64 * 2)(selected, 4), 2)]) == []
+        assert library.code == code
+    header = (tmp_path / "ranges.h").read_text()
+    assert 'dlc_selector selectors[] = {{"x", NULL, 0, shape, 2}};' in header
+    assert " * for x: n in 5..:\n" in header and " * for x: n in 2..4:\n" in header
+
+
 def test_unsupported_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"programs for a CPU; .*data-dependent sizes"):
         write_library(several(), tmp_path / "m.so")

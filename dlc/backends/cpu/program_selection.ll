@@ -5,7 +5,8 @@
 ; order:
 ;
 ;   part        {i64 offset of the program from the list, checksum, index of its first condition, number of conditions}
-;   condition   {i64 offset of the input's name, whether it is on a value, offset of the value or shape, its length}
+;   condition   {i64 offset of the input's name, kind, offset of the content, its length}; kinds: 0 a shape, 1 a value, 2 the axis,
+;               smallest and largest value of a size, which holds if the shape is not selected
 
 %Parts = type {
   [16 x i8],   ; 0 code: jumps to dlc_select_program with this block
@@ -71,8 +72,8 @@ end:
 define private i1 @holds(ptr %list, ptr %condition, ptr %selectors, i64 %count) {
 entry:
   %name.where = load i64, ptr %condition
-  %is.value.at = getelementptr i64, ptr %condition, i64 1
-  %is.value = load i64, ptr %is.value.at
+  %kind.at = getelementptr i64, ptr %condition, i64 1
+  %kind = load i64, ptr %kind.at
   %where.at = getelementptr i64, ptr %condition, i64 2
   %where = load i64, ptr %where.at
   %size.at = getelementptr i64, ptr %condition, i64 3
@@ -82,7 +83,8 @@ entry:
   %some = icmp sgt i64 %count, 0
   %listed = icmp ne ptr %selectors, null
   %looked.at = and i1 %some, %listed
-  br i1 %looked.at, label %look, label %no
+  %of.range = icmp eq i64 %kind, 2
+  br i1 %looked.at, label %look, label %absent
 
 look:
   %k = phi i64 [ 0, %entry ], [ %next, %another ]
@@ -98,11 +100,42 @@ named:
 another:
   %next = add i64 %k, 1
   %over = icmp eq i64 %next, %count
-  br i1 %over, label %no, label %look
+  br i1 %over, label %absent, label %look
+
+absent:
+  ret i1 %of.range
 
 found:
-  %of.value = icmp ne i64 %is.value, 0
-  br i1 %of.value, label %value, label %shape
+  switch i64 %kind, label %shape [
+    i64 1, label %value
+    i64 2, label %range
+  ]
+
+range:
+  %sizes.at = getelementptr %Selector, ptr %one, i64 0, i32 3
+  %axes.at = getelementptr %Selector, ptr %one, i64 0, i32 4
+  %sizes = load ptr, ptr %sizes.at
+  %short.axes = load i32, ptr %axes.at
+  %axes = sext i32 %short.axes to i64
+  %sizeless = icmp eq ptr %sizes, null
+  br i1 %sizeless, label %absent, label %ranked
+
+ranked:
+  %axis = load i64, ptr %wanted
+  %has.axis = icmp slt i64 %axis, %axes
+  br i1 %has.axis, label %bounded, label %no
+
+bounded:
+  %own.size.at = getelementptr i64, ptr %sizes, i64 %axis
+  %low.at = getelementptr i64, ptr %wanted, i64 1
+  %high.at = getelementptr i64, ptr %wanted, i64 2
+  %own.size = load i64, ptr %own.size.at
+  %low = load i64, ptr %low.at
+  %high = load i64, ptr %high.at
+  %above = icmp sle i64 %low, %own.size
+  %below = icmp sle i64 %own.size, %high
+  %inside = and i1 %above, %below
+  ret i1 %inside
 
 value:
   %value.at = getelementptr %Selector, ptr %one, i64 0, i32 1

@@ -27,8 +27,8 @@ from dlc.runtime.saving.container import SectionWriter
 from dlc.runtime.saving.header.program import guard_from_json, guard_to_json, ranges_from_json, ranges_to_json
 from dlc.runtime.saving.header.value_types import shapes_from_json, value_info_from_json, value_info_to_json
 from dlc.runtime.saving.header.values import text
-from dlc.runtime.saving.variant_table import Conditions, InputCondition, ModelVariant, variant_image_field
-from dlc.shapes.dims import Dim, is_static, substitute
+from dlc.runtime.saving.variant_table import AxisRange, Conditions, InputCondition, ModelVariant, variant_image_field
+from dlc.shapes.dims import Dim, is_static, is_symbol, substitute
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.input_sizes import InputSizes, bind_sizes
 from dlc.shapes.ranges import SizeRange, require_in_range
@@ -224,19 +224,19 @@ class SpecializedModel:
     def choices(self) -> list[ModelVariant]:
         """The models that run without Python, with their conditions; the first one whose conditions hold is used.
 
-        Conditions express values, structures and static sizes. For other sizes, there is one more model per key.
+        Conditions express values, structures, static sizes, and ranges of the sizes of axes.
         """
         return [ModelVariant(entry.program, conditions) for entry, conditions in self._native_entries]
 
     @property
     def _native_entries(self) -> list[tuple[Specialization[Model], Conditions]]:
-        exact, general = list[tuple[Specialization[Model], Conditions]](), dict[Any, Specialization[Model]]()
+        exact, general = list[Specialization[Model]](), list[Specialization[Model]]()
         for entry in self._nonempty_entries:
             if not entry.domain.static_sizes.keys() >= {*self.symbols}:
-                general.setdefault(entry.key, entry)
+                general.append(entry)
             elif entry.is_guaranteed:
-                exact.append((entry, self._conditions(entry)))
-        return [*exact, *((entry, self._conditions(entry)) for entry in general.values())]
+                exact.append(entry)
+        return [(entry, self._conditions(entry)) for entry in (*exact, *general)]
 
     @property
     def inputs_text(self) -> str:
@@ -308,7 +308,7 @@ class SpecializedModel:
         return dict(zip(symbols, self._input_sizes.of(shapes), strict=True))
 
     def _conditions(self, entry: Specialization[Model]) -> Conditions:
-        """Return the conditions on the inputs that select a specialization, except those on symbolic sizes."""
+        """Return the conditions on the inputs that select a specialization."""
         static, keyed = entry.domain.static_sizes, {info.name for info in self._key_inputs}
         infos = [info for info in self.inputs if info.name not in keyed and not is_static(info.shape)]
         shapes = [(info.name, tuple(substitute(size, static) for size in info.shape)) for info in infos]
@@ -316,6 +316,12 @@ class SpecializedModel:
         return (
             *self._key_conditions(key),
             *(InputCondition(name, tuple(map(int, shape)), str([*shape])) for name, shape in shapes if is_static(shape)),
+            *(
+                InputCondition(info.name, AxisRange(axis, r.low, r.high), f"{size} in {r}")
+                for info, (_, shape) in zip(infos, shapes, strict=True)
+                for axis, size in enumerate(info.shape)
+                if not is_static(shape) and is_symbol(size) and (r := entry.domain.ranges.get(str(size))) is not None
+            ),
         )
 
     def _key_conditions(self, key: Key) -> Conditions:

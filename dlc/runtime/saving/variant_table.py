@@ -5,8 +5,8 @@
 A variant table is a section of the file of a model with several programs (models/); there the code is empty, since dlc.h
 selects the program. In a shared library of such a model, it is the entry symbol. An entry is a program image
 (cpu/program_image.py), or in a file another variant table, which is stored before this one. A call selects the first entry
-whose conditions all hold: an input has these bytes, or this shape. Fields are i64, positions are byte offsets from the start of
-the block; dlc.h and program_selection.ll read the same format.
+whose conditions all hold: an input has these bytes, this shape, or a size in this range. Fields are i64, positions are byte
+offsets from the start of the block; dlc.h and program_selection.ll read the same format.
 """
 
 from __future__ import annotations
@@ -24,14 +24,25 @@ from dlc.runtime.saving.container import VERSION, SectionRef, SectionWriter
 MAGIC = b"dlcparts"
 _HEADER = struct.Struct(f"<{ENTRY_BYTES}s8s6q")  # version, bytes, checksum, programs, position and number of conditions
 _ENTRY = struct.Struct("<4q")  # position of the program, its checksum, its first condition, number of conditions
-_CONDITION = struct.Struct("<4q")  # position of the name, 1: value or 0: shape, its position, number of bytes or sizes
+_CONDITION = struct.Struct("<4q")  # position of the name, kind, position of the content, number of its bytes or sizes
+# Kinds of conditions, by their content.
+_SHAPE, _VALUE, _RANGE = 0, 1, 2
+_MAX_SIZE = (1 << 63) - 1
+
+
+class AxisRange(NamedTuple):
+    """The sizes of an axis from `low` to `high`, both included; a `high` of None means unbounded."""
+
+    axis: int
+    low: int
+    high: int | None
 
 
 class InputCondition(NamedTuple):
-    """The condition that an input has these bytes, or this shape; `text` is the value or shape for messages."""
+    """The condition that an input has these bytes, this shape, or a size in a range; `text` states it in messages."""
 
     name: str
-    expected: bytes | tuple[int, ...]
+    expected: bytes | tuple[int, ...] | AxisRange
     text: str
 
     def __str__(self) -> str:
@@ -75,9 +86,11 @@ def encode_variant_table(programs: Sequence[SavedProgram], code: bytes = bytes(E
         count += len(program.conditions)
     for name, expected, _ in conditions:
         name_offset = add_content(name.replace("\0", "").encode(errors="replace") + b"\0")
-        is_value = isinstance(expected, bytes)
+        kind = _VALUE if isinstance(expected, bytes) else _RANGE if isinstance(expected, AxisRange) else _SHAPE
+        if isinstance(expected, AxisRange):
+            expected = expected.axis, expected.low, _MAX_SIZE if expected.high is None else expected.high
         content = expected if isinstance(expected, bytes) else struct.pack(f"<{len(expected)}q", *expected)
-        rows += _CONDITION.pack(name_offset, is_value, add_content(content), len(expected))
+        rows += _CONDITION.pack(name_offset, kind, add_content(content), len(expected))
 
     def encode(checksum: int) -> bytes:
         size = begin + len(data)

@@ -134,7 +134,7 @@ def product_of(rows: int, steps: int) -> SizedLoopNest:
 )
 def test_rows_are_outermost_if_weights_and_results_are_cached(rows: int, steps: int, columns: int, rows_first: bool) -> None:
     """Weights and results each fit 1 MiB of the L2 cache (2¹⁸ floats)."""
-    check_loop_order(rows, steps, columns, rows_first, "cpu:avx512")
+    check_loop_order(rows, steps, columns, rows_first, "cpu:avx512_bf16")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import ClassVar, cast
 
 from dlc.dialects.dims_attribute import DimsAttr
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.interfaces import LibraryKernel, storage_type
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of, symbol
@@ -42,7 +42,7 @@ from dlc.ir import (
     vector,
 )
 from dlc.runtime.python_ops.control import format_failure
-from dlc.shapes.dims import Size, substitute
+from dlc.shapes.dims import Size, is_same, substitute
 
 _BODY_DIALECTS = (arith.Arith, func.Func, math.Math, memref.MemRef, scf.Scf, vector.Vector)
 _BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)
@@ -178,7 +178,7 @@ class LoopsOp(LibraryKernel):
             )
         shapes = [self.body_shape(a) for a in arguments[: len(elements)]]
         for operand, shape in zip(self.operands, shapes, strict=False):
-            if shape_of(operand) != shape:
+            if not (rank_of(operand) == len(shape) and all(map(is_same, shape_of(operand), shape))):
                 raise ShapeError(
                     f"dl.loops: the body of @{self.kernel_name} takes a buffer of shape {shape}; got {shape_of(operand)} (C1)"
                 )
