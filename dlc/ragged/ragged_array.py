@@ -170,7 +170,7 @@ def _rows(x: Any, like: Ragged, function: str) -> Any:
 
 
 def repeated_rows(function: str, array: Any, like: Ragged) -> Any:
-    """Return row b of an array [B, …] for each row of sequence b."""
+    """Repeat row b of an array [B, …] for each row of sequence b."""
     if not array.shape or array.shape[0] != like.lengths.shape[0]:
         shape, count = tuple(array.shape), like.lengths.shape[0]
         refuse(ShapeError(f"dlc.ragged.{function}: an array of shape {shape} for {count} sequences; expected [B, …]"))
@@ -178,7 +178,7 @@ def repeated_rows(function: str, array: Any, like: Ragged) -> Any:
 
 
 def take_rows(values: Any, indices: Any) -> Any:
-    """Return rows by index; zeros if there are no rows, where no index is used."""
+    """Return rows by index; zeros if there are no rows."""
     if values.shape[0] == 0:
         return dnp.zeros((*indices.shape, *values.shape[1:]), values.dtype)
     return dnp.take(values, indices, axis=0)

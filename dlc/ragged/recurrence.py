@@ -30,7 +30,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, x: Ragged, /) -> t
     Sequences are sorted by length and run in blocks of 16. A block ends with its longest sequence, so that the number of steps
     depends on the number of rows, and not on the longest sequence of the batch.
     """
-    # Lengths of a narrow type would overflow as indices of results.
+    # Indices of results would overflow a narrow dtype of lengths.
     x = Ragged(x.values, dnp.astype(x.lengths, np.int64))
     schedule = _Schedule.of(x)
     first_states = tree.map(partial(_take, indices=schedule.sequences), init)
@@ -99,7 +99,7 @@ class _Schedule:
         slots = dnp.arange(num_blocks * _BLOCK_ROWS)
         sequences = _take(order, dnp.minimum(slots, count - 1))
         lengths = dnp.where(slots < count, _take(x.lengths, sequences), 0)
-        # One step at least: results have an element to take for a batch without rows.
+        # At least one step, so that results have an element to read in a batch without rows.
         block_steps = dnp.maximum(dnp.max(dnp.reshape(lengths, (num_blocks, _BLOCK_ROWS)), axis=1), 1)
         block_starts = dnp.cumsum(block_steps) - block_steps
         blocks = dnp.repeat(dnp.arange(num_blocks), block_steps)

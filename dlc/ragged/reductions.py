@@ -14,7 +14,7 @@ __all__ = ["max", "mean", "softmax", "sum"]
 
 
 def sum(x: Ragged, /) -> Any:
-    """Return the sum of the rows of each sequence, [B, …]; 0 for an empty one. Integers are summed in 64-bit."""
+    """Return the sum of the rows of each sequence, [B, …]; 0 for an empty one. Integers are summed in 64 bits."""
     total = _total(x)
     return dnp.astype(total, x.dtype) if _is_half_precision(x.dtype) else total
 
@@ -27,7 +27,7 @@ def mean(x: Ragged, /) -> Any:
 
 
 def _total(x: Ragged) -> Any:
-    """Return the sums in a wide type: integers in 64-bit, 16-bit floats in float32."""
+    """Return the sums in a wide type: integers in 64 bits, 16-bit floats in float32."""
     wide = {"b": np.int64, "i": np.int64, "u": np.uint64}.get(x.dtype.kind, x.dtype)
     wide = np.dtype(np.float32 if _is_half_precision(x.dtype) else wide)
     return dnp.at(dnp.zeros((x.lengths.shape[0], *x.values.shape[1:]), wide))[x.sequence_ids].add(dnp.astype(x.values, wide))
@@ -38,7 +38,7 @@ def _is_half_precision(dtype: np.dtype[Any]) -> bool:
 
 
 def max(x: Ragged, /) -> Any:
-    """Return the largest elements of the rows of each sequence, [B, …]; the lowest number, or -∞, for an empty one."""
+    """Return the largest elements of the rows of each sequence, [B, …]; -∞, the lowest integer or False for an empty one."""
     lowest = False if x.dtype.kind == "b" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     return dnp.at(dnp.full((x.lengths.shape[0], *x.values.shape[1:]), lowest, x.dtype))[x.sequence_ids].max(x.values)
 

@@ -352,7 +352,7 @@ class _Partitioner:
             case dl.NegOp() | dl.TransposeOp() | dl.ReshapeOp():
                 is_linear = True
             case dl.MulOp() | dl.DivOp():
-                # By infinity or zero, parts of opposite signs would become NaN.
+                # Scaled by infinity or divided by zero, partial sums of opposite signs would add up to NaN.
                 scale = uniform_element(op.operands[1 - partial[0]])
                 is_linear = len(partial) == 1 and scale is not None and isfinite(scale) and is_float(element_type_of(op.result))
                 is_linear = is_linear and (isinstance(op, dl.MulOp) or (partial == [0] and scale != 0))
