@@ -193,7 +193,7 @@ class JitFunction(Submittable):
         arguments = self._parameters.validated(arguments)
         arrays = [leaf if isinstance(leaf, DistributedArray) else self._native(leaf) for leaf in arguments.leaves]
         kinds = [
-            (a.shape, a.dtype, a.spec if isinstance(a, DistributedArray) else None, is_python_scalar(leaf))
+            (a.shape, a.dtype, placement.spec_of(a), is_python_scalar(leaf))
             for a, leaf in zip(arrays, arguments.leaves, strict=True)
         ]
         call = arguments.tree, tuple(kinds), arguments.settings, tuple([type_exact_key(v) for _, v in arguments.settings])

@@ -80,9 +80,9 @@ def collected(array: DistributedArray) -> Any:
 
 
 def local_shard(x: Any, spec: Spec, mesh: Mesh) -> Any:
-    """Return this rank's shard of an argument: a global array, or a DistributedArray of any spec."""
+    """Return this rank's shard of an argument: a global array, or a DistributedArray of any spec and mesh."""
     if isinstance(x, DistributedArray):
-        if x.spec == spec:
+        if x.mesh == mesh and x.spec == spec:
             return x.shard
         x = collected(x)
     return shard_of(mesh, _rank(mesh), x, spec) if any(spec) else x

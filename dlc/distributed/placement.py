@@ -13,6 +13,7 @@ from dlc.distributed.meshes import transport_of
 from dlc.distributed.partition_spec import P, spec_trees, specs_of_leaves
 from dlc.frontend.pytree import Tree
 from dlc.options import Options
+from dlc.passes.sharding.propagate import Spec
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.program_check import compared_options, require_equal_programs
 from dlc.runtime.collectives.transport import use_transport
@@ -33,8 +34,8 @@ class Placement:
     def input_specs(self, parameters: Sequence[str], tree: Tree, leaves: Sequence[Any]) -> list[PartialSpec | None]:
         """Return the annotation of each leaf of the (args, kwargs) tree of a call.
 
-        A `DistributedArray` keeps its sharding where `in_shardings` has none. Raises DTypeError for a tree of another
-        structure.
+        A `DistributedArray` on this mesh keeps its sharding where `in_shardings` has none. Raises DTypeError for a tree of
+        another structure.
         """
         positional, named = tree.children
         of = spec_trees(self.in_shardings, parameters)
@@ -47,7 +48,16 @@ class Placement:
             for position, name, child in arguments
             for spec in specs_of_leaves(of(int(str(position)), name), child, f"in_shardings[{name or position}]")
         ]
-        return [_annotation(spec, leaf) for spec, leaf in zip(specs, leaves, strict=True)]
+        return [self._annotation(spec, leaf) for spec, leaf in zip(specs, leaves, strict=True)]
+
+    def _annotation(self, spec: P | None, leaf: Any) -> PartialSpec | None:
+        if spec is not None:
+            return spec.padded(leaf.ndim if hasattr(leaf, "ndim") else len(getattr(leaf, "shape", ())), ())
+        return self.spec_of(leaf)
+
+    def spec_of(self, x: Any) -> Spec | None:
+        """Return the sharding of a `DistributedArray` on this mesh; None for others, since equal names may be other ranks."""
+        return x.spec if isinstance(x, DistributedArray) and x.mesh == self.mesh else None
 
     def output_specs(self, tree: Tree, ranks: Sequence[int]) -> list[PartialSpec | None]:
         """Return the annotation of each result, given the structure and the ranks of the results."""
@@ -65,9 +75,3 @@ class Placement:
             require_equal_programs(transport, compared_options(options), module)
         with use_transport(transport):
             yield
-
-
-def _annotation(spec: P | None, leaf: Any) -> PartialSpec | None:
-    if spec is not None:
-        return spec.padded(leaf.ndim if hasattr(leaf, "ndim") else len(getattr(leaf, "shape", ())), ())
-    return leaf.spec if isinstance(leaf, DistributedArray) else None
