@@ -50,7 +50,7 @@ def scheduled(block: Block, shape: Shape) -> list[Operation]:
         for value in dict.fromkeys(read_values(op)):
             readers.setdefault(value, []).append(op)
     predecessors = {op: dict.fromkeys(v.owner for v in read_values(op) if isinstance(v.owner, Operation)) for op in ops}
-    yielded = set(block.last_op.operands) if block.last_op is not None else set()
+    yielded = {*(block.last_op.operands if block.last_op is not None else ())}
     for op in ops:
         for value in overwritten_values(op, shape):
             if value in yielded:
