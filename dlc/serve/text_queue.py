@@ -45,10 +45,11 @@ class TextQueue:
 
         Raises QueueFullError if too many texts wait.
         """
-        if len(self._waiting) >= self._max_pending:
+        if len(self.running) >= self._max_running and len(self._waiting) >= self._max_pending:
             raise QueueFullError(f"{self.model.name}: {self._max_pending} requests are waiting; try again later")
         text = _Text(stream(self.model, prompt, max_tokens, sampling))
         self._waiting.append(text)
+        self._start_waiting()
         self._is_needed.set()
         try:
             while True:
@@ -64,8 +65,7 @@ class TextQueue:
     async def run(self) -> None:
         """Advance the texts until this task is cancelled."""
         while True:
-            while self._waiting and len(self.running) < self._max_running:
-                self.running.append(self._waiting.popleft())
+            self._start_waiting()
             if not self.running:
                 self._is_needed.clear()
                 await self._is_needed.wait()
@@ -75,6 +75,10 @@ class TextQueue:
                     self.running.remove(text)
                 if event is not None:
                     text.events.put_nowait(event)
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self.running) < self._max_running:
+            self.running.append(self._waiting.popleft())
 
 
 def _advance(generator: Generator[str, None, Generation]) -> str | Generation | Exception:

@@ -239,12 +239,11 @@ def require_on_cpu(array: object, where: str) -> None:
 
 def require_matching_inputs(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray]) -> None:
     """Raise ShapeError or DTypeError, listing every array that does not match the inputs of the program called `name`."""
+    # Axes whose size is a symbol determine it before axes with other sizes do, the first one of several.
     sizes: dict[str, int] = {}
-    for array, info in zip(arrays, infos, strict=True):
-        solved: dict[str, int] = {}
+    for array, info in reversed(list(zip(arrays, infos, strict=True))):
         if array.ndim == len(info.shape):
-            bind_sizes(info.shape, array.shape, solved)
-        sizes = {**solved, **sizes}
+            bind_sizes(info.shape, array.shape, sizes)
     problems: list[str] = []
     dtype_fits = True
     for array, info in zip(arrays, infos, strict=True):
