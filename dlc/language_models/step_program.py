@@ -81,11 +81,6 @@ def prompt_tokens(target: Target) -> tuple[int, ...]:
     return (MAX_EXACT_ROWS, 64) if "u8i8" in target.dot_products else (target.costs.max_packed_pair_rows,)
 
 
-def cache_arrays(decoder_caches: int, context: int, kv_heads: int, head_size: int, dtype: Any) -> list[Any]:
-    """Return zeros for the keys and values of each layer; pages of memory are allocated when they are written."""
-    return [np.zeros((context, kv_heads, head_size), dtype) for _ in range(2 * decoder_caches)]
-
-
 def _example_inputs(decoder: Decoder, sizes: StepSizes, num_tokens: int) -> dict[str, Any]:
     cache = ShapeDtype((sizes.context, decoder.kv_heads, decoder.head_size), CACHE_DTYPES[sizes.cache_dtype])
     return {

@@ -9,6 +9,7 @@ import pytest
 
 import dlc
 import dlc.kernels as k
+from tests.kernels.kernels import matmul
 from tests.targets import TARGETS
 
 RNG = np.random.default_rng(0)
@@ -18,23 +19,15 @@ def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return RNG.normal(size=shape).astype(dtype)
 
 
-@dlc.kernel(results=lambda a, b: k.Result((a.shape[0], b.shape[1]), a.dtype))
-def matmul(a: Any, b: Any, c: Any, *, rows: int = 6, columns: int = 16) -> None:
-    for i, j in k.grid(-(-c.shape[0] // rows), -(-c.shape[1] // columns)):
-        total = k.variable(k.full((rows, columns), 0, a.dtype))
-        for p in k.range(a.shape[1]):
-            column = a.load(rows * i, p, width=(rows, 1), fill=0)
-            total.value = k.fma(column, b.load(p, columns * j, width=columns, fill=0), total.value)
-        c.store(rows * i, columns * j, value=total.value, masked=True)
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(12, 5, 32), (13, 70, 35), (1, 1, 1), (100, 33, 64)])
 def test_matmul(shape: tuple[int, int, int], dtype: Any, target: str) -> None:
     m, p, n = shape
     a, b = normal(m, p, dtype=dtype), normal(p, n, dtype=dtype)
-    np.testing.assert_allclose(dlc.jit(target=target)(matmul)(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        dlc.jit(target=target)(lambda a, b: matmul(a, b, rows=6, columns=16))(a, b), a @ b, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS)

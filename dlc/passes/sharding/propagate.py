@@ -213,8 +213,3 @@ def format_spec(spec: PartialSpec) -> str:
         return "None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes)
 
     return f"({', '.join(map(entry, spec))})"
-
-
-def owner_op(value: SSAValue) -> Operation | None:
-    """Return the op that defines a value; None for a block argument."""
-    return value.owner if isinstance(value.owner, Operation) else None
