@@ -16,6 +16,7 @@ from dlc import lax
 from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.opencl.devices import all_devices
 from tests.fuzz import control
+from tests.fuzz.trials import Trial
 
 draw = np.random.default_rng(0)
 
@@ -238,7 +239,7 @@ def test_weights_and_compiled_functions_in_bodies() -> None:
 @pytest.mark.parametrize(("targets", "count"), [(("plain", "reference"), 40), (("cpu", "dynamic"), 6)])
 def test_random_programs(targets: tuple[str, ...], count: int) -> None:
     # Compilation is slow: more programs run on one of both targets each.
-    chosen = [control.Trial(n, targets if n < count else (targets[n % 2],)) for n in range(max(count, 20))]
+    chosen = [Trial("control", n, targets if n < count else (targets[n % 2],)) for n in range(max(count, 20))]
     assert not [f"{trial}\n{wrong}" for trial, _, wrong in control.fuzz(chosen, 1) if wrong is not None]
 
 

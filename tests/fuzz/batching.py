@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from tests.fuzz.program_bounds import track_scan
 from tests.fuzz.programs import OPTIONS
 from tests.fuzz.random_control import PLAIN, Interpreter, RandomControl
 from tests.fuzz.random_program import RandomProgram, named_values
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, compared, trial_outcomes
 
 TARGETS = ("reference", "cpu")
 TIMEOUT_SECONDS = 120
@@ -37,26 +36,6 @@ EXCLUDED_OPS = {
     *(dl.PackOp, dl.UnpackOp, dl.ViewAsI32Op, dl.MatmulWeightOnlyOp, dl.MatmulWeightOnlyDotOp),
     *(dl.NetworkSortOp, dl.RadixSortOp, dl.SmallestKOp, dl.OrderStatisticsOp, dl.SearchsortedOp, dl.BinarySearchOp),
 }
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A batched function and its targets."""
-
-    seed: int
-    targets: tuple[str, ...] = TARGETS
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A batched function with a wrong result."""
-
-    trial: Trial
-    message: str
-
-    def __str__(self) -> str:
-        seed = self.trial.seed
-        return f"seed {seed}: {self.message.strip()}\n  reproduce: python -m tests.fuzz batching --seed {seed} --count 1"
 
 
 class BatchedInputs:
@@ -98,18 +77,18 @@ class BatchedInputs:
         ]
 
 
-def run(trial: Trial) -> list[Failure]:
-    """Return the differences from the function applied to one example at a time."""
+def run(trial: Trial) -> tuple[str, str | None]:
+    """Run a trial; return its outcome, and the differences from the function applied to one example at a time or None."""
     try:
         results = (_control_case if trial.seed % 2 else _op_case)(trial)
     except Exception:
-        return [Failure(trial, traceback.format_exc())]
-    failures: list[Failure] = []
+        return "failed", traceback.format_exc()
+    mismatches: list[str] = []
     for target, got, want in results:
         for k, (g, w) in enumerate(zip(got, want, strict=True)):
             if mismatch := difference(np.asarray(g), w):
-                failures.append(Failure(trial, f"{target}: result {k}: {mismatch}"))
-    return failures
+                mismatches.append(f"{target}: result {k}: {mismatch}")
+    return compared(mismatches)
 
 
 Results = Iterator[tuple[str, Sequence[Any], Sequence[BoundedArray]]]
@@ -179,17 +158,9 @@ def _evaluate(program: RandomProgram, inputs: Sequence[Array], results: Sequence
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on."""
-    return [Trial(s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
+    return [Trial("batching", s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
 
 
-def fuzz(
-    selected_trials: Sequence[Trial], jobs: int, progress: Callable[[Trial], None] = lambda trial: None
-) -> Iterator[Failure]:
-    """Yield the failures of all trials, crashes and hangs included; `progress` is called after each trial."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS):
-        progress(outcome.item)
-        if outcome.death is not None:
-            yield Failure(outcome.item, outcome.death)
-            continue
-        assert isinstance(outcome.result, list)
-        yield from outcome.result
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
+    """Yield the outcome of each trial, with a description of a failure or None."""
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS)

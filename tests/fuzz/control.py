@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from dlc import lax
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.random_control import PLAIN, Interpreter, RandomControl
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, trial_outcomes
 
 # "plain" runs dlc.lax outside of a traced function; "dynamic" compiles once for the CPU and runs with several sizes.
 TARGETS = ("plain", "reference", "cpu", "dynamic")
@@ -28,18 +27,6 @@ SIZE_VARIANTS: Sequence[Callable[[int], int]] = (lambda n: n, lambda n: 4 * n + 
 # Large sizes, only for programs without nested loops over sizes and without results of rank 3.
 LARGE_SIZE_VARIANTS: Sequence[Callable[[int], int]] = (lambda n: 20 * n + 1,)
 TIMEOUT_SECONDS = 120
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A program and its targets."""
-
-    seed: int
-    targets: tuple[str, ...] = TARGETS
-
-    def __str__(self) -> str:
-        chosen = "" if self.targets == TARGETS else f" --target {self.targets[0]}"
-        return f"seed {self.seed}: reproduce: python -m tests.fuzz control --seed {self.seed} --count 1{chosen}"
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
@@ -122,14 +109,9 @@ def _resize(array: Any, resize: Callable[[int], int], seed: int) -> Any:
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on."""
-    return [Trial(s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
+    return [Trial("control", s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
 
 
-def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
     """Yield the outcome of each trial, with a description of a failure or None."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS):
-        if outcome.death is not None:
-            yield outcome.item, "died", outcome.death
-        else:
-            assert isinstance(outcome.result, tuple)
-            yield outcome.item, *outcome.result
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from dlc.compiler import Program, compile
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, trial_outcomes
 
 Array = NDArray[Any]
 OPTIONS = Options(num_threads=1, workers=1, cache=False)
@@ -166,20 +166,9 @@ class RandomDataDependentProgram:
         return result
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A program and its target."""
-
-    seed: int
-    target: str
-
-    def __str__(self) -> str:
-        return f"seed {self.seed}: reproduce: python -m tests.fuzz data_dependent --seed {self.seed} --count 1 --target {self.target}"
-
-
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on."""
-    return [Trial(s, target or "cpu") for s in range(seed, seed + count)]
+    return [Trial("data_dependent", s, (target or "cpu",)) for s in range(seed, seed + count)]
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
@@ -203,11 +192,6 @@ def _read(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Prog
     return Program(imported.module, imported.weights, "counts")
 
 
-def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
     """Yield the outcome of each trial, with a description of a failure or None."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS, items_per_child=100):
-        if outcome.death is not None:
-            yield outcome.item, "died", outcome.death
-        else:
-            assert isinstance(outcome.result, tuple)
-            yield outcome.item, *outcome.result
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS, items_per_child=100)

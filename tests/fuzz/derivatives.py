@@ -7,8 +7,7 @@ derivatives with those of single points. All checks of a function are compiled a
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc.dialects.dl.base import Array
 from tests.fuzz.functions import Function, random_function
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, compared, trial_outcomes
 
 # The target of most functions, and of one in sixteen.
 TARGETS = ("reference", "cpu")
@@ -28,27 +27,6 @@ STEP = 1e-5
 OFFSETS = (0, 1, -1, 2, -2, 0.01, -0.01, 5000)
 # A finite difference with a larger relative uncertainty is inconclusive.
 MAX_UNCERTAINTY = 1e-3
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A function and the target on which it is differentiated."""
-
-    seed: int
-    target: str = "reference"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A function with a wrong derivative."""
-
-    trial: Trial
-    label: str
-
-    def __str__(self) -> str:
-        trial = self.trial
-        command = f"python -m tests.fuzz derivatives --seed {trial.seed} --count 1 --target {trial.target}"
-        return f"seed {trial.seed}: {self.label.strip()}\n  reproduce: {command}"
 
 
 class Checks:
@@ -153,29 +131,21 @@ def _sum_of_products(xs: Sequence[Array], ys: Sequence[Array]) -> Array:
     return np.asarray(sum(np.sum(x * y) for x, y in zip(xs, ys, strict=True)))
 
 
-def run(trial: Trial) -> list[Failure]:
-    """Return the wrong derivatives of a function."""
+def run(trial: Trial) -> tuple[str, str | None]:
+    """Run a trial; return its outcome, and the wrong derivatives of its function or None."""
     try:
         checks = Checks(random_function(trial.seed), trial.target, trial.seed)
         checks.run()
     except Exception:
-        return [Failure(trial, traceback.format_exc())]
-    return [Failure(trial, failures) for failures in checks.failures]
+        return "failed", traceback.format_exc()
+    return compared(checks.failures)
 
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on."""
-    return [Trial(s, target or TARGETS[s // 2 % 16 == 15]) for s in range(seed, seed + count)]
+    return [Trial("derivatives", s, (target or TARGETS[s // 2 % 16 == 15],)) for s in range(seed, seed + count)]
 
 
-def fuzz(
-    selected_trials: Sequence[Trial], jobs: int, progress: Callable[[Trial], None] = lambda trial: None
-) -> Iterator[Failure]:
-    """Yield the failures of all trials, crashes and hangs included; `progress` is called after each trial."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS):
-        progress(outcome.item)
-        if outcome.death is not None:
-            yield Failure(outcome.item, outcome.death)
-            continue
-        assert isinstance(outcome.result, list)
-        yield from outcome.result
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
+    """Yield the outcome of each trial, with a description of a failure or None."""
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS)

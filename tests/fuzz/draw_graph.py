@@ -6,10 +6,9 @@ from tests.fuzz.graph_control import CONTROL
 from tests.fuzz.graph_lists import LISTS
 from tests.fuzz.graph_quantized import QUANTIZED
 from tests.fuzz.graph_recipes import RECIPES as TENSOR_RECIPES
-from tests.fuzz.graph_recipes import Recipe
 from tests.fuzz.graph_sequences import SEQUENCES
 from tests.fuzz.graph_strings import STRING_OPS
-from tests.fuzz.random_graph import RandomGraph
+from tests.fuzz.random_graph import RandomGraph, Recipe
 
 # An operator may have several recipes.
 _TENSOR_RECIPES = [*TENSOR_RECIPES.items(), *QUANTIZED.items()]

@@ -39,6 +39,7 @@ from tests.fuzz import mutations
 from tests.fuzz.bounded_value import difference
 from tests.fuzz.program_bounds import expected_results
 from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import TrialOutcome, trial_outcomes
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.shapes.data_dependent_models import positive, some_sizes
 from tests.suites.onnx_node import cases
@@ -76,21 +77,16 @@ def trials(seed: int, count: int, families: Sequence[str]) -> list[Trial]:
     return [Trial(s, families[s % len(families)]) for s in range(seed, seed + count)]
 
 
-def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
     """Yield the outcome of each trial, with a description of a failure or None."""
     with tempfile.TemporaryDirectory() as folder:
         for t in {t.family for t in selected_trials}:
             prepare(t)
         tempfile.tempdir = folder
         try:
-            for outcome in run_supervised(
-                run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS, memory=MEMORY_LIMIT_BYTES, items_per_child=40
-            ):
-                if outcome.death is not None:
-                    yield outcome.item, "died", outcome.death
-                else:
-                    assert isinstance(outcome.result, tuple)
-                    yield outcome.item, *outcome.result
+            yield from trial_outcomes(
+                run, selected_trials, jobs, TIMEOUT_SECONDS, memory=MEMORY_LIMIT_BYTES, items_per_child=40
+            )
         finally:
             tempfile.tempdir = None
 

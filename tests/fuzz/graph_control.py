@@ -14,10 +14,10 @@ from onnx import NodeProto, helper
 
 from dlc.dialects.dl.base import Array
 from dlc.testing.sample import BOOL
-from tests.fuzz.graph_recipes import RECIPES, Recipe
+from tests.fuzz.graph_recipes import RECIPES
 from tests.fuzz.graph_reference import NodeEvaluator
 from tests.fuzz.random_body import FUNCTION_OP, RandomBody, RandomFunction
-from tests.fuzz.random_graph import FUNCTION_DOMAIN, MAX_BODY_DEPTH, GraphValue, RandomGraph
+from tests.fuzz.random_graph import FUNCTION_DOMAIN, MAX_BODY_DEPTH, GraphValue, RandomGraph, Recipe
 from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
 
 # Operators that are defined for all values, with the same result in every implementation.

@@ -7,10 +7,9 @@ from onnx import helper
 
 from dlc.testing.sample import is_float
 from tests.fuzz.graph_control import repeatable_recipes
-from tests.fuzz.graph_recipes import Recipe
 from tests.fuzz.graph_sequences import Chain, make_sequence
 from tests.fuzz.random_body import RandomBody
-from tests.fuzz.random_graph import ONNX_TYPE, GraphValue, RandomGraph, all_nodes
+from tests.fuzz.random_graph import ONNX_TYPE, GraphValue, RandomGraph, Recipe, all_nodes
 from tests.fuzz.random_values import ANY, Unsuitable
 
 # Half precision is excluded: `onnx.reference` evaluates the whole subgraph, and rounds after every operation.

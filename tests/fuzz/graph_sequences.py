@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import NodeProto, helper
 
-from tests.fuzz.graph_recipes import Recipe
-from tests.fuzz.random_graph import GraphValue, RandomGraph, evaluate_nodes
+from tests.fuzz.random_graph import GraphValue, RandomGraph, Recipe, evaluate_nodes
 from tests.fuzz.random_values import Unsuitable
 
 

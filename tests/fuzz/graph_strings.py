@@ -9,8 +9,7 @@ from onnx import TensorProto
 
 from dlc.dialects.dl.base import Array
 from dlc.testing.sample import BOOL, I32, I64
-from tests.fuzz.graph_recipes import Recipe
-from tests.fuzz.random_graph import STRING, GraphValue, RandomGraph
+from tests.fuzz.random_graph import STRING, GraphValue, RandomGraph, Recipe
 from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
 
 _STRINGS = ("", "a", "ab", "Ab", "a b", " a  b ", "a,b", "a,,b", "7", "-2.5", "ünï", "日本", "the", "the end", "x" * 20)

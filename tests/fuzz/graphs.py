@@ -26,7 +26,7 @@ from tests.fuzz.draw_graph import random_graph
 from tests.fuzz.graph_io import SequenceIO
 from tests.fuzz.program_bounds import expected_results
 from tests.fuzz.random_graph import RandomGraph, all_nodes
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, trial_outcomes
 
 OPTIONS = Options(num_threads=1, workers=1, cache=False)
 TIMEOUT_SECONDS = 120
@@ -35,25 +35,22 @@ TARGETS = ("reference", "reference", "reference", "reference", "cpu")
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A graph and its target."""
+class GraphTrial(Trial):
+    """A graph, its target, and the precision of its contractions with weights."""
 
-    seed: int
-    target: str
     precision: str = "f32"
 
-    def __str__(self) -> str:
-        rounded = f" --precision {self.precision}" if self.precision != "f32" else ""
-        command = f"python -m tests.fuzz graphs --seed {self.seed} --count 1 --target {self.target}{rounded}"
-        return f"seed {self.seed}: reproduce: {command}"
+    @property
+    def options(self) -> str:
+        return super().options + (f" --precision {self.precision}" if self.precision != "f32" else "")
 
 
-def trials(seed: int, count: int, target: str | None = None, precision: str = "f32") -> list[Trial]:
+def trials(seed: int, count: int, target: str | None = None, precision: str = "f32") -> list[GraphTrial]:
     """Return the trials of `count` seeds from `seed` on; without a target, mostly the reference and sometimes the CPU."""
-    return [Trial(s, target or TARGETS[s % len(TARGETS)], precision) for s in range(seed, seed + count)]
+    return [GraphTrial("graphs", s, (target or TARGETS[s % len(TARGETS)],), precision) for s in range(seed, seed + count)]
 
 
-def run(trial: Trial) -> tuple[str, str | None]:
+def run(trial: GraphTrial) -> tuple[str, str | None]:
     """Run a trial; return its outcome, and a description of a failure or None."""
     graph = random_graph(trial.seed)
     nodes = ", ".join(n.op_type for n in all_nodes([*graph.nodes, *(n for f in graph.functions for n in f.node)]))
@@ -70,7 +67,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
     return "compared", None
 
 
-def _compare_tensors(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, BoundedArray]]:
+def _compare_tensors(graph: RandomGraph, trial: GraphTrial) -> list[tuple[str, Array, BoundedArray]]:
     """Return (label, result, bounds) for all comparisons of a graph. Raises UnsupportedError if it cannot be imported."""
     with tempfile.TemporaryDirectory() as folder:
         sequence_io = SequenceIO(graph) if graph.has_sequence_io else None
@@ -92,7 +89,7 @@ def _compare_tensors(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array,
     return compared
 
 
-def _run_static(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> list[Array]:
+def _run_static(graph: RandomGraph, source: ModelProto | Path, trial: GraphTrial) -> list[Array]:
     """Return the results of a graph with static shapes."""
     program = _import(source)
     try:
@@ -103,7 +100,9 @@ def _run_static(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> 
     return [np.asarray(a) for a in model.run_unchecked(list(graph.inputs.values()))]
 
 
-def _run_dynamic(graph: RandomGraph, source: ModelProto | Path, trial: Trial, sequence_io: SequenceIO | None) -> list[Array]:
+def _run_dynamic(
+    graph: RandomGraph, source: ModelProto | Path, trial: GraphTrial, sequence_io: SequenceIO | None
+) -> list[Array]:
     """Return the results of a graph with symbolic sizes or sequence inputs."""
     settings: dict[str, Any] = {"num_threads": 1, "cache": False, "precision": trial.precision}
     result = dlc.compile_model(source, target=trial.target, **settings)(sequence_io.inputs if sequence_io else graph.inputs)
@@ -111,7 +110,7 @@ def _run_dynamic(graph: RandomGraph, source: ModelProto | Path, trial: Trial, se
     return [np.asarray(result[value.name]) for value in graph.results]
 
 
-def _compare_strings(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, BoundedArray]]:
+def _compare_strings(graph: RandomGraph, trial: GraphTrial) -> list[tuple[str, Array, BoundedArray]]:
     """Return (label, result, bounds) for a graph of strings. Results are exact; strings are converted at inputs and outputs."""
     got = dlc.compile_model(graph.model, target=trial.target, num_threads=1, cache=False)(graph.inputs)
     return [(v.name, np.asarray(got[v.name]), BoundedArray(v.array)) for v in graph.results]
@@ -130,11 +129,6 @@ def _import(model: ModelProto | Path) -> Program:
     return Program(imported.module, imported.weights, "graph")
 
 
-def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+def fuzz(selected_trials: Sequence[GraphTrial], jobs: int) -> Iterator[TrialOutcome[GraphTrial]]:
     """Yield the outcome of each trial, with a description of a failure or None."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS, items_per_child=100):
-        if outcome.death is not None:
-            yield outcome.item, "died", outcome.death
-        else:
-            assert isinstance(outcome.result, tuple)
-            yield outcome.item, *outcome.result
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS, items_per_child=100)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from tests.fuzz.random_loops import Interpreter, LaxControl, PlainControl, RandomLoops, State, plain_update, traced_update
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, compared, trial_outcomes
 
 TARGETS = ("cpu", "reference")
 TIMEOUT_SECONDS = 120
@@ -30,20 +29,8 @@ _MAX_COMPARED_ROUNDING = 1e-5
 _DIFFERENCE_STEPS = (1e-5, 1e-6)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A program and its targets."""
-
-    seed: int
-    targets: tuple[str, ...] = TARGETS
-
-    def __str__(self) -> str:
-        chosen = "" if self.targets == TARGETS else f" --target {self.targets[0]}"
-        return f"seed {self.seed}: reproduce: python -m tests.fuzz loops --seed {self.seed} --count 1{chosen}"
-
-
-def run(trial: Trial) -> str | None:
-    """Run a trial; return a description of its failures, or None."""
+def run(trial: Trial) -> tuple[str, str | None]:
+    """Run a trial; return its outcome, and a description of its failures or None."""
     program, failures = RandomLoops(trial.seed), list[str]()
     for target in trial.targets:
         for check in (_check_results, _check_batch, _check_derivatives):
@@ -56,7 +43,7 @@ def run(trial: Trial) -> str | None:
                 mismatch = traceback.format_exc()
             if mismatch is not None:
                 failures.append(f"{target}: {check.__name__}: {mismatch}")
-    return "\n".join(failures) or None
+    return compared(failures)
 
 
 def _plain(program: RandomLoops, inputs: State) -> State:
@@ -148,13 +135,9 @@ def _difference(results: Any, expected: State, perturbed: State) -> str | None:
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on."""
-    return [Trial(s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
+    return [Trial("loops", s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
 
 
-def fuzz(selected_trials: Sequence[Trial], jobs: int, report_progress: Callable[[Trial], object]) -> Iterator[str]:
-    """Yield a description of each failure."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS):
-        report_progress(outcome.item)
-        problem = outcome.death if outcome.death is not None else outcome.result
-        if problem is not None:
-            yield f"{outcome.item}\n{problem}"
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
+    """Yield the outcome of each trial, with a description of a failure or None."""
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS)

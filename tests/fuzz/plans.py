@@ -23,7 +23,7 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.passes.base import kernels_of
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, trial_outcomes
 
 TARGETS = (*CPU_LEVELS, *OPENCL_PROFILES)
 TIMEOUT_SECONDS = 240
@@ -68,14 +68,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[int, int, int], Shapes]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """The seed of a function with its shapes, and the target it is compiled for; None: drawn, too."""
-
-    seed: int
-    target: str | None = None
-
-
-@dataclass(frozen=True)
 class Case:
     """A function, or its gradient if `backward`, to compile for arguments of these shapes."""
 
@@ -94,7 +86,7 @@ class Case:
             for _ in range(3)
         ]
         dtype = np.dtype(np.float64 if target != "opencl:small" and drawn.random() < 0.3 else np.float32)
-        return cls(name, FUNCTIONS[name][1](*sizes), dtype, trial.target or target, drawn.random() < 0.4)
+        return cls(name, FUNCTIONS[name][1](*sizes), dtype, trial.target if trial.targets else target, drawn.random() < 0.4)
 
     def emit_kernels(self) -> int:
         """Emit the kernels for the target; return their number."""
@@ -113,25 +105,21 @@ class Case:
         return len([backend.emit(kernel) for kernel in kernels_of(lowering.module)])
 
 
-def run(trial: Trial) -> str | None:
-    """Return the error of a trial, or None."""
+def run(trial: Trial) -> tuple[str, str | None]:
+    """Compile the case of a trial; return its outcome, and its error or None."""
     case = Case.draw(trial)
     try:
         assert case.emit_kernels()
     except Exception:
-        command = f"python -m tests.fuzz plans --seed {trial.seed} --count 1 --target {case.target}"
-        return f"seed {trial.seed}: {case}\n{traceback.format_exc()}  reproduce: {command}"
-    return None
+        return "failed", f"{case}\n{traceback.format_exc()}"
+    return "compiled", None
 
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on."""
-    return [Trial(s, target) for s in range(seed, seed + count)]
+    return [Trial("plans", s, (target,) if target else ()) for s in range(seed, seed + count)]
 
 
-def fuzz(selected_trials: Sequence[Trial], jobs: int, progress: Callable[[Trial], None] = lambda trial: None) -> Iterator[str]:
-    """Yield the errors of all trials, crashes and hangs included; `progress` is called after each trial."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS):
-        progress(outcome.item)
-        if outcome.death is not None or isinstance(outcome.result, str):
-            yield outcome.death or str(outcome.result)
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
+    """Yield the outcome of each trial, with a description of a failure or None."""
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS)

@@ -353,3 +353,11 @@ def all_nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from all_nodes(attribute.g.node)
+
+
+# Adds a node of an operator, with matching operands, and returns its result.
+Recipe = Callable[[RandomGraph, str], GraphValue]
+
+
+def has_axes(shape: tuple[int, ...]) -> bool:
+    return len(shape) > 0

@@ -6,7 +6,6 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -18,7 +17,7 @@ from dlc.errors import DlcError, UnsupportedError
 from dlc.runtime.models.model import Model
 from tests.fuzz.random_shapes import DRAWN_SIZES, RandomShapes
 from tests.fuzz.shape_functions import RandomShapeFunction
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, trial_outcomes
 
 Array = NDArray[Any]
 Results: TypeAlias = "Sequence[Array]"
@@ -33,25 +32,9 @@ _LARGE_SIZES = (16, 31, 33)
 _MAX_INPUT_ELEMENTS = 20_000
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A graph or, for odd seeds, a function, and its target."""
-
-    seed: int
-    target: str
-
-    @property
-    def is_function(self) -> bool:
-        return self.seed % 2 == 1
-
-    def __str__(self) -> str:
-        command = f"python -m tests.fuzz shapes --seed {self.seed} --count 1 --target {self.target}"
-        return f"seed {self.seed}: reproduce: {command}"
-
-
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on; without a target, mostly the reference and sometimes the CPU."""
-    return [Trial(s, target or TARGETS[s // 2 % len(TARGETS)]) for s in range(seed, seed + count)]
+    return [Trial("shapes", s, (target or TARGETS[s // 2 % len(TARGETS)],)) for s in range(seed, seed + count)]
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
@@ -59,7 +42,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
     with warnings.catch_warnings():
         # Many sizes are compiled separately.
         warnings.simplefilter("ignore")
-        subject = FunctionSubject(trial) if trial.is_function else GraphSubject(trial)
+        subject = FunctionSubject(trial) if trial.seed % 2 else GraphSubject(trial)
         try:
             dynamic = subject.compile_dynamic()
         except UnsupportedError as error:
@@ -198,11 +181,6 @@ def _format(results: Results | str) -> str:
     return results if isinstance(results, str) else f"results of shapes {[np.shape(r) for r in results]}"
 
 
-def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
     """Yield the outcome of each trial, with a description of a failure or None."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS, items_per_child=100):
-        if outcome.death is not None:
-            yield outcome.item, "died", outcome.death
-        else:
-            assert isinstance(outcome.result, tuple)
-            yield outcome.item, *outcome.result
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS, items_per_child=100)

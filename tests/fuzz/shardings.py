@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from tests.fuzz.draw_program import random_program
 from tests.fuzz.functions import random_function
 from tests.fuzz.programs import OPTIONS
 from tests.fuzz.random_program import named_values
-from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import Trial, TrialOutcome, compared, trial_outcomes
 
 MESHES = tuple(map(Mesh.of, ({"data": 2}, {"data": 4}, {"data": 2, "model": 2})))
 SIZES = (1, 2, 3, 4, 4, 6, 8, 8, 12, 16)
@@ -44,27 +44,6 @@ TARGETS = ("reference", "cpu")
 TIMEOUT_SECONDS = 240
 # Gradients may differ by this much, relative to the largest element.
 GRADIENT_TOLERANCE = 1e-7
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A program and the target on which its ranks run."""
-
-    seed: int
-    target: str = "reference"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A program whose shards have wrong results."""
-
-    trial: Trial
-    message: str
-
-    def __str__(self) -> str:
-        trial = self.trial
-        command = f"python -m tests.fuzz shardings --seed {trial.seed} --count 1 --target {trial.target}"
-        return f"seed {trial.seed}: {self.message.strip()}\n  reproduce: {command}"
 
 
 def run_sharded(
@@ -121,13 +100,12 @@ class RandomShardings:
                     op.results[0].replace_uses_with_if(shard, lambda use, own=shard.owner: use.operation is not own)
 
 
-def run(trial: Trial) -> list[Failure]:
-    """Return the results that differ from those of the unsharded program."""
+def run(trial: Trial) -> tuple[str, str | None]:
+    """Run a trial; return its outcome, and the results that differ from those of the unsharded program or None."""
     try:
-        mismatches = (_gradient_case if trial.seed % 2 else _op_case)(trial)
-        return [Failure(trial, mismatch) for mismatch in mismatches]
+        return compared(list((_gradient_case if trial.seed % 2 else _op_case)(trial)))
     except Exception:
-        return [Failure(trial, traceback.format_exc())]
+        return "failed", traceback.format_exc()
 
 
 def _op_case(trial: Trial) -> Iterator[str]:
@@ -182,17 +160,9 @@ def _run_annotated(program: Program, shardings: RandomShardings, arrays: Sequenc
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     """Return the trials of `count` seeds from `seed` on."""
-    return [Trial(s, target or TARGETS[s % 16 in (6, 7)]) for s in range(seed, seed + count)]
+    return [Trial("shardings", s, (target or TARGETS[s % 16 in (6, 7)],)) for s in range(seed, seed + count)]
 
 
-def fuzz(
-    selected_trials: Sequence[Trial], jobs: int, progress: Callable[[Trial], None] = lambda trial: None
-) -> Iterator[Failure]:
-    """Yield the failures of all trials, crashes and hangs included; `progress` is called after each trial."""
-    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS):
-        progress(outcome.item)
-        if outcome.death is not None:
-            yield Failure(outcome.item, outcome.death)
-            continue
-        assert isinstance(outcome.result, list)
-        yield from outcome.result
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[TrialOutcome[Trial]]:
+    """Yield the outcome of each trial, with a description of a failure or None."""
+    return trial_outcomes(run, selected_trials, jobs, TIMEOUT_SECONDS)

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -26,6 +28,14 @@ from tests.fuzz.random_graph import RandomGraph
 from tests.fuzz.random_values import Unsuitable
 from tests.fuzz.recipes import OPS
 from tests.fuzz.supervise import run_supervised
+from tests.fuzz.trials import TrialOutcome
+
+
+def assert_no_failures(outcomes: Iterable[TrialOutcome[object]]) -> Counter[str]:
+    """Check that no trial failed, and return the number of trials by outcome."""
+    completed = list(outcomes)
+    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in completed if mismatch is not None]
+    return Counter(outcome for _, outcome, _ in completed)
 
 
 def test_every_op_is_drawn() -> None:
@@ -64,33 +74,28 @@ def test_programs_with_reduced_precision(precision: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_loops() -> None:
-    failures = list(loops.fuzz(loops.trials(0, 6), 1, lambda _: None))
-    assert not failures, "\n".join(failures)
+    assert_no_failures(loops.fuzz(loops.trials(0, 6), 1))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("target", "count"), [("reference", 40), ("cpu", 6)])
 def test_batched_functions(target: str, count: int) -> None:
-    failures = list(batching.fuzz(batching.trials(0, count, target), 1))
-    assert not failures, "\n".join(map(str, failures))
+    assert_no_failures(batching.fuzz(batching.trials(0, count, target), 1))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_derivatives_of_functions() -> None:
-    failures = list(derivatives.fuzz(derivatives.trials(0, 8, "reference"), 1))
-    assert not failures, "\n".join(map(str, failures))
+    assert_no_failures(derivatives.fuzz(derivatives.trials(0, 8, "reference"), 1))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_shardings() -> None:
-    failures = list(shardings.fuzz(shardings.trials(0, 60, "reference"), 1))
-    assert not failures, "\n".join(map(str, failures))
+    assert_no_failures(shardings.fuzz(shardings.trials(0, 60, "reference"), 1))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_plans_of_large_shapes() -> None:
-    failures = list(plans.fuzz(plans.trials(0, 12), 1))
-    assert not failures, "\n".join(failures)
+    assert_no_failures(plans.fuzz(plans.trials(0, 12), 1))
 
 
 @pytest.mark.parametrize("target", plans.TARGETS)
@@ -100,21 +105,18 @@ def test_a_wide_training_step_has_a_plan(target: str) -> None:
 
 
 def test_data_dependent_programs() -> None:
-    outcomes = list(data_dependent.fuzz(data_dependent.trials(0, 5), 1))
-    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch]
-    assert {kind for _, kind, _ in outcomes} == {"one program"}
+    outcomes = assert_no_failures(data_dependent.fuzz(data_dependent.trials(0, 5), 1))
+    assert set(outcomes) == {"one program"}
 
 
 def test_graphs_match_onnx_reference() -> None:
-    outcomes = list(graphs.fuzz(graphs.trials(0, 60), 1))
-    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch is not None]
-    assert sum(outcome == "compared" for _, outcome, _ in outcomes) > 55
+    outcomes = assert_no_failures(graphs.fuzz(graphs.trials(0, 60), 1))
+    assert outcomes["compared"] > 55
 
 
 def test_dynamic_shapes_match_static_ones() -> None:
-    outcomes = list(shapes.fuzz(shapes.trials(0, 16, "reference"), 1))
-    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch is not None]
-    assert sum(outcome == "compared" for _, outcome, _ in outcomes) > 12
+    outcomes = assert_no_failures(shapes.fuzz(shapes.trials(0, 16, "reference"), 1))
+    assert outcomes["compared"] > 12
 
 
 def test_every_operator_is_drawn() -> None:
@@ -146,9 +148,7 @@ def draws(seed: int, op: str) -> bool:
 @pytest.mark.parametrize("family", ["onnx", "external", "dump", "tflite"])
 def test_files(family: str) -> None:
     trials = files.trials(0, {"dump": 12, "tflite": 15}.get(family, 25), [family])
-    outcomes = list(files.fuzz(trials, 1))
-    assert len(outcomes) == len(trials)
-    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch is not None]
+    assert assert_no_failures(files.fuzz(trials, 1)).total() == len(trials)
 
 
 def test_artifacts_from_the_command_line() -> None:
