@@ -4,5 +4,6 @@ factors.py    which axes of operands and results an op iterates over together: o
 propagate.py  the shardings of all values, from annotations
 reshard.py    the collectives that convert one sharding to another, and their cost
 partition.py  the program of one rank, with collectives
+split_rows.py gathers and scatters of rows that are split
 buckets.py    merges collectives into one message
 """

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from dlc.dialects import dl
 from dlc.dialects.dl.arithmetic.activation import Activation
-from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, shape_of, sizes
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, number, rank_of, shape_of, sizes
+from dlc.dialects.dl.dtypes import is_float, is_integer
 from dlc.dialects.dl.interfaces import (
     Contraction,
     DataDependent,
@@ -46,12 +47,14 @@ class Factors:
         results: The factors of the axes of each result.
         reduced: Factors that results do not have, with the combinator of partial results: sum, max or min.
         keeps_axes: Whether the op keeps axes, so that shardings propagate through it first.
+        rows: The factor of an axis that indices refer to. A rank that has a part of these rows reads all indices.
     """
 
     operands: tuple[Axes, ...]
     results: tuple[Axes, ...]
     reduced: Mapping[int, str] = field(default_factory=dict[int, str])
     keeps_axes: bool = True
+    rows: int | None = None
 
 
 Rule: TypeAlias = Callable[[Any], Factors | None]
@@ -257,10 +260,14 @@ _FIRST_INDEX_FACTOR = 100
 
 
 def _gather(op: dl.GatherOp) -> Factors:
+    """Shard the rows as well: each rank reads its own, and the results are partial sums (`split_rows.py`)."""
     axis, rank = op.indexed_axis, rank_of(op.x)
     before, after = range(axis), range(axis + 1, rank)
     indices = range(_FIRST_INDEX_FACTOR, _FIRST_INDEX_FACTOR + rank_of(op.indices))
-    return Factors(((*before, None, *after), tuple(indices)), ((*before, *indices, *after),), keeps_axes=False)
+    operands, results = ((*before, axis, *after), tuple(indices)), ((*before, *indices, *after),)
+    if not (is_float(element_type_of(op.x)) or is_integer(element_type_of(op.x))):
+        return Factors(((*before, None, *after), tuple(indices)), results, keeps_axes=False)
+    return Factors(operands, results, {axis: "sum"}, keeps_axes=False, rows=axis)
 
 
 def _gather_nd(op: dl.GatherNdOp) -> Factors:
@@ -279,15 +286,13 @@ def _gather_elements(op: dl.GatherElementsOp) -> Factors:
 
 
 def _scatter_rows(op: dl.ScatterRowsOp) -> Factors:
-    """Shard the axes after the rows, and the updates if they are added to zeros: the results are then partial sums."""
-    after = tuple(range(1, rank_of(op.x)))
-    rank = rank_of(op.indices)
-    if op.mode.data != "add" or not is_zero(op.x):
-        indices: Axes = (None,) * rank
-        return Factors(((None, *after), indices, (*indices, *after)), ((None, *after),), keeps_axes=False)
-    rows = tuple(range(_FIRST_INDEX_FACTOR, _FIRST_INDEX_FACTOR + rank))
-    operands = ((None, *after), rows, (*rows, *after))
-    return Factors(operands, ((None, *after),), dict.fromkeys(rows, "sum"), keeps_axes=False)
+    """Shard the rows and the axes after them; the updates if they are added to zeros: the results are then partial sums."""
+    after, rank = tuple(range(1, rank_of(op.x))), rank_of(op.indices)
+    is_sum = op.mode.data == "add" and is_zero(op.x)
+    summed = range(_FIRST_INDEX_FACTOR, _FIRST_INDEX_FACTOR + rank) if is_sum else ()
+    updates: Axes = tuple(summed) or (None,) * rank
+    operands = ((0, *after), updates, (*updates, *after))
+    return Factors(operands, ((0, *after),), dict.fromkeys(summed, "sum"), keeps_axes=False, rows=0)
 
 
 def is_zero(value: SSAValue) -> bool:

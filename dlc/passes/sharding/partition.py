@@ -29,6 +29,7 @@ from dlc.ir import Attribute, Block, FunctionType, ModuleOp, Operation, Region, 
 from dlc.passes.sharding.factors import Axes, Factors, factors_of
 from dlc.passes.sharding.propagate import Shardings, Spec, uniform_element
 from dlc.passes.sharding.reshard import ReshardingStep, compute_seconds, local_shape, plan_resharding, resharding_seconds
+from dlc.passes.sharding.split_rows import access_own_rows
 
 # The mesh axes over which each factor is split.
 _Assignment: TypeAlias = "dict[int, tuple[str, ...]]"
@@ -247,8 +248,13 @@ class _Partitioner:
             return
         assigned = self.choose(op, factors)
         operands = [self.read(v, _spec(axes, assigned)) for v, axes in zip(op.operands, factors.operands, strict=True)]
-        specs = [_spec(axes, assigned) for axes in factors.results]
-        self.emit(op, operands, specs, _partial_axes(factors, assigned))
+        specs, partial = [_spec(axes, assigned) for axes in factors.results], _partial_axes(factors, assigned)
+        row_axes = assigned.get(factors.rows, ()) if factors.rows is not None else ()
+        if row_axes:
+            value = access_own_rows(self.build, op, operands, self.position(row_axes))
+            self.values[op.results[0]] = _LocalValue(value, specs[0], partial)
+            return
+        self.emit(op, operands, specs, partial)
 
     def emit(self, op: DlOp, operands: Sequence[SSAValue], specs: Sequence[Spec], partial: Mapping[str, str]) -> None:
         """Insert an op on shards."""
@@ -309,7 +315,7 @@ class _Partitioner:
             assigned = {f: tuple(a for a in order[f] if by_axis[a] == f) for f in chosen if f is not None}
             if any(extents[f] % self.mesh.shard_count(own) for f, own in assigned.items()):
                 continue
-            total = seconds / prod(self.mesh.shard_count(own) for own in assigned.values())
+            total = seconds / prod(self.mesh.shard_count(own) for f, own in assigned.items() if f != factors.rows)
             for value, axes, _ in operands:
                 if not (rank_of(value) and uniform_element(value) is not None):
                     local = self.values[value]

@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.interfaces import Contraction
+from dlc.dialects.dl.interfaces import Contraction, GatherLike
 from dlc.ir import SSAValue
 from dlc.passes.sharding.propagate import Spec
 from dlc.runtime.collectives.mesh import Mesh
@@ -137,6 +137,8 @@ def flop_count(op: DlOp) -> int:
     """Return the FLOPs of a contraction; of another op, those that a core computes in its time."""
     if isinstance(op, Contraction):
         return 2 * _element_count(op.structure().extents)
+    if isinstance(op, GatherLike):
+        return 4 * _element_count(shape_of(op.results[0]))
     return 4 * max(_element_count(shape_of(v)) for v in (*op.operands, *op.results))
 
 

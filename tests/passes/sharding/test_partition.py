@@ -11,14 +11,20 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
+from dlc.compiler import Program, compile
 from dlc.compiler.sharding import ShardedProgram, shard_program
-from dlc.dialects.dl.base import element_type_of
+from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of, tensor_type
+from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.distributed.sharding import PartialSpec
-from dlc.errors import ShapeError
-from dlc.ir import f32, walk_ops
+from dlc.errors import DlcError, ShapeError
+from dlc.ir import Block, ModuleOp, Region, f32, func, i64, walk_ops
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.testing.sample import BF16, F32, values
+from dlc.weights import WeightStore
+from tests.fuzz.programs import OPTIONS
+from tests.fuzz.random_program import named_values
 from tests.fuzz.shardings import run_sharded
 
 Specs = Sequence[PartialSpec | None]
@@ -167,6 +173,49 @@ def test_conditionals_and_while_loops() -> None:
 def test_softmax_over_a_sharded_axis_is_decomposed() -> None:
     counts = check(lambda x: dlc.nn.softmax(x), [values(F32, 4, 8)], DATA, [(R, D)], [(R, D)])
     assert counts == {"all_reduce": 2}
+
+
+def test_an_embedding_of_split_rows_is_not_gathered() -> None:
+    """Each rank reads and updates its own rows, and the ranks add the vectors that they read."""
+    table, ids, target = values(F32, 512, 32), np.array([[3, -1, 511], [256, 255, 3]]), values(F32, 2, 3, 32, seed=1)
+
+    def step(table: Any, ids: Any) -> Any:
+        loss, gradient = dlc.value_and_grad(lambda table: dnp.sum(dlc.nn.embedding(table, ids) * target))(table)
+        return loss, table - 0.1 * gradient
+
+    # Over `data`, ranks get all indices, or gather the cotangents.
+    for mesh, rows in ((BOTH, M), (DATA, D)):
+        inputs: Specs = [(rows, R), (D, R)]
+        outputs: Specs = [None, (rows, R)]
+        check(step, [table, ids], mesh, inputs, outputs)
+        sharded = shard_program(dlc.jit(step).lower(table, ids).program, mesh, inputs, outputs)
+        moved = [op for op in walk_ops(sharded.program.module, Collective) if op.operands]
+        assert moved and all(op.operand_bytes < table.nbytes // 4 for op in moved)
+    assert check(lambda x, i: dnp.take(x, i % 32, axis=1), [table, ids], DATA, [(R, D), None])["all_reduce"] == 1
+
+
+@pytest.mark.parametrize("mode", ["none", "add", "max"])
+@pytest.mark.parametrize("clamped", [None, True], ids=["ignored", "clamped"])
+def test_scatters_to_split_rows(mode: str, clamped: bool | None) -> None:
+    """Indices count from the end, are out of bounds, and repeat."""
+    x, indices = values(F32, 8, 3), np.array([0, 7, -8, -1, 4, 4, 3, -9, 8, 100])
+    updates = values(F32, 10, 3, seed=1)
+    block = Block(arg_types=[tensor_type(a.shape, t) for a, t in ((x, f32), (indices, i64), (updates, f32))])
+    y = DlBuilder(block)(dl.ScatterRowsOp, *block.args, mode=mode, clamped=clamped)
+    block.add_op(func.ReturnOp(y))
+    main = func.FuncOp("main", ([a.type for a in block.args], [y.type]), Region(block))
+    main.arg_attrs, main.res_attrs = named_values("x", 3), named_values("y", 1)
+    program = Program(ModuleOp([main]), WeightStore(), "scatter")
+    arrays = [x, indices, updates]
+    (expected,) = compile(program, "reference", OPTIONS).run_unchecked(arrays)
+    (got,) = run_sharded(program, DATA, [(D, R), None, None], [(D, R)], arrays)
+    np.testing.assert_array_equal(got, expected)
+    assert "all_gather" not in count(shard_program(program, DATA, [(D, R), None, None], [(D, R)]))
+
+
+def test_an_index_outside_of_split_rows_is_an_error() -> None:
+    with pytest.raises(DlcError, match="index 8 is outside axis 0 of size 8"):
+        check(lambda x, i: x[i], [values(F32, 8, 3), np.array([0, 8])], DATA, [(D, R), None])
 
 
 def test_layouts_move_by_all_to_all() -> None:
