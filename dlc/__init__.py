@@ -103,6 +103,8 @@ if TYPE_CHECKING:
     from dlc.distributed.distributed_array import distribute as distribute
     from dlc.distributed.meshes import make_mesh as make_mesh
     from dlc.distributed.partition_spec import P as P
+    from dlc.distributed.saved_arrays import load_arrays as load_arrays
+    from dlc.distributed.saved_arrays import save_arrays as save_arrays
     from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeadlineError as DeadlineError
@@ -146,6 +148,8 @@ _PUBLIC = {
     "distribute": "dlc.distributed.distributed_array",
     "make_mesh": "dlc.distributed.meshes",
     "shard": "dlc.distributed.annotations",
+    "load_arrays": "dlc.distributed.saved_arrays",
+    "save_arrays": "dlc.distributed.saved_arrays",
     "disable_jit": "dlc.eager",
     "grad": "dlc.calculus.gradients",
     "hessian": "dlc.calculus.jacobians",

@@ -4,4 +4,5 @@ partition_spec.py      `dlc.P`, and trees of specs for arguments and results
 meshes.py              `dlc.make_mesh`, and the transport of a mesh
 distributed_array.py   `dlc.distribute` and `dlc.collect`
 annotations.py         `dlc.shard`
+saved_arrays.py        `dlc.save_arrays` and `dlc.load_arrays`
 """

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.arrays import format_type, to_numpy
 from dlc.dialects.dl.distributed.sharding import PartialSpec
-from dlc.distributed.meshes import transport_of
+from dlc.distributed.meshes import rank_on, transport_of
 from dlc.distributed.partition_spec import P
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, unflatten
@@ -59,7 +59,7 @@ def _distributed(array: Any, spec: P, mesh: Mesh) -> DistributedArray:
     require_valid_spec(mesh, array.shape, padded, "dlc.distribute")
     full = replicate_unconstrained(padded)
     # A copy: a donated shard is overwritten, and a view would keep the global array in memory.
-    return DistributedArray(shard_of(mesh, _rank(mesh), array, full).copy(), full, mesh)
+    return DistributedArray(shard_of(mesh, rank_on(mesh), array, full).copy(), full, mesh)
 
 
 def collect(x: Any) -> Any:
@@ -85,14 +85,9 @@ def local_shard(x: Any, spec: Spec, mesh: Mesh) -> Any:
         if x.mesh == mesh and x.spec == spec:
             return x.shard
         x = collected(x)
-    return shard_of(mesh, _rank(mesh), x, spec) if any(spec) else x
+    return shard_of(mesh, rank_on(mesh), x, spec) if any(spec) else x
 
 
 def replicate_unconstrained(spec: PartialSpec) -> Spec:
     """Return a spec with unconstrained axes replicated."""
     return tuple(axes or () for axes in spec)
-
-
-def _rank(mesh: Mesh) -> int:
-    transport = transport_of(mesh)
-    return 0 if transport is None else transport.rank

@@ -8,6 +8,7 @@ from typing import cast
 from dlc.errors import ArgumentError
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.start import start
+from dlc.runtime.collectives.threads import ThreadsTransport
 from dlc.runtime.collectives.transport import Transport, find_transport
 
 
@@ -36,6 +37,8 @@ def transport_of(mesh: Mesh) -> Transport | None:
     The first call of a process joins the MPI job. Raises DlcError if the job has another number of ranks.
     """
     transport = find_transport()
+    if isinstance(transport, ThreadsTransport):
+        return transport.on_mesh(mesh)
     if transport is not None and transport.mesh == mesh:
         return transport
     if mesh.size == 1:
@@ -43,3 +46,9 @@ def transport_of(mesh: Mesh) -> Transport | None:
     if mesh not in _transports:
         _transports[mesh] = start(mesh)
     return _transports[mesh]
+
+
+def rank_on(mesh: Mesh) -> int:
+    """Return the rank of this process or thread on a mesh. Raises DlcError as `transport_of` does."""
+    transport = transport_of(mesh)
+    return 0 if transport is None else transport.rank

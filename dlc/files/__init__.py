@@ -1,1 +1,1 @@
-"""File access: model sources, memory mapping, atomic writes, private folders and user Python files."""
+"""File access: model sources, memory mapping, safetensors, atomic writes, private folders and user Python files."""

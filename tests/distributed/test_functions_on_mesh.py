@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,3 +31,12 @@ def test_training_steps(transport: Transport) -> None:
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
     assert isinstance(w, dlc.DistributedArray) and w.mesh == transport.mesh
     np.testing.assert_allclose(dlc.collect(w), global_w, rtol=1e-4, atol=1e-6)
+
+
+def test_arrays_saved_by_one_mesh_and_loaded_by_another(transport: Transport, tmp_path: Path) -> None:
+    folder = Path(transport.exchange(str(tmp_path).encode(), "folder")[0].decode())
+    x, other = values(F32, 8, 6), dlc.make_mesh({"rows": transport.mesh.size})
+    dlc.save_arrays(folder, {"x": dlc.distribute(x, P("data", "model"), transport.mesh), "step": 3})
+    loaded = dlc.load_arrays(folder, {"x": x, "step": 0}, {"x": P("rows"), "step": None}, other)
+    assert loaded["x"].shard.shape == (8 // transport.mesh.size, 6) and loaded["step"] == 3
+    np.testing.assert_array_equal(dlc.collect(loaded["x"]), x)

@@ -11,7 +11,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import P
-from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.collectives.shards import shard_of
 from dlc.runtime.collectives.threads import run_ranks
 from dlc.testing.sample import F32, values
@@ -102,17 +102,15 @@ def test_a_donated_shard_is_a_copy() -> None:
     np.testing.assert_array_equal(x, original)
 
 
-def test_shards_of_another_mesh_with_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_of_another_mesh_with_the_same_names() -> None:
     """The ranks of an axis depend on the order of axes."""
     mesh, other = dlc.make_mesh({"data": 2, "model": 2}), dlc.make_mesh({"model": 2, "data": 2})
-    double, spec = dlc.jit(mesh=mesh, out_shardings=P("data"), target="reference")(lambda x: 2 * x), (("data",), ())
-    monkeypatch.setattr("dlc.distributed.distributed_array.collected", lambda array: X)  # Threads are ranks of one mesh.
-
-    def run(rank: int) -> Any:
-        return double(dlc.DistributedArray(shard_of(other, rank, X, spec), spec, other)).shard
-
-    for rank, shard in enumerate(run_ranks(mesh, run)):
-        np.testing.assert_array_equal(shard, 2 * shard_of(mesh, rank, X, spec))
+    double = dlc.jit(mesh=mesh, out_shardings=P("data"), target="reference")(lambda x: 2 * x)
+    shards = run_ranks(mesh, lambda rank: double(dlc.distribute(X, P("data"), other)).shard)
+    for rank, shard in enumerate(shards):
+        np.testing.assert_array_equal(shard, 2 * shard_of(mesh, rank, X, (("data",), ())))
+    with pytest.raises(DlcError, match="the mesh data=8 has 8 ranks, 4 threads run"):
+        run_ranks(mesh, lambda rank: double(dlc.distribute(X, P("data"), dlc.make_mesh({"data": 8}))))
 
 
 def test_the_summary_names_collectives_and_redundant_products() -> None:

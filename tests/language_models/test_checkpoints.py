@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from dlc.errors import DlcError, ModelError, UnsupportedError
+from dlc.files.safetensors import read_safetensors
 from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.gguf_file import GgufFile
 from dlc.language_models.checkpoints.reading import read_checkpoint
-from dlc.language_models.checkpoints.safetensors_file import read_safetensors
 from dlc.language_models.families.registry import build_decoder
 from tests.language_models.models import LLAMA, gguf_bytes, llama_tensors, write_llama, write_safetensors
 

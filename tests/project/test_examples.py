@@ -97,6 +97,15 @@ def test_data_parallel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert float(capsys.readouterr().out.split()[1].rstrip(",")) < 0.1
 
 
+def test_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A resumed run begins where the saved one ended."""
+    losses: list[float] = []
+    for arguments in (["--stage", "3", "--save", str(tmp_path)], ["--stage", "2", "--resume", str(tmp_path)]):
+        run("zero.py", *arguments, monkeypatch=monkeypatch)
+        losses.append(float(capsys.readouterr().out.split()[1].rstrip(";")))
+    assert losses[0] < 0.1 and losses[1] < 0.6 * losses[0]
+
+
 def test_write_docs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("write_docs.py", "60", "A pass ", monkeypatch=monkeypatch)
     first, _, text = capsys.readouterr().out.partition("\n")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import ModelError, UnsupportedError
+from dlc.files.safetensors import read_safetensors
 from dlc.language_models.checkpoints.checkpoint import Checkpoint, ModelConfig, ModelWeights
 from dlc.language_models.checkpoints.hugging_face_names import canonical_options, canonical_tensor_name, is_transposed
-from dlc.language_models.checkpoints.safetensors_file import read_safetensors
 
 _INDEX_NAME, _SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
 _MAX_SHARD_FILES = 10_000

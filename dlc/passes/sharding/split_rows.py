@@ -20,13 +20,12 @@ from dlc.ir import SSAValue, i64
 
 def access_own_rows(build: DlBuilder, op: DlOp, operands: Sequence[SSAValue], position: SSAValue) -> SSAValue:
     """Return the result of a gather or scatter on shards; `position` is that of the rank along the split rows."""
-    match op:
-        case dl.GatherOp():
-            return _gather(build, op, *operands, position)
-        case dl.ScatterRowsOp():
-            return _scatter(build, op, *operands, position)
-        case _:
-            raise AssertionError(f"{op.name} has no rows")
+    if isinstance(op, dl.GatherOp):
+        shard, indices = operands
+        return _gather(build, op, shard, indices, position)
+    assert isinstance(op, dl.ScatterRowsOp), f"{op.name} has no rows"
+    shard, indices, updates = operands
+    return _scatter(build, op, shard, indices, updates, position)
 
 
 def _gather(build: DlBuilder, op: dl.GatherOp, shard: SSAValue, indices: SSAValue, position: SSAValue) -> SSAValue:

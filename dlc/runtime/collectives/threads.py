@@ -65,6 +65,17 @@ class ThreadsTransport(Transport):
         self._exchange = exchange
         self._call_counts: dict[tuple[int, ...], int] = {}
 
+    def on_mesh(self, mesh: Mesh) -> ThreadsTransport:
+        """Return the transport of the same rank on another mesh. Raises DlcError for a mesh of another number of ranks."""
+        if mesh == self.mesh:
+            return self
+        if mesh.size != self.mesh.size:
+            raise DlcError(f"the mesh {mesh} has {mesh.size} ranks, {self.mesh.size} threads run: use a mesh of that size")
+        other = ThreadsTransport(mesh, self.rank, self._exchange)
+        # Groups of the same ranks number their calls together.
+        other._call_counts = self._call_counts
+        return other
+
     def _all_values(self, value: Any, axes: Sequence[str], label: str) -> tuple[list[Any], int]:
         group = self.group(axes)
         number = self._call_counts[group.ranks] = self._call_counts.get(group.ranks, 0) + 1

@@ -11,6 +11,7 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
+from dlc import P
 from dlc.compiler import Program, compile
 from dlc.compiler.sharding import ShardedProgram, shard_program
 from dlc.dialects import dl
@@ -85,6 +86,47 @@ def test_optimizer_state_shards_zero_1() -> None:
     inputs: Specs = [(R, R), (R, R), (D, R), (D, R), (D, R), (D, R)]
     counts = check(step, arguments, DATA, inputs, [None, (R, R), (R, R), (D, R), (D, R)])
     assert counts == {"reduce_scatter": 1, "all_gather": 1, "all_reduce": 1, "axis_index": 1}
+
+
+def accumulated_step(params: Any, momenta: Any, x: Any, y: Any) -> Any:
+    """Sum gradients over micro-batches; each sum is split."""
+
+    def micro_step(gradients: Any, batch: Any) -> Any:
+        loss, new = dlc.value_and_grad(lambda p: mlp_loss(p[0], MLP[1], p[1], *batch))(params)
+        return [dlc.shard(g + n, P("data")) for g, n in zip(gradients, new, strict=True)], loss
+
+    gradients, losses = dlc.lax.scan(micro_step, [dnp.zeros_like(p) for p in params], (x, y))
+    momenta = [0.9 * m + g for m, g in zip(momenta, gradients, strict=True)]
+    return (dnp.sum(losses), *(p - 0.1 * m for p, m in zip(params, momenta, strict=True)), *momenta)
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_zero_2_and_3(stage: int) -> None:
+    """Stage 2 scatters the gradients of each micro-batch; stage 3 also gathers the parameters for it."""
+    w1, _, w2, x, y = MLP
+    arguments = [[w1, w2], [w1, w2], np.stack([x, 2 * x]), np.stack([y, y])]
+    batch, split = (R, D, R), (D, R)
+    parameters = split if stage == 3 else (R, R)
+    specs: Specs = [parameters, parameters, split, split, batch, batch]
+    program = dlc.jit(accumulated_step).lower(*arguments).program
+    outputs: Specs = [(), parameters, parameters, split, split]
+    leaves = [*arguments[0], *arguments[1], *arguments[2:]]
+    got = run_sharded(program, DATA, specs, outputs, leaves)
+    for a, b in zip(got, dlc.jit(target="reference")(accumulated_step)(*arguments), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    collectives = walk_ops(shard_program(program, DATA, specs, outputs).program.module, Collective)
+    by_loop = Counter((op.name, isinstance(op.parent_op(), dl.ScanOp)) for op in collectives)
+    assert by_loop["dl.reduce_scatter", True] == 1 and by_loop["dl.all_gather", stage == 3] == 1
+    assert ("dl.reduce_scatter", False) not in by_loop and ("dl.all_gather", stage == 2) not in by_loop
+
+
+def test_large_messages_are_not_merged() -> None:
+    """Sums of 3 MB each are reduced by themselves; those of a few bytes share a message."""
+    sharded = shard_program(
+        dlc.jit(lambda *xs: tuple(dnp.sum(x, 0) for x in xs)).lower(*[dlc.ShapeDtype((2, n), F32) for n in (4, 1 << 20, 5)] * 2).program,
+        DATA, [(D, R)] * 6, [None] * 6,
+    )  # fmt: skip
+    assert count(sharded)["all_reduce"] == 3
 
 
 def test_tensor_parallel_block_has_four_reductions() -> None:

@@ -1,4 +1,4 @@
-"""Read safetensors files: tensors as views of the mapped file.
+"""Read and write safetensors files; tensors that are read are views of the mapped file.
 
 The format is specified in https://huggingface.co/docs/safetensors: a length, a JSON header, and the bytes of the tensors.
 """
@@ -16,12 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import ModelError, UnsupportedError
+from dlc.files.atomic_writes import atomic_write
 from dlc.files.mapped_files import MappedFile
 
 _DTYPES: Mapping[str, Any] = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "I64": np.int64, "I32": np.int32,
-    "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
+    "I16": np.int16, "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
+_DTYPE_NAMES: Mapping[np.dtype[Any], str] = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_ALIGNMENT_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000
 _MAX_RANK = 16
 
@@ -46,6 +50,33 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
         raise ModelError(f"{path}: not a safetensors file: its header is no object")
     entries = cast("dict[str, Any]", header)
     return {n: _tensor(path, n, entry, content[8 + header_bytes :]) for n, entry in entries.items() if n != "__metadata__"}
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write tensors to a file, which replaces an older one at the end.
+
+    Raises UnsupportedError for a dtype without a name in the format, and DlcError if the file cannot be written.
+    """
+    # Wide elements first: then all tensors are aligned.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    header, offset = dict[str, Any](), 0
+    for name, tensor in ordered:
+        stop = offset + tensor.nbytes
+        header[name] = {"dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape), "data_offsets": [offset, stop]}
+        offset = stop
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT_BYTES)
+    with atomic_write(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor in ordered:
+            file.write(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data)
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype in the format. Raises UnsupportedError for a dtype without one."""
+    if dtype not in _DTYPE_NAMES:
+        raise UnsupportedError(f"safetensors files have no dtype {dtype}; supported: {', '.join(map(str, _DTYPE_NAMES))}")
+    return _DTYPE_NAMES[dtype]
 
 
 def _tensor(path: Path, name: str, entry: Any, data: NDArray[np.uint8]) -> NDArray[Any]:
