@@ -169,6 +169,17 @@ def complete_qr(x: Operand) -> Any:
     return matrix_transpose(q), matrix_transpose(columns)
 
 
+@in_float32_or_wider
+def packed_qr(x: Operand) -> Any:
+    """Return R with the Householder vectors below its diagonal, and their scales, as LAPACK's geqrf does."""
+    columns, vectors, scales = _reflections(x)
+    rows, count = x.shape[-2:]
+    strict_lower = tril(matrix_transpose(vectors), k=-1)
+    if rows < count:
+        strict_lower = concat([strict_lower, np.zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
+    return add(matrix_transpose(columns), strict_lower), scales
+
+
 def _reduced_qr_tangent(factors: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
     """Return (dQ, dR) = (dx·R⁻¹ + Q·(w - s), (s - w)·R), with s = Qᵀ·dx·R⁻¹ and w = tril(s, -1) - tril(s, -1)ᵀ."""
     (q, r), (dx,) = factors, tangents

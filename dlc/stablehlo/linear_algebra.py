@@ -13,8 +13,8 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.numpy import linalg
-from dlc.numpy.apply import apply, apply_all, convert
-from dlc.numpy.decompositions import lu_factors
+from dlc.numpy.apply import apply, convert
+from dlc.numpy.decompositions import lu_factors, packed_qr
 from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
 
 
@@ -81,14 +81,7 @@ def _lu(node: StableHloNode) -> Sequence[StableHloValue]:
 
 
 def _qr(node: StableHloNode) -> Sequence[StableHloValue]:
-    """Return R with the Householder vectors below its diagonal, and their scales."""
-    (x,) = node.arrays
-    rows, count = x.shape[-2:]
-    triangle, vectors, scales = apply_all(dl.HouseholderOp, dnp.matrix_transpose(x))
-    strict_lower = dnp.tril(dnp.matrix_transpose(vectors), k=-1)
-    if rows < count:
-        strict_lower = dnp.concat([strict_lower, dnp.zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
-    return _values(node, dnp.add(dnp.matrix_transpose(triangle), strict_lower), scales)
+    return _values(node, *packed_qr(node.arrays[0]))
 
 
 def _orthogonal_columns(node: StableHloNode) -> StableHloValue:

@@ -13,7 +13,7 @@ import dlc
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.ao.quantization.fx._decomposed")
 backend: Any = pytest.importorskip("dlc.pytorch.backend").dlc
-QUANTIZED = torch.ops.quantized_decomposed
+QUANTIZED, ATEN = torch.ops.quantized_decomposed, torch.ops.aten
 RANDOM = torch.Generator().manual_seed(0)
 
 
@@ -59,12 +59,76 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "flatten a number": (torch.flatten, [f()]),
     "collapse": (lambda x: torch.ops.prims.collapse(x, 1, 2), [f(2, 3, 4)]),
     "_index_put_impl": (
-        lambda x, k, v: torch.ops.aten._index_put_impl(x, [k], v, True),
+        lambda x, k, v: ATEN._index_put_impl(x, [k], v, True),
         [f(5, 2), i(0, 5, 3, dtype=torch.int64), f(3, 2)],
     ),
-    "_convolution": (lambda x, w: torch.ops.aten._convolution(x, w, None, *CONVOLUTION, True), [f(1, 2, 5, 5), f(3, 2, 3, 3)]),
+    "_index_put_impl with a mask": (
+        lambda x, k, m, v: [
+            ATEN.index_put(x, [k, m], v, True),
+            ATEN.index_put(x, [m], v[:, None], False),
+            ATEN.index_put(torch.stack([x, x]), [None, k, m], v),
+        ],
+        [f(5, 5), torch.tensor([0, 2, 4]), torch.tensor([True, False, True, True, False]), f(3)],
+    ),
+    "pairwise distances": (
+        lambda x, y, g, d: (
+            [ATEN._cdist_backward(g, x, y, p, torch.cdist(x, y, p)) for p in (0.0, 0.5, 1.0, 2.0, 3.0, torch.inf)]
+            + [ATEN._pdist_backward(d, x, p, torch.pdist(x, p)) for p in (0.0, 1.0, 2.0, 3.0, torch.inf)]
+        ),
+        [
+            torch.tensor([[1.0, 2, 3], [1, 4, 0], [2, 2, 5]]),
+            torch.tensor([[1.0, 2, 3], [1, 0, 1], [0, 1, 7], [2, 1, 5]]),
+            f(3, 4),
+            f(3),
+        ],
+    ),
+    "margin losses": (
+        lambda x, t, labels, w, g: [
+            *(ATEN.multi_margin_loss_backward(g, x, t, p, 0.7, v, 0) for p in (1, 2) for v in (w, None)),
+            ATEN.multi_margin_loss_backward(g[0], x, t, 1, 1.0, w, 1),
+            *(
+                ATEN.multilabel_margin_loss_backward(v, x, labels, k, ATEN.multilabel_margin_loss_forward(x, labels, k)[1])
+                for k, v in enumerate((g, g[0], g[0]))
+            ),
+        ],
+        [f(3, 4), torch.tensor([1, 0, 3]), torch.tensor([[0, 2, -1, 1], [3, -1, 0, 0], [1, 0, 2, 3]]), f(4).abs(), f(3)],
+    ),
+    "segments": (
+        lambda x, n, g: [
+            result
+            for reduce in ("sum", "mean", "max", "min", "prod")
+            for initial in (None, 2.0)
+            for y in [torch.segment_reduce(x, reduce, lengths=n, axis=1, unsafe=True, initial=initial)]
+            for result in (y, ATEN._segment_reduce_backward(g, y, x, reduce, lengths=n, axis=1, initial=initial))
+        ],
+        [torch.tensor([3.0, 1, -2, 0, 5, 2, 0, -1, 4, 3]).reshape(2, 5), torch.tensor([[2, 0, 3], [3, 2, 0]]), f(2, 3)],
+    ),
+    "segments by offsets": (
+        lambda x, n: [torch.segment_reduce(x, reduce, offsets=n, axis=0) for reduce in ("sum", "max")],
+        [f(5, 2), torch.tensor([0, 2, 2, 5])],
+    ),
+    "histogram": (
+        lambda x, w: [
+            *torch.histogram(x, 5),
+            *torch.histogram(x, 4, range=(-1.0, 2.0), weight=w),
+            *torch.histogram(x, torch.tensor([-1.0, 0, 0.5, 3]), density=True),
+            *torch.histogram(x * 0, 2),
+        ],
+        [f(3, 4), f(3, 4)],
+    ),
+    "batch norm with its statistics": (
+        lambda x, w, m, v: [
+            *ATEN._batch_norm_with_update_functional(x, w, w, m, v, 0.2, 1e-3)[:5],
+            *ATEN._batch_norm_with_update_functional(x, w, w, m, v, 0.2, 1e-3)[5:],
+            ATEN._batch_norm_no_update(x, w, w, m, v, 0.2, 1e-3)[0],
+        ],
+        [f(4, 3, 2), f(3), f(3), f(3).abs()],
+    ),
+    "convert_element_type": (lambda x: torch.ops.prims.convert_element_type(x, torch.int32), [f(3, 4) * 5]),
+    "geqrf": (lambda x: [*torch.geqrf(x), *torch.geqrf(x.mT)], [f(2, 4, 3)]),
+    "_convolution": (lambda x, w: ATEN._convolution(x, w, None, *CONVOLUTION, True), [f(1, 2, 5, 5), f(3, 2, 3, 3)]),
     "_convolution.deprecated": (
-        lambda x, w: torch.ops.aten._convolution.deprecated(x, w, None, *CONVOLUTION),
+        lambda x, w: ATEN._convolution.deprecated(x, w, None, *CONVOLUTION),
         [f(1, 2, 5, 5), f(3, 2, 3, 3)],
     ),
     "quantize": (lambda x: QUANTIZED.quantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8), [f(3, 4) * 3]),

@@ -19,6 +19,7 @@ from dlc.pytorch.rules import (
     indexing,
     interpolation,
     linear_algebra,
+    losses,
     normalization,
     orthogonal_polynomials,
     pointwise,
@@ -27,6 +28,7 @@ from dlc.pytorch.rules import (
     quantization,
     random_numbers,
     reductions,
+    segments,
     shape_manipulation,
     sorting,
     symbolic_sizes,
@@ -39,7 +41,7 @@ _BUILTIN_RULES: dict[str, Rule] = {
         pointwise, reductions, shape_manipulation, indexing, embedding, creation, contractions, attention,
         normalization, foreach, pooling, interpolation, backward_ops, symbolic_sizes, fourier, complex_numbers,
         linear_algebra, control_flow, sorting, grouped_products, grid_sampling, pooling_backward, data_dependent_shapes,
-        fake_quantization, quantization, orthogonal_polynomials, dynamic_quantization,
+        fake_quantization, quantization, orthogonal_polynomials, dynamic_quantization, losses, segments,
     )
     for name, rule in family.table.rules.items()
 } | {"higher_order.run_with_rng_state": random_numbers.replay_rng_state}  # fmt: skip

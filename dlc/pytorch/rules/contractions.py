@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -219,11 +220,22 @@ def weight_norm_backward(g: Any, v: Any, scale: Any, norms: Any, dim: int) -> An
 
 @table("_cdist_backward")
 def cdist_backward(g: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
-    """Gradient of (Σ |x - y|ᵖ)^(1/p) with respect to x: (x - y)·|x - y|^(p-2)·distance^(1-p); 0 for distance 0."""
+    """Gradient of (Σ |x - y|ᵖ)^(1/p) with respect to x: sign(x - y)·|x - y|^(p-1)·distance^(1-p).
+
+    It is 0 for distance 0, for the components that are 0 where p < 1, and for p = 0, whose distance is a count. For p = ∞ it is
+    the sign of the largest components.
+    """
+    if p == 0:
+        return dnp.zeros(x.shape, x.dtype)
     difference = dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3))
+    magnitude = dnp.abs(difference)
+    if p == math.inf:
+        is_largest = dnp.equal(magnitude, dnp.expand_dims(distances, -1))
+        terms = dnp.multiply(dnp.where(is_largest, dnp.sign(difference), convert(0, x.dtype)), dnp.expand_dims(g, -1))
+        return dnp.sum(terms, -2)
     if p != 2:
-        magnitude = dnp.abs(difference)
-        power = dnp.power(magnitude, p - 1) if p != 1 else convert(dnp.not_equal(magnitude, 0), x.dtype)
+        is_zero = dnp.equal(magnitude, 0)
+        power = dnp.power(dnp.where(is_zero, convert(1, x.dtype), magnitude), p - 1)
         difference = dnp.multiply(dnp.sign(difference), power)
     is_zero = dnp.equal(distances, 0)
     factor = dnp.divide(g, dnp.power(dnp.where(is_zero, convert(1, x.dtype), distances), p - 1))
@@ -231,12 +243,21 @@ def cdist_backward(g: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
     return dnp.sum(dnp.multiply(difference, dnp.expand_dims(factor, -1)), -2)
 
 
+@table("_pdist_backward")
+def pdist_backward(g: Any, x: Any, p: float, distances: Any) -> Any:
+    """Gradient of the distances of all pairs of rows, each of which the symmetric matrix of distances has twice."""
+    rows, columns = np.triu_indices(x.shape[0], 1)
+    zeros = dnp.zeros((x.shape[0], x.shape[0]), x.dtype)
+    matrices = [dnp.at(dnp.at(zeros)[rows, columns].set(v))[columns, rows].set(v) for v in (g, distances)]
+    return cdist_backward(matrices[0], x, x, p, matrices[1])
+
+
 @table("_cdist_forward cdist")
 def cdist(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
     difference = dnp.abs(dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3)))
     if p == 2:
         return dnp.sqrt(dnp.sum(dnp.square(difference), -1))
-    if p == float("inf"):
+    if p == math.inf:
         return dnp.max(difference, -1)
     if p == 0:
         return dnp.sum(convert(dnp.not_equal(difference, 0), x.dtype), -1)

@@ -10,9 +10,8 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects import dl
-from dlc.errors import UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import apply, convert, is_floating, refuse
+from dlc.numpy.apply import apply, convert, is_floating
 from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor
 from dlc.shapes.traced_dims import untraced
 
@@ -46,13 +45,7 @@ def _slice_to(x: Any, shape: Sequence[int], axis: int) -> Any:
 
 def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
     """Convert indices to an indexing key."""
-    return tuple(np.s_[:] if i is None else _key_component(i) for i in indices)
-
-
-def _key_component(index: Any) -> Any:
-    if isinstance(index, Tracer) and index.dtype == np.bool_:
-        refuse(UnsupportedError("index_put with a mask and other indices is not supported; update in two steps"))
-    return index if index.dtype == np.bool_ else convert(index, np.int64)
+    return tuple(np.s_[:] if i is None else i if i.dtype == np.bool_ else convert(i, np.int64) for i in indices)
 
 
 @table("index_put _unsafe_index_put _index_put_impl")

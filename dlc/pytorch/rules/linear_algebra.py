@@ -10,9 +10,8 @@ import dlc.numpy as dnp
 from dlc import lax
 from dlc.dialects import dl
 from dlc.errors import UnsupportedError
-from dlc.numpy import linalg
+from dlc.numpy import decompositions, linalg
 from dlc.numpy.apply import apply, convert, refuse
-from dlc.numpy.decompositions import lu_factors
 from dlc.pytorch.rules.rule_table import RuleTable
 from dlc.shapes.traced_dims import untraced
 
@@ -35,7 +34,7 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
 
 def _lu_with_pivots(x: Any) -> tuple[Any, Any]:
     """Return the LU factors of `x` and LAPACK's pivots: the 1-based index of the row that each row is swapped with."""
-    factors, _, pivots = lu_factors(x)
+    factors, _, pivots = decompositions.lu_factors(x)
     return factors, convert(dnp.add(pivots, 1), np.int32)
 
 
@@ -110,6 +109,11 @@ def log_determinant(x: Any, *, contiguous: bool) -> Any:
 def qr(x: Any, mode: str = "reduced") -> Any:
     # In mode "r" PyTorch returns an empty Q, NumPy only R.
     return (dnp.zeros((0,), x.dtype), linalg.qr(x, mode="r")) if mode == "r" else linalg.qr(x, mode=mode)
+
+
+@table("geqrf")
+def geqrf(x: Any) -> Any:
+    return decompositions.packed_qr(x)
 
 
 def _reflected(x: Any, tau: Any, other: Any, transpose: bool) -> Any:
@@ -251,7 +255,7 @@ def _require_pivots(x: Any, pivot: bool) -> None:
 def lu(x: Any, pivot: bool = True) -> Any:
     """Return (P, L, U) with P·L·U = x."""
     _require_pivots(x, pivot)
-    factors, order, _ = lu_factors(x)
+    factors, order, _ = decompositions.lu_factors(x)
     return _permutation_matrix(order, x.dtype), *_triangles(factors)
 
 

@@ -15,6 +15,8 @@ from dlc.pytorch.rules.contractions import channels_first, channels_last
 from dlc.pytorch.rules.rule_table import RuleTable
 
 table = RuleTable()
+# Other devices store values for the gradient of a batch norm.
+_NO_RESERVE = np.zeros((0,), np.uint8)
 
 
 def _or_default(x: Any, size: int, value: float, like: Any) -> Any:
@@ -97,6 +99,21 @@ def batch_norm_functional(
         for old, new in ((running_mean, mean), (running_var, unbiased))
     ]
     return y, mean, _rsqrt(variance, eps), *running
+
+
+@table("_batch_norm_with_update_functional")
+def batch_norm_with_update(
+    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> Any:
+    y, mean, rstd, *running = batch_norm_functional(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return y, mean, rstd, _NO_RESERVE, *running
+
+
+@table("_batch_norm_no_update")
+def batch_norm_no_update(
+    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> Any:
+    return *batch_norm_no_training(x, weight, bias, running_mean, running_var, momentum, eps), _NO_RESERVE
 
 
 @table("_native_batch_norm_legit.no_stats")

@@ -344,7 +344,7 @@ def deg2rad(x: Any) -> Any:
     return dnp.multiply(x, math.pi / 180)
 
 
-@table("_to_copy")
+@table("_to_copy prims::convert_element_type")
 def to_copy(x: Any, dtype: Any = None) -> Any:
     return x if dtype is None else convert(x, dtype)
 

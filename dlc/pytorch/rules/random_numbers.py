@@ -132,6 +132,20 @@ def geometric(key: Any, x: Any, p: float) -> Any:
     return convert(dnp.maximum(trials, 1.0), x.dtype)
 
 
+@table("rrelu_with_noise_functional")
+def rrelu_with_noise(key: Any, x: Any, noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Any:
+    """Return `x` with elements of at most 0 multiplied by random slopes, and the slopes, 1 for the others."""
+    if not training:
+        return dnp.where(dnp.greater(x, 0), x, dnp.multiply(x, (lower + upper) / 2)), noise
+    slopes = dnp.where(dnp.less_equal(x, 0), random.uniform(key, x.shape, x.dtype, lower, upper), convert(1, x.dtype))
+    return dnp.multiply(x, slopes), slopes
+
+
+@table("poisson")
+def poisson(key: Any, x: Any) -> Any:
+    return convert(random.poisson(key, x, dtype=np.int64), x.dtype)
+
+
 @table("_standard_gamma")
 def standard_gamma(key: Any, a: Any) -> Any:
     return random.gamma(key, a, a.shape, a.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -146,3 +147,18 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     bin = dnp.minimum(convert(bin_position, np.int64), bins - 1)
     counts = dnp.at(dnp.zeros((bins,), np.int64))[bin].add(convert(is_in_range, np.int64))
     return convert(counts, x.dtype)
+
+
+@table("histogram.bin_ct")
+def histogram(x: Any, bins: int = 100, range: Sequence[float] | None = None, weight: Any = None, density: bool = False) -> Any:
+    """Return the histogram with equal bins, over the range of `x` by default, and the edges of the bins."""
+    low, high = (convert(v, x.dtype) for v in range or ((dnp.min(x), dnp.max(x)) if x.size else (0, 1)))
+    is_flat = dnp.equal(low, high)
+    low, high = (dnp.where(is_flat, dnp.add(v, by), v) for v, by in ((low, -0.5), (high, 0.5)))
+    return histogram_by_edges(x, dnp.linspace(low, high, bins + 1), weight, density)
+
+
+@table("histogram.bins_tensor")
+def histogram_by_edges(x: Any, bins: Any, weight: Any = None, density: bool = False) -> Any:
+    counts, edges = dnp.histogram(x, bins, density=density, weights=weight)
+    return convert(counts, x.dtype), edges
