@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from c_library import compile_c
 from rich.console import Console
 from rich.table import Table
 
@@ -38,7 +37,6 @@ from smith_waterman import smith_waterman  # noqa: E402
 from stencil import stencil  # noqa: E402
 
 _AVX2 = os.environ.get("DLC_CPU") == "avx2"
-_ARCHITECTURE = "haswell" if _AVX2 else "native"
 _RNG = np.random.default_rng(0)
 
 Case = tuple[Callable[..., Any], Callable[..., Any], list[Any]]
@@ -46,13 +44,6 @@ Case = tuple[Callable[..., Any], Callable[..., Any], list[Any]]
 
 def normal(*shape: int) -> np.ndarray:
     return _RNG.standard_normal(shape, np.float32)
-
-
-def compile_c() -> ctypes.CDLL:
-    library = Path(tempfile.mkdtemp()) / "kernels.so"
-    command = ["gcc", "-O3", f"-march={_ARCHITECTURE}", "-fopenmp", "-fPIC", "-shared", "-o", str(library)]
-    subprocess.run([*command, str(Path(__file__).with_suffix(".c"))], check=True)
-    return ctypes.CDLL(str(library))
 
 
 def c_function(library: ctypes.CDLL, name: str, shape: Sequence[int], dtype: Any, *sizes: int) -> Callable[..., np.ndarray]:
@@ -130,7 +121,7 @@ def main() -> None:
     # GNU's OpenMP reads it when the first parallel loop runs.
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     table = Table("kernel", "µs", "other µs", "speed relative to the other")
-    for name, case in cases(compile_c(), arguments.threads).items():
+    for name, case in cases(compile_c(Path(__file__).with_suffix(".c"), "-fopenmp"), arguments.threads).items():
         if arguments.kernels and name not in arguments.kernels:
             continue
         kernel, other, arrays = case()

@@ -1,24 +1,28 @@
-"""Benchmark loops of small steps: dlc against JAX, and Numba and NumPy where a case has a version for them.
+"""Benchmark loops of small steps: dlc against JAX, C and Numba.
 
-    python benchmarks/simulations.py [CASE …] [--seconds 2] [--compile]
+    python benchmarks/simulations.py [CASE …] [--dtype f64] [--seconds 2] [--compile]
 
-Each case is written once, for `dlc` and `jax`, which have the same functions. The libraries run interleaved in one process; the
-median of the processor time of a call counts, all threads included. A ratio above 1 means that dlc is faster. Results are
-compared with those of JAX. `--compile` also prints the processor time of the first call. Without JAX or Numba, their columns
-are empty.
+Each case is written once, for `dlc` and `jax`, which have the same functions, in C (benchmarks/simulations.c, one thread), and
+some for Numba. They run interleaved in one process; the median of the processor time of a call counts, all threads included. A
+ratio above 1 means that dlc is faster. Results are compared with those of C. `--compile` also prints the processor time of the
+first call. Without JAX, Numba or gcc, their columns are empty.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import shutil
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from c_library import compile_c
 
 import dlc
 
@@ -35,12 +39,11 @@ class Library:
 
 @dataclass(frozen=True)
 class Case:
-    """A function for a library, its arguments, and versions of it for Numba and NumPy."""
+    """A function for a library, its arguments, and a version of it for Numba."""
 
     function: Callable[[Library], Callable[..., Any]]
     arguments: tuple[Any, ...]
     numba: Callable[..., Any] | None = None
-    numpy: Callable[..., Any] | None = None
     tolerance: float = 1e-4
 
 
@@ -268,18 +271,19 @@ def kalman(lib: Library) -> Callable[..., Any]:
     """A Kalman filter with a state of 4 and observations of 2, 1,000 steps."""
 
     def run(transition: Any, observation: Any, measurements: Any) -> Any:
-        eye = np.eye(4, dtype=np.float32)
+        dtype = measurements.dtype
+        eye = np.eye(4, dtype=dtype)
 
         def step(state: Any, z: Any) -> Any:
             mean, covariance = state
             mean, covariance = transition @ mean, transition @ covariance @ transition.T + 0.01 * eye
-            s = observation @ covariance @ observation.T + 0.1 * np.eye(2, dtype=np.float32)
+            s = observation @ covariance @ observation.T + 0.1 * np.eye(2, dtype=dtype)
             inverse = lib.np.stack([lib.np.stack([s[1, 1], -s[0, 1]]), lib.np.stack([-s[1, 0], s[0, 0]])])
             gain = covariance @ observation.T @ (inverse / (s[0, 0] * s[1, 1] - s[0, 1] * s[1, 0]))
             mean = mean + gain @ (z - observation @ mean)
             return (mean, (eye - gain @ observation) @ covariance), mean
 
-        return lib.lax.scan(step, (np.zeros(4, np.float32), eye), measurements)[1]
+        return lib.lax.scan(step, (np.zeros(4, dtype), eye), measurements)[1]
 
     return run
 
@@ -321,7 +325,7 @@ def adaptive_ode(lib: Library) -> Callable[..., Any]:
             x, v, t = np_.where(accepted, new_x, x), np_.where(accepted, new_v, v), t + np_.where(accepted, h, 0.0)
             return t, h * np_.clip(0.9 / np_.sqrt(error), 0.2, 5.0), x, v, crossings
 
-        start = np.float32(0), np.float32(0.01), x, v, np.int32(0)
+        start = 0 * x, 0 * x + 0.01, x, v, np.int32(0)
         return lib.lax.while_loop(lambda state: state[4] < 20, step, start)[0]
 
     return run
@@ -337,7 +341,7 @@ def particle_filter(lib: Library) -> Callable[..., Any]:
             particles = 0.9 * particles + noise
             weights = np_.exp(-2 * (observation - particles) ** 2)
             total = np_.cumsum(weights)
-            positions = (np_.arange(256, dtype=np.float32) + offset) * (total[-1] / 256)
+            positions = (np_.arange(256, dtype=particles.dtype) + offset) * (total[-1] / 256)
             mean = (weights * particles).sum() / total[-1]
             return particles[np_.minimum(np_.searchsorted(total, positions), 255)], mean
 
@@ -391,57 +395,97 @@ CASES: dict[str, Case] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--dtype", choices=("f32", "f64"), default="f32", help="the type of all floats")
+    parser.add_argument("--threads", type=int, default=1, help="threads of dlc; JAX uses all, C and Numba one")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per case")
     parser.add_argument("--wall", action="store_true", help="measure wall time, on an idle machine, in place of processor time")
     parser.add_argument("--compile", action="store_true", help="print the processor time of the first calls")
     arguments = parser.parse_args()
+    dtype = np.dtype(np.float32 if arguments.dtype == "f32" else np.float64)
     libraries = [Library("dlc", dlc.numpy, dlc.lax, dlc)]
     try:
         import jax
 
-        libraries.append(Library("jax", jax.numpy, jax.lax, jax))
+        jax.config.update("jax_enable_x64", dtype == np.float64)
+        libraries.append(Library("JAX", jax.numpy, jax.lax, jax))
     except ImportError:
         pass
-    print("| case | dlc µs | jax µs | jax / dlc | Numba µs | Numba / dlc | compile s |\n|---|---|---|---|---|---|---|")
+    c = None
+    if shutil.which("gcc"):
+        c = compile_c(Path(__file__).with_suffix(".c"), f"-DREAL={'float' if arguments.dtype == 'f32' else 'double'}")
     clock = time.perf_counter if arguments.wall else time.process_time
+    columns = [cell for other in OTHERS for cell in (f"{other} µs", f"{other} / dlc")]
+    print(f"| case | dlc µs | {' | '.join(columns)} | compile s |\n|{'---|' * (3 + len(columns))}")
     for name in arguments.cases:
-        print(measure(name, CASES[name], libraries, arguments.seconds, arguments.compile, clock), flush=True)
+        print(measure(name, CASES[name], dtype, libraries, c, arguments, clock), flush=True)
+
+
+OTHERS = ("JAX", "C", "Numba")
 
 
 def measure(
-    name: str, case: Case, libraries: list[Library], seconds: float, with_compile: bool, clock: Callable[[], float]
+    name: str,
+    case: Case,
+    dtype: np.dtype[Any],
+    libraries: list[Library],
+    c: ctypes.CDLL | None,
+    options: argparse.Namespace,
+    clock: Callable[[], float],
 ) -> str:
     """Return the row of a case."""
+    inputs = [x.astype(dtype) if x.dtype.kind == "f" else x for x in case.arguments]
     runs: dict[str, Callable[[], Any]] = {}
-    results: dict[str, Any] = {}
+    results: dict[str, list[np.ndarray]] = {}
     compile_seconds: list[str] = []
     for library in libraries:
-        options = {"cache": False} if library.name == "dlc" else {}
-        compiled = library.transforms.jit(case.function(library), **options)
-        runs[library.name] = lambda compiled=compiled: finished(compiled(*case.arguments))
+        jit_options = {"cache": False, "num_threads": options.threads} if library.name == "dlc" else {}
+        compiled = library.transforms.jit(case.function(library), **jit_options)
+        runs[library.name] = lambda compiled=compiled: finished(compiled(*inputs))
         start = time.process_time()
         results[library.name] = runs[library.name]()
         compile_seconds.append(f"{library.name} {time.process_time() - start:.2f}")
-    if case.numba is not None:
+    if c is not None:
+        runs["C"] = c_function(c, name, inputs, results["dlc"])
+        results["C"] = runs["C"]()
+    if case.numba is not None and dtype == np.float32:
         try:
             import numba
 
             compiled = numba.njit(case.numba)
-            _ = compiled(*case.arguments)
-            runs["Numba"] = lambda: compiled(*case.arguments)
+            _ = compiled(*inputs)
+            runs["Numba"] = lambda: compiled(*inputs)
         except ImportError:
             pass
-    if "jax" in results:
-        for x, y in zip(results["dlc"], results["jax"], strict=True):
+    for other in results.keys() - {"dlc"}:
+        for x, y in zip(results["dlc"], results[other], strict=True):
             error = np.max(np.abs(x.astype(np.float64) - y) / (1 + np.abs(y)))
             if not error <= case.tolerance:
-                print(f"{name}: dlc and jax differ by {error:.2g}")
-    times = median_microseconds(runs, seconds, clock)
-    ratio = {k: f"{t / times['dlc']:.2f}" for k, t in times.items()}
+                print(f"{name}: dlc and {other} differ by {error:.2g}")
+    times = median_microseconds(runs, options.seconds, clock)
     cells = [f"{times['dlc']:.1f}"]
-    for other in ("jax", "Numba"):
-        cells += [f"{times[other]:.1f}", ratio[other]] if other in times else ["", ""]
-    return f"| {name} | {' | '.join(cells)} | {', '.join(compile_seconds) if with_compile else ''} |"
+    for other in OTHERS:
+        cells += [f"{times[other]:.1f}", f"{times[other] / times['dlc']:.2f}"] if other in times else ["", ""]
+    return f"| {name} | {' | '.join(cells)} | {', '.join(compile_seconds) if options.compile else ''} |"
+
+
+def c_function(
+    library: ctypes.CDLL, name: str, inputs: list[np.ndarray], results: list[np.ndarray]
+) -> Callable[[], list[np.ndarray]]:
+    """Return a C function of these arrays, with results like the given ones; many scalars are one array."""
+    if name.startswith("scalar_leaves"):
+        inputs = [np.stack(inputs)]
+    own = [np.empty(len(results), results[0].dtype)] if len(results) == 60 else [np.empty_like(x) for x in results]
+    pointers = [ctypes.c_void_p(x.ctypes.data) for x in (*map(np.ascontiguousarray, inputs), *own)]
+    keep_alive = inputs
+    function = getattr(library, name)
+    function.restype = None
+
+    def call() -> list[np.ndarray]:
+        _ = keep_alive
+        function(*pointers)
+        return list(own[0]) if len(results) == 60 else own
+
+    return call
 
 
 def finished(result: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.interfaces import Body
-from dlc.ir import Attribute, Block, IndexType, IntegerType, Operation, SSAValue, arith, index, tensor
+from dlc.ir import Attribute, Block, FastMathFlag, IndexType, IntegerType, Operation, SSAValue, arith, index, tensor
 from dlc.passes.library_kernels.builder import KernelBuilder
 from dlc.passes.structured import Index
 from dlc.shapes.dims import Size
@@ -152,13 +152,21 @@ class ElementBody(Body):
     """Inserts scalar code at the builder's insertion point.
 
     Constants are pooled, arithmetic on integers with known ranges is folded, and extracts from stand-in tensors read elements.
+    With `contracts`, a product and its addition may become one fused multiply-add.
     """
 
-    def __init__(self, builder: KernelBuilder, ranges: IntegerRanges, sources: Mapping[SSAValue, Read] | None = None) -> None:
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        ranges: IntegerRanges,
+        sources: Mapping[SSAValue, Read] | None = None,
+        contracts: bool = False,
+    ) -> None:
         super().__init__(Block(), builder.op_builder.location)
         self._builder = builder
         self._ranges = ranges
         self._sources = sources or {}
+        self._contracts = contracts
 
     def checked_index(self, integer_index: SSAValue, size: Size) -> SSAValue | None:
         return self._ranges.checked.get((integer_index, size))
@@ -180,6 +188,8 @@ class ElementBody(Body):
                 result = cast(Any, b.add(bounds.root, bounds.offset))
                 self._ranges[result] = bounds
                 return result
+        if self._contracts and isinstance(op, arith.MulfOp | arith.AddfOp):
+            op.properties["fastmath"] = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
         result = b.op(op)
         self._ranges.record(op)
         return result

@@ -164,7 +164,7 @@ class ElementOps:
         return self._narrow(totals, op).reshape(self.shape(op.results[0]))
 
     def _contraction(self, op: Contraction, shape: tuple[int, ...]) -> ElementArray:
-        structure, body = op.structure(), self.body()
+        structure, body = op.structure(), ElementBody(self.builder, self.ranges, contracts=True)
         extents = self._extents(op, structure)
         if structure.repeated_operands or op.packed_dot_name is not None or op.dequantizes_weights:
             raise NotLowerableError(f"{op.name} is packed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,12 +19,10 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
-    Attribute,
     BoolAttr,
     SSAValue,
     TensorType,
     arith,
-    i1,
     i32,
     i64,
     index,
@@ -43,18 +41,6 @@ def stable_order(x: Array, axis: int, descending: bool) -> Array:
         return np.argsort(x, axis, kind="stable")
     # A stable argsort of the flipped array, flipped back, keeps the order of equal elements.
     return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
-
-
-def _emit_is_before(body: Body, x: SSAValue, y: SSAValue, element: Attribute, descending: bool) -> SSAValue:
-    """Emit a bool: true if `x` precedes `y` in the sort order, where NaN is the largest."""
-    is_less = scalar.compare(body, "gt" if descending else "lt", x, y, element)
-    if not is_float(element):
-        return is_less
-    candidate, other = (x, y) if descending else (y, x)
-    is_only_first_nan = scalar.bit_and(
-        body, body(arith.CmpfOp(candidate, candidate, "uno")), body(arith.CmpfOp(other, other, "ord"))
-    )
-    return scalar.bit_or(body, is_less, is_only_first_nan)
 
 
 class SortedSearch(DlOp, ABC):
@@ -123,25 +109,44 @@ class BinarySearchOp(SortedSearch, GatherLike):
     name = "dl.binary_search"
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        """Emit Shar's binary search (Knuth, 6.2.1 C), whose steps are powers of two."""
+        """Emit the search; a value that is NaN precedes nothing, or with `right` follows the whole row.
+
+        The position of the first NaN in the row is a search of its own: one comparison that orders NaN costs more per step.
+        """
         *rows, _ = indices
         size, element = int(shape_of(self.x)[-1]), element_type_of(self.x)
         value = scalar.extract(body, sources[1], list(indices))
-        if size == 0:
-            return scalar.constant(body, 0, i64)
 
-        def is_before(position: SSAValue) -> SSAValue:
-            sorted_element = scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(position, index))])
-            if not flag(self.right):
-                return _emit_is_before(body, sorted_element, value, element, False)
-            is_after = _emit_is_before(body, value, sorted_element, element, False)
-            return body(arith.XOrIOp(is_after, scalar.constant(body, 1, i1)))
+        def sorted_element(position: SSAValue) -> SSAValue:
+            return scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(position, index))])
 
-        step = 1 << (size.bit_length() - 1)
-        is_past_step = is_before(scalar.constant(body, step - 1, i64))
-        low = scalar.select(body, is_past_step, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
-        while step := step // 2:
-            further = scalar.add(body, low, scalar.constant(body, step, i64))
-            position = scalar.add(body, low, scalar.constant(body, step - 1, i64))
-            low = scalar.select(body, is_before(position), further, low)
-        return low
+        predicate = "le" if flag(self.right) else "lt"
+        result = _first(body, size, lambda i: scalar.compare(body, predicate, sorted_element(i), value, element))
+        if not is_float(element):
+            return result
+        end = scalar.constant(body, size, i64)
+        if not flag(self.right):
+
+            def is_number(position: SSAValue) -> SSAValue:
+                x = sorted_element(position)
+                return body(arith.CmpfOp(x, x, "ord"))
+
+            end = _first(body, size, is_number)
+        return scalar.select(body, body(arith.CmpfOp(value, value, "uno")), end, result)
+
+
+def _first(body: Body, size: int, is_before: Callable[[SSAValue], SSAValue]) -> SSAValue:
+    """Emit Shar's binary search (Knuth, 6.2.1 C) for the first position, below `size`, that is not before the sought one.
+
+    Its steps are powers of two.
+    """
+    if size == 0:
+        return scalar.constant(body, 0, i64)
+    step = 1 << (size.bit_length() - 1)
+    is_past_step = is_before(scalar.constant(body, step - 1, i64))
+    low = scalar.select(body, is_past_step, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
+    while step := step // 2:
+        further = scalar.add(body, low, scalar.constant(body, step, i64))
+        position = scalar.add(body, low, scalar.constant(body, step - 1, i64))
+        low = scalar.select(body, is_before(position), further, low)
+    return low
