@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from dlc.just_in_time import jit as jit
     from dlc.kernels.kernel_functions import kernel as kernel
     from dlc.language_models.generation import generate as generate
+    from dlc.language_models.generation import generate_batch as generate_batch
     from dlc.language_models.language_model import LanguageModel as LanguageModel
     from dlc.model_transforms import TrainStep as TrainStep
     from dlc.plugins.registry import register as register
@@ -164,6 +165,7 @@ _PUBLIC = {
     "from_jax": "dlc.jax_functions",
     "from_torch": "dlc.api",
     "generate": "dlc.language_models.generation",
+    "generate_batch": "dlc.language_models.generation",
     "LanguageModel": "dlc.language_models.language_model",
     "jit": "dlc.just_in_time",
     "kernel": "dlc.kernels.kernel_functions",

@@ -56,7 +56,13 @@ _SHUTDOWN_SECONDS = 30
 @target_option
 @shape_option
 @threads_option
-@click.option("--streams", type=click.IntRange(1, MAX_THREADS), default=1, show_default=True, help="Calls of a model at once.")
+@click.option(
+    "--streams",
+    type=click.IntRange(1, MAX_THREADS),
+    default=1,
+    show_default=True,
+    help="Calls of a model, or texts of a language model, at once.",
+)
 @click.option(
     "--max-batch",
     type=click.IntRange(1),
@@ -126,9 +132,13 @@ def serve_command(
     texts = {
         path.stem: TextQueue(
             LanguageModel.load(
-                path, target=target, context=context, num_threads=num_threads, cache=False if no_cache else None
+                path,
+                target=target,
+                context=context,
+                max_texts=streams,
+                num_threads=num_threads,
+                cache=False if no_cache else None,
             ),
-            streams,
             max_pending,
         )
         for path in language_models

@@ -5,6 +5,7 @@
     tokenizers/    text to token ids and back
     sampling.py    the choice of the next token, inside the compiled program
 
-`cached_attention.py` attends over a KV cache that is written in place, `step_program.py` compiles the programs for one token
-and for a prompt, and `language_model.py` runs them.
+`cached_attention.py` attends over a KV cache that is written in place. `step_program.py` compiles the programs for one token,
+for a prompt and for several texts, and `step_runner.py` runs them. `text_batch.py` decodes texts together that start and end
+independently.
 """

@@ -1,8 +1,8 @@
 """Attention over a KV cache that is written in place.
 
-A cache is an array [capacity, kv heads, head size] of each layer's keys, and one of its values. A step scatters its rows to
-the positions of its tokens, then reads the rows up to the position of each token: the cost depends on the number of tokens so
-far, not on the capacity.
+The keys of a layer are an array [slots · capacity, kv heads, head size], and so are its values. A slot has the rows of one
+text. A step scatters its rows to the positions of its tokens, then reads the rows up to the position of each token: the cost
+depends on the number of tokens so far, not on the capacity. Pages of memory that no token has reached are not allocated.
 """
 
 from __future__ import annotations
@@ -33,19 +33,32 @@ _LOWEST_SCORE = -1e30
 class KvCache:
     """The caches of all layers during a step: `arrays` has the keys and values of each layer, in order.
 
+    A step has T tokens of each of R texts.
+
     Attributes:
-        position: The number of tokens before this step, i64 of rank 0.
-        num_tokens: The number of tokens of this step.
+        slot: The slot of each text, i64 [R].
+        position: The number of tokens of each text before this step, i64 [R].
+        count: The number of valid tokens of each text, i32 [R]; the others are padding, whose keys and values are not written.
+        num_tokens: T.
+        num_slots: The number of slots.
     """
 
     arrays: list[Any]
+    slot: Any
     position: Any
+    count: Any
     num_tokens: int
+    num_slots: int
 
-    @property
-    def positions(self) -> Any:
-        """The positions of the tokens, i64 [T]."""
-        return self.position + dnp.arange(self.num_tokens)
+    def __post_init__(self) -> None:
+        total = self.arrays[0].shape[0]
+        self.capacity = total // self.num_slots
+        self.first_row = self.slot * self.capacity
+        steps = dnp.arange(self.num_tokens)
+        self.positions = dnp.reshape(self.position[:, None] + steps, (-1,))
+        # Rows beyond the last one are ignored. The caller limits the number of tokens to the capacity.
+        rows = self.first_row[:, None] + self.position[:, None] + steps
+        self._rows = dnp.reshape(dnp.where(steps < self.count[:, None], rows, total), (-1,))
 
     def attend(
         self,
@@ -58,22 +71,22 @@ class KvCache:
         window: int | None = None,
         softcap: float | None = None,
     ) -> Any:
-        """Write the keys and values [T, kv heads, D] of a layer, and return causal attention of query [T, heads, D] over all.
+        """Write the keys and values [R·T, kv heads, D] of a layer, and return causal attention of query [R·T, heads, D].
 
-        A query attends to the last `window` tokens. `softcap` limits scores to softcap · tanh(score / softcap).
-        Returns [T, heads · D].
+        A token attends to the tokens of its text, up to itself: to the last `window` ones. `softcap` limits scores to
+        softcap · tanh(score / softcap). Returns [R·T, heads · D].
         """
-        rows = operand(self.positions)
         for index, update in enumerate((key, value)):
             cache = operand(self.arrays[2 * layer + index])
             updates = operand(update.astype(cache.dtype))
-            # Rows beyond the capacity are ignored: the caller limits the number of tokens.
-            self.arrays[2 * layer + index] = apply(dl.ScatterRowsOp, cache, rows, updates, mode="none")
+            self.arrays[2 * layer + index] = apply(dl.ScatterRowsOp, cache, operand(self._rows), updates, mode="none")
         keys, values = self.arrays[2 * layer : 2 * layer + 2]
         tokens, heads, size = query.shape
         scaled = query * (1 / math.sqrt(size) if scale is None else scale)
-        groups = dnp.reshape(scaled, (tokens, keys.shape[1], heads // keys.shape[1], size))
-        return dnp.reshape(_attend(groups, keys, values, self.position, window=window, softcap=softcap), (tokens, heads * size))
+        groups = dnp.reshape(scaled, (-1, self.num_tokens, keys.shape[1], heads // keys.shape[1], size))
+        arguments = groups, keys, values, self.first_row, self.position
+        mixed = _attend(*arguments, capacity=self.capacity, window=window, softcap=softcap)
+        return dnp.reshape(mixed, (tokens, heads * size))
 
 
 def _task_tokens(tokens: int, heads_per_group: int) -> int:
@@ -81,23 +94,33 @@ def _task_tokens(tokens: int, heads_per_group: int) -> int:
     return next(n for n in range(max(1, _MAX_TASK_QUERIES // heads_per_group), 0, -1) if tokens % n == 0)
 
 
-def _result(query: Any, keys: Any, values: Any, position: Any) -> k.Result:
+def _result(query: Any, keys: Any, values: Any, first_row: Any, position: Any) -> k.Result:
     return k.Result(query.shape, np.float32)
 
 
 @kernel(results=_result)
 def _attend(
-    query: Any, keys: Any, values: Any, position: Any, output: Any, *, window: int | None, softcap: float | None
+    query: Any,
+    keys: Any,
+    values: Any,
+    first_row: Any,
+    position: Any,
+    output: Any,
+    *,
+    capacity: int,
+    window: int | None,
+    softcap: float | None,
 ) -> None:
-    """Online softmax over blocks of keys (Milakov and Gimelshein, 2018), for query [T, groups, heads per group, D].
+    """Online softmax over blocks of keys (Milakov and Gimelshein, 2018), for query [R, T, groups, heads per group, D].
 
-    Query t attends to the rows 0 to position + t of `keys` and `values`, [capacity, groups, D].
+    Query t of text r attends to position[r] + t + 1 rows of `keys` and `values` [rows, groups, D], from first_row[r] on.
     """
-    tokens, groups, heads, size = query.shape
-    capacity, width, count = keys.shape[0], math.gcd(size, _VECTOR_LANES), _task_tokens(tokens, heads)
+    texts, tokens, groups, heads, size = query.shape
+    width, count = math.gcd(size, _VECTOR_LANES), _task_tokens(tokens, heads)
     chunks, rows = range(0, size, width), range(count * heads)
-    for task, group in k.grid(tokens // count, groups):
-        first = k.minimum(k.clip(position[()], capacity) + task * count, capacity - 1)
+    for text, task, group in k.grid(texts, tokens // count, groups):
+        base = k.clip(first_row[text], keys.shape[0] - capacity + 1)
+        first = k.minimum(k.clip(position[text], capacity) + task * count, capacity - 1)
         weights = k.buffer((len(rows), _BLOCK_ROWS), np.float32)
         sums = k.buffer((len(rows), size), np.float32, fill=0)
         rescale = k.buffer((len(rows),), np.float32, fill=0)
@@ -106,13 +129,13 @@ def _attend(
         low = 0 if window is None else k.maximum(first - (window - 1), 0) // _BLOCK_ROWS * _BLOCK_ROWS
         for start in k.range(low, k.minimum(first + count, capacity), _BLOCK_ROWS):
             for j in k.range(_BLOCK_ROWS):
-                row = k.minimum(start + j, capacity - 1)
+                row = base + k.minimum(start + j, capacity - 1)
                 key = [keys.load(row, group, d, width=width).astype(np.float32) for d in chunks]
                 for r in rows:
                     products = k.full(width, 0, np.float32)
                     for d, part in zip(chunks, key, strict=True):
                         products = k.fma(
-                            query.load(task * count + r // heads, group, r % heads, d, width=width), part, products
+                            query.load(text, task * count + r // heads, group, r % heads, d, width=width), part, products
                         )
                     weights[r, j] = products.sum()
             for r in rows:
@@ -132,7 +155,7 @@ def _attend(
             for d in k.range(0, size, width):
                 accumulators = [k.variable(sums.load(r, d, width=width) * rescale[r]) for r in rows]
                 for j in k.range(_BLOCK_ROWS):
-                    value = values.load(k.minimum(start + j, capacity - 1), group, d, width=width).astype(np.float32)
+                    value = values.load(base + k.minimum(start + j, capacity - 1), group, d, width=width).astype(np.float32)
                     for r in rows:
                         accumulators[r].value = k.fma(value, k.full(width, weights[r, j], np.float32), accumulators[r].value)
                 for r in rows:
@@ -143,4 +166,4 @@ def _attend(
             for head in k.range(heads):
                 for d in k.range(0, size, width):
                     row = i * heads + head
-                    output.store(task * count + i, group, head, d, value=sums.load(row, d, width=width) * rescale[row])
+                    output.store(text, task * count + i, group, head, d, value=sums.load(row, d, width=width) * rescale[row])

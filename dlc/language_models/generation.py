@@ -1,4 +1,4 @@
-"""Public function: generate text with a language model."""
+"""Public functions: generate text with a language model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from os import PathLike
 from typing import Any, cast
 
 from dlc.errors import ArgumentError
-from dlc.language_models.language_model import Generation, LanguageModel, stream
+from dlc.language_models.generated_text import Generation, Text
+from dlc.language_models.language_model import LanguageModel, stream
 from dlc.language_models.sampling import Sampling
 
 
@@ -55,6 +56,30 @@ def generate(
         model = LanguageModel.load(model, target=target, context=context, num_threads=num_threads, cache=cache)
     pieces = stream(model, prompt_ids(model, prompt), max_tokens, sampling)
     return finish(pieces, on_text or (lambda piece: None))
+
+
+def generate_batch(
+    model: LanguageModel,
+    prompts: Sequence[str | Sequence[int] | Sequence[Mapping[str, str]]],
+    *,
+    max_tokens: int = 128,
+    sampling: Sampling | None = None,
+) -> list[Generation]:
+    """Continue several prompts together, in steps of up to `max_texts` texts (docs/language_models.md).
+
+    `max_texts` is an argument of `LanguageModel.load`; further texts start when others end. `sampling` is greedy by default.
+    Raises ArgumentError for a prompt that exceeds the context.
+    """
+    batch = model.batch()
+    texts = [batch.add(prompt_ids(model, prompt), max_tokens, sampling or Sampling()) for prompt in prompts]
+    results: dict[Text, Generation] = {}
+    while len(results) < len(texts):
+        for text, event in batch.advance():
+            if isinstance(event, Exception):
+                raise event
+            if isinstance(event, Generation):
+                results[text] = event
+    return [results[text] for text in texts]
 
 
 def prompt_ids(model: LanguageModel, prompt: str | Sequence[int] | Sequence[Mapping[str, str]]) -> list[int]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from time import perf_counter
 from typing import Any
-
-import numpy as np
 
 from dlc.backends.registry import backend_of
 from dlc.caching.cache import Cache
@@ -21,40 +17,24 @@ from dlc.files.atomic_writes import to_path
 from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.families.registry import build_decoder
+from dlc.language_models.generated_text import Generation
 from dlc.language_models.sampling import Sampling
 from dlc.language_models.step_program import CACHE_DTYPES, StepSizes, compile_steps, prompt_tokens
+from dlc.language_models.step_runner import StepRunner, TextPart
+from dlc.language_models.text_batch import TextBatch
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.saving.container import save
 
 # The default number of positions of the caches, and their maximum unless the caller states another.
 _DEFAULT_CONTEXT_POSITIONS = 8192
 # The number of positions is a multiple of this.
 _CONTEXT_MULTIPLE = 64
-
-
-@dataclass(frozen=True)
-class Generation:
-    """Generated text.
-
-    Attributes:
-        text: The text after the prompt.
-        tokens: Its token ids.
-        prompt_tokens: The token ids of the prompt.
-        finish_reason: `end` if the model ended the text, `length` if the maximum was reached.
-        tokens_per_s, prompt_tokens_per_s: The speed of generation and of prompt processing, in tokens per second.
-    """
-
-    text: str
-    tokens: list[int]
-    prompt_tokens: list[int]
-    finish_reason: str
-    tokens_per_s: float
-    prompt_tokens_per_s: float
+# The maximum number of texts that are decoded together.
+MAX_TEXTS = 64
 
 
 @dataclass
@@ -62,7 +42,7 @@ class LanguageModel:
     """A compiled language model.
 
     Attributes:
-        model: The programs: a call with one token, and one for the tokens of a prompt.
+        model: The programs: for one token, for the tokens of a prompt, and for a token of each of several texts.
         context: The maximum number of tokens of a text.
     """
 
@@ -79,6 +59,7 @@ class LanguageModel:
         target: str = "cpu",
         context: int | None = None,
         cache_dtype: str = "f16",
+        max_texts: int = 1,
         num_threads: int | None = None,
         cache: bool | None = None,
         progress: Callable[[str], None] = lambda step: None,
@@ -86,10 +67,13 @@ class LanguageModel:
         """Compile the model of a GGUF file or a Hugging Face folder, or load it from the cache.
 
         `context` is the maximum number of tokens of a text, by default that of the model up to 8192. `cache_dtype` is the
-        dtype of the KV cache, f32 or f16. Raises ModelError and UnsupportedError for checkpoints that cannot be read.
+        dtype of the KV cache, f32 or f16. `max_texts` is the number of texts that a batch decodes together; it is compiled into
+        additional programs. Raises ModelError and UnsupportedError for checkpoints that cannot be read.
         """
         if cache_dtype not in CACHE_DTYPES:
             raise ArgumentError(f"cache_dtype = {cache_dtype!r}; expected {' or '.join(CACHE_DTYPES)}")
+        if not 1 <= max_texts <= MAX_TEXTS:
+            raise ArgumentError(f"max_texts = {max_texts!r}; expected 1 to {MAX_TEXTS}")
         path = Path(to_path(path))
         options = Options.of(num_threads=num_threads, cache=cache)
         backend = backend_of(target, options.device)
@@ -99,7 +83,8 @@ class LanguageModel:
         positions = min(limit, _DEFAULT_CONTEXT_POSITIONS) if context is None else context
         if not 1 <= positions <= limit:
             raise ArgumentError(f"context = {positions!r}; the model {checkpoint.name} supports 1 to {limit} tokens")
-        sizes = StepSizes(-(-positions // _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE, prompt_tokens(backend.target), cache_dtype)
+        capacity = -(-positions // _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE
+        sizes = StepSizes(capacity, prompt_tokens(backend.target), cache_dtype, max_texts)
 
         def make() -> Model:
             return compile_steps(build_decoder(checkpoint), sizes, checkpoint.name, target, options, progress)
@@ -145,6 +130,10 @@ class LanguageModel:
         """Return a session with empty caches."""
         return TextSession(self)
 
+    def batch(self) -> TextBatch:
+        """Return an empty batch, whose texts are decoded together; its caches have `max_texts` slots."""
+        return TextBatch(self.model, self.tokenizer, self.context)
+
 
 class TextSession:
     """The tokens of a text so far, and the caches of their keys and values.
@@ -155,87 +144,44 @@ class TextSession:
     def __init__(self, model: LanguageModel) -> None:
         self.position = 0
         self.token = 0
-        self._model = model
-        self._program = model.model
-        infos = {info.name: info for info in self._program.inputs}
-        self._donated = [
-            np.zeros([int(n) for n in i.shape], i.dtype) for n, i in infos.items() if n.startswith(("seen", "caches"))
-        ]
-        artifact = self._program.artifact
-        assert isinstance(artifact, SpecializedModel)
-        sizes = {int(e.program.inputs[0].shape[0]): e.program for e in artifact.specializations.entries}
-        self._programs = dict(sorted(sizes.items()))
         self.logits: Any = None
+        self._context = model.context
+        self._runner = StepRunner(model.model)
 
     def advance(self, tokens: Sequence[int], sampling: Sampling) -> int:
         """Append tokens to the text and return the token that follows.
 
         Raises ArgumentError for no tokens, an unknown token, and more tokens than the context has.
         """
-        vocabulary = self._donated[0].shape[0]
-        if not tokens or not all(0 <= t < vocabulary for t in tokens):
-            raise ArgumentError(f"tokens {list(tokens)[:8]}…: expected one or more ids below {vocabulary}")
-        if self.position + len(tokens) > self._model.context:
+        self._runner.require_ids(tokens)
+        if self.position + len(tokens) > self._context:
             raise ArgumentError(
-                f"{self.position + len(tokens)} tokens exceed the context of {self._model.context}; load the model with a "
-                "longer one"
+                f"{self.position + len(tokens)} tokens exceed the context of {self._context}; load the model with a longer one"
             )
-        settings = list(sampling.arrays().values())
         start = 0
         while start < len(tokens):
-            size = self._part_size(len(tokens), len(tokens) - start)
-            part = tokens[start : start + size]
-            padded = np.zeros(size, np.int32)
-            padded[: len(part)] = part
-            inputs = [padded, np.asarray(len(part), np.int32), np.asarray(self.position, np.int64), *settings, *self._donated]
-            token, self.logits, *_ = self._programs[size].run_unchecked(inputs)
-            self.position += len(part)
-            start += len(part)
-            self.token = int(token)
+            size = self._runner.chunk_size(len(tokens), len(tokens) - start)
+            part = TextPart(tokens[start : start + size], self.position, 0, sampling)
+            (self.token,), logits = self._runner.run([part])
+            self.logits = logits[0]
+            self.position += size
+            start += size
         return self.token
-
-    def _part_size(self, total: int, remaining: int) -> int:
-        """Return the chunk size of the next step, for a prompt of `total` tokens.
-
-        The largest size is for long prompts, while the remaining tokens fill at least three quarters of it.
-        """
-        single, *sizes = self._programs
-        if remaining == single:
-            return single
-        largest = sizes[-1]
-        return largest if total > largest and 4 * remaining >= 3 * largest else sizes[0]
 
 
 def stream(
     model: LanguageModel, prompt: Sequence[int], max_tokens: int, sampling: Sampling, *, ignore_end: bool = False
 ) -> Generator[str, None, Generation]:
     """Yield the text after a prompt of token ids piece by piece, and return all of it with its speed."""
-    session, decoder = model.session(), codecs.getincrementaldecoder("utf-8")("replace")
-    tokenizer, pieces = model.tokenizer, list[str]()
-    limit = min(max_tokens, model.context - len(prompt))
-    start = perf_counter()
-    token = session.advance(prompt, sampling)
-    prompt_seconds = perf_counter() - start
-    tokens: list[int] = []
-    reason, start = "length", perf_counter()
-    while len(tokens) < limit:
-        if token in tokenizer.end_tokens and not ignore_end:
-            reason = "end"
-            break
-        tokens.append(token)
-        piece = decoder.decode(tokenizer.decode_bytes(token))
-        pieces.append(piece)
-        if piece:
-            yield piece
-        if len(tokens) < limit:
-            token = session.advance([token], sampling)
-    seconds = perf_counter() - start
-    if rest := decoder.decode(b"", final=True):
-        pieces.append(rest)
-        yield rest
-    # The first token is the result of the prompt.
-    speed = max(len(tokens) - 1, 0) / seconds if seconds else 0.0
-    return Generation("".join(pieces), tokens, list(prompt), reason, speed, len(prompt) / prompt_seconds)
+    batch = model.batch()
+    batch.add(prompt, max_tokens, sampling, ignore_end=ignore_end)
+    while True:
+        for _, event in batch.advance():
+            if isinstance(event, Generation):
+                return event
+            if isinstance(event, Exception):
+                raise event
+            yield event
 
 
 def _write(model: Model, path: Path) -> None:

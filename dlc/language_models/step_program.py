@@ -1,9 +1,11 @@
-"""The programs of a language model: one for a single token, others for the tokens of a prompt, with the same weights.
+"""The programs of a language model: one for a single token, others for the tokens of a prompt or for tokens of several texts.
 
-    step(tokens [T], count, position, settings of sampling, seen [V], caches) → next token, logits [V], seen, caches
+    step(tokens [R, T], count [R], position [R], slot [R], settings of sampling [R], seen [S · V], caches)
+    → next token [R], logits [R, V], seen, caches
 
-`count` tokens are valid, the rest is padding; `position` is the number of earlier tokens. The caches and `seen`, the tokens
-that occurred, are donated: they are written in place.
+A step has T tokens of each of R texts. `count` of them are valid, the rest is padding; a text of no tokens is padding too.
+`position` is the number of earlier tokens of a text, and `slot` selects its part of the caches and of `seen`, the tokens that
+occurred. The caches and `seen` are donated: they are written in place. All programs share the weights.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
+from dlc import lax
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.compiler import compile_specialization
 from dlc.dialects import dl
 from dlc.just_in_time import JitFunction, jit
 from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.decoder import Decoder
-from dlc.language_models.layers import MAX_EXACT_ROWS
 from dlc.language_models.sampling import Sampling, choose_token
 from dlc.numpy.apply import apply, operand
 from dlc.options import Options
@@ -32,7 +34,11 @@ from dlc.target import Target
 from dlc.weights import WeightStore
 
 CACHE_DTYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16}
-_TOKENS_SYMBOL = "T"
+_TEXTS_SYMBOL, _TOKENS_SYMBOL = "R", "T"
+# The texts of the smallest program for several texts, which costs little more than that for one.
+_MIN_BATCH_TEXTS = 4
+# The tokens of the program for short prompts.
+_SHORT_PROMPT_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -40,32 +46,49 @@ class StepSizes:
     """The sizes of a compiled model.
 
     Attributes:
-        context: The number of positions of the caches.
+        context: The number of positions of a slot of the caches.
         prompt_tokens: The numbers of tokens of the programs for prompts, ascending.
+        num_slots: The number of slots: of texts that may be decoded together.
     """
 
     context: int
     prompt_tokens: tuple[int, ...]
     cache_dtype: str = "f32"
+    num_slots: int = 1
+
+    @property
+    def programs(self) -> list[tuple[int, int]]:
+        """The shapes [R, T] of the tokens of each program."""
+        doublings = (_MIN_BATCH_TEXTS << k for k in range(self.num_slots.bit_length()))
+        batches = sorted({min(texts, self.num_slots) for texts in doublings} - {1})
+        return [(1, 1), *((1, tokens) for tokens in self.prompt_tokens), *((texts, 1) for texts in batches)]
 
 
 def compile_steps(
     decoder: Decoder, sizes: StepSizes, name: str, target: str, options: Options, progress: Callable[[str], None]
 ) -> Model:
-    """Compile all programs to one model, which selects one by the number of tokens."""
-    step = _step_function(decoder, target)
+    """Compile all programs to one model, which selects one by the shape of the tokens."""
+    step = _step_function(decoder, target, sizes.num_slots)
     shared_weights, programs = WeightStore(), list[Model]()
     # The model is cached as a whole.
     options = replace(options, cache=False)
-    for num_tokens in (1, *sizes.prompt_tokens):
-        progress(f"compiling the program for {num_tokens} token{'s' if num_tokens > 1 else ''}")
-        lowered = step.lower(**_example_inputs(decoder, sizes, num_tokens))
+    for texts, tokens in sizes.programs:
+        progress(f"compiling the program for {_describe(texts, tokens)}")
+        lowered = step.lower(**_example_inputs(decoder, sizes, texts, tokens))
         compiled = compile_specialization(lowered.program, target, options, {}, shared_weights)
         assert compiled is not None, "no guards exclude static sizes"
         programs.append(compiled.program)
-    inputs, outputs = programs[0].inputs, programs[0].outputs
-    symbolic = (TensorInfo(inputs[0].name, (Dim.symbol(_TOKENS_SYMBOL),), inputs[0].dtype), *inputs[1:])
-    specialized = SpecializedModel(name, symbolic, outputs)
+    num_state_arrays = 1 + 2 * len(decoder.layers)
+    per_text, state = programs[0].inputs[1:-num_state_arrays], programs[0].inputs[-num_state_arrays:]
+    texts, tokens = Dim.symbol(_TEXTS_SYMBOL), Dim.symbol(_TOKENS_SYMBOL)
+    inputs = (
+        TensorInfo(programs[0].inputs[0].name, (texts, tokens), programs[0].inputs[0].dtype),
+        *(TensorInfo(info.name, (texts,), info.dtype) for info in per_text),
+        *state,
+    )
+    results = (TensorInfo(info.name, (texts, *info.shape[1:]), info.dtype) for info in programs[0].outputs[:2])
+    outputs = (*results, *programs[0].outputs[2:])
+    specialized = SpecializedModel(name, inputs, outputs)
     for program in programs:
         specialized.add(program)
     model = specialized.model()
@@ -76,31 +99,42 @@ def compile_steps(
 def prompt_tokens(target: Target) -> tuple[int, ...]:
     """Return the chunk sizes of the programs for prompts (prefill).
 
-    If the target has byte dot products, long prompts are processed in larger chunks, whose rows are quantized to 8 bits.
+    If the target has byte dot products, long prompts are processed in larger chunks.
     """
-    return (MAX_EXACT_ROWS, 64) if "u8i8" in target.dot_products else (target.costs.max_packed_pair_rows,)
+    return (_SHORT_PROMPT_TOKENS, 64) if "u8i8" in target.dot_products else (target.costs.max_packed_pair_rows,)
 
 
-def _example_inputs(decoder: Decoder, sizes: StepSizes, num_tokens: int) -> dict[str, Any]:
-    cache = ShapeDtype((sizes.context, decoder.kv_heads, decoder.head_size), CACHE_DTYPES[sizes.cache_dtype])
+def _describe(texts: int, tokens: int) -> str:
+    if texts > 1:
+        return f"a token of each of {texts} texts"
+    return f"{tokens} token{'s' if tokens > 1 else ''}"
+
+
+def _example_inputs(decoder: Decoder, sizes: StepSizes, texts: int, tokens: int) -> dict[str, Any]:
+    rows = sizes.num_slots * sizes.context
+    cache = ShapeDtype((rows, decoder.kv_heads, decoder.head_size), CACHE_DTYPES[sizes.cache_dtype])
+    settings = {name: ShapeDtype((texts,), array.dtype) for name, array in Sampling().arrays().items()}
     return {
-        "tokens": ShapeDtype((num_tokens,), np.int32),
-        "count": ShapeDtype((), np.int32),
-        "position": ShapeDtype((), np.int64),
-        **Sampling().arrays(),
-        "seen": ShapeDtype((decoder.vocabulary_size,), np.bool_),
+        "tokens": ShapeDtype((texts, tokens), np.int32),
+        "count": ShapeDtype((texts,), np.int32),
+        "position": ShapeDtype((texts,), np.int64),
+        "slot": ShapeDtype((texts,), np.int64),
+        **settings,
+        "seen": ShapeDtype((sizes.num_slots * decoder.vocabulary_size,), np.bool_),
         "caches": [cache] * (2 * len(decoder.layers)),
     }
 
 
-def _step_function(decoder: Decoder, target: str) -> JitFunction:
+def _step_function(decoder: Decoder, target: str, num_slots: int) -> JitFunction:
     names = [f.name for f in fields(Sampling)]
+    vocabulary = decoder.vocabulary_size
 
     @jit(target=target, donate_argnames=("seen", "caches"), cache=False)
     def step(
         tokens: Any,
         count: Any,
         position: Any,
+        slot: Any,
         temperature: Any,
         top_k: Any,
         top_p: Any,
@@ -111,18 +145,21 @@ def _step_function(decoder: Decoder, target: str) -> JitFunction:
         caches: list[Any],
     ) -> dict[str, Any]:
         values = (temperature, top_k, top_p, min_p, repetition_penalty, seed)
-        num_tokens = tokens.shape[0]
-        cache = KvCache(list(caches), position, num_tokens)
-        x = decoder.embed(tokens, cache.positions)
+        texts, num_tokens = tokens.shape
+        cache = KvCache(list(caches), slot, position, count, num_tokens, num_slots)
+        x = decoder.embed(dnp.reshape(tokens, (-1,)), cache.positions)
         for layer in decoder.layers:
             x = layer(x, cache)
-        last = x if num_tokens == 1 else dnp.take(x, dnp.reshape(count - 1, (1,)), 0, mode="clip")
-        logits = dnp.reshape(decoder.logits(last), (decoder.vocabulary_size,))
+        last = dnp.arange(texts) * num_tokens + dnp.maximum(count - 1, 0)
+        logits = decoder.logits(x if num_tokens == 1 else dnp.take(x, last, 0, mode="clip"))
         # Padding gets an out-of-bounds index, which a scatter ignores.
-        valid = dnp.where(dnp.arange(num_tokens) < count, tokens, decoder.vocabulary_size)
-        updates = np.ones(num_tokens, np.bool_)
-        seen = apply(dl.ScatterRowsOp, operand(seen), operand(valid), operand(updates), mode="none")
-        token = choose_token(logits, seen, position + count, dict(zip(names, values, strict=True)))
+        is_valid = dnp.arange(num_tokens) < count[:, None]
+        indices = dnp.reshape(dnp.where(is_valid, slot[:, None] * vocabulary + tokens, num_slots * vocabulary), (-1,))
+        updates = np.ones(texts * num_tokens, np.bool_)
+        seen = apply(dl.ScatterRowsOp, operand(seen), operand(indices), operand(updates), mode="none")
+        seen_rows = dnp.take(dnp.reshape(seen, (num_slots, vocabulary)), slot, 0, mode="clip")
+        settings = dict(zip(names, values, strict=True))
+        token = lax.map(lambda row: choose_token(*row), (logits, seen_rows, position + count, settings))
         return {"token": token, "logits": logits, "seen": seen, "caches": cache.arrays}
 
     return step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, x: Ragged, /) -> t
     # Indices of results would overflow a narrow dtype of lengths.
     x = Ragged(x.values, dnp.astype(x.lengths, np.int64))
     schedule = _Schedule.of(x)
-    first_states = tree.map(partial(_take, indices=schedule.sequences), init)
+    first_states = tree.map(lambda first: _take(_append_zero(first), schedule.sequences), init)
 
     def step(carry: Any, position: tuple[Any, Any]) -> tuple[Any, Any]:
         """Advance one block; the carry has the states of its sequences."""
@@ -78,7 +77,7 @@ class _Schedule:
     """The order in which blocks of sequences advance.
 
     Attributes:
-        sequences: The sequence of each slot; block b has the slots 16·b to 16·b + 15.
+        sequences: The sequence of each slot, B for a slot without one; block b has the slots 16·b to 16·b + 15.
         lengths, starts: The length and the first row of that sequence; the length is 0 for slots without a sequence.
         blocks, steps: The block of each iteration, and the position of its rows in their sequences.
         first_results: The row-major index of the first result of each sequence among those of all iterations, [·, 16].
@@ -94,11 +93,12 @@ class _Schedule:
     @staticmethod
     def of(x: Ragged) -> _Schedule:
         count = x.lengths.shape[0]
-        num_blocks = -(-count // _BLOCK_ROWS)
+        # A block at least, so that there are results in a batch without sequences.
+        num_blocks = count // _BLOCK_ROWS + 1
         order = dnp.argsort(-x.lengths)
         slots = dnp.arange(num_blocks * _BLOCK_ROWS)
-        sequences = _take(order, dnp.minimum(slots, count - 1))
-        lengths = dnp.where(slots < count, _take(x.lengths, sequences), 0)
+        sequences = _take(dnp.concatenate([order, np.full(1, count)]), dnp.minimum(slots, count))
+        lengths = _take(_append_zero(x.lengths), sequences)
         # At least one step, so that results have an element to read in a batch without rows.
         block_steps = dnp.maximum(dnp.max(dnp.reshape(lengths, (num_blocks, _BLOCK_ROWS)), axis=1), 1)
         block_starts = dnp.cumsum(block_steps) - block_steps
@@ -107,11 +107,17 @@ class _Schedule:
         slot_of_sequence = dnp.argsort(order)
         first_steps = _take(block_starts, slot_of_sequence // _BLOCK_ROWS)
         first_results = first_steps * _BLOCK_ROWS + slot_of_sequence % _BLOCK_ROWS
-        return _Schedule(sequences, lengths, _take(x.starts, sequences), blocks, steps, first_results)
+        return _Schedule(sequences, lengths, _take(_append_zero(x.starts), sequences), blocks, steps, first_results)
 
 
 def _take(x: Any, indices: Any) -> Any:
     return dnp.take(x, indices, axis=0)
+
+
+def _append_zero(x: Any) -> Any:
+    """Return an array with a row of zeros appended."""
+    x = operand(x)
+    return dnp.concatenate([x, dnp.zeros((1, *x.shape[1:]), x.dtype)])
 
 
 def _as_column(condition: Any, like: Any) -> Any:

@@ -39,7 +39,9 @@ def _is_half_precision(dtype: np.dtype[Any]) -> bool:
 
 def max(x: Ragged, /) -> Any:
     """Return the largest elements of the rows of each sequence, [B, …]; -∞, the lowest integer or False for an empty one."""
-    lowest = False if x.dtype.kind == "b" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    if x.dtype.kind == "b":
+        return max(Ragged(dnp.astype(x.values, np.uint8), x.lengths)) > 0
+    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     return dnp.at(dnp.full((x.lengths.shape[0], *x.values.shape[1:]), lowest, x.dtype))[x.sequence_ids].max(x.values)
 
 

@@ -136,7 +136,7 @@ class _Server:
         pending = {name: model.calls.num_pending for name, model in models.items()}
         running = {name: model.calls.requests.running for name, model in models.items()}
         pending |= {name: queue.num_pending for name, queue in self.texts.items()}
-        running |= {name: len(queue.running) for name, queue in self.texts.items()}
+        running |= {name: queue.num_running for name, queue in self.texts.items()}
         return PlainTextResponse(self.metrics.text(pending, running), media_type="text/plain; version=0.0.4")
 
     async def index(self, request: Request) -> Response:

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from dlc.errors import ArgumentError, DlcError, QueueFullError
+from dlc.language_models.generated_text import Generation
 from dlc.language_models.generation import prompt_ids
-from dlc.language_models.language_model import Generation
 from dlc.language_models.sampling import Sampling
 from dlc.serve.http_requests import HttpError, read_body, until_disconnected
 from dlc.serve.metrics import Metrics

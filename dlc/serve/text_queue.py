@@ -1,59 +1,50 @@
-"""Round-robin text generation: requests start and end independently of each other."""
+"""Text generation for a server: requests of one language model are decoded together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Sequence
 
 from starlette.concurrency import run_in_threadpool
 
 from dlc.errors import QueueFullError
-from dlc.language_models.language_model import Generation, LanguageModel, stream
+from dlc.language_models.generated_text import Generation, Text
+from dlc.language_models.language_model import LanguageModel
 from dlc.language_models.sampling import Sampling
-
-
-@dataclass(eq=False)
-class _Text:
-    """The text of a request: its generator, and a queue of the pieces that it yields, then the result or an error."""
-
-    generator: Generator[str, None, Generation]
-    events: asyncio.Queue[str | Generation | Exception] = field(default_factory=asyncio.Queue["str | Generation | Exception"])
-    is_cancelled: bool = False
+from dlc.language_models.text_batch import Event, TextBatch
 
 
 class TextQueue:
-    """The texts of one language model. Up to `max_running` advance round-robin, one piece of text at a time; others wait.
+    """The texts of one language model, which a step decodes together; others wait until one of them ends."""
 
-    Each running text has its own KV caches, for the context of the model.
-    """
-
-    def __init__(self, model: LanguageModel, max_running: int, max_pending: int) -> None:
+    def __init__(self, model: LanguageModel, max_pending: int) -> None:
         self.model = model
-        self.running: list[_Text] = []
-        self._max_running, self._max_pending = max_running, max_pending
-        self._waiting: deque[_Text] = deque()
+        self._batch = model.batch()
+        self._max_pending = max_pending
+        self._events: dict[Text, asyncio.Queue[Event]] = {}
         self._is_needed = asyncio.Event()
 
     @property
+    def num_running(self) -> int:
+        return min(len(self._events), self._batch.num_slots)
+
+    @property
     def num_pending(self) -> int:
-        return len(self._waiting)
+        return len(self._events) - self.num_running
 
     async def generate(self, prompt: Sequence[int], max_tokens: int, sampling: Sampling) -> AsyncGenerator[str | Generation]:
         """Yield the pieces of a text and then the whole result; when the generator is closed, the text is cancelled.
 
-        Raises QueueFullError if too many texts wait.
+        Raises QueueFullError if too many texts wait, ArgumentError for a prompt that the model cannot continue.
         """
-        if len(self.running) >= self._max_running and len(self._waiting) >= self._max_pending:
+        if len(self._events) >= self._batch.num_slots + self._max_pending:
             raise QueueFullError(f"{self.model.name}: {self._max_pending} requests are waiting; try again later")
-        text = _Text(stream(self.model, prompt, max_tokens, sampling))
-        self._waiting.append(text)
-        self._start_waiting()
+        text = self._batch.add(prompt, max_tokens, sampling)
+        events = self._events[text] = asyncio.Queue()
         self._is_needed.set()
         try:
             while True:
-                event = await text.events.get()
+                event = await events.get()
                 if isinstance(event, Exception):
                     raise event
                 yield event
@@ -61,31 +52,19 @@ class TextQueue:
                     return
         finally:
             text.is_cancelled = True
+            del self._events[text]
 
     async def run(self) -> None:
         """Advance the texts until this task is cancelled."""
         while True:
-            self._start_waiting()
-            if not self.running:
+            if not self._events:
                 self._is_needed.clear()
                 await self._is_needed.wait()
-            for text in list(self.running):
-                event = None if text.is_cancelled else await run_in_threadpool(_advance, text.generator)
-                if not isinstance(event, str):
-                    self.running.remove(text)
-                if event is not None:
-                    text.events.put_nowait(event)
-
-    def _start_waiting(self) -> None:
-        while self._waiting and len(self.running) < self._max_running:
-            self.running.append(self._waiting.popleft())
+            for text, event in await run_in_threadpool(_advance, self._batch):
+                # The client of a cancelled text has gone.
+                if text in self._events:
+                    self._events[text].put_nowait(event)
 
 
-def _advance(generator: Generator[str, None, Generation]) -> str | Generation | Exception:
-    """Return the next piece of a text, or its result, or the error that ends it."""
-    try:
-        return next(generator)
-    except StopIteration as end:
-        return end.value
-    except Exception as error:
-        return error
+def _advance(batch: TextBatch) -> list[tuple[Text, Event]]:
+    return list(batch.advance())

@@ -30,8 +30,8 @@ static int allocate(const dlc_context *context, const dlc_model *model)
 int main(int argc, char **argv)
 {
     char message[256] = "";
-    int64_t one_token[] = {1};
-    dlc_selector selectors[] = {{.name = "tokens", .shape = one_token, .rank = 1}};
+    int64_t one_token[] = {1, 1};
+    dlc_selector selectors[] = {{.name = "tokens", .shape = one_token, .rank = 2}};
     dlc_options options = {.message = message, .message_bytes = sizeof message, .selectors = selectors, .selector_count = 1};
     dlc_model *model;
     dlc_context *context;

@@ -114,8 +114,8 @@ LLAMA = {
 }
 
 
-def llama_tensors() -> dict[str, tuple[Sequence[int], int, bytes]]:
-    """Return the tensors of a Llama of two layers: matrices in Q8_0, vectors in f32."""
+def llama_tensors(*, is_quantized: bool = True) -> dict[str, tuple[Sequence[int], int, bytes]]:
+    """Return the tensors of a Llama of two layers: vectors in f32, matrices in Q8_0 or f32."""
     shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(TEXTS), 64), "output_norm": (64,), "output": (len(TEXTS), 64)}
     for i in range(2):
         layer = {"attn_norm": (64,), "ffn_norm": (64,), "attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64)}
@@ -124,12 +124,12 @@ def llama_tensors() -> dict[str, tuple[Sequence[int], int, bytes]]:
     tensors: dict[str, tuple[Sequence[int], int, bytes]] = {}
     for name, shape in shapes.items():
         array = weight(f"{name}.weight", shape)
-        is_matrix = len(shape) == 2
-        tensors[f"{name}.weight"] = shape, 8 if is_matrix else 0, quantize_q8_0(array) if is_matrix else array.tobytes()
+        is_packed = is_quantized and len(shape) == 2
+        tensors[f"{name}.weight"] = shape, 8 if is_packed else 0, quantize_q8_0(array) if is_packed else array.tobytes()
     return tensors
 
 
-def write_llama(path: Path, **changes: Any) -> Path:
+def write_llama(path: Path, *, is_quantized: bool = True, **changes: Any) -> Path:
     """Write a GGUF file of a small Llama; `changes` replaces metadata."""
-    path.write_bytes(gguf_bytes({**LLAMA, **changes}, llama_tensors()))
+    path.write_bytes(gguf_bytes({**LLAMA, **changes}, llama_tensors(is_quantized=is_quantized)))
     return path

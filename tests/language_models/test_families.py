@@ -27,7 +27,9 @@ def test_logits_and_greedy_tokens(name: str, tmp_path: Path) -> None:
 
     @dlc.jit(donate_argnames=("caches",), num_threads=1)
     def step(tokens: Any, position: Any, caches: Any) -> Any:
-        cache = KvCache(list(caches), position, tokens.shape[0])
+        num_tokens = tokens.shape[0]
+        count = np.full(1, num_tokens, np.int32)
+        cache = KvCache(list(caches), np.zeros(1, np.int64), position[None], count, num_tokens, num_slots=1)
         x = decoder.embed(tokens, cache.positions)
         for layer in decoder.layers:
             x = layer(x, cache)

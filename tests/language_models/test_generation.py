@@ -86,7 +86,7 @@ def test_cached_models_generate_the_same(path: Path, tmp_path: Path, monkeypatch
 
 
 def test_a_step_writes_its_caches_in_place(model: LanguageModel) -> None:
-    program = model.session()._programs[1]  # pyright: ignore[reportPrivateUsage]
+    program = model.session()._runner._programs[1, 1]  # pyright: ignore[reportPrivateUsage]
     host = program.artifact.host  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
     names = [info.name for info in program.inputs]
     donated = {names[k] for k in host.donors.values()}

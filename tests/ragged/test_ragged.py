@@ -239,6 +239,8 @@ def test_narrow_types() -> None:
     x = ragged.Ragged(np.full((300, 1), 100, np.int8), np.array([299, 1]))
     np.testing.assert_array_equal(ragged.sum(x), [[29900], [100]])
     np.testing.assert_array_equal(ragged.mean(x), [[100], [100]])
+    bools = ragged.Ragged(np.array([False, True, False]), np.array([2, 0, 1]))
+    np.testing.assert_array_equal(ragged.max(bools), [True, False, False])
     ones = ragged.Ragged(np.ones((5000, 1), np.float16), np.array([5000]))
     assert float(ragged.sum(ones)[0, 0]) == 5000 and ragged.mean(ones).dtype == np.float16
 
@@ -250,6 +252,9 @@ def test_without_rows() -> None:
     last, sums = ragged.scan(lambda s, row: (s + row, s), np.ones((2, 2), np.float32), x)
     np.testing.assert_array_equal(last, np.ones((2, 2)))
     assert sums.values.shape == (0, 2)
+    empty = ragged.Ragged(np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
+    last, sums = dlc.jit(lambda x: ragged.scan(lambda s, row: (s + row, s), np.ones((0, 2), np.float32), x))(empty)
+    assert last.shape == (0, 2) and sums.values.shape == (0, 2)
     heads = ragged.Ragged(np.zeros((0, 2, 4), np.float32), np.array([0]))
     assert ragged.attention(heads, heads, heads).values.shape == (0, 2, 4)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 import dlc
-from dlc.language_models.language_model import Generation, LanguageModel
-from tests.language_models.models import write_llama
+from dlc.language_models.language_model import LanguageModel
+from dlc.language_models.step_runner import StepRunner, TextPart
+from tests.language_models.models import TEXTS, write_llama
 
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from dlc.serve import text_queue  # noqa: E402
 from dlc.serve.application import ServerLimits, application  # noqa: E402
 from dlc.serve.metrics import Metrics  # noqa: E402
 from dlc.serve.repository import Repository  # noqa: E402
@@ -28,10 +28,10 @@ GREEDY = {"prompt": "ab cd", "temperature": 0}
 
 
 class Server:
-    """A server of one language model in a thread, of two texts at once and two that wait."""
+    """A server of one language model in a thread; two texts wait at most."""
 
     def __init__(self, model: LanguageModel) -> None:
-        self.texts = TextQueue(model, max_running=2, max_pending=2)
+        self.texts = TextQueue(model, max_pending=2)
         repository = Repository([], None, dlc.load, lambda name, result: None)
         app = application(repository, Metrics(), None, ServerLimits(max_request_bytes=1 << 16), {"small": self.texts})
         config = uvicorn.Config(app, port=0, log_level="error")
@@ -51,11 +51,20 @@ class Server:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    return LanguageModel.load(write_llama(tmp_path_factory.mktemp("models") / "small.gguf"), num_threads=1)
+    path = write_llama(tmp_path_factory.mktemp("models") / "small.gguf", is_quantized=False)
+    return LanguageModel.load(path, max_texts=2, num_threads=1)
 
 
 @pytest.fixture(scope="module")
 def server(model: LanguageModel) -> Iterator[Server]:
+    started = Server(model)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def slow_server(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    use_slow_steps(monkeypatch, model)
     started = Server(model)
     yield started
     started.stop()
@@ -100,12 +109,15 @@ def test_chat_completions(server: Server, model: LanguageModel) -> None:
     assert "".join(delta["content"] for delta in deltas) == expected
 
 
-def slow_stream(model: LanguageModel, prompt: list[int], max_tokens: int, sampling: Any) -> Generator[str, None, Generation]:
-    """Yield `max_tokens` pieces, one every 5 ms."""
-    for _ in range(max_tokens):
+def use_slow_steps(monkeypatch: pytest.MonkeyPatch, model: LanguageModel) -> None:
+    """Let each step take 5 ms and return the token of "b", in a context without limit."""
+
+    def run(runner: StepRunner, parts: Sequence[TextPart]) -> tuple[list[int], Any]:
         time.sleep(0.005)
-        yield "a"
-    return Generation("a" * max_tokens, [5] * max_tokens, prompt, "length", 1.0, 1.0)
+        return [TEXTS.index("b")] * len(parts), None
+
+    monkeypatch.setattr(StepRunner, "run", run)
+    monkeypatch.setattr(model, "context", 1 << 20)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -115,21 +127,21 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_texts_advance_in_turns(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_advance_together(slow_server: Server) -> None:
     """A short request ends while a long one runs that started earlier."""
-    monkeypatch.setattr(text_queue, "stream", slow_stream)
+    server = slow_server
     long = Client(server.port, None)
     body = json.dumps({"prompt": "ab", "max_tokens": 10_000, "stream": True})
     long.connection.request("POST", "/v1/completions", body)
-    wait_until(lambda: len(server.texts.running) == 1)
-    assert server.post("/v1/completions", prompt="ab", max_tokens=3)[1]["choices"][0]["text"] == "aaa"
-    assert len(server.texts.running) == 1
+    wait_until(lambda: server.texts.num_running == 1)
+    assert server.post("/v1/completions", prompt="ab", max_tokens=3)[1]["choices"][0]["text"] == "bbb"
+    assert server.texts.num_running == 1
     long.connection.close()
-    wait_until(lambda: not server.texts.running)
+    wait_until(lambda: not server.texts.num_running)
 
 
-def test_limits_and_disconnected_clients(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_queue, "stream", slow_stream)
+def test_limits_and_disconnected_clients(slow_server: Server) -> None:
+    server = slow_server
     clients = [Client(server.port, None) for _ in range(4)]
     for client, is_stream in zip(clients, (True, False, True, False), strict=True):
         body = json.dumps({"prompt": "ab", "max_tokens": 100_000, "stream": is_stream})
@@ -140,7 +152,7 @@ def test_limits_and_disconnected_clients(server: Server, monkeypatch: pytest.Mon
     assert 'dlc_pending_calls{model="small"} 2' in metrics
     for client in clients:
         client.connection.close()
-    wait_until(lambda: not (server.texts.num_pending or server.texts.running))
+    wait_until(lambda: not (server.texts.num_pending or server.texts.num_running))
     assert server.post("/v1/completions", **GREEDY, max_tokens=1)[0] == 200
 
 

@@ -310,7 +310,15 @@ class SpecializedModel:
     def _conditions(self, entry: Specialization[Model]) -> Conditions:
         """Return the conditions on the inputs that select a specialization."""
         static, keyed = entry.domain.static_sizes, {info.name for info in self._key_inputs}
-        infos = [info for info in self.inputs if info.name not in keyed and not is_static(info.shape)]
+        infos, determined = list[TensorInfo](), set[str]()
+        for info in self.inputs:
+            # The shapes of inputs without further symbols follow from those of earlier ones.
+            if (
+                info.name not in keyed
+                and not (symbols := {str(s) for size in info.shape for s in Dim.lift(size).symbols()}) <= determined
+            ):
+                infos.append(info)
+                determined |= symbols & {str(size) for size in info.shape}
         shapes = [(info.name, tuple(substitute(size, static) for size in info.shape)) for info in infos]
         key: Any = entry.key
         return (
