@@ -118,7 +118,7 @@ if TYPE_CHECKING:
     from dlc.ffi import pure_callback as pure_callback
     from dlc.jax_functions import from_jax as from_jax
     from dlc.just_in_time import jit as jit
-    from dlc.kernels.kernel_functions import kernel as kernel
+    from dlc.kernel_functions.kernel import kernel as kernel
     from dlc.language_models.generation import generate as generate
     from dlc.language_models.generation import generate_batch as generate_batch
     from dlc.language_models.language_model import LanguageModel as LanguageModel
@@ -168,7 +168,7 @@ _PUBLIC = {
     "generate_batch": "dlc.language_models.generation",
     "LanguageModel": "dlc.language_models.language_model",
     "jit": "dlc.just_in_time",
-    "kernel": "dlc.kernels.kernel_functions",
+    "kernel": "dlc.kernel_functions.kernel",
     "load": "dlc.runtime.load",
     "pure_callback": "dlc.ffi",
     "register": "dlc.plugins.registry",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
+from dlc.library_kernels.registry import LIBRARY_KERNELS
 from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.contractions.block_reductions import BlockReductionsPass
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
@@ -48,6 +49,7 @@ from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.form_sections import FormSectionsPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
+from dlc.passes.linalg.library_kernels import body_tracers
 from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
 from dlc.passes.loop_kernels.loops_to_kernels import LoopsToKernelsPass
 from dlc.passes.loops.cse_kernels import CseKernelsPass
@@ -67,6 +69,9 @@ from dlc.plugins.plugin import PassPlacement
 from dlc.plugins.registry import contributions
 from dlc.plugins.tables import ExtensionTable
 from dlc.target import REFERENCE, Target, is_opencl, resolve
+
+# Lowering to linalg inserts the loops of library ops, which passes do not import.
+body_tracers.update(LIBRARY_KERNELS)
 
 # Dialects and ops that may exist after a stage, outside and inside kernels.
 _HOST = frozenset({"builtin", "func", "dl"})

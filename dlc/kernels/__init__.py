@@ -18,8 +18,10 @@ from dlc.argument_validation import validate_arguments
 from dlc.kernels.control import grid, range, strips, when
 from dlc.kernels.functions import (
     absolute,
+    assume_index,
     ceil,
     clip,
+    copysign,
     cos,
     erf,
     exp,
@@ -49,9 +51,9 @@ from dlc.kernels.references import buffer, variable
 from dlc.kernels.results import Result
 
 __all__ = [
-    "Result", "absolute", "buffer", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "full", "grid",
-    "index", "iota", "log", "log1p", "log2", "maximum", "minimum", "power", "range", "round", "rsqrt", "select", "sin", "sqrt",
-    "stack", "strips", "tanh", "trunc", "variable", "when",
+    "Result", "absolute", "assume_index", "buffer", "ceil", "clip", "copysign", "cos", "erf", "exp", "exp2", "expm1", "floor",
+    "fma", "full", "grid", "index", "iota", "log", "log1p", "log2", "maximum", "minimum", "power", "range", "round", "rsqrt",
+    "select", "sin", "sqrt", "stack", "strips", "tanh", "trunc", "variable", "when",
 ]  # fmt: skip
 
 validate_arguments(globals())

@@ -7,20 +7,23 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias, cast
 
+from dlc.dialects.dl.library_kernels.loops import POINTS_PER_TASK, UNROLL
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import user_line_text
-from dlc.ir import scf
+from dlc.ir import Block, IntegerAttr, Operation, i64, scf
 from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.functions import index, require_value
 from dlc.kernels.index_ranges import Interval, LinearForm
 from dlc.kernels.kernel_trace import KernelTrace, LoopVariable, Scope, current_kernel_trace
 from dlc.kernels.shapes import is_python_integer, is_size
 from dlc.kernels.values import Value
-from dlc.passes.library_kernels.builder import KernelBuilder
-from dlc.passes.library_kernels.values import KernelValue
+from dlc.passes.kernel_builder import KernelBuilder
+from dlc.passes.kernel_values import KernelValue
 from dlc.shapes.dims import Size
 from dlc.shapes.traced_dims import TracedSize
 
+# The maximum for `unroll`: more iterations only enlarge the code.
+_MAX_UNROLLED_ITERATIONS = 64
 LoopBound: TypeAlias = "TracedSize | Value"
 
 
@@ -57,13 +60,14 @@ class LoopIterator(Iterator[Any], ABC):
 class GridIterator(LoopIterator):
     """A grid of independent points."""
 
-    def __init__(self, trace: KernelTrace, sizes: Sequence[TracedSize]) -> None:
+    def __init__(self, trace: KernelTrace, sizes: Sequence[TracedSize], parallel: int | None) -> None:
         super().__init__(trace)
         self._sizes = sizes
+        self._parallel = parallel
 
     def _open(self) -> tuple[Value, ...]:
         sizes = list(map(self._trace.local_size, self._sizes))
-        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, sizes))
+        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, sizes, self._parallel))
         is_empty = any(n < 1 for n in self._sizes)
         scope = Scope(
             "grid",
@@ -82,23 +86,34 @@ class GridIterator(LoopIterator):
 class RangeIterator(LoopIterator):
     """A sequential loop."""
 
-    def __init__(self, trace: KernelTrace, low: Value, high: Value, step: int) -> None:
+    def __init__(self, trace: KernelTrace, low: Value, high: Value, step: Value, unroll: int = 1) -> None:
         super().__init__(trace)
-        self._low, self._high, self._step = low, high, step
+        self._low, self._high, self._step, self._unroll = low, high, step, unroll
 
     def _open(self) -> tuple[Value, ...]:
         low, high = self._low.range, self._high.range
         # The index after the last one must not overflow, or the loop would not end.
-        self._trace.require_no_overflow((self._high.form or LinearForm()) + LinearForm(self._step - 1))
-        loop = self._trace.builder.loop(self._low.kernel_value, self._high.kernel_value, self._step)
+        self._trace.require_no_overflow((self._high.form or LinearForm()) + (self._step.form or LinearForm()) + LinearForm(-1))
+        step = self._step.range.value
+        loop = self._trace.builder.loop(
+            self._low.kernel_value, self._high.kernel_value, step if isinstance(step, int) else self._step.kernel_value
+        )
         variable: KernelValue = self._enter(loop)
+        if self._unroll > 1:
+            cast(Operation, cast(Block, variable.ssa.owner).parent_op()).attributes[UNROLL] = IntegerAttr(self._unroll, i64)
         variables: list[LoopVariable] = []
         interval = Interval(low.low, high.high - 1)
-        if (first := low.value) is not None:
-            max_trip_count = max(0, -(-(cast(TracedSize, high.high) - first) // self._step))
-            interval = Interval(first, first + (max_trip_count - 1) * self._step)
-            if high.value is not None:
-                variables = [LoopVariable(variable.ssa, first, self._step, max_trip_count)]
+        if isinstance(step, int):
+            residue = self._trace.residue_of(self._low.form or LinearForm(), step)
+            if (first := low.value) is not None:
+                max_trip_count = max(0, -(-(cast(TracedSize, high.high) - first) // step))
+                interval = Interval(first, first + (max_trip_count - 1) * step)
+                if high.value is not None:
+                    variables = [LoopVariable(variable.ssa, first, step, max_trip_count)]
+            elif residue is not None and isinstance(interval.high, int):
+                interval = Interval(low.low, interval.high - (interval.high - residue) % step)
+            if residue is not None:
+                self._trace.set_residue(variable.ssa, residue, step)
         self._trace.set_range(variable.ssa, interval)
         form = LinearForm.of(variable.ssa)
         facts = [
@@ -117,22 +132,26 @@ class RangeIterator(LoopIterator):
 
 
 @contextmanager
-def parallel_loop(builder: KernelBuilder, sizes: Sequence[Size]) -> Generator[list[KernelValue]]:
+def parallel_loop(
+    builder: KernelBuilder, sizes: Sequence[Size], points_per_task: int | None = None
+) -> Generator[list[KernelValue]]:
     """Build a grid whose sizes are polynomials in the size arguments; yield the indices of a point."""
     outer = builder.op_builder
     names = ["i", "j", "k", "l"]
     points = outer.parallel("grid", [(n, 1) for n in sizes], [names[k] if k < 4 else f"i{k}" for k, _ in enumerate(sizes)])
+    if points_per_task is not None:
+        points.attributes[POINTS_PER_TASK] = IntegerAttr(points_per_task, i64)
     builder.op_builder = outer.at_block_end(points.body.block)
     yield [KernelValue(builder, argument) for argument in points.body.block.args]
     builder.op_builder.insert(scf.ReduceOp())
     builder.op_builder = outer
 
 
-def grid(*sizes: TracedSize) -> GridIterator:
+def grid(*sizes: TracedSize, parallel: int | None = None) -> GridIterator:
     """Iterate over the points of a grid, which run in parallel: `for i, j in k.grid(n, m):`.
 
     No point may read or write an element of a result that another point writes. The sizes are integers or sizes
-    of arrays.
+    of arrays. A task runs `parallel` consecutive points; by default the number is estimated from the work of a point.
     """
     trace = current_kernel_trace("grid")
     if trace.is_in_grid:
@@ -142,20 +161,29 @@ def grid(*sizes: TracedSize) -> GridIterator:
     for size in sizes:
         if not is_size(size) or size < 0:
             raise trace.error(f"k.grid: size {size!r:.60}; expected an integer that is known while tracing", ShapeError)
-    return GridIterator(trace, sizes)
+    if parallel is not None and not (is_python_integer(parallel) and parallel >= 1):
+        raise trace.error(f"k.grid: parallel={parallel!r:.60}; expected a positive integer: the points of a task", DTypeError)
+    return GridIterator(trace, sizes, parallel)
 
 
-def range(start: LoopBound, stop: LoopBound | None = None, step: int = 1) -> RangeIterator:
+def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, *, unroll: int = 1) -> RangeIterator:
     """Iterate in sequence over start, start + step, … below stop: `for j in k.range(n):`.
 
-    Bounds are sizes, indices, or integer values; the step is a positive Python integer.
+    Bounds are sizes, indices, or integer values; the step is a positive integer, or an index that is provably positive.
+    With `unroll`, an iteration of the generated loop runs the body for that many indices, and another loop for the remainder.
     """
     trace = current_kernel_trace("range")
     trace.require_grid("k.range")
-    if not is_python_integer(step) or step < 1:
-        raise trace.error(f"k.range: step {step!r:.60}; expected a positive integer that is known while tracing", DTypeError)
+    if not isinstance(step, Value) and not (is_python_integer(step) and step >= 1):
+        raise trace.error(f"k.range: step {step!r:.60}; expected a positive integer, or an index", DTypeError)
     low, high = (index(0), index(start)) if stop is None else (index(start), index(stop))
-    return RangeIterator(trace, low, high, step)
+    stride = index(step)
+    if stride.range.low < 1:
+        raise trace.error(f"k.range: step {stride.range}; expected an index that is provably positive", DTypeError)
+    if not is_python_integer(unroll) or not 1 <= unroll <= _MAX_UNROLLED_ITERATIONS:
+        expected = f"expected a Python integer of 1 to {_MAX_UNROLLED_ITERATIONS}"
+        raise trace.error(f"k.range: unroll={unroll!r:.60}; {expected}", DTypeError)
+    return RangeIterator(trace, low, high, stride, unroll)
 
 
 def strips(stop: TracedSize, width: int) -> Generator[tuple[Value, int]]:

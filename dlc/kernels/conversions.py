@@ -6,7 +6,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.ir import Attribute, Operation, arith, f32, i32
-from dlc.passes.library_kernels.values import KernelValue, select, with_element
+from dlc.passes.kernel_values import KernelValue, select, with_element
 
 
 def divide_by_positive(a: KernelValue, b: KernelValue, *, may_be_negative: bool) -> tuple[KernelValue, KernelValue]:

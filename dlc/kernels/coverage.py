@@ -31,18 +31,25 @@ class Coverage:
 
     def __init__(self, shape: Sequence[TracedSize]) -> None:
         self._shape = shape
-        self._uncovered: list[Elements] = [] if 0 in shape else [tuple(Interval(0, n - 1) for n in shape)]
+        # Stored boxes, each with the loops whose iterations together write it.
+        self._stores: list[tuple[Elements, list[Scope]]] = []
 
-    @property
-    def is_complete(self) -> bool:
-        return not self._uncovered
+    def is_complete(self, scopes: Sequence[Scope] = ()) -> bool:
+        """Return whether all elements are written before a point inside `scopes`, or at the end."""
+        uncovered: list[Elements] = [] if 0 in self._shape else [tuple(Interval(0, n - 1) for n in self._shape)]
+        for box, loops in self._stores:
+            if any(loop is scope for loop in loops for scope in scopes):
+                continue
+            remaining = [piece for piece in uncovered for piece in _subtract(piece, box)]
+            if len(remaining) <= _MAX_PARTS:
+                uncovered = remaining
+        return not uncovered
 
     def add(self, indices: Sequence[LinearForm], widths: Sequence[int], scopes: Sequence[Scope]) -> None:
         """Record a store at `indices`, of `widths` elements along the axes; elements outside of the array are masked."""
-        for box in _stored_boxes(indices, widths, scopes):
-            remaining = [piece for piece in self._uncovered for piece in _subtract(piece, box)]
-            if len(remaining) <= _MAX_PARTS:
-                self._uncovered = remaining
+        used = {v for form in indices for v in form.coefficients}
+        loops = [scope for scope in scopes if scope.kind == "when" or any(v.value in used for v in scope.variables)]
+        self._stores += [(box, loops) for box in _stored_boxes(indices, widths, scopes)]
 
 
 def _stored_boxes(indices: Sequence[LinearForm], widths: Sequence[int], scopes: Sequence[Scope]) -> Iterator[Elements]:

@@ -14,8 +14,8 @@ from dlc.kernels.index_ranges import Interval
 from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
 from dlc.kernels.shapes import require_shape
 from dlc.kernels.values import Value, ValueLike, common, constant, element_type_of_dtype, matched, stacked
-from dlc.passes.library_kernels import values as kernel_values
-from dlc.passes.library_kernels.values import KernelValue
+from dlc.passes import kernel_values
+from dlc.passes.kernel_values import KernelValue
 from dlc.passes.types import vector_type
 from dlc.shapes.traced_dims import TracedSize
 
@@ -103,6 +103,14 @@ trunc = _math("trunc", math.TruncOp, "Return x rounded toward zero.")
 round = _math("round", math.RoundEvenOp, "Return x rounded to the nearest integer, halves to even.")
 
 
+def copysign(x: ValueLike, y: ValueLike) -> Value:
+    """Return the magnitude of x with the sign of y, of floats."""
+    trace = current_kernel_trace("copysign")
+    a, b = common(trace, "copysign", x, y)
+    _require_float(trace, "copysign", a)
+    return a.derived(_apply(math.CopySignOp, a.kernel_value, b.kernel_value))
+
+
 def power(x: ValueLike, y: ValueLike) -> Value:
     """Return x to the power of y, of floats."""
     trace = current_kernel_trace("power")
@@ -186,6 +194,16 @@ def clip(value: ValueLike, size: TracedSize) -> Value:
     if size < 1:
         raise trace.error(f"k.clip: an axis of size {size} has no index", ShapeError)
     return minimum(maximum(index(value), 0), size - 1)
+
+
+def assume_index(value: ValueLike, size: TracedSize) -> Value:
+    """Return an integer or index as an index that is assumed to be in 0 … size - 1; for others, behaviour is undefined.
+
+    `target="reference"` reports accesses that are out of bounds.
+    """
+    current_kernel_trace("assume_index")
+    given = index(value)
+    return given.index_of(given.kernel_value, Interval(0, size - 1))
 
 
 def _apply(op: type[Operation], *operands: KernelValue) -> KernelValue:

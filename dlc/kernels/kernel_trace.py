@@ -15,8 +15,8 @@ from dlc.ir import ArrayAttr, Attribute, BlockArgument, DictionaryAttr, Function
 from dlc.kernels.index_ranges import Bound, Fact, Interval, LinearForm
 from dlc.kernels.index_sets import IndexSet
 from dlc.kernels.run_time_checks import PointChecks
-from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
-from dlc.passes.library_kernels.values import KernelValue
+from dlc.passes.kernel_builder import Buffer, KernelBuilder
+from dlc.passes.kernel_values import KernelValue
 from dlc.passes.types import memref_type
 from dlc.shapes.dims import Atom, Dim, Size, UndecidableError
 from dlc.shapes.traced_dims import TracedSize, untraced
@@ -63,17 +63,21 @@ class Scope:
 class KernelTrace:
     """The trace of a kernel. `builder` inserts into the innermost scope.
 
-    With `checked`, indices that are not provably in bounds are checked at run time.
+    With `checked`, indices that are not provably in bounds are checked at run time. With `is_trusted`, results and buffers
+    may be read before all of their elements are provably written.
     """
 
     function: func.FuncOp
     builder: KernelBuilder
     checked: bool = False
+    is_trusted: bool = False
     scopes: list[Scope] = field(default_factory=lambda: [Scope("kernel")])
     checks: list[PointChecks] = field(default_factory=list[PointChecks])
     _shapes: list[Sequence[Size]] = field(default_factory=list[Sequence[Size]])
     _size_names: dict[Atom, str] = field(default_factory=dict[Atom, str])
     _ranges: dict[SSAValue, Interval] = field(default_factory=dict[SSAValue, Interval])
+    # Variables that are a constant plus a multiple of another constant: (remainder, modulus).
+    _residues: dict[SSAValue, tuple[int, int]] = field(default_factory=dict[SSAValue, tuple[int, int]])
 
     @property
     def name(self) -> str:
@@ -179,6 +183,22 @@ class KernelTrace:
 
     def set_range(self, variable: SSAValue, interval: Interval) -> None:
         self._ranges[variable] = interval
+
+    def set_residue(self, variable: SSAValue, remainder: int, modulus: int) -> None:
+        """Declare that a variable is `remainder` plus a multiple of `modulus`."""
+        self._residues[variable] = remainder, modulus
+
+    def residue_of(self, form: LinearForm, modulus: int) -> int | None:
+        """Return the remainder of a linear form modulo a constant; None if it is not known."""
+        if not isinstance(form.constant, int):
+            return None
+        total = form.constant
+        for variable, coefficient in form.coefficients.items():
+            remainder, step = self._residues.get(variable, (0, 1))
+            if coefficient * step % modulus:
+                return None
+            total += coefficient * remainder
+        return total % modulus
 
     def range_of(self, form: LinearForm) -> Interval:
         """Return the range of a linear form, from the ranges of its variables and the conditions of the open scopes."""

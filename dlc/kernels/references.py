@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from dlc.kernels.kernel_trace import KernelTrace, Scope, current_kernel_trace
 from dlc.kernels.shapes import is_python_integer, require_shape
 from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
 from dlc.numpy.apply import as_shape
-from dlc.passes.library_kernels.builder import Buffer, Cell
+from dlc.passes.kernel_builder import Buffer, Cell
 from dlc.shapes.traced_dims import TracedSize
 
 # The stack of a thread of a task has this much room for the buffers of one kernel.
@@ -32,13 +32,15 @@ _MAX_BUFFER_BYTES = 1 << 16
 class ArrayReference:
     """An operand, a result or a local buffer: `x[i, j]` is an element, `x.load` and `x.store` move vectors.
 
-    Indices are Python integers and indices of loops, one per axis. Every index must be provably in bounds.
+    Indices are Python integers and indices of loops. Every index must be provably in bounds. With fewer indices than axes,
+    `x[i]` is a reference to the array at these indices of the first axes.
 
     Attributes:
         name: Its name for messages.
         shape: Its sizes.
         kind: `operand`, `result` or `buffer`.
         is_initialized: Whether all elements have values: those of a result without an initial value do not.
+        outer: The whole array, and the indices of its first axes, for a reference to a part of it.
         coverage: The elements that stores certainly write.
     """
 
@@ -50,10 +52,19 @@ class ArrayReference:
     kind: str
     scope: Scope = field(repr=False)
     is_initialized: bool = True
+    outer: tuple[ArrayReference, tuple[Value, ...]] | None = None
     coverage: Coverage = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.coverage = Coverage(self.shape)
+        self.coverage = Coverage(self.shape) if self.outer is None else self.outer[0].coverage
+
+    @property
+    def _whole_shape(self) -> tuple[TracedSize, ...]:
+        return self.shape if self.outer is None else self.outer[0].shape
+
+    @property
+    def _outer_indices(self) -> tuple[Value, ...]:
+        return () if self.outer is None else self.outer[1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -63,20 +74,23 @@ class ArrayReference:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def __getitem__(self, indices: Any) -> Value:
-        positions = self._positions(indices)
-        indices_in_bounds = self._checked(positions, (1,) * self.ndim)
+    def __getitem__(self, indices: Any) -> Any:
+        positions = self._positions(indices, may_be_fewer=True)
+        if len(positions) < len(self._whole_shape):
+            whole = self if self.outer is None else self.outer[0]
+            return replace(self, shape=whole.shape[len(positions) :], outer=(whole, tuple(positions)))
+        indices_in_bounds = self._checked(positions, (1,) * len(positions))
         self._require_readable()
         return self._value(self.memory[tuple(indices_in_bounds)])
 
     def __setitem__(self, indices: Any, value: ValueLike) -> None:
         positions = self._positions(indices)
-        indices_in_bounds = self._checked(positions, (1,) * self.ndim)
+        indices_in_bounds = self._checked(positions, (1,) * len(positions))
         element = self._stored(value)
         if element.shape:
             raise self._error(f"a vector of shape {element.shape} is stored to one element; use {self.name}.store", ShapeError)
         self.memory[tuple(indices_in_bounds)] = element.kernel_value
-        self._record_store(positions, (1,) * self.ndim)
+        self._record_store(positions, (1,) * len(positions))
 
     def load(
         self,
@@ -144,24 +158,24 @@ class ArrayReference:
         axes = tuple(range(-rank, 0)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
         if any(not -self.ndim <= a < self.ndim for a in axes):
             raise self._error(f"axis {axes} of {self.name}, which has {self.ndim} axes", ShapeError)
-        normalized = tuple(a % self.ndim for a in axes)
+        normalized = tuple(a % self.ndim + len(self._outer_indices) for a in axes)
         if len(axes) != rank or len(set(normalized)) < rank:
             raise self._error(f"axis {axes} of {self.name} for {rank} sizes; expected one axis per size", ShapeError)
         return normalized
 
     def _widths(self, axes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
         """Return the number of elements along each axis of the array."""
-        return tuple(shape[axes.index(k)] if k in axes else 1 for k in range(self.ndim))
+        return tuple(shape[axes.index(k)] if k in axes else 1 for k in range(len(self._whole_shape)))
 
-    def _positions(self, indices: Any) -> list[Value]:
-        """Return one index per axis."""
+    def _positions(self, indices: Any, *, may_be_fewer: bool = False) -> list[Value]:
+        """Return one index per axis of the whole array."""
         self.trace.require_grid(f"{self.name} is accessed")
         self.trace.require_open(self.scope, f"the buffer {self.name}")
         given = cast("Sequence[Any]", indices if isinstance(indices, tuple) else (indices,))
-        if len(given) != self.ndim:
+        if len(given) > self.ndim or (len(given) < self.ndim and not (may_be_fewer and given)):
             hint = "elements have one index per axis; use .load and .store for vectors"
             raise self._error(f"{len(given)} indices of {self.name}, which has shape {self.shape}; {hint}", ShapeError)
-        return [self._position(k, i) for k, i in enumerate(given)]
+        return [*self._outer_indices, *(self._position(k, i) for k, i in enumerate(given))]
 
     def _position(self, axis: int, given: Any) -> Value:
         if isinstance(given, slice) or given is None or given is Ellipsis:
@@ -173,7 +187,7 @@ class ArrayReference:
 
     def _allowed(self, axis: int, widths: Sequence[int]) -> Interval:
         """Return the range of the first index of an access in bounds."""
-        return Interval(0, self.shape[axis] - widths[axis])
+        return Interval(0, self._whole_shape[axis] - widths[axis])
 
     def _masked_axes(self, positions: Sequence[Value], widths: Sequence[int]) -> list[int]:
         """Return the axes along which a masked access may leave the array, for any sizes."""
@@ -192,7 +206,7 @@ class ArrayReference:
             allowed = self._allowed(axis, widths)
             if axis in masked or self.trace.never_runs or allowed.contains(position.range):
                 continue
-            last = self.shape[axis] - widths[axis]
+            last = self._whole_shape[axis] - widths[axis]
             if self.trace.checked and not (position.range & allowed).is_empty:
                 message = f"{self._error(self._out_of_bounds(axis, widths, '{}'), ShapeError)}"
                 indices[axis] = self.trace.checks[-1].clamp(indices[axis], self.trace.size_value(last), message)
@@ -205,17 +219,22 @@ class ArrayReference:
         return indices
 
     def _out_of_bounds(self, axis: int, widths: Sequence[int], index: str) -> str:
-        size, width = self.shape[axis], widths[axis]
+        size, width = self._whole_shape[axis], widths[axis]
         elements = "" if width == 1 else f" with {width} elements from there"
         allowed = f"is not within 0..{size - width}" if size >= width else "exceeds the axis"
-        return f"index {index} of {self.name}{elements} {allowed}: axis {axis} of shape {self.shape}"
+        return f"index {index} of {self.name}{elements} {allowed}: axis {axis} of shape {self._whole_shape}"
 
     def _require_readable(self) -> None:
-        if self.kind == "result" and not self.is_initialized:
+        """Raise DlcError for a read of an element that may have no value."""
+        if self.is_initialized or self.trace.is_trusted:
+            return
+        if self.kind == "result":
             raise self._error(
                 f"the result {self.name} is read, but it has no initial value; give one: k.Result(shape, dtype, fill=0)",
                 DlcError,
             )
+        if not self.coverage.is_complete(self._inner_scopes()):
+            raise self._error(f"{self.name} with fill=None is read before all of its elements are provably written", DlcError)
 
     def _stored(self, value: ValueLike) -> Value:
         """Return a value with this dtype. Raises DTypeError for another dtype, and for an operand."""
@@ -230,14 +249,20 @@ class ArrayReference:
         return value
 
     def _record_store(self, positions: Sequence[Value], widths: Sequence[int]) -> None:
-        self.coverage.add([p.form or LinearForm() for p in positions], widths, self.trace.scopes)
+        self.coverage.add([p.form or LinearForm() for p in positions], widths, self._inner_scopes())
+
+    def _inner_scopes(self) -> Sequence[Scope]:
+        """Return the open scopes inside of the one that creates the array."""
+        depth = next(d for d, scope in enumerate(self.trace.scopes) if scope is self.scope)
+        return self.trace.scopes[depth + 1 :]
 
 
 class Variable:
     """A mutable scalar or vector: `best.value` reads it, and assignments change it."""
 
-    def __init__(self, trace: KernelTrace, initial: Value) -> None:
+    def __init__(self, trace: KernelTrace, initial: Value, size: TracedSize | None = None) -> None:
         self._trace = trace
+        self._size = size
         self._scope = trace.scope
         self._element = initial.element
         self._shape = initial.shape
@@ -252,11 +277,15 @@ class Variable:
     def value(self) -> Value:
         """Its value at this point."""
         self._trace.require_open(self._scope, "a variable")
-        return Value(self._trace, self._cell.value, self._element, self._trace.scope)
+        value = Value(self._trace, self._cell.value, self._element, self._trace.scope)
+        return value if self._size is None else value.index_of(value.kernel_value, Interval(0, self._size - 1))
 
     @value.setter
     def value(self, value: ValueLike) -> None:
         self._trace.require_open(self._scope, "a variable")
+        if self._size is not None:
+            self._cell.value = require_below(self._trace, value, self._size).kernel_value
+            return
         if not isinstance(value, Value):
             assert self._element is not None
             value = constant(self._trace, value, self._element, self._shape)
@@ -270,22 +299,40 @@ class Variable:
         self._cell.value = value.kernel_value
 
 
-def variable(value: ValueLike, dtype: Any = None) -> Variable:
-    """Return a mutable variable with this initial value; the dtype of a Python number must be given."""
+def require_below(trace: KernelTrace, value: ValueLike, size: TracedSize) -> Value:
+    """Return an index; raise ShapeError unless it is provably in 0 … size - 1."""
+    result = index(value)
+    if not trace.never_runs and not Interval(0, size - 1).contains(result.range):
+        hint = f"limit it by k.clip(index, {size}), or by k.assume_index(index, {size}) if it always is"
+        raise trace.error(f"an index {result.range} is assigned to a k.variable of size {size}; {hint}", ShapeError)
+    return result
+
+
+def variable(value: ValueLike, dtype: Any = None, *, size: TracedSize | None = None) -> Variable:
+    """Return a mutable variable with this initial value; the dtype of a Python number must be given.
+
+    With `size`, it is an index of 0 … size - 1, and everything assigned to it must provably be one.
+    """
     trace = current_kernel_trace("variable")
     trace.require_grid("k.variable")
+    if size is not None:
+        return Variable(trace, require_below(trace, value, size), size)
     if isinstance(value, Value):
         value.require_usable()
         if value.is_index:
-            raise trace.error("k.variable of an index; convert it with .astype(np.int64)", DTypeError)
+            problem = "k.variable of an index; give its range, k.variable(index, size=n), or convert it with .astype(np.int64)"
+            raise trace.error(problem, DTypeError)
         return Variable(trace, value if dtype is None else value.astype(dtype))
     if dtype is None:
         raise trace.error(f"k.variable({value!r:.60}) needs a dtype; write k.variable({value!r:.60}, x.dtype)", DTypeError)
     return Variable(trace, constant(trace, value, element_type_of_dtype(trace, dtype)))
 
 
-def buffer(shape: int | Sequence[int], dtype: Any, fill: float = 0) -> ArrayReference:
-    """Return a local buffer of one grid point, with all elements `fill`. Its sizes are static."""
+def buffer(shape: int | Sequence[int], dtype: Any, fill: float | None = 0) -> ArrayReference:
+    """Return a local buffer of one grid point, with all elements `fill`. Its sizes are static.
+
+    With fill=None its elements have no initial values: all must provably be written before one is read.
+    """
     trace = current_kernel_trace("buffer")
     trace.require_grid("k.buffer")
     sizes = tuple(map(int, as_shape("k.buffer", shape, 1)))
@@ -295,7 +342,9 @@ def buffer(shape: int | Sequence[int], dtype: Any, fill: float = 0) -> ArrayRefe
     memory = Buffer(
         trace.builder, trace.builder.scratch(*sizes, element=storage_type(element)).memref, not is_unsigned(element)
     )
-    reference = ArrayReference(trace, "the buffer", sizes, element, memory, "buffer", trace.scope)
+    reference = ArrayReference(trace, "the buffer", sizes, element, memory, "buffer", trace.scope, fill is not None)
+    if fill is None:
+        return reference
     with ExitStack() as stack:
         indices = tuple(stack.enter_context(trace.builder.loop(0, n)) for n in sizes)
         reference.memory[indices] = constant(trace, fill, element).kernel_value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.ir import arith, i64
-from dlc.passes.library_kernels.builder import Buffer
-from dlc.passes.library_kernels.values import KernelValue, select
+from dlc.passes.kernel_builder import Buffer
+from dlc.passes.kernel_values import KernelValue, select
 
 
 class PointChecks:

@@ -25,7 +25,7 @@ from dlc.kernels.index_ranges import Fact, Interval, LinearForm
 from dlc.kernels.index_sets import IndexSet
 from dlc.kernels.kernel_trace import KernelTrace, Scope
 from dlc.kernels.shapes import require_shape
-from dlc.passes.library_kernels.values import KernelValue, maximum, minimum, shape_of_vector
+from dlc.passes.kernel_values import KernelValue, maximum, minimum, shape_of_vector
 from dlc.passes.types import i64_array, vector_type
 from dlc.shapes.traced_dims import TracedDim
 
@@ -141,10 +141,10 @@ class Value:
         result = self ^ (True if self.is_bool else self._converted(-1) if self.kernel_value.signed else self._all_ones())
         return result if self.index_set is None else replace(result, index_set=self.index_set.complement())
 
-    def __lshift__(self, count: int) -> Value:
+    def __lshift__(self, count: int | Value) -> Value:
         return self._shifted("<<", count)
 
-    def __rshift__(self, count: int) -> Value:
+    def __rshift__(self, count: int | Value) -> Value:
         return self._shifted(">>", count)
 
     def __lt__(self, other: ValueLike) -> Value:
@@ -189,6 +189,14 @@ class Value:
         """Return the smallest element, or those along an axis; NaN if one is NaN."""
         return self._reduced("min", axis, keepdims, lambda v: v.extreme(smallest=True), minimum)
 
+    def any(self) -> Value:
+        """Return whether an element of a vector of booleans is true."""
+        return self._combined("any", "or")
+
+    def all(self) -> Value:
+        """Return whether all elements of a vector of booleans are true."""
+        return self._combined("all", "and")
+
     def reshape(self, *shape: int) -> Value:
         """Return the elements in another shape, such as a vector as a column: `v.reshape(8, 1)`."""
         self.require_usable()
@@ -197,7 +205,7 @@ class Value:
             raise self.error(f".reshape{sizes} of a value of shape {self.shape}", ShapeError)
         builder = self.trace.builder
         memory = builder.scratch(prod(sizes), element=storage_type(cast(Attribute, self.element)))
-        source, target = memory.reshaped(self.shape), memory.reshaped(sizes)
+        source, target = memory.with_shape(self.shape), memory.with_shape(sizes)
         source.set_block((0,) * len(self.shape), tuple(range(len(self.shape))), self.kernel_value)
         return self.derived(target.block((0,) * len(sizes), sizes, tuple(range(len(sizes)))))
 
@@ -215,6 +223,17 @@ class Value:
         if is_bool(target):
             return self != 0
         return self.of_element(convert(self.kernel_value, self.element, target), target)
+
+    def view(self, dtype: Any) -> Value:
+        """Return the same bits as another dtype of the same size."""
+        self.require_usable()
+        target = element_type_of_dtype(self.trace, dtype)
+        if self.element is None or is_bool(target) or self.is_bool or scalar.bits(target) != scalar.bits(self.element):
+            problem = f".view({np.dtype(dtype)}) of {self.dtype_name} values; expected a dtype of the same size"
+            raise self.error(problem, DTypeError)
+        if storage_type(target) == storage_type(self.element):
+            return self.of_element(self.kernel_value, target)
+        return self.of_element(self.kernel_value.bits_as(storage_type(target)), target)
 
     # Python
 
@@ -340,18 +359,34 @@ class Value:
             index_set = a.index_set & b.index_set if operator == "&" else a.index_set | b.index_set
         return replace(result, facts=facts, index_set=index_set)
 
-    def _shifted(self, operator: str, count: int) -> Value:
-        """Return the bits shifted by a Python integer; `>>` of signed integers is arithmetic."""
+    def _shifted(self, operator: str, count: int | Value) -> Value:
+        """Return the bits shifted by an integer or an index in bounds; `>>` of signed integers is arithmetic."""
         self.require_usable()
-        if self.element is None or self.is_float or self.is_bool:
+        if self.is_float or self.is_bool:
             raise self.error(f"{operator} of {self.dtype_name} values; expected integers", DTypeError)
-        bits = scalar.bits(self.element)
-        if not isinstance(cast(object, count), int) or not 0 <= count < bits:
-            raise self.error(f"{operator} by {count!r:.60}; expected a Python integer from 0 to {bits - 1}", DTypeError)
-        x, y = self.kernel_value, self.kernel_value.like(count)
+        bits = 63 if self.element is None else scalar.bits(self.element)
+        given = count if isinstance(count, Value) else constant(self.trace, count, None)
+        if not given.is_index or not Interval(0, bits - 1).contains(given.range):
+            problem = f"{operator} by {count!r:.60}; expected an integer, or an index, that is provably in 0..{bits - 1}"
+            raise self.error(problem, DTypeError)
+        if self.element is None:
+            return self._shifted_index(operator, given)
+        x = self.kernel_value
+        y = x.like(count) if isinstance(count, int) else x.like(given.kernel_value.as_integer(storage_type(self.element)))
         if operator == "<<":
             return self.derived(x << y)
         return self.derived(x.builder.op(arith.ShRSIOp(x.ssa, y.ssa)) if x.signed else x >> y)
+
+    def _shifted_index(self, operator: str, count: Value) -> Value:
+        """Return an index that is not negative, multiplied by 2 to the power of `count`, or divided by it."""
+        if self.range.low < 0:
+            raise self.error(f"{operator} of the index {self.range}; expected an index that is not negative", DTypeError)
+        low, high = (1 << cast(int, end) for end in (count.range.low, count.range.high))
+        if operator == "<<":
+            result = self.index_of(self.kernel_value << count.kernel_value, self.range * Interval(low, high))
+            self.trace.require_no_overflow(cast(LinearForm, result.form))
+            return result
+        return self.index_of(self.kernel_value >> count.kernel_value, self.range.floor_divided(Interval(low, high)))
 
     def _all_ones(self) -> int:
         return int(scalar.limits(cast(Attribute, self.element))[1])
@@ -366,6 +401,11 @@ class Value:
             index_set = IndexSet.of_comparison(predicate, a.form - b.form)
         result = KernelValue(self.trace.builder, a.kernel_value.compared(predicate, b.kernel_value).ssa, False)
         return Value(self.trace, result, _bool(), self.trace.scope, facts=facts, index_set=index_set)
+
+    def _combined(self, name: str, kind: str) -> Value:
+        if not self.is_bool or len(self.shape) != 1:
+            raise self.error(f".{name}() of {self!r}; expected a vector of booleans", DTypeError)
+        return self.derived(self.require_usable().kernel_value.reduce_lanes(kind))
 
     def _rows(self) -> list[Value]:
         """Return the rows of a tile."""

@@ -16,7 +16,7 @@ import numpy as np
 import dlc.kernels as k
 import dlc.numpy as dnp
 from dlc.dialects import dl
-from dlc.kernels.kernel_functions import kernel
+from dlc.kernel_functions.kernel import kernel
 from dlc.numpy.apply import apply, operand
 
 # The vector width: a multiple of every CPU's, so that code generation splits vectors evenly.

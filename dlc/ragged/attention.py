@@ -17,7 +17,7 @@ import dlc.kernels as k
 import dlc.numpy as dnp
 from dlc.calculus.custom_rules import custom_vjp
 from dlc.errors import DTypeError, ShapeError
-from dlc.kernels.kernel_functions import kernel
+from dlc.kernel_functions.kernel import kernel
 from dlc.numpy.apply import operand, refuse
 from dlc.ragged.ragged_array import Ragged, same_lengths
 

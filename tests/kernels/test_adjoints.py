@@ -11,7 +11,7 @@ import pytest
 import dlc
 import dlc.kernels as k
 import dlc.numpy as dnp
-from dlc.kernels.parallel_dims import parallel_dims
+from dlc.kernel_functions.parallel_dims import parallel_dims
 from tests.kernels import kernels, test_kernel_examples, test_tiles
 from tests.targets import NATIVE, TARGETS
 

@@ -149,7 +149,7 @@ def test_errors_of_tiles() -> None:
     for body, error, message in (
         (mismatched, dlc.ShapeError, r"vectors of shapes \(4, 4\) and \(3,\); expected shapes that broadcast"),
         (repeated, dlc.ShapeError, r"axis \(1, 1\) of x for 2 sizes; expected one axis per size"),
-        (large, dlc.ShapeError, r"k.full: width \(128, 64\); a row of a value has at most 64 elements"),
+        (large, dlc.ShapeError, r"k.full: width \(128, 64\); a row of a value has at most 128 elements"),
         (dynamic, dlc.ShapeError, r"expected a Python integer below 4"),
         (shifted, dlc.DTypeError, ">> of float32 values; expected integers"),
     ):

@@ -223,7 +223,7 @@ class LibraryKernel(DlOp, ABC):
     """An op that is implemented by hand-written loops, because each iteration depends on the results of earlier ones.
 
     It is a separate kernel: nothing is fused into it, it reads its operands from memory and stores all results. The loops
-    are in `dlc/passes/library_kernels`. The leading axes that all operands have are batch axes.
+    are in `dlc/library_kernels`. The leading axes that all operands have are batch axes.
     """
 
 

@@ -40,10 +40,10 @@ from dlc.ir import (
     index,
 )
 from dlc.passes.dl.rewriting import rewrite_forward, splat
-from dlc.passes.library_kernels.lower_kernel import lower_library_kernel, match_library_kernel
 from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.buffer_functions import copy_kernel_attributes, result_name
 from dlc.passes.linalg.destinations import Destination, DestinationTensor, padding_windows
+from dlc.passes.linalg.library_kernels import lower_library_kernel, match_library_kernel
 from dlc.passes.linalg.linalg_builder import LinalgBuilder, shape
 from dlc.passes.linalg.source_reads import SourceRead, reshape_groups, reshape_map
 from dlc.passes.structured import ConstantPool, OpBuilder

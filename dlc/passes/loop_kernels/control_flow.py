@@ -16,7 +16,7 @@ from dlc.dialects.dl.interfaces import DataDependent, LibraryKernel
 from dlc.dialects.dl.programs.control import FailOp, IfOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.ir import Block, Operation, Region, SSAValue, arith, i64, index, scf
-from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.loop_kernels.element_body import Range
 from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS, ElementOps
 from dlc.passes.loop_kernels.elements import (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.interfaces import Body
 from dlc.ir import Attribute, Block, FastMathFlag, IndexType, IntegerType, Operation, SSAValue, arith, index, tensor
-from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.structured import Index
 from dlc.shapes.dims import Size
 

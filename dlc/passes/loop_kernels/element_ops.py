@@ -25,7 +25,7 @@ from dlc.dialects.dl.interfaces import (
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.ir import AffineDimExpr, AffineMap, SSAValue, tensor
-from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.linalg.linalg_builder import dense_tensor_type
 from dlc.passes.loop_kernels.element_body import ElementBody, IntegerRanges, Read
 from dlc.passes.loop_kernels.elements import (

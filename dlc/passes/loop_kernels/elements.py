@@ -12,7 +12,8 @@ import numpy as np
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.interfaces import storage_type
 from dlc.ir import Attribute, SSAValue, memref
-from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
+from dlc.passes.kernel_builder import Buffer, KernelBuilder
+from dlc.passes.kernel_values import Index as KernelIndex
 from dlc.passes.structured import Index
 from dlc.passes.types import memref_of
 
@@ -124,4 +125,13 @@ def copy_buffer(builder: KernelBuilder, source: SSAValue, target: SSAValue) -> N
             flat[1][i] = flat[0][i]
         return
     width = _COPY_BYTES * 8 // bits
-    builder.tiles(0, size, width, lambda start, width: flat[1].set_row(start, row=flat[0].row(start, width=width)))
+    whole = size // width * width
+
+    def copy_vector(start: KernelIndex, width: int) -> None:
+        flat[1].set_block((start,), (0,), flat[0].block((start,), (width,), (0,)))
+
+    if whole:
+        with builder.loop(0, whole, width) as start:
+            copy_vector(start, width)
+    if size > whole:
+        copy_vector(whole, size - whole)

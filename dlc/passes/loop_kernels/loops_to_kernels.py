@@ -33,7 +33,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import nested_blocks, program_blocks, rewrite_forward
-from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.loop_kernels.control_flow import Failures, LoopLowering
 from dlc.passes.loop_kernels.cost import require_gain, require_gain_of_lanes
 from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS
@@ -153,14 +153,14 @@ def _lower(loop: ScanOp | WhileOp, lanes: Lanes | None, target: Target) -> Seque
     buffers = [MemRefType(storage_type(element_type_of(v)), static_shape(v)) for v in (*operands, *types)]
     body, failures = Block(arg_types=buffers), Failures()
     function = func.FuncOp(loop.name.removeprefix("dl."), FunctionType.from_lists(buffers, []), Region(body))
-    builder = KernelBuilder(OpBuilder(ConstantPool(function), body, None), storage_type(element_type_of(loop.results[0])))
+    builder = KernelBuilder(OpBuilder(ConstantPool(function), body, None))
     outer = builder.op_builder
     grid = outer.parallel("grid", [(1 if lanes is None else lanes.count, 1)], ["lane"])
     builder.op_builder = outer.at_block_end(grid.body.block)
     if may_fail:
         failures.record = body.args[-1]
         for k in range(1 + _MAX_MESSAGE_VALUES):
-            store(builder, builder.number(0, i64).ssa, ArrayInMemory(failures.record), (k,))
+            store(builder, builder.constant(0, i64).ssa, ArrayInMemory(failures.record), (k,))
     lowering = LoopLowering(builder, failures, lanes, grid.body.block.args[0])
     _lower_loop(lowering, loop, dict(zip(operands, body.args, strict=False)), body.args[len(operands) :])
     builder.op_builder.insert(scf.ReduceOp())

@@ -23,7 +23,7 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
     dl.ViewAsI32Op: "it is a name for a buffer of the host program",
     **dict.fromkeys(
         (dl.ArgmaxOp, dl.ArgminOp, dl.CumsumOp, dl.CumprodOp, dl.ArgsortOp, dl.SortOp),
-        "decomposed, it has procedures, which are kernels by themselves",
+        "decomposed, it has library kernels, which are kernels by themselves",
     ),
     **dict.fromkeys(
         (dl.NonzeroOp, dl.DynamicIotaOp, dl.UniqueOp, dl.NonMaxSuppressionOp, dl.DecodeImageOp),

@@ -1,7 +1,7 @@
 """Matrix factorizations: LU, Cholesky, QR, eigenvalues, SVD; matrices are the last two axes, leading axes are batch axes.
 
 Each step depends on the steps before it, so that no formula gives a single element of a result: hand-written loops implement
-these ops (`dlc/passes/library_kernels`).
+these ops (`dlc/library_kernels`).
 """
 
 from __future__ import annotations

@@ -44,6 +44,8 @@ from dlc.ir import (
 from dlc.runtime.python_ops.control import format_failure
 from dlc.shapes.dims import Size, is_same, substitute
 
+# Attributes of a grid and of a loop: the points that a task runs, and the iterations that one generated iteration runs.
+POINTS_PER_TASK, UNROLL = "points_per_task", "unroll"
 _BODY_DIALECTS = (arith.Arith, func.Func, math.Math, memref.MemRef, scf.Scf, vector.Vector)
 _BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from dlc.dialects.sizes import size_of
 from dlc.ir import AffineDimExpr, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
-from dlc.passes.library_kernels.values import shape_of_vector
+from dlc.passes.kernel_values import shape_of_vector
 from dlc.shapes.dims import Size, UndecidableError
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineDimExpr, Attribute, Block, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
-from dlc.kernels.adjoint_rules import RULES, cotangent_element
+from dlc.kernel_functions.adjoint_rules import RULES, cotangent_element
 from dlc.kernels.kernel_trace import KernelTrace
 from dlc.kernels.values import Value
-from dlc.passes.library_kernels.builder import Buffer, Cell
-from dlc.passes.library_kernels.values import KernelValue, element_of, shape_of_vector, with_element
+from dlc.passes.kernel_builder import Buffer, Cell
+from dlc.passes.kernel_values import KernelValue, element_of, shape_of_vector, with_element
 from dlc.passes.types import memref_of
 
 _PURE_OPS = (
@@ -142,7 +142,7 @@ class AdjointPoint:
         }
         self._buffer_cotangents[buffer] = cotangents
         for view in views:
-            self._buffer_cotangents[view] = cotangents.reshaped(memref_of(view).get_shape())
+            self._buffer_cotangents[view] = cotangents.with_shape(memref_of(view).get_shape())
         zero = self._builder.constant(0, element)
         with ExitStack() as stack:
             cotangents[tuple(stack.enter_context(self._builder.loop(0, n)) for n in t.get_shape())] = zero

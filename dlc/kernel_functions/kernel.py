@@ -22,13 +22,13 @@ from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.ir import ArrayAttr, Attribute, Block, FunctionType, Region, StringAttr, func, i64
 from dlc.just_in_time import JitFunction, jit
-from dlc.kernels.adjoint_rules import cotangent_element
-from dlc.kernels.adjoints import adjoint_body
+from dlc.kernel_functions.adjoint_rules import cotangent_element
+from dlc.kernel_functions.adjoints import adjoint_body
+from dlc.kernel_functions.tracing_builder import TracingBuilder
 from dlc.kernels.control import parallel_loop
 from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.results import Result
-from dlc.kernels.tracing_builder import TracingBuilder
 from dlc.kernels.values import constant, element_type_of_dtype
 from dlc.numpy.apply import apply_all, as_shape, operand
 from dlc.passes.structured import ConstantPool, OpBuilder
@@ -156,8 +156,7 @@ class Kernel:
     def _trace(self, arrays: Sequence[Any], specs: Sequence[Result], static: Mapping[str, Any]) -> _KernelBody:
         """Return the body for these operands and results."""
         function = func.FuncOp(self._name, FunctionType.from_lists([], []), Region(Block()))
-        first = element_type(arrays[0].dtype)
-        builder = TracingBuilder(OpBuilder(ConstantPool(function), function.body.block), storage_type(first))
+        builder = TracingBuilder(OpBuilder(ConstantPool(function), function.body.block))
         trace = KernelTrace(function, builder, self._checked)
         names = [p.name for p in self._parameters]
         operands = [
@@ -174,7 +173,7 @@ class Kernel:
             call_user_function(self._function, *operands, *results, **static)
             trace.require_innermost(trace.scopes[0])
         for reference in results:
-            if not reference.is_initialized and not reference.coverage.is_complete:
+            if not reference.is_initialized and not reference.coverage.is_complete():
                 raise self._error(
                     f"the result {reference.name} of shape {reference.shape} may have elements that are not written; "
                     f"give an initial value: k.Result(shape, dtype, fill=0), or write it in loops over all of its axes"

@@ -1,4 +1,4 @@
-"""Values of hand-written loops: Python's operators on scalars and vectors insert `arith`, `math` and `vector` ops.
+"""Values inside loops: Python's operators on scalars and vectors insert `arith`, `math` and `vector` ops.
 
     x * y + 1.0                                →        %p = arith.mulf %x, %y;  arith.addf %p, %one
 
@@ -7,7 +7,7 @@ A Python number gets the type of the other operand; a scalar is broadcast to a v
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from dlc.dialects.dl.dtypes import is_float
@@ -23,18 +23,11 @@ from dlc.ir import (
     VectorType,
     arith,
     i64,
-    index,
     math,
     vector,
 )
 from dlc.passes.structured import OpBuilder
 from dlc.passes.types import vector_type
-
-# The predicates of negated comparisons, which hold for NaN in floats.
-_FAILURES = {
-    "lt": ("uge", "sge", "uge"), "le": ("ugt", "sgt", "ugt"),
-    "gt": ("ule", "sle", "ule"), "ge": ("ult", "slt", "ult"),
-}  # fmt: skip
 
 
 def element_of(type: Attribute) -> Attribute:
@@ -97,11 +90,6 @@ class KernelValue:
     def is_float(self) -> bool:
         return is_float(element_of(self.type))
 
-    @property
-    def unsigned(self) -> KernelValue:
-        """The same bits as an unsigned integer."""
-        return replace(self, signed=False)
-
     def like(self, other: Operand) -> KernelValue:
         """Return a Python number or a scalar, converted or broadcast to this value's type."""
         if not isinstance(other, KernelValue):
@@ -157,25 +145,16 @@ class KernelValue:
     def __xor__(self, other: Operand) -> KernelValue:
         return self._binary(other, None, arith.XOrIOp)
 
-    def __rsub__(self, other: float) -> KernelValue:
-        return self.like(other) - self
-
-    def __rtruediv__(self, other: float) -> KernelValue:
-        return self.like(other) / self
-
     def __neg__(self) -> KernelValue:
         return self.builder.op(arith.NegfOp(self.ssa))
 
-    def _compare(self, other: Operand, predicates: tuple[str, str, str]) -> KernelValue:
+    def compared(self, relation: str, other: Operand) -> KernelValue:
+        """Return whether a relation (`lt`, `le`, `gt`, `ge`, `eq`, `ne`) holds; only `ne` does for NaN."""
         a, b = self._matched(other)
-        float_predicate, signed_predicate, unsigned_predicate = predicates
+        float_predicate, signed_predicate, unsigned_predicate = PREDICATES[relation]
         if self.is_float:
             return self.builder.op(arith.CmpfOp(a.ssa, b.ssa, float_predicate))
         return self.builder.op(arith.CmpiOp(a.ssa, b.ssa, signed_predicate if self.signed else unsigned_predicate))
-
-    def compared(self, relation: str, other: Operand) -> KernelValue:
-        """Return whether a relation (`lt`, `le`, `gt`, `ge`, `eq`, `ne`) holds; only `ne` does for NaN."""
-        return self._compare(other, PREDICATES[relation])
 
     def __lt__(self, other: Operand) -> KernelValue:
         return self.compared("lt", other)
@@ -195,17 +174,9 @@ class KernelValue:
     def differs(self, other: Operand) -> KernelValue:
         return self.compared("ne", other)
 
-    def fails(self, relation: str, other: Operand) -> KernelValue:
-        """Return whether a comparison (`lt`, `le`, `gt`, `ge`) does not hold; true for NaN."""
-        return self._compare(other, _FAILURES[relation])
-
     def as_integer(self, element: Attribute = i64) -> KernelValue:
         """Convert an index to an integer."""
         return self.builder.op(arith.IndexCastOp(self.ssa, element))
-
-    def as_index(self) -> KernelValue:
-        """Convert an integer to an index."""
-        return self.builder.op(arith.IndexCastOp((self if self.signed else self.widened(i64)).ssa, index))
 
     def widened(self, element: Attribute) -> KernelValue:
         """Extend an integer to a type that is at least as wide."""
@@ -271,16 +242,3 @@ def minimum(x: KernelValue, y: KernelValue) -> KernelValue:
     if x.is_float:
         return x.builder.op(arith.MinimumfOp(x.ssa, y.ssa))
     return x.builder.op((arith.MinSIOp if x.signed else arith.MinUIOp)(x.ssa, y.ssa), signed=x.signed)
-
-
-def sqrt(x: KernelValue) -> KernelValue:
-    return x.builder.op(math.SqrtOp(x.ssa))
-
-
-def absolute(x: KernelValue) -> KernelValue:
-    return x.builder.op(math.AbsFOp(x.ssa))
-
-
-def copysign(x: KernelValue, sign: KernelValue) -> KernelValue:
-    """Return the magnitude of x with the sign of `sign`."""
-    return x.builder.op(math.CopySignOp(x.ssa, sign.ssa))

@@ -25,19 +25,18 @@ from dlc.ir import (
     Region,
     SSAValue,
     arith,
-    f32,
     func,
     memref,
     scf,
     vector,
 )
-from dlc.kernels.adjoint_points import AdjointPoint, stored_buffer
-from dlc.kernels.adjoint_rules import cotangent_element
+from dlc.kernel_functions.adjoint_points import AdjointPoint, stored_buffer
+from dlc.kernel_functions.adjoint_rules import cotangent_element
+from dlc.kernel_functions.parallel_dims import parallel_dims
 from dlc.kernels.control import parallel_loop
 from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
-from dlc.kernels.parallel_dims import parallel_dims
-from dlc.passes.library_kernels.builder import Buffer, KernelBuilder
-from dlc.passes.library_kernels.values import KernelValue
+from dlc.passes.kernel_builder import Buffer, KernelBuilder
+from dlc.passes.kernel_values import KernelValue
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import memref_of
@@ -56,7 +55,7 @@ def adjoint_body(function: func.FuncOp, num_operands: int) -> func.FuncOp:
     sizes = size_arguments(primal.body.block)
     arguments = primal.body.block.args[: len(primal.body.block.args) - len(sizes)]
     adjoint = func.FuncOp(f"{function.sym_name.data}_adjoint", FunctionType.from_lists([], []), Region(Block()))
-    builder = KernelBuilder(OpBuilder(ConstantPool(adjoint), adjoint.body.block), f32)
+    builder = KernelBuilder(OpBuilder(ConstantPool(adjoint), adjoint.body.block))
     trace = KernelTrace(adjoint, builder)
     for k, _ in enumerate(sizes):
         trace.local_size(Dim.symbol(symbol(k)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlc.frontend.trace import user_location
-from dlc.passes.library_kernels.builder import KernelBuilder
+from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.structured import OpBuilder
 
 

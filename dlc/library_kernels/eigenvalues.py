@@ -1,0 +1,310 @@
+"""Eigenvalues of symmetric matrices, and singular value decomposition.
+
+Iterations until convergence are loops over the maximum number of steps; steps after convergence do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import dlc.kernels as k
+from dlc.kernels.references import ArrayReference, Variable
+from dlc.kernels.values import Value
+from dlc.library_kernels.elimination import copy, exchange
+from dlc.library_kernels.reflections import column_indices, reflect, reflection
+from dlc.library_kernels.vectors import Dtype, Index, columns, groups, largest, sums
+
+# Rows that share each load of a vector.
+_ROWS_PER_TILE = 4
+# Maximum QL steps per eigenvalue (on average less than two are needed), and Jacobi sweeps over all pairs (6 to 10 are needed).
+_MAX_QL_STEPS = 60
+_MAX_JACOBI_SWEEPS = 40
+
+
+def _epsilon(dtype: Dtype) -> float:
+    """Return the distance from 1 to the next larger number."""
+    return float(np.finfo(dtype).eps)
+
+
+def _smallest(dtype: Dtype) -> float:
+    """Return the smallest normal number."""
+    return float(np.finfo(dtype).tiny)
+
+
+def rotate(x: ArrayReference, i: Index, p: Index, cosine: Value, sine: Value) -> None:
+    """Rotate rows i and p of x: c·x_i - s·x_p and s·x_i + c·x_p."""
+    for j, w in columns(0, x.shape[1], x.dtype):
+        first, second = x.load(i, j, width=w), x.load(p, j, width=w)
+        x.store(i, j, value=k.fma(cosine, first, -(second * sine)))
+        x.store(p, j, value=k.fma(cosine, second, first * sine))
+
+
+def _safe_scale(x: ArrayReference) -> tuple[Value, Value]:
+    """Return a factor that scales a matrix so that squares neither overflow nor underflow, and its reciprocal."""
+    (rows, size), greatest = x.shape, k.variable(0, x.dtype)
+    for i in k.range(rows):
+        row_maximum = largest(0, size, x.dtype, lambda j, w, i=i: k.absolute(x.load(i, j, width=w)))
+        greatest.value = k.select(row_maximum > greatest.value, row_maximum, greatest.value)
+    maximum, threshold = greatest.value, _smallest(x.dtype) ** 0.25
+    needs_scaling = ((maximum < threshold) | (maximum > 1 / threshold)) & (maximum > _smallest(x.dtype))
+    return k.select(needs_scaling, 1 / maximum, 1), k.select(needs_scaling, maximum, 1)
+
+
+def _scale(x: ArrayReference, factor: Value) -> None:
+    """Multiply a matrix by a factor."""
+    for i in k.range(x.shape[0]):
+        for j, w in columns(0, x.shape[1], x.dtype):
+            x.store(i, j, value=x.load(i, j, width=w) * factor)
+
+
+def _sort(values: ArrayReference, descending: bool, matrices: Sequence[ArrayReference]) -> None:
+    """Sort values, and reorder the rows of matrices in the same way; NaN stays at its index."""
+    (count,) = values.shape
+    for i in k.range(count):
+        best, position = k.variable(values[i]), k.variable(i, size=count)
+        for p in k.range(i + 1, count):
+            value = values[p]
+            is_better = value > best.value if descending else value < best.value
+            best.value = k.select(is_better, value, best.value)
+            position.value = k.select(is_better, p, position.value)
+        best_position = position.value
+        with k.when(best_position != i):
+            values[i], values[best_position] = best.value, values[i]
+            for x in matrices:
+                exchange(x, i, best_position)
+
+
+def _orient(x: ArrayReference, other_matrices: Sequence[ArrayReference]) -> None:
+    """Negate each row with Σ x_j / (j + 1) < 0, and the same rows of other matrices."""
+    count, size = x.shape
+    for i in k.range(count):
+        total, position = k.variable(0, x.dtype), k.variable(1, x.dtype)
+        for j in k.range(size):
+            total.value += x[i, j] / position.value
+            position.value += 1
+        with k.when(total.value < 0):
+            for matrix in (x, *other_matrices):
+                for j, w in columns(0, matrix.shape[1], x.dtype):
+                    matrix.store(i, j, value=-matrix.load(i, j, width=w))
+
+
+def eigh(x: ArrayReference, values: ArrayReference, vectors: ArrayReference, *, with_vectors: bool) -> None:
+    """Compute the eigenvalues of a symmetric matrix, ascending, and its eigenvectors as rows.
+
+    Householder reflections make the matrix tridiagonal, implicit QL steps (Francis) diagonal. Source: Wilkinson and
+    Reinsch, Handbook for Automatic Computation II, contributions 2 and 4 (tred2, imtql2).
+    """
+    size, dtype = int(x.shape[0]), x.dtype
+    copy(x, vectors)
+    factor, inverse_scale = _safe_scale(vectors)
+    _scale(vectors, factor)
+    off_diagonal, scales = (k.buffer(size, dtype, fill=None) for _ in range(2))
+    off_diagonal[size - 1] = 0
+    _tridiagonal(vectors, values, off_diagonal, scales)
+    if with_vectors:
+        _accumulate_reflections(vectors, scales)
+    for first in k.range(size):
+        is_active = k.variable(True, np.bool_)
+        for _ in k.range(_MAX_QL_STEPS):
+            with k.when(is_active.value):
+                end = _block_end(values, off_diagonal, first)
+                with k.when(end == first):
+                    is_active.value = False
+                with k.when(end > first):
+                    _implicit_ql_step(values, off_diagonal, vectors if with_vectors else None, first, end)
+    for i in k.range(size):
+        values[i] = values[i] * inverse_scale
+    _sort(values, False, [vectors] if with_vectors else [])
+    if with_vectors:
+        _orient(vectors, [])
+
+
+def _tridiagonal(a: ArrayReference, diagonal: ArrayReference, off_diagonal: ArrayReference, scales: ArrayReference) -> None:
+    """Reduce a symmetric matrix to tridiagonal form; row i of a receives the reflection of the columns after i."""
+    size, dtype = int(a.shape[0]), a.dtype
+    v, p = k.buffer(size, dtype), k.buffer(size, dtype)
+    for row in k.range(size - 2):
+        first = row + 1
+        scale, left = reflection(a[row], first, v)
+        off_diagonal[row], scales[row] = left, scale
+        p[row] = 0
+        for rows in groups(first, size, _ROWS_PER_TILE, size):
+            products = sums(
+                first,
+                size,
+                len(rows),
+                dtype,
+                lambda j, w, rows=rows: [(v.load(j, width=w), a.load(i, j, width=w)) for i in rows],
+            )
+            for i, product in zip(rows, products, strict=True):
+                p[i] = product * scale
+        (factor,) = sums(first, size, 1, dtype, lambda j, w: [(p.load(j, width=w), v.load(j, width=w))])
+        factor = -(factor * scale * 0.5)
+        for j, w in columns(first, size, dtype):
+            p.store(j, value=k.fma(factor, v.load(j, width=w), p.load(j, width=w)))
+        for rows in groups(first, size, _ROWS_PER_TILE, size):
+            factors = [(-v[i], -p[i]) for i in rows]
+            for j, w in columns(first, size, dtype):
+                row_v, row_p = v.load(j, width=w), p.load(j, width=w)
+                for i, (p_factor, v_factor) in zip(rows, factors, strict=True):
+                    a.store(i, j, value=k.fma(p_factor, row_p, k.fma(v_factor, row_v, a.load(i, j, width=w))))
+        for j in k.range(first, size):
+            a[row, j] = v[j]
+    for i in k.range(size):
+        diagonal[i] = a[i, i]
+    if size > 1:
+        off_diagonal[size - 2] = a[size - 2, size - 1]
+
+
+def _accumulate_reflections(a: ArrayReference, scales: ArrayReference) -> None:
+    """Replace the reflections in the rows of a by the transpose of their product, starting with the last one."""
+    size, dtype = int(a.shape[0]), a.dtype
+    v = k.buffer(size, dtype, fill=None)
+    for i in range(max(0, size - 2), size):
+        for j in range(max(0, size - 2), size):
+            a[i, j] = 1 if i == j else 0
+    for t in k.range(size - 2):
+        row = size - 3 - t
+        first = row + 1
+        first_column = first.astype(np.int64)
+        for j, w in columns(first, size, dtype):
+            v.store(j, value=k.select(column_indices(j, w) >= first_column, a.load(row, j, width=w), 0))
+        for rows in groups(first, size, _ROWS_PER_TILE, size):
+            reflect(a, rows, v, scales[row], first)
+        for i in k.range(first, size):
+            a[i, row] = 0
+            a[row, i] = 0
+        a[row, row] = 1
+
+
+def _block_end(diagonal: ArrayReference, off_diagonal: ArrayReference, first: Value) -> Value:
+    """Return the first index, starting at `first`, whose off-diagonal element is negligible."""
+    size, epsilon = int(diagonal.shape[0]), _epsilon(diagonal.dtype)
+    end, is_found = k.variable(size - 1, size=size), k.variable(False, np.bool_)
+    for i in k.range(first, size - 1):
+        with k.when(~is_found.value):
+            diagonal_magnitude = k.absolute(diagonal[i]) + k.absolute(diagonal[i + 1])
+            with k.when(k.absolute(off_diagonal[i]) <= diagonal_magnitude * epsilon):
+                end.value, is_found.value = i, True
+    return end.value
+
+
+def _implicit_ql_step(d: ArrayReference, e: ArrayReference, z: ArrayReference | None, first: Value, end: Value) -> None:
+    """Apply one implicit QL step to the block [first, end], which reduces its first off-diagonal element.
+
+    `z` are the eigenvectors, if needed.
+    """
+    size, dtype = int(d.shape[0]), d.dtype
+    start = (d[k.assume_index(first + 1, size)] - d[first]) / (e[first] * 2)
+    root = k.sqrt(k.fma(start, start, 1))
+    shifted = d[end] - d[first] + e[first] / (start + k.copysign(root, start))
+    g, s, c, p = k.variable(shifted), k.variable(1, dtype), k.variable(1, dtype), k.variable(0, dtype)
+    is_active = k.variable(True, np.bool_)
+    for t in k.range(end - first):
+        with k.when(is_active.value):
+            i = k.assume_index(end - t - 1, size - 1)
+            f, b = s.value * e[i], c.value * e[i]
+            larger = k.maximum(k.absolute(f), k.absolute(g.value))
+            with k.when(larger == 0):
+                # The tridiagonal matrix splits into two blocks at this row.
+                e[i + 1] = 0
+                d[i + 1] = d[i + 1] - p.value
+                e[end] = 0
+                is_active.value = False
+            with k.when(larger != 0):
+                # Scale by the larger element: squares of tiny ones would underflow, and the rotation would not be orthogonal.
+                side, other = f / larger, g.value / larger
+                length = k.sqrt(k.fma(side, side, other * other))
+                sine, cosine = side / length, other / length
+                e[i + 1] = larger * length
+                shifted_diagonal = d[i + 1] - p.value
+                change = k.fma(d[i] - shifted_diagonal, sine, cosine * b * 2)
+                p.value = sine * change
+                d[i + 1] = shifted_diagonal + p.value
+                g.value = k.fma(cosine, change, -b)
+                s.value, c.value = sine, cosine
+                if z is not None:
+                    rotate(z, i, i + 1, cosine, sine)
+    with k.when(is_active.value):
+        d[first] = d[first] - p.value
+        e[first] = g.value
+        e[end] = 0
+
+
+def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotations: ArrayReference) -> None:
+    """Compute the SVD of x [count, size] by one-sided Jacobi rotations of its rows.
+
+    Returns the lengths of the orthogonalized rows (singular values, descending), the rotated rows, and the rotations.
+    All pairs of rows are rotated repeatedly, until none changes. Source: Demmel and Veselić, Jacobi's method is more
+    accurate than QR (1992), and Golub and Van Loan, Matrix Computations, 8.6.3.
+    """
+    count = int(x.shape[0])
+    copy(x, rows)
+    for i in k.range(count):
+        for j in k.range(count):
+            rotations[i, j] = 0
+        rotations[i, i] = 1
+    factor, inverse_scale = _safe_scale(rows)
+    _scale(rows, factor)
+    is_active = k.variable(True, np.bool_)
+    for _ in k.range(_MAX_JACOBI_SWEEPS):
+        with k.when(is_active.value):
+            is_active.value = False
+            _square_norms(rows, values)
+            for p in k.range(count - 1):
+                for q in k.range(p + 1, count, _ROWS_PER_TILE):
+                    with k.when(_needs_rotation(rows, values, p, q)):
+                        for i in k.range(q, k.minimum(q + _ROWS_PER_TILE, count)):
+                            _orthogonalize_rows(rows, rotations, values, p, i, is_active)
+    _square_norms(rows, values)
+    for i in k.range(count):
+        values[i] = k.sqrt(values[i]) * inverse_scale
+    _scale(rows, inverse_scale)
+    _sort(values, True, [rows, rotations])
+    _orient(rotations, [rows])
+
+
+def _square_norms(x: ArrayReference, squares: ArrayReference) -> None:
+    for i in k.range(x.shape[0]):
+        (squares[i],) = sums(0, x.shape[1], 1, x.dtype, lambda j, w, i=i: [(x.load(i, j, width=w), x.load(i, j, width=w))])
+
+
+def _is_above_rounding(product: Value, a: Value, b: Value, size: int) -> Value:
+    """Return whether a product of two rows with squared norms a and b exceeds the rounding error."""
+    limit = k.sqrt(a) * k.sqrt(b) * (_epsilon(a.dtype) * size**0.5)
+    return (k.absolute(product) > limit) & (k.absolute(product) > _smallest(a.dtype))
+
+
+def _needs_rotation(x: ArrayReference, squares: ArrayReference, p: Value, q: Value) -> Value:
+    """Return whether row p is not orthogonal to one of the rows of a tile that starts at q, which is rare."""
+    count, size = map(int, x.shape)
+    rows = [q, *(k.minimum(q + r, count - 1) for r in range(1, _ROWS_PER_TILE))]
+    products = sums(
+        0, size, _ROWS_PER_TILE, x.dtype, lambda j, w: [(x.load(p, j, width=w), x.load(i, j, width=w)) for i in rows]
+    )
+    is_needed, *conditions = (
+        _is_above_rounding(product, squares[p], squares[i], size) for i, product in zip(rows, products, strict=True)
+    )
+    for condition in conditions:
+        is_needed |= condition
+    return is_needed
+
+
+def _orthogonalize_rows(
+    x: ArrayReference, rotations: ArrayReference, squares: ArrayReference, p: Value, q: Value, is_active: Variable
+) -> None:
+    """Rotate two rows to be orthogonal, unless they already are, up to rounding."""
+    size = int(x.shape[1])
+    (product,) = sums(0, size, 1, x.dtype, lambda j, w: [(x.load(p, j, width=w), x.load(q, j, width=w))])
+    a, b = squares[p], squares[q]
+    with k.when(_is_above_rounding(product, a, b, size)):
+        ratio = (b - a) / (product * 2)
+        tangent = k.copysign(1 / (k.absolute(ratio) + k.sqrt(k.fma(ratio, ratio, 1))), ratio)
+        cosine = 1 / k.sqrt(k.fma(tangent, tangent, 1))
+        sine = cosine * tangent
+        squares[p], squares[q] = a - tangent * product, b + tangent * product
+        rotate(x, p, q, cosine, sine)
+        rotate(rotations, p, q, cosine, sine)
+        is_active.value = True

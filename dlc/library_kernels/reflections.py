@@ -1,0 +1,110 @@
+"""QR by Householder reflections H = 1 - t·v·vᵀ.
+
+The columns of matrices are rows of buffers, so that v·x and x - s·v access contiguous memory. A few rows are processed
+together, to share each load of a reflection. Source: Golub and Van Loan, Matrix Computations, 5.1 and 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import dlc.kernels as k
+from dlc.kernels.references import ArrayReference
+from dlc.kernels.values import Value
+from dlc.library_kernels.elimination import copy
+from dlc.library_kernels.vectors import Index, columns, groups, largest, sums
+
+# Rows that share each load of a reflection.
+REFLECTED_ROWS = 4
+
+
+def column_indices(start: Index, width: int) -> Value:
+    """Return the indices of a vector of columns, as i64."""
+    return k.iota(width, np.int64) + k.index(start).astype(np.int64)
+
+
+def reflect(x: ArrayReference, rows: Sequence[Index], v: ArrayReference, scale: Value, first: Index) -> None:
+    """Apply a reflection to some rows: x_i -= t·(v·x_i)·v; `scale` is t, and v is 0 before column `first`."""
+    size = int(v.shape[0])
+    products = sums(first, size, len(rows), x.dtype, lambda j, w: [(v.load(j, width=w), x.load(i, j, width=w)) for i in rows])
+    factors = [-(scale * product) for product in products]
+    for j, w in columns(first, size, x.dtype):
+        vector = v.load(j, width=w)
+        for i, factor in zip(rows, factors, strict=True):
+            x.store(i, j, value=k.fma(factor, vector, x.load(i, j, width=w)))
+
+
+def reflection(x: ArrayReference, first: Index, v: ArrayReference) -> tuple[Value, Value]:
+    """Compute the reflection that maps the elements of a row from `first` to a multiple of a unit vector.
+
+    Stores v, with v[first] = 1, and returns t and the one nonzero element of the result. Elements before `first` are
+    ignored; v is 0 there.
+    """
+    size, first_column = int(x.shape[0]), k.index(first).astype(np.int64)
+
+    def after_first(j: Index, w: int) -> Value:
+        return k.select(column_indices(j, w) > first_column, x.load(j, width=w), 0)
+
+    greatest = largest(
+        first, size, x.dtype, lambda j, w: k.absolute(k.select(column_indices(j, w) >= first_column, x.load(j, width=w), 0))
+    )
+    # Scale elements to at most 1, so that their squares do not overflow.
+    unit = k.select(greatest > float(np.finfo(x.dtype).tiny), 1 / greatest, 1)
+    alpha = x[first] * unit
+
+    def squares(j: Index, w: int) -> list[tuple[Value, Value]]:
+        scaled = after_first(j, w) * unit
+        return [(scaled, scaled)]
+
+    (square_sum,) = sums(first, size, 1, x.dtype, squares)
+    beta = -k.copysign(k.sqrt(k.fma(alpha, alpha, square_sum)), alpha)
+    # No reflection is needed if all other elements are 0.
+    is_needed = square_sum != 0
+    divisor = k.select(is_needed, alpha - beta, 1)
+    for j, w in columns(first, size, x.dtype):
+        v.store(j, value=after_first(j, w) * unit / divisor)
+    v[first] = 1
+    return k.select(is_needed, (beta - alpha) / beta, 0), k.select(is_needed, beta / unit, x[first])
+
+
+def householder(x: ArrayReference, triangle: ArrayReference, vectors: ArrayReference, scales: ArrayReference) -> None:
+    """Factor a matrix, given by its columns in x [rows, size], as Q·R.
+
+    `triangle` receives the columns of R; `vectors` and `scales` receive the reflections of Q.
+    """
+    rows, size = map(int, x.shape)
+    copy(x, triangle)
+    count = min(rows, size)
+    for i in k.range(count):
+        for j in k.range(size):
+            vectors[i, j] = 0
+    for first in k.range(0, rows, REFLECTED_ROWS):
+        end = k.minimum(first + REFLECTED_ROWS, rows)
+        for row_indices in groups(first, end, REFLECTED_ROWS, rows):
+            for p in k.range(k.minimum(first, count)):
+                reflect(triangle, row_indices, vectors[p], scales[p], p)
+        for p in k.range(k.minimum(first, count), k.minimum(end, count)):
+            scale, diagonal = reflection(triangle[p], p, vectors[p])
+            scales[p] = scale
+            for i in k.range(p + 1, end):
+                reflect(triangle, [i], vectors[p], scale, p)
+            for j in k.range(p + 1, size):
+                triangle[p, j] = 0
+            triangle[p, p] = diagonal
+
+
+def orthogonal(vectors: ArrayReference, scales: ArrayReference, result: ArrayReference, first: Index, height: int) -> None:
+    """Compute some columns of Q from the reflections, as rows of the result."""
+    count, size = map(int, vectors.shape)
+    rows = [first + r for r in range(height)]
+    for i in rows:
+        for j in k.range(size):
+            result[i, j] = 0
+        result[i, i] = 1
+    # Reflections with a higher index than a column do not change it.
+    last = k.minimum(k.index(first) + height, count)
+    for t in k.range(last):
+        p = k.assume_index(last - t - 1, count)
+        reflect(result, rows, vectors[p], scales[p], p)

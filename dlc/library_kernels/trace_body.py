@@ -1,0 +1,84 @@
+"""Trace the loops of library ops, which are written in the language of `dlc.kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dialects.dl.interfaces import LibraryKernel, is_unsigned, storage_type
+from dlc.errors import CompileError
+from dlc.ir import Block, FunctionType, Region, func
+from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
+from dlc.kernels.references import ArrayReference
+from dlc.passes.kernel_builder import KernelBuilder
+from dlc.passes.linalg.library_kernels import BodyTracer
+from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.shapes.dims import Dim, Size, product, substitute
+from dlc.shapes.traced_dims import TracedDim, traced_sizes
+
+# The value of all symbolic sizes for comparisons of them while loops are traced.
+_LARGE_SIZE = 1 << 20
+
+
+class _LargeSizes:
+    """Decide comparisons of symbolic sizes for large sizes: loops over no indices do not run, for any sizes."""
+
+    def is_negative(self, size: Dim) -> bool:
+        return self._value(size) < 0
+
+    def is_zero(self, size: Dim) -> bool:
+        return self._value(size) == 0
+
+    def _value(self, size: Dim) -> int:
+        return int(substitute(size, dict.fromkeys(size.symbols(), _LARGE_SIZE)))
+
+
+@dataclass
+class _Sizes:
+    """The scope of the sizes of one op."""
+
+    size_guards: _LargeSizes = field(default_factory=_LargeSizes)
+
+    def size_as_array(self, size: Dim) -> NoReturn:
+        raise CompileError(f"the size {size} is used as an array")
+
+    def require_active(self, size: Dim) -> None:
+        """Accept the size: it is used while its op is traced only."""
+
+    def reject_size(self, size: TracedDim) -> NoReturn:
+        raise CompileError(f"the size {size} belongs to another op")
+
+
+def traced(rule: Callable[..., None], *, is_batched: bool = False) -> BodyTracer:
+    """Return a function that traces the loops `rule(op, *references)` of an op, for references to operands and results.
+
+    With `is_batched`, all axes of the first operand but the last two are batch axes, and the references have one axis for them.
+    """
+
+    def trace(op: LibraryKernel) -> tuple[func.FuncOp, Sequence[Size]]:
+        function = func.FuncOp(op.name.replace(".", "_"), FunctionType.from_lists([], []), Region(Block()))
+        builder = KernelBuilder(OpBuilder(ConstantPool(function), function.body.block, op.location))
+        trace, sizes, leading = KernelTrace(function, builder, is_trusted=True), _Sizes(), len(shape_of(op.operands[0])) - 2
+        references: list[ArrayReference] = []
+        for name, value in _names(op):
+            shape, element = shape_of(value), element_type_of(value)
+            if is_batched:
+                shape = (product(shape[:leading]), *(shape[leading:] or (1,)))
+            buffer = trace.add_buffer(name, storage_type(element), traced_sizes(shape, sizes), signed=not is_unsigned(element))
+            kind = "operand" if value in op.operands else "result"
+            references.append(ArrayReference(trace, name, traced_sizes(shape, sizes), element, buffer, kind, trace.scope))
+        with tracing_kernel(trace):
+            rule(op, *references)
+        return function, trace.finish()
+
+    return trace
+
+
+def _names(op: LibraryKernel) -> list[tuple[str, Any]]:
+    """Return the operands and results with their names."""
+    return [
+        *((f"x{k}", v) for k, v in enumerate(op.operands)),
+        *((f"y{k}", v) for k, v in enumerate(op.results)),
+    ]

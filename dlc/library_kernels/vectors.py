@@ -1,0 +1,111 @@
+"""Loops over vectors of columns, and reductions of them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import dlc.kernels as k
+from dlc.kernels.values import Value
+from dlc.shapes.traced_dims import TracedSize
+
+# Multiply-adds of a task.
+_TASK_MULTIPLY_ADDS = 1 << 16
+_CACHE_LINE_BYTES = 64
+Index: TypeAlias = "Value | int"
+Dtype: TypeAlias = "np.dtype[Any]"
+
+
+def points_per_task(work: Any) -> int:
+    """Return the number of points of a grid per task, for points of `work` multiply-adds; 1 for a symbolic number."""
+    return max(1, _TASK_MULTIPLY_ADDS // max(1, work)) if isinstance(work, int) else 1
+
+
+def split_extent(extent: Any, width: int) -> list[tuple[int, int, Any]]:
+    """Split an extent into (start, width, count): `count` tiles of `width`, then one tile for the remainder.
+
+    A symbolic extent is split into tiles of width 1.
+    """
+    if not isinstance(extent, int):
+        return [(0, 1, extent)]
+    num_tiles, remainder = divmod(extent, width)
+    return [tiles for tiles in ((0, width, num_tiles), (extent - remainder, remainder, 1)) if tiles[1] and tiles[2]]
+
+
+def lanes_of(dtype: Dtype) -> int:
+    """Return the lanes along a row: the elements of a cache line, in one or a few registers."""
+    return _CACHE_LINE_BYTES // dtype.itemsize
+
+
+def tiles(low: Index, high: int, size: int) -> Iterator[tuple[Index, int]]:
+    """Yield (start, size) for tiles of [low, high) that start at multiples of `size`; the last one is the remainder.
+
+    The first tile starts at or before `low`.
+    """
+    end, start = high - high % size, low // size * size
+    if end and (not isinstance(start, int) or start < end):
+        for tile_start in k.range(start, end, size):
+            yield tile_start, size
+    if high > end and (not isinstance(start, int) or start <= end):
+        yield end, high - end
+
+
+def columns(low: Index, high: TracedSize, dtype: Dtype) -> Iterator[tuple[Index, int]]:
+    """Yield (start, width) for vectors of columns, like `tiles`."""
+    return tiles(low, int(high), lanes_of(dtype))
+
+
+def groups(low: Index, high: Index, size: int, end: int) -> Iterator[list[Index]]:
+    """Yield [i, i + 1, …] for groups of `size` indices of [low, high), then single indices; high is at most `end`."""
+    first, last = k.index(low), k.index(high)
+    whole = first + (last - first) // size * size
+    for i in k.range(first, whole, size):
+        yield [k.assume_index(i + r, end) for r in range(size)]
+    for i in k.range(whole, last):
+        yield [k.assume_index(i, end)]
+
+
+def sums(
+    low: Index, high: TracedSize, count: int, dtype: Dtype, products: Callable[[Index, int], Sequence[tuple[Value, Value]]]
+) -> list[Value]:
+    """Return `count` dot products over columns; `products(start, width)` returns their pairs of factors, as vectors."""
+
+    def add(start: Index, width: int, totals: Sequence[Value]) -> list[Value]:
+        return [k.fma(x, y, total) for (x, y), total in zip(products(start, width), totals, strict=True)]
+
+    return _fold(low, high, count, dtype, add, lambda v: v.sum(), operator.add)
+
+
+def largest(low: Index, high: TracedSize, dtype: Dtype, elements: Callable[[Index, int], Value]) -> Value:
+    """Return the maximum of non-negative elements over columns: 0 without elements, NaN if one is NaN."""
+
+    def update(start: Index, width: int, totals: Sequence[Value]) -> list[Value]:
+        return [k.maximum(elements(start, width), totals[0])]
+
+    return _fold(low, high, 1, dtype, update, lambda v: v.max(), k.maximum)[0]
+
+
+def _fold(
+    low: Index,
+    high: TracedSize,
+    count: int,
+    dtype: Dtype,
+    step: Callable[[Index, int, Sequence[Value]], Sequence[Value]],
+    reduce: Callable[[Value], Value],
+    combine: Callable[[Value, Value], Value],
+) -> list[Value]:
+    """Reduce `count` values over columns by `step(start, width, totals)`, from 0; combine the lanes at the end."""
+    lanes = lanes_of(dtype)
+    totals = [k.variable(k.full(lanes, 0, dtype)) for _ in range(count if int(high) >= lanes else 0)]
+    remainder: list[Value] = []
+    for start, width in columns(low, high, dtype):
+        if width < lanes:
+            remainder = [reduce(v) for v in step(start, width, [k.full(width, 0, dtype)] * count)]
+        else:
+            for total, value in zip(totals, step(start, width, [total.value for total in totals]), strict=True):
+                total.value = value
+    results = [reduce(total.value) for total in totals]
+    return [combine(a, b) for a, b in zip(results, remainder, strict=True)] if results and remainder else results or remainder
