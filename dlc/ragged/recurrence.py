@@ -97,7 +97,7 @@ class _Schedule:
         num_blocks = count // _BLOCK_ROWS + 1
         order = dnp.argsort(-x.lengths)
         slots = dnp.arange(num_blocks * _BLOCK_ROWS)
-        sequences = _take(dnp.concatenate([order, np.full(1, count)]), dnp.minimum(slots, count))
+        sequences = _take(dnp.concatenate([order, dnp.arange(count, count + 1)]), dnp.minimum(slots, count))
         lengths = _take(_append_zero(x.lengths), sequences)
         # At least one step, so that results have an element to read in a batch without rows.
         block_steps = dnp.maximum(dnp.max(dnp.reshape(lengths, (num_blocks, _BLOCK_ROWS)), axis=1), 1)
