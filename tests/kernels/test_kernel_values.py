@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -44,18 +45,36 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return np.where(condition, x, y) if isinstance(condition, np.ndarray) else k.select(condition, x, y)
 
 
-def elementwise(function: Binary, x: np.ndarray, y: np.ndarray, width: int, target: str, dtype: Any = None) -> np.ndarray:
-    """The function of the elements by a kernel, as scalars (width 0) or vectors."""
+def check(
+    functions: dict[str, Binary],
+    expected: dict[str, np.ndarray],
+    x: np.ndarray,
+    y: np.ndarray,
+    width: int,
+    target: str,
+    **tolerances: float,
+) -> None:
+    """Compare functions of the elements, by one kernel with a result for each, as scalars (width 0) or vectors."""
 
-    @dlc.kernel(results=lambda x, y: k.Result(x.shape, x.dtype if dtype is None else dtype))
-    def kernel(x: Any, y: Any, z: Any) -> None:
+    def results(x: Any, y: Any) -> tuple[k.Result, ...]:
+        return tuple(k.Result(x.shape, expected[name].dtype) for name in functions)
+
+    def write(x: Any, y: Any, *results: Any) -> None:
         for i in k.grid(x.shape[0] // max(width, 1)):
-            if width:
-                z.store(width * i, value=function(x.load(width * i, width=width), y.load(width * i, width=width)))
-            else:
-                z[i] = function(x[i], y[i])
+            operands = [a.load(width * i, width=width) if width else a[i] for a in (x, y)]
+            for result, function in zip(results, functions.values(), strict=True):
+                if width:
+                    result.store(width * i, value=function(*operands))
+                else:
+                    result[i] = function(*operands)
 
-    return np.asarray(dlc.jit(target=target)(kernel)(x, y))
+    # A kernel has a parameter for each result.
+    names = "x", "y", *(f"result{position}" for position in range(len(functions)))
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    cast(Any, write).__signature__ = inspect.Signature(parameters)
+    kernel = dlc.kernel(results=results)(write)
+    for name, got in zip(functions, dlc.jit(target=target)(kernel)(x, y), strict=True):
+        np.testing.assert_allclose(got, expected[name], err_msg=name, **{"rtol": 0, **tolerances})
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -71,60 +90,56 @@ def elementwise(function: Binary, x: np.ndarray, y: np.ndarray, width: int, targ
     ids=["float32", "float64", "int32", "uint8"],
 )
 def test_arithmetic(x: np.ndarray, y: np.ndarray, functions: dict[str, Binary], width: int, target: str) -> None:
-    def all_of(x: Any, y: Any) -> list[Any]:
-        return [function(x, y) for function in functions.values()]
-
-    @dlc.kernel(results=lambda x, y: k.Result((len(functions), *x.shape), x.dtype))
-    def kernel(x: Any, y: Any, z: Any) -> None:
-        for i in k.grid(x.shape[0] // max(width, 1)):
-            results = all_of(*((a.load(width * i, width=width) if width else a[i]) for a in (x, y)))
-            for position, value in enumerate(results):
-                if width:
-                    z.store(position, width * i, value=value)
-                else:
-                    z[position, i] = value
-
-    filled = dlc.kernel(results=lambda x, y: k.Result((len(functions), *x.shape), x.dtype, fill=0))(kernel.__wrapped__)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        expected = np.stack(all_of(x, y)).astype(x.dtype)
-    np.testing.assert_array_equal(np.asarray(dlc.jit(target=target)(filled)(x, y)), expected)
+        expected = {name: function(x, y).astype(x.dtype) for name, function in functions.items()}
+    check(functions, expected, x, y, width, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("width", [0, 8])
-@pytest.mark.parametrize(
-    "name", ["sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "floor", "ceil", "trunc", "absolute"]
-)
-def test_functions(name: str, width: int, target: str) -> None:
-    x = np.abs(FLOATS) if name in ("sqrt", "log", "log2", "log1p") else FLOATS / 4
-    y = elementwise(lambda x, _: getattr(k, name)(x), x, x, width, target)
-    np.testing.assert_allclose(y, getattr(np, name)(x.astype(np.float64)), rtol=2e-6, atol=1e-6)
+def test_functions(width: int, target: str) -> None:
+    of_positive = ["sqrt", "log", "log2", "log1p"]
+    of_all = ["exp", "exp2", "expm1", "sin", "cos", "tanh", "floor", "ceil", "trunc", "absolute"]
+    functions: dict[str, Binary] = {name: lambda x, _, name=name: getattr(k, name)(x) for name in of_all}
+    functions |= {name: lambda _, y, name=name: getattr(k, name)(y) for name in of_positive}
+    x, y = FLOATS / 4, np.abs(FLOATS)
+    expected = {name: getattr(np, name)((y if name in of_positive else x).astype(np.float64)) for name in functions}
+    expected = {name: value.astype(np.float32) for name, value in expected.items()}
+    check(functions, expected, x, y, width, target, rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("width", [0, 8])
 def test_functions_of_several_operands(width: int, target: str) -> None:
     x, y = np.abs(FLOATS), OTHER_FLOATS
-    for function, expected in (
-        (lambda x, y: k.fma(x, y, 0.5), x * y + 0.5),
-        (lambda x, y: k.power(x, y), x.astype(np.float64) ** y),
-        (lambda x, y: k.maximum(x, y) - k.minimum(x, 1), np.maximum(x, y) - np.minimum(x, 1)),
-        (lambda x, y: k.round(x) + k.rsqrt(x) + k.erf(y) * 0, np.rint(x) + 1 / np.sqrt(x)),
-    ):
-        np.testing.assert_allclose(elementwise(function, x, y, width, target), expected, rtol=2e-6)
+    functions: dict[str, Binary] = {
+        "fma": lambda x, y: k.fma(x, y, 0.5),
+        "power": lambda x, y: k.power(x, y),
+        "extrema": lambda x, y: k.maximum(x, y) - k.minimum(x, 1),
+        "roots": lambda x, y: k.round(x) + k.rsqrt(x) + k.erf(y) * 0,
+    }
+    expected = {
+        "fma": x * y + 0.5,
+        "power": (x.astype(np.float64) ** y).astype(np.float32),
+        "extrema": np.maximum(x, y) - np.minimum(x, 1),
+        "roots": np.rint(x) + 1 / np.sqrt(x),
+    }
+    check(functions, expected, x, y, width, target, rtol=2e-6)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("width", [0, 8])
-@pytest.mark.parametrize("to", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.uint32, np.int64, np.bool_])
-def test_conversions(to: Any, width: int, target: str) -> None:
-    for x in (FLOATS, INTEGERS, UNSIGNED, np.array([True, False] * 4)):
-        if np.dtype(to).kind == "u" and x is FLOATS:
-            x = np.abs(x)
-        y = elementwise(lambda x, _: x.astype(to), x, x, width, target, to)
-        with np.errstate(all="ignore"):
-            np.testing.assert_array_equal(y, x.astype(to))
+@pytest.mark.parametrize("x", [FLOATS, INTEGERS, UNSIGNED, np.array([True, False] * 4)], ids=lambda x: x.dtype.name)
+def test_conversions(x: np.ndarray, width: int, target: str) -> None:
+    positive = np.abs(x)
+    dtypes = [np.dtype(t) for t in ["float32", "float64", "float16", "int8", "uint8", "int32", "uint32", "int64", "bool"]]
+    # The conversion of a negative float to an unsigned integer is undefined.
+    of_positive = [t for t in dtypes if t.kind == "u" and x.dtype.kind == "f"]
+    functions: dict[str, Binary] = {t.name: lambda x, y, t=t: (y if t in of_positive else x).astype(t.type) for t in dtypes}
+    with np.errstate(all="ignore"):
+        expected = {t.name: (positive if t in of_positive else x).astype(t) for t in dtypes}
+    check(functions, expected, x, positive, width, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -140,12 +140,12 @@ def dlc(*arguments: str) -> Result:
 
 
 def arguments_of(command: str) -> list[str]:
-    """Return the arguments of a command as tests run it: the first alternative, and one repetition instead of many.
+    """Return the arguments of a command as tests run it: the first alternative, one repetition instead of many, and one second of tuning.
 
     Shell substitutions are replaced by fixed values.
     """
     command = re.sub(r"\[([^]|]*)[^]]*\]", r"\1", command)
-    command = re.sub(r"(?<=--count )\d+", "1", command)
+    command = re.sub(r"--(count|tune) \d+", r"--\1 1", command)
     return shlex.split(found[1] if (found := re.fullmatch(r'eval "\$\((.*)\)"', command)) else command)
 
 
