@@ -19,23 +19,30 @@ def module_name(path: Path) -> str:
 
 
 @cache
-def imports(path: Path) -> tuple[tuple[str, bool], ...]:
-    """Return the modules that a file imports, and whether only for type checking."""
-    tree = ast.parse(path.read_text())
-    imported_names: list[tuple[str, bool]] = []
+def all_imports(path: Path) -> tuple[tuple[str, bool, bool], ...]:
+    """Return the modules that a file imports, whether only for type checking, and whether within a function."""
+    imported_names: list[tuple[str, bool, bool]] = []
 
-    def visit(node: ast.AST, typing: bool) -> None:
+    def visit(node: ast.AST, typing: bool, in_function: bool) -> None:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             typing = True
         if isinstance(node, ast.Import):
-            imported_names.extend((alias.name, typing) for alias in node.names)
+            imported_names.extend((alias.name, typing, in_function) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            imported_names.extend((f"{node.module}.{alias.name}", typing) for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            visit(child, typing)
+            imported_names.extend((f"{node.module}.{alias.name}", typing, in_function) for alias in node.names)
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case | ast.Module):
+            # Expressions contain no imports.
+            in_function = in_function or isinstance(node, ast.FunctionDef)
+            for child in ast.iter_child_nodes(node):
+                visit(child, typing, in_function)
 
-    visit(tree, False)
+    visit(ast.parse(path.read_text()), False, False)
     return tuple(imported_names)
+
+
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Return the modules that a file imports, and whether only for type checking."""
+    return tuple((name, typing) for name, typing, _ in all_imports(path))
 
 
 def within(name: str, unit: str) -> bool:
@@ -158,12 +165,10 @@ def test_imports_are_at_the_top() -> None:
     """Imports are at the top of modules; only public entry points may import lazily."""
     lazy = {"", "api", "model_files", "cli"}
     offenders = [
-        f"{module_name(path)}: {ast.unparse(node)}"
+        f"{module_name(path)}: {name}"
         for path in FILES
         if module_name(path).partition(".")[0] not in lazy
-        for function in ast.walk(ast.parse(path.read_text()))
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name, _, in_function in all_imports(path)
+        if in_function
     ]
     assert not offenders

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import ml_dtypes
 import numpy as np
@@ -42,13 +44,19 @@ class Float:
     def special_nan(self) -> int:
         return 1 << (self.width - 1)
 
+    @cached_property
+    def magnitudes(self) -> list[float]:
+        """Every magnitude, and the first beyond."""
+        return [self.magnitude(code) for code in range(self.largest + 2)]
+
     def nearest(self, x: float, saturate: bool) -> float:
         """Return the value of the format that `x` is converted to."""
         if np.isnan(x):
             return float("nan") if self.special or self.one_zero else -0.0
         # A value far out of range has no near value of the format.
-        inside = min(abs(x), self.magnitude(self.largest + 1))
-        code = min(range(self.largest + 2), key=lambda c: (abs(self.magnitude(c) - inside), c % 2))
+        inside = min(abs(x), self.magnitudes[-1])
+        above = bisect_left(self.magnitudes, inside)
+        code = min((above, max(above - 1, 0)), key=lambda c: (abs(self.magnitudes[c] - inside), c % 2))
         if code <= self.largest:
             return float(np.copysign(self.magnitude(code), x))
         if saturate or not (self.special or self.one_zero):
@@ -57,7 +65,7 @@ class Float:
 
     def telling(self) -> np.ndarray:
         """Return every magnitude, the midpoints of neighbors and values next to these, and values out of range."""
-        every = np.array([self.magnitude(c) for c in range(self.largest + 2)])
+        every = np.array(self.magnitudes)
         middle = (every[1:] + every[:-1]) / 2
         beside = [np.nextafter(middle.astype(t), t(to)).astype(np.float64) for t in (np.float32, np.float64) for to in (0, 1e9)]
         numbers = np.concatenate([every, middle, *beside, [1e-30, 1e-45, 1e6, 3e38, np.inf, np.nan]])
