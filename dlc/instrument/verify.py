@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import TypeAlias, cast
 
 from dlc.dialects import host
@@ -46,6 +47,7 @@ from dlc.shapes.dims import Size, substitute
 _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 
+_type_of = attrgetter("type")
 # A shape, and the element type in memory.
 _ValueShape: TypeAlias = "tuple[tuple[Size, ...], Attribute]"
 # An op and the inputs of its verification: position, operands and their types, results, attributes, regions.
@@ -61,8 +63,9 @@ class Verifier:
     def verify(self, module: ModuleOp) -> None:
         """Raise VerifyException if the module is malformed."""
         contents = _contents_of(module)
-        same = {key for key, entry in contents.items() if self._verified.get(key) == entry}
-        if not len(same) == len(contents) == len(self._verified):
+        # Most passes change nothing: compare in one step.
+        if contents != self._verified:
+            same = {key for key, entry in contents.items() if self._verified.get(key) == entry}
             verify(module, _unchanged_ops(contents, same))
             self._verified = contents
 
@@ -126,21 +129,26 @@ def _contents_of(module: ModuleOp) -> dict[int, _Contents]:
     for ops in pending:
         for op in ops:
             operands, is_last = op.operands, op.next_op is None
-            blocks = [(region, block, block.arg_types, tuple(block.ops)) for region in op.regions for block in region.blocks]
+            blocks: Sequence[object] = ()
+            if op.regions:
+                blocks = [
+                    (region, block, block.arg_types, tuple(block.ops)) for region in op.regions for block in region.blocks
+                ]
+                pending += [block_ops for _, _, _, block_ops in blocks]
             contents[id(op)] = (
                 op,
                 op.parent,
                 is_last,
                 operands,
-                [v.type for v in operands],
-                [v.type for v in op.results],
-                op.properties.copy(),
-                op.attributes.copy(),
+                *map(_type_of, operands),
+                *map(_type_of, op.results),
+                # Copies, because dictionaries are changed in place.
+                op.properties.copy() if op.properties else None,
+                op.attributes.copy() if op.attributes else None,
                 # Only terminators have successors.
                 tuple(op.successors) if is_last else (),
                 blocks,
             )
-            pending += [block_ops for _, _, _, block_ops in blocks]
     return contents
 
 

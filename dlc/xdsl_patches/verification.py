@@ -93,6 +93,8 @@ def _checks(cls: type[ParametrizedAttribute]) -> tuple[ParamAttrDef, Sequence[tu
 # Verified combinations: ids of a definition and of types and properties. The values reference these attributes, so that an id
 # is not reused while its entry exists.
 _verified: dict[tuple[int | str, ...], tuple[Attribute, ...]] = memo_table()
+# Verified combinations by the values of types and properties.
+_verified_signatures: dict[tuple[tuple[int | str, ...], tuple[Attribute, ...]], None] = memo_table()
 
 
 def _record_verified(key: tuple[int | str, ...], attributes: tuple[Attribute, ...]) -> None:
@@ -112,7 +114,7 @@ def _verify(self: OpDef, op: Operation) -> None:
         *attributes.values(),
         *[a.type for block in blocks if block is not None for a in block.args],
     )
-    key = (
+    structure = (
         id(self),
         len(op.operands),
         len(op.results),
@@ -123,14 +125,21 @@ def _verify(self: OpDef, op: Operation) -> None:
         *attributes,
         *[len(region.blocks) for region in regions],
         *[len(block.args) for block in blocks if block is not None],
-        *map(id, signature_attributes),
     )
-    if key in _verified:
-        for verify_trait in _trait_verifiers(self):
-            verify_trait(op)
-        return
-    _xdsl_verify(self, op)
-    _record_verified(key, signature_attributes)
+    key = (*structure, *map(id, signature_attributes))
+    if key not in _verified:
+        # Equal attributes are often other objects, which take longer to compare.
+        signature = (structure, signature_attributes)
+        if signature not in _verified_signatures:
+            _xdsl_verify(self, op)
+            if len(_verified_signatures) >= _MAX_VERIFIED_ENTRIES:
+                _verified_signatures.clear()
+            _verified_signatures[signature] = None
+            _record_verified(key, signature_attributes)
+            return
+        _record_verified(key, signature_attributes)
+    for verify_trait in _trait_verifiers(self):
+        verify_trait(op)
 
 
 def _trait_verifiers(definition: OpDef) -> Sequence[Callable[[Operation], None]]:
