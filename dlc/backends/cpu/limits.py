@@ -19,8 +19,9 @@ from dlc.target import Target
 
 # Enough independent accumulators to hide the latency of a multiply-add.
 _NUM_ACCUMULATORS = 12
-_MEASURED_STEPS = 2_000_000
-_MEASUREMENT_ROUNDS, _READS_PER_ROUND = 5, 50
+# Rounds of about a millisecond: on a shared machine some of them run without an interruption.
+_STEPS_PER_ROUND = 200_000
+_NUM_ROUNDS, _CACHED_READS_PER_ROUND = 60, 100
 
 
 @lru_cache
@@ -42,7 +43,7 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
                 list(pool.map(run, range(threads)))
                 return perf_counter() - start
 
-            return amount / min(measure_seconds() for _ in range(_MEASUREMENT_ROUNDS))
+            return amount / min(measure_seconds() for _ in range(_NUM_ROUNDS))
 
         def read_all(bytes_read: int, times: int) -> Callable[[int], None]:
             def run(i: int) -> None:
@@ -53,8 +54,8 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
 
         bytes_per_thread = UNCACHED_BYTES // threads // step * step
         return Limits(
-            rate(threads * peak_flops(target, _MEASURED_STEPS), lambda i: peak(scratch[i].ctypes.data, _MEASURED_STEPS)),
-            rate(threads * CACHED_BYTES * _READS_PER_ROUND, read_all(CACHED_BYTES, _READS_PER_ROUND)),
+            rate(threads * peak_flops(target, _STEPS_PER_ROUND), lambda i: peak(scratch[i].ctypes.data, _STEPS_PER_ROUND)),
+            rate(threads * CACHED_BYTES * _CACHED_READS_PER_ROUND, read_all(CACHED_BYTES, _CACHED_READS_PER_ROUND)),
             rate(threads * bytes_per_thread, read_all(bytes_per_thread, 1)),
         )
 

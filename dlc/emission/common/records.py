@@ -40,6 +40,14 @@ class LoopRecord(NamedTuple):
         """Return whether both bounds are constants."""
         return not (self.low.terms or self.high.terms)
 
+    @property
+    def num_iterations(self) -> int | None:
+        """The number of iterations, or None if it is not static."""
+        extent = self.high.plus(self.low, -1)
+        if extent.terms or self.step.terms:
+            return None
+        return max(0, -(-extent.constant // self.step.constant))
+
 
 class TileAccess(NamedTuple):
     """One tile in memory.

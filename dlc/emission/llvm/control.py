@@ -16,6 +16,17 @@ from dlc.ir import Region, scf
 _Edge = tuple[Sequence[str], str]
 
 
+def _branch_weights(num_iterations: int | None) -> str:
+    """Return the metadata of a loop's last branch with its probability, if the number of iterations is static.
+
+    Without it LLVM takes deeper loops for more frequent ones, so that constants of an epilogue would stay in registers while
+    accumulators of the loop before it are spilled.
+    """
+    if num_iterations is None:
+        return ""
+    return f', !prof !{{!"branch_weights", i32 {max(1, num_iterations - 1)}, i32 1}}'
+
+
 class LlvmControlWriter(LlvmWriter):
     """Emit structured control flow as basic blocks."""
 
@@ -59,7 +70,7 @@ class LlvmControlWriter(LlvmWriter):
         outer.lines += inner.lines
         outer.lines.append(Line(f"  {next_counter} = add nsw i64 {counter}, {step}", next_counter, (counter, step)))
         loop_condition = self.define(f"icmp slt i64 {next_counter}, {end}", next_counter, end)
-        self.emit(f"br i1 {loop_condition}, label %{head}, label %{exit}")
+        self.emit(f"br i1 {loop_condition}, label %{head}, label %{exit}{_branch_weights(loop.num_iterations)}")
         self.start_block(exit)
         if not loop.has_static_bounds and types:
             phi_names = self._names(types)
