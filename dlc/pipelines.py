@@ -33,6 +33,7 @@ from dlc.passes.dl.programs.unroll_scans import UnrollScansPass
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.simplification.expand_sigmoids import ExpandSigmoidsPass
 from dlc.passes.dl.simplification.select_order_statistics import SelectOrderStatisticsPass
 from dlc.passes.dl.simplification.shorten_live_ranges import ShortenLiveRangesPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
@@ -111,6 +112,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
     # Fold scales after transposes are gone, so that scales are adjacent to their contractions.
     scales = () if is_strict else (FoldScalesPass(),)
     padding = () if is_strict else (MergePadsPass(),)
+    sigmoids = () if is_strict else (ExpandSigmoidsPass(),)
     trimming = () if is_strict else (TrimPaddingPass(target),)
     quantization = () if is_strict else (WeightOnlyContractionsPass(target), FoldQuantizationPass())
     rounding = () if precision == "f32" else (DowncastContractionsPass(precision),)
@@ -153,6 +155,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 SplitReductionsPass(target),
                 SinkReshapesPass(),
                 SimplifyPass(),
+                *sigmoids,
                 CsePass(),
                 DcePass(),
                 ShortenLiveRangesPass(),

@@ -32,6 +32,7 @@ def passes(numerics: str) -> set[str]:
 
 def test_what_folds_is_left_out() -> None:
     folds = {
+        "expand-sigmoids",
         "merge-pads",
         "trim-padding",
         "weight-only-contractions",

@@ -38,8 +38,9 @@ PREDICATES = {
 }  # fmt: skip
 
 
-# Attributes of `math.exp`: its operand is at most 0; an absolute error of the result is accurate enough.
-AT_MOST_ZERO, ABSOLUTE_ACCURACY = "at_most_zero", "absolute_accuracy"
+# Attributes of `math.exp`: its operand is at most 0; an absolute error of the result is accurate enough; results outside of the
+# normal range may be 0 or infinite.
+AT_MOST_ZERO, ABSOLUTE_ACCURACY, NORMAL_RANGE = "at_most_zero", "absolute_accuracy", "normal_range"
 # The widest integers that f32 represents exactly.
 _F32_EXACT_INTEGER_BITS = 16
 
@@ -154,6 +155,13 @@ def exp_at_most_zero(body: Body, x: SSAValue, *, absolute_accuracy: bool = False
     """Emit `e^x` for `x ≤ 0` by a short formula; `absolute_accuracy` selects a shorter one with a larger relative error."""
     op = math.ExpOp(x)
     op.attributes |= dict.fromkeys([AT_MOST_ZERO, *([ABSOLUTE_ACCURACY] if absolute_accuracy else [])], UnitAttr())
+    return body(op)
+
+
+def exp_normal_range(body: Body, x: SSAValue) -> SSAValue:
+    """Emit `e^x` by a formula whose result is 0 below the normal numbers, and infinite near the largest number."""
+    op = math.ExpOp(x)
+    op.attributes[NORMAL_RANGE] = UnitAttr()
     return body(op)
 
 

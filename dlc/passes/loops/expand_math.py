@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.dialects.dl.scalar import ABSOLUTE_ACCURACY, AT_MOST_ZERO
+from dlc.dialects.dl.scalar import ABSOLUTE_ACCURACY, AT_MOST_ZERO, NORMAL_RANGE
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
@@ -91,4 +91,6 @@ def _formula(op: Operation) -> Formula:
     """Return the shortest formula that the op's attributes allow."""
     if ABSOLUTE_ACCURACY in op.attributes:
         return exponential.exp_absolute_error
+    if NORMAL_RANGE in op.attributes:
+        return exponential.exp_normal_range
     return exponential.exp_at_most_zero if AT_MOST_ZERO in op.attributes else FORMULAS[type(op)]

@@ -18,7 +18,7 @@ CONTEXT = make_context()
 DTYPES = {"f32": np.float32, "f64": np.float64}
 # Documented bounds in ulp, f32 and f64; see the docstrings of the formulas.
 BOUNDS = {
-    "exp": (1, 1), "exp_at_most_zero": (1, 1), "exp2": (1, 1), "expm1": (2, 2), "sinh": (3, 3), "cosh": (2, 2), "tanh": (6, 3),
+    "exp": (1, 1), "exp_at_most_zero": (1, 1), "exp_normal_range": (2.1, 1), "exp2": (1, 1), "expm1": (2, 2), "sinh": (3, 3), "cosh": (2, 2), "tanh": (6, 3),
     "log": (2, 2), "log2": (3, 3), "log10": (3, 3), "log1p": (3, 3), "asinh": (3, 3), "acosh": (3, 3), "atanh": (3, 3),
     "sin": (2, 2), "cos": (2, 2), "tan": (4, 4), "asin": (3, 3), "acos": (3, 3), "atan": (3, 3), "atan2": (4, 4),
     "powf": (1, 2), "rsqrt": (2, 2), "cbrt": (1, 1), "erf": (6, 4),
@@ -26,13 +26,14 @@ BOUNDS = {
 # Attributes of an op that select another formula.
 OPS_WITH_ATTRIBUTES = {
     "exp_at_most_zero": ("exp", " {at_most_zero}"),
+    "exp_normal_range": ("exp", " {normal_range}"),
     "exp_absolute_accuracy": ("exp", " {at_most_zero, absolute_accuracy}"),
 }
 # The f32 and f64 values closest to multiples of π/2, and other close ones.
 NEAR_MULTIPLES_OF_HALF_PI = [16367173 * 2.0**72, 6381956970095103 * 2.0**797, 22.0, 355.0, 5419351.0, 1e22]
 erf = np.vectorize(libm.erf, otypes=[np.float64])
 EXACT = {
-    "exp_at_most_zero": np.exp, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos,
+    "exp_at_most_zero": np.exp, "exp_normal_range": np.exp, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "atan2": np.arctan2, "powf": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": erf,
 }  # fmt: skip
 
@@ -90,7 +91,7 @@ def samples(name: str, dtype: type) -> list[np.ndarray]:
         return 10 ** rng.uniform(low, high, n)
 
     match name:
-        case "exp" | "expm1" | "sinh" | "cosh":
+        case "exp" | "exp_normal_range" | "expm1" | "sinh" | "cosh":
             parts = [uniform(-limit, limit), uniform(-2, 2), sign * magnitudes(-6, 0)]
         case "exp_at_most_zero":
             parts = [uniform(-limit, 0), uniform(-2, 0), -magnitudes(-6, 0)]
@@ -166,6 +167,8 @@ def test_edges(name: str, t: str):
     x = [edges(dtype)]
     if name == "exp_at_most_zero":
         x = [x[0][~(x[0] > 0)]]
+    if name == "exp_normal_range":
+        x = [x[0][(x[0] != dtype(88.7 if t == "f32" else 709.7))]]  # infinite, although e^x is a normal number
     if name in ("atan2", "powf"):
         more = np.array([4, 5, 2.5, -2.5, 1e20, -1e20, 2**24 + 1], dtype)
         x = [v.ravel() for v in np.meshgrid(*[np.concatenate([x[0], more])] * 2)]
@@ -179,7 +182,10 @@ def test_edges(name: str, t: str):
 
 @pytest.mark.parametrize(("t", "x"), [("f32", [-88, -95, -120, -np.inf]), ("f64", [-709, -730, -800, -np.inf])])
 def test_subnormal_exponentials_of_negative_arguments_are_zero(t: str, x: list[float]):
-    np.testing.assert_array_equal(evaluate_function("exp_at_most_zero", t, np.array(x, DTYPES[t])), 0)
+    for name in ("exp_at_most_zero", "exp_normal_range"):
+        np.testing.assert_array_equal(evaluate_function(name, t, np.array(x, DTYPES[t])), 0)
+    infinite = evaluate_function("exp_normal_range", t, -np.array(x[1:], DTYPES[t]))
+    np.testing.assert_array_equal(infinite, np.inf)
 
 
 @pytest.mark.parametrize("t", DTYPES)

@@ -14,6 +14,7 @@ import pytest
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.backends.cpu.llvm import assembly
 from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import Context, ModuleOp, SSAValue, func, i32
 from dlc.passes.base import kernels_of
@@ -58,11 +59,11 @@ WORD_BYTES = 4
 
 
 def convolution(
-    kernel: int, strides: int, channels: tuple[int, int], groups: int = 1
+    kernel: int, strides: int, channels: tuple[int, int], groups: int = 1, activation: type[DlOp] = dl.ReluOp
 ) -> Callable[[Writer, SSAValue], SSAValue]:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         w = b.weight(RNG.standard_normal((kernel, kernel, *channels), np.float32))
-        return b(dl.ReluOp, b(dl.ConvOp, x, w, strides=(strides, strides), dilations=(1, 1), groups=groups))
+        return b(activation, b(dl.ConvOp, x, w, strides=(strides, strides), dilations=(1, 1), groups=groups))
 
     return body
 
@@ -105,6 +106,7 @@ CASES = {
     "product of 8 rows": Case(product(768, 768), floats(8, 768)),
     "1x1 convolution of 14x14": Case(convolution(1, 1, (256, 512)), floats(1, 14, 14, 256)),
     "1x1 convolution of 7x7": Case(convolution(1, 1, (512, 2048)), floats(1, 7, 7, 512)),
+    "1x1 convolution of 7x7, SiLU": Case(convolution(1, 1, (192, 1152), 1, dl.SiluOp), floats(1, 7, 7, 192)),
     "3x3 convolution, stride 2": Case(convolution(3, 2, (128, 128)), floats(1, 57, 57, 128)),
     "7x7 convolution of 3 channels": Case(convolution(7, 2, (3, 64)), floats(1, 230, 230, 3)),
     "depthwise convolution": Case(convolution(3, 1, (1, 96), 96), floats(1, 58, 58, 96), 1.8, 2.2),
@@ -172,10 +174,12 @@ def test_operands_of_register_tiles_fit_the_caches(case: str, name: str) -> None
 @pytest.mark.parametrize("case", CASES)
 def test_innermost_loops_have_few_instructions(case: str, level: str) -> None:
     code = tiled(case, level)[1]
-    loop = max(innermost_loops(code), key=multiply_adds)
+    # A division is part of an epilogue. The last loop runs longest: the one before it only prefetches.
+    loops = [loop for loop in innermost_loops(code) if not any("div" in line for line in loop)]
+    loop = max(reversed(loops), key=multiply_adds)
     assert len(loop) / multiply_adds(loop) <= getattr(CASES[case], CPU_LEVELS[level].architecture)
     # Integer products need temporary registers, of which LLVM keeps some in memory; so does an unrolled loop of 28 accumulators.
-    max_spills = 3 if "bytes" in case else 4 if case == "1x1 convolution of 7x7" else 0
+    max_spills = 3 if "bytes" in case else 4 if case.startswith("1x1 convolution of 7x7") else 0
     assert sum("Spill" in line for line in loop) <= max_spills
 
 

@@ -46,13 +46,15 @@ class ExpOp(FloatFunction):
 
     `at_most_zero` states that no element of `x` is positive, as after subtraction of the maximum; the result for a positive
     element is undefined. -inf gives 0, NaN stays NaN. `absolute_accuracy` implies `at_most_zero` and states that each result
-    is only a term of a sum with a term of 1 (softmax), for which a small absolute error suffices.
+    is only a term of a sum with a term of 1 (softmax), for which a small absolute error suffices. `normal_range` allows results
+    of 0 below the normal numbers, and infinite results from about 0.7 times the largest number on.
     """
 
     name = "dl.exp"
     MATH: ClassVar[MathOp | None] = math.ExpOp
     at_most_zero = opt_prop_def(BoolAttr)
     absolute_accuracy = opt_prop_def(BoolAttr)
+    normal_range = opt_prop_def(BoolAttr)
 
     def numpy(self, x: Array) -> Array:
         return np.exp(x)
@@ -60,6 +62,8 @@ class ExpOp(FloatFunction):
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         if flag(self.absolute_accuracy) or flag(self.at_most_zero):
             return scalar.exp_at_most_zero(body, x, absolute_accuracy=flag(self.absolute_accuracy))
+        if flag(self.normal_range):
+            return scalar.exp_normal_range(body, x)
         return super().emit(body, x)
 
 
