@@ -304,7 +304,7 @@ class JitFunction(Submittable):
             ShapeDtype(leaf.shape, leaf.dtype) if isinstance(leaf, DistributedArray) else leaf for leaf in arguments.leaves
         ]
         traced = self._trace(replace(arguments, leaves=global_types), symbolic, record_guards=record_guards)
-        program = Program(traced.module, traced.weights, self._parameters.name, guards=traced.guards)
+        program = Program(traced.module, traced.weights, self._parameters.name)
         return Lowered(
             program, traced.results, self._target, self._options, traced.weak_argument_dtypes, self._sharded(arguments, traced)
         )
@@ -377,22 +377,21 @@ class JitFunction(Submittable):
     ) -> Specialization[_CompiledFunction]:
         """Compile a specialization for the sizes of a call and all others that its guards admit.
 
-        Each trace makes more assumptions than the previous one: none; the results of comparisons for these sizes; sizes 0 and
-        1, which broadcast and are empty; all sizes.
+        Each trace makes more assumptions than the previous one: the results of comparisons for these sizes; sizes 0 and 1,
+        which broadcast and are empty; all sizes.
         """
-        is_new = all(entry.key != key for entry in self._specializations.entries)
         special = {symbol: size for symbol, size in sizes.items() if size <= 1}
         partly_static = tuple(
             {axis: size for axis, size in axes.items() if special.keys().isdisjoint(Dim.lift(size[0]).symbols())}
             for axes in symbolic
         )
-        attempts = [*([(symbolic, False)] if is_new else []), (symbolic, True), *([(partly_static, True)] if special else [])]
         error: Exception | None = None
-        for attempted, record_guards in attempts if sizes and key not in self._static_keys else ():
+        attempts = [symbolic, partly_static] if special else [symbolic]
+        for attempted in attempts if key not in self._static_keys else ():
             if not any(attempted):
                 continue
             try:
-                lowered = self._lower(arguments, attempted, record_guards=record_guards)
+                lowered = self._lower(arguments, attempted, record_guards=True)
             except (DlcError, ArithmeticError, TypeError) as raised:
                 error = raised
                 continue

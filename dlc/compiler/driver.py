@@ -21,12 +21,12 @@ from dlc.compiler.lowering import Lowering
 from dlc.compiler.numerical_checks import check, check_first_call
 from dlc.compiler.program import Program
 from dlc.compiler.program_builder import build_program
-from dlc.compiler.size_domains import data_dependent_sizes, infer_domain, restrict_to_domain
+from dlc.compiler.size_domains import collect_guards, data_dependent_sizes, infer_domain, restrict_to_domain
 from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
 from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.index_checks import checked_op_locations
-from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
+from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, size_ranges
 from dlc.dialects.entry import entry_of
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.provenance import kernel_header, kernel_origins
@@ -43,7 +43,7 @@ from dlc.runtime.models.model import Model, Run
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.program.size_binding import OutOfDomainError
-from dlc.shapes.dims import is_static
+from dlc.shapes.dims import UndecidableError, is_static
 from dlc.shapes.domain import SizeDomain
 from dlc.weights import WeightStore
 
@@ -78,8 +78,7 @@ def compile(
     backend = backend_of(target, options.device).for_compilation()
     compilation = Compilation(program, backend, options, report if report is not None else Report(), progress)
     with infrequent_collection():
-        expanded = _expand_data_dependent(compilation)
-        model = _compile(expanded, file, rebuild_module if expanded is compilation else None)
+        model = _compile(compilation, file, rebuild_module)
     clear_large_memo_tables()
     model.defaults = program.defaults
     model.num_threads, model.streams = options.num_threads, options.streams
@@ -99,21 +98,20 @@ def compile_specialization(
     backend = backend_of(target, options.device).for_compilation()
     compilation = Compilation(program, backend, options, shared_weights=shared_weights)
     with infrequent_collection():
-        compilation = _expand_data_dependent(compilation)
         try:
             specialization, _ = _compile_domain(compilation, sizes=sizes)
         except OutOfDomainError:
             return None
         if specialization is None or not specialization.is_guaranteed:
-            # Guards of the trace are not in the IR, so that specialization does not check them.
-            guards = [guard for guard in guards_of(entry_of(program.module)) if guard.size.symbols() <= sizes.keys()]
-            if not all(guard.holds(sizes) for guard in guards):
+            guards = tuple(g for g in guards_of(entry_of(program.module)) if g.size.symbols() <= sizes.keys())
+            domain = SizeDomain(guards=guards, requirements=guards)
+            if not domain.holds(sizes):
                 return None
             model = _specialized_model(compilation, specialization).model(takes_device_arrays=backend.takes_device_arrays)
-            specialization = Specialization(model, SizeDomain().with_guards(guards))
+            specialization = Specialization(model, domain)
     clear_large_memo_tables()
     specialization.program.num_threads = options.num_threads
-    return replace(specialization, domain=specialization.domain.with_guards(program.guards))
+    return specialization
 
 
 def compile_recorded(compilation: Compilation) -> Specialization[Model] | None:
@@ -123,16 +121,21 @@ def compile_recorded(compilation: Compilation) -> Specialization[Model] | None:
     """
     start = perf_counter()
     with infrequent_collection():
-        general, compilation.report.specialization_reason = _compile_domain(_expand_data_dependent(compilation))
+        general, compilation.report.specialization_reason = _compile_domain(compilation)
     compilation.report.seconds += perf_counter() - start
     return general
 
 
 def _expand_data_dependent(compilation: Compilation) -> Compilation:
     """Expand derivatives and batching in a program with data-dependent sizes, so that it can be split into segments."""
-    if not contains(compilation.program.module, DataDependent):
+    module = compilation.program.module
+    if not contains(module, DataDependent):
         return compilation
-    return replace(compilation, program=replace(compilation.program, module=expand_for_evaluation(compilation.program.module)))
+    expanded = expand_for_evaluation(module)
+    if expanded is not module:
+        # The expansion removes unused ops, whose guards remain.
+        set_guards(entry_of(expanded), tuple(dict.fromkeys((*guards_of(entry_of(module)), *collect_guards(module)))))
+    return replace(compilation, program=replace(compilation.program, module=expanded))
 
 
 def _compile(
@@ -218,8 +221,15 @@ def _compile_domain(
 ) -> tuple[Specialization[Model] | None, str | None]:
     """Compile a program for all sizes or for a domain of sizes; also return why sizes outside of it are specialized.
 
-    Raises OutOfDomainError if guards exclude the `sizes` of a call, or all but these.
+    There is no specialization if only one size of each symbol satisfies the guards, unless it is that of the `sizes` of a call.
+    Raises OutOfDomainError if guards exclude these sizes.
     """
+    try:
+        expanded = _expand_data_dependent(compilation)
+    except UndecidableError as error:
+        return None, str(error).partition("\n")[0]
+    if expanded is not compilation:
+        compilation, rebuild_module = expanded, None
     if not compilation.program.sizes and not data_dependent_sizes(compilation.program):
         return Specialization(_model(compilation, file, rebuild_module)), None
     if not compilation.program.sizes and not compilation.backend.accepts_symbolic_sizes:
@@ -234,7 +244,8 @@ def _compile_domain(
     domain, reason = infer_domain(compilation.program)
     if sizes and (domain is None or not domain.may_hold(sizes)):
         raise OutOfDomainError(f"{compilation.program.name}: {reason}")
-    if domain is None:
+    is_static_domain = domain is not None and compilation.program.sizes <= {*domain.static_sizes, *domain.equal}
+    if domain is None or (compilation.program.sizes and is_static_domain and not sizes):
         return None, reason
     try:
         restricted = replace(compilation, program=restrict_to_domain(compilation.program, domain))

@@ -45,7 +45,6 @@ from dlc.ir import (
 )
 from dlc.runtime.program.host_program import weight_array
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
-from dlc.shapes.guards import Guard
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import SizeRange
 from dlc.shapes.shape_specs import ShapeSpecs, bind_symbolic_sizes, split_ranges
@@ -65,7 +64,6 @@ class Program:
         defaults: Values of inputs that a call may omit.
         io_signature: The value types of the model's inputs and outputs, if not all of them are tensors.
         module_owner: Keeps the module alive as long as this program or one derived from it is in use.
-        guards: Conditions on symbolic sizes under which the program is valid; the caller checks them.
     """
 
     module: ModuleOp
@@ -77,7 +75,6 @@ class Program:
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     io_signature: IOSignature | None = None
     module_owner: OpOwner | None = None
-    guards: tuple[Guard, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

@@ -38,7 +38,7 @@ _MAX_DESCRIBED_GUARDS = 3
 def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
     """Return the sizes that one compilation may serve, and the reason why not all sizes.
 
-    The domain is None if no sizes satisfy the guards, or only one size of each input symbol does.
+    The domain is None if no sizes satisfy the guards.
 
     Data-dependent sizes may turn out to be outside of the domain; the program checks them.
     """
@@ -49,21 +49,16 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
     if missing:
         return None, f"the size {missing[0]} is not determined by the size of any input axis"
     declared = {**dict.fromkeys((*symbols, *data_dependent), SizeRange()), **size_ranges(program.module)}
-    assumed = _SolvedGuards(declared, data_dependent)
-    assumed.add(program.guards)
-    solved = assumed.copy()
+    solved = _SolvedGuards(declared, data_dependent)
     solved.add((*guards_of(entry_of(program.module)), *collect_guards(program.module)))
     if solved.contradiction is not None:
         return None, f"no sizes satisfy {solved.contradiction.description}"
-    domain = solved.restrictions_beyond(assumed)
+    domain = solved.restrictions_beyond(declared)
     if domain.is_unrestricted:
         return domain, None
     descriptions = list(dict.fromkeys(guard.description for guard in domain.requirements))
     more = f" and {len(descriptions) - _MAX_DESCRIBED_GUARDS} more" if len(descriptions) > _MAX_DESCRIBED_GUARDS else ""
     reason = "; ".join(descriptions[:_MAX_DESCRIBED_GUARDS]) + more
-    free = [s for s in symbols if s not in solved.equal and not _is_static(solved.ranges[s])]
-    if symbols and not free:
-        return None, reason
     if not all(guard.size.symbols() <= set(symbols) for guard in domain.guards):
         return None, reason
     return domain, reason
@@ -126,16 +121,9 @@ class _SolvedGuards:
         self.contradiction: Guard | None = None
         self._max_sizes = max_sizes
 
-    def copy(self) -> _SolvedGuards:
-        solved = _SolvedGuards(self.ranges, self._max_sizes)
-        solved.equal, solved.remaining, solved.used = dict(self.equal), [*self.remaining], [*self.used]
-        solved.contradiction = self.contradiction
-        return solved
-
     def add(self, guards: Sequence[Guard]) -> None:
         """Add guards and simplify all of them until nothing changes, since solving one may decide others."""
-        originals = {id(guard): guard for guard in self.remaining} | {id(guard): guard for guard in guards}
-        pending = [(guard, guard) for guard in originals.values()]
+        pending = [(guard, guard) for guard in guards]
         has_changed = True
         while has_changed and self.contradiction is None:
             has_changed, undecided = False, list[tuple[Guard, Guard]]()
@@ -157,12 +145,10 @@ class _SolvedGuards:
             pending = undecided
         self.remaining = list(dict.fromkeys(guard for _, guard in pending))
 
-    def restrictions_beyond(self, assumed: _SolvedGuards) -> SizeDomain:
-        """Return the domain that these guards add to `assumed`."""
-        ranges = {s: r for s, r in self.ranges.items() if r != assumed.ranges.get(s) and s not in self.equal}
-        equal = {a: b for a, b in self.equal.items() if assumed.equal.get(a) != b}
-        guards = tuple(guard for guard in self.remaining if guard not in assumed.remaining)
-        return SizeDomain(ranges, equal, guards, tuple(self.used[len(assumed.used) :]))
+    def restrictions_beyond(self, declared: Mapping[str, SizeRange]) -> SizeDomain:
+        """Return the domain of these guards, without the ranges that are declared."""
+        ranges = {s: r for s, r in self.ranges.items() if r != declared.get(s) and s not in self.equal}
+        return SizeDomain(ranges, self.equal, tuple(self.remaining), tuple(self.used))
 
     def _simplify(self, guard: Guard) -> Guard | bool:
         """Return a guard with equal and static symbols replaced and common factors divided out, or whether it holds."""

@@ -13,14 +13,14 @@ from dlc.arrays import ShapeDtype, to_numpy
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.size_ranges import set_guards, set_size_ranges
+from dlc.dialects.location_text import location_prefix
 from dlc.errors import DlcError, DTypeError, OutOfRangeError
 from dlc.frontend.entry import entry_function
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.size_guards import SizeGuards
-from dlc.frontend.trace import Trace, Tracer, is_python_scalar, tracing
+from dlc.frontend.trace import Trace, Tracer, is_python_scalar, tracing, user_location
 from dlc.ir import ModuleOp
 from dlc.shapes.dims import Size, UndecidableError
-from dlc.shapes.guards import Guard
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import SizeRange
 from dlc.shapes.traced_dims import TracedDim
@@ -33,17 +33,13 @@ SymbolicSize: TypeAlias = "tuple[Size, SizeRange | None]"
 
 @dataclass(frozen=True)
 class TracedFunction:
-    """The program of a function: `@main` over the leaves of its arguments, and the structure and leaves of its result.
-
-    It is valid for symbolic sizes that satisfy the `guards`.
-    """
+    """The program of a function: `@main` over the leaves of its arguments, and the structure and leaves of its result."""
 
     module: ModuleOp
     weights: WeightStore
     results: Tree
     returned: Sequence[Tracer]
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
-    guards: tuple[Guard, ...] = ()
 
 
 def trace(
@@ -60,7 +56,7 @@ def trace(
     """Trace `function`, called with the (args, kwargs) pytree of these leaves and with static keyword arguments.
 
     Only the shapes and dtypes of the leaves matter. Axes with an entry in `symbolic_sizes` are symbolic; with `record_guards`,
-    comparisons of these sizes are decided by the shapes of the leaves and recorded as `guards`.
+    comparisons of these sizes are decided by the shapes of the leaves and become guards of the program.
     Results without `result_names` are named by their paths. `into` is the trace to record in, by default a new one.
     Raises what the function raises; ShapeError and DTypeError name the line.
     """
@@ -68,7 +64,9 @@ def trace(
     sizes: dict[str, int] = {}
     for leaf, axes in zip(leaves, symbolic_sizes, strict=False) if record_guards else ():
         bind_sizes([size for size, _ in axes.values()], [leaf.shape[axis] for axis in axes], sizes)
-    guards = SizeGuards(declared_ranges, sizes if record_guards else None)
+    guards = SizeGuards(
+        declared_ranges, sizes if record_guards else None, lambda: f"{location_prefix(user_location())}a comparison"
+    )
     current = into or Trace(str(getattr(function, "__name__", "a function")), guards)
     arguments: list[Any] = []
     for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
@@ -108,10 +106,8 @@ def trace(
     values = [r.value for r in returned]
     main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
     set_size_ranges(main, declared_ranges)
-    set_guards(main, current.guards)
-    return TracedFunction(
-        ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes, current.size_guards.guards
-    )
+    set_guards(main, (*guards.guards, *current.guards))
+    return TracedFunction(ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes)
 
 
 def ssa_name(name: str) -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dlc.arrays import TensorInfo
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.size_guards import imported_node
 from dlc.shapes.dims import UndecidableError
 
 ADVICE_BY_KIND = {
@@ -91,7 +92,11 @@ def join_messages(problems: Sequence[Problem]) -> str:
 
 @contextmanager
 def translate_errors(description: str, inputs: Sequence[ImportedValue | None]) -> Generator[None]:
-    """Translate errors of a converter into a NodeProblem or ModelError for the operator `description`."""
+    """Translate errors of a converter into a NodeProblem or ModelError for the operator `description`.
+
+    Guards of comparisons in the `with` block name the operator.
+    """
+    token = imported_node.set(description)
     try:
         yield
     except UndecidableError as error:
@@ -106,6 +111,8 @@ def translate_errors(description: str, inputs: Sequence[ImportedValue | None]) -
         raise ModelError(f"{description}: its inputs ({input_types}) or attributes do not fit together: {error}") from error
     except MemoryError as error:
         raise ModelError(f"{description}: out of memory while importing it: {error}") from error
+    finally:
+        imported_node.reset(token)
 
 
 def unsupported_model_error(

@@ -6,20 +6,33 @@ call: the outcome for these is recorded as a guard, which other calls must satis
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 
 from dlc.shapes.dims import Dim, size_decisions
 from dlc.shapes.guards import Guard, SizeBounds
 from dlc.shapes.ranges import SizeRange
 
+# The node that is being imported, for messages.
+imported_node: ContextVar[str] = ContextVar("imported_node", default="")
+
 
 class SizeGuards:
-    """Decide comparisons by the `ranges` of sizes, else by the `sizes` of a call, recording `guards`."""
+    """Decide comparisons by the `ranges` of sizes, else by the `sizes` of a call, recording `guards`.
 
-    def __init__(self, ranges: Mapping[str, SizeRange], sizes: Mapping[str, int] | None = None) -> None:
+    `locate` returns the origin of a guard: the node or the line that compares.
+    """
+
+    def __init__(
+        self,
+        ranges: Mapping[str, SizeRange],
+        sizes: Mapping[str, int] | None = None,
+        locate: Callable[[], str] = imported_node.get,
+    ) -> None:
         self._bounds = SizeBounds(ranges)
-        self._sizes = sizes
+        self._sizes, self._locate = sizes, locate
         self._guards: dict[Guard, None] = {}
 
     @property
@@ -40,7 +53,7 @@ class SizeGuards:
         if decided is not None or self._sizes is None or not guard.size.symbols() <= self._sizes.keys():
             return decided
         holds = guard.holds(self._sizes)
-        self._guards[guard if holds else negation] = None
+        self._guards.setdefault(replace(guard if holds else negation, origin=self._locate()))
         return holds
 
 

@@ -42,7 +42,8 @@ def attention(
             )
         )
     q, k, v = promote_to_float(query, key, value)
-    scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    # Without features all scores are 0, and no scale is needed.
+    scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
     masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]
     if causal:
         masks.append(_causal(q.shape[-2], k.shape[-2]))

@@ -75,11 +75,11 @@ def orthogonal(key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.floa
 
 
 def _fans(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the fan-in and the fan-out: the number of inputs of an output, and of outputs of an input."""
+    """Return the fan-in and the fan-out: the number of inputs of an output, and of outputs of an input, at least 1."""
     if len(shape) < 2:
         refuse(ShapeError(f"dlc.nn.init.{name}: shape {shape}; expected at least two axes, the last two inputs and outputs"))
     window, (inputs, outputs) = math.prod(shape[:-2]), [*shape][-2:]
-    return window * inputs, window * outputs
+    return max(window * inputs, 1), max(window * outputs, 1)
 
 
 def _variance_scaled(key: ArrayLike, shape: tuple[int, ...], dtype: Any, variance: float, distribution: str) -> Any:

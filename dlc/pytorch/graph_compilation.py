@@ -68,7 +68,6 @@ def build_program(graph: FxGraph, name: str, sizes: Mapping[str, int] | None = N
         traced.weights,
         name,
         reimport=lambda shapes: build_program(with_input_shapes(graph, shapes), name),
-        guards=traced.guards,
     )
 
 

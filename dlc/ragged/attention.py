@@ -55,7 +55,7 @@ def attention(query: Ragged, key: Ragged, value: Ragged, /, *, causal: bool = Fa
     dtype = q.dtype
     if q.shape[0] == 0:
         return Ragged(dnp.zeros((*q.shape[:2], values.shape[2]), dtype), lengths)
-    scale = 1 / math.sqrt(shapes[0][1]) if scale is None else scale
+    scale = 1 / math.sqrt(max(shapes[0][1], 1)) if scale is None else scale
     rows = [dnp.astype(x, np.float32) for x in (q * dnp.astype(scale, dtype), keys, values)]
     result = _attend(causal)(*rows, query.starts, query.ends)
     return Ragged(dnp.astype(result, dtype), lengths)

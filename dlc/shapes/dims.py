@@ -59,7 +59,13 @@ class UndecidableError(UnsupportedError):
 
 
 def _key(atom: Atom) -> str:
-    return atom if isinstance(atom, str) else f"({atom[0]}) // ({atom[1]})"
+    """Return the text of an atom, by which atoms are ordered."""
+    return atom if isinstance(atom, str) else " // ".join(f"({x})" if " " in str(x) else str(x) for x in atom)
+
+
+def _terms(size: Size) -> Mapping[Monomial, int]:
+    """Return the terms of a size, which has none if it is 0."""
+    return size.terms if isinstance(size, Dim) else {(): int(size)} if size else {}
 
 
 def _is_size(value: object) -> bool:
@@ -100,7 +106,7 @@ class Dim:
         if not _is_size(other):
             return NotImplemented
         terms = dict(self.terms)
-        for m, c in Dim.lift(other).terms.items():
+        for m, c in _terms(other).items():
             terms[m] = terms.get(m, 0) + c
         return Dim(terms).simplified()
 
@@ -122,7 +128,7 @@ class Dim:
             return NotImplemented
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms.items():
-            for m2, c2 in Dim.lift(other).terms.items():
+            for m2, c2 in _terms(other).items():
                 m = tuple(sorted(m1 + m2, key=_key))
                 terms[m] = terms.get(m, 0) + c1 * c2
         return Dim(terms).simplified()
@@ -183,9 +189,10 @@ class Dim:
     def __str__(self) -> str:
         text = ""
         for m, c in sorted(self.terms.items(), key=lambda t: (-len(t[0]), [_key(a) for a in t[0]])):
-            factors = [a if isinstance(a, str) else f"(({a[0]}) // ({a[1]}))" for a in m]
-            if abs(c) != 1 or not factors:
-                factors.insert(0, str(abs(c)))
+            factors = [*([str(abs(c))] if abs(c) != 1 or not m else []), *map(_key, m)]
+            if len(factors) > 1 or (c < 0 and not text):
+                # Unary minus and products bind as tightly as the division.
+                factors = [f"({factor})" if " " in factor else factor for factor in factors]
             term = " * ".join(factors)
             text += (f" - {term}" if text else f"-{term}") if c < 0 else (f" + {term}" if text else term)
         return text or "0"
@@ -292,7 +299,7 @@ def substitute(size: Size, sizes: Mapping[str, Size]) -> Size:
 
 def is_same(a: Size, b: Size) -> bool:
     """Return whether two sizes are the same polynomial."""
-    return Dim.lift(a).terms == Dim.lift(b).terms
+    return _terms(a) == _terms(b)
 
 
 def is_known_different(a: Size, b: Size) -> bool:
@@ -352,7 +359,7 @@ def _assume(size: Size, relation: Relation) -> None:
 
 def degree(size: Size) -> int:
     """Return the largest number of factors of a term."""
-    return max(map(len, Dim.lift(size).terms), default=0)
+    return max(map(len, _terms(size)), default=0)
 
 
 def is_symbol(size: Size) -> bool:
@@ -386,7 +393,7 @@ def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
 
 def is_multiple(size: Size, divisor: int) -> bool:
     """Return whether a size is a multiple of an integer for all values of its symbols."""
-    return all(c % divisor == 0 for c in Dim.lift(size).terms.values())
+    return all(c % divisor == 0 for c in _terms(size).values())
 
 
 def inferred_reshape(shape: Sequence[Size], target: Sequence[Size]) -> tuple[Size, Size]:
@@ -409,7 +416,7 @@ def quotient(size: Size, divisor: Size) -> Size | None:
 
 def is_nonnegative(size: Size) -> bool:
     """Return whether a size is provably nonnegative for all values of its symbols."""
-    terms = Dim.lift(size).terms
+    terms = _terms(size)
     if all(factor >= 0 and all(map(_is_atom_nonnegative, monomial)) for monomial, factor in terms.items()):
         return True
     quotients = [(m, atom) for m in terms for atom in m if isinstance(atom, tuple) and _divisor(atom) is not None]
@@ -437,7 +444,7 @@ def _divisor(atom: tuple[Dim, Dim]) -> int | None:
 
 def _is_bound_nonnegative(size: Size, monomial: Monomial, atom: tuple[Dim, Dim]) -> bool:
     """Return whether a size is nonnegative if a floor division is replaced by a bound: (a - c + 1) / c ≤ a // c ≤ a / c."""
-    terms, divisor = Dim.lift(size).terms, cast(int, _divisor(atom))
+    terms, divisor = _terms(size), cast(int, _divisor(atom))
     other_atoms, factor = list(monomial), terms[monomial]
     other_atoms.remove(atom)
     if not all(map(_is_atom_nonnegative, other_atoms)):
@@ -450,7 +457,7 @@ def _is_bound_nonnegative(size: Size, monomial: Monomial, atom: tuple[Dim, Dim])
 
 def _is_rest_nonnegative(size: Size, monomial: Monomial) -> bool:
     """Return whether a positive term and the sum of the others are nonnegative."""
-    factor = Dim.lift(size).terms[monomial]
+    factor = _terms(size)[monomial]
     return all(map(_is_atom_nonnegative, monomial)) and is_nonnegative(size - Dim({monomial: factor}).simplified())
 
 
@@ -460,4 +467,4 @@ def _is_atom_nonnegative(atom: Atom) -> bool:
 
 def asymptotic_key(size: Size) -> tuple[tuple[int, int], ...]:
     """Return a key that orders sizes as for large values of all symbols."""
-    return tuple(sorted(((len(m), c) for m, c in Dim.lift(size).terms.items()), reverse=True))
+    return tuple(sorted(((len(m), c) for m, c in _terms(size).items()), reverse=True))

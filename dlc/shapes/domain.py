@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.shapes.guards import Guard
@@ -62,10 +62,6 @@ class SizeDomain:
     def restricted_to(self, sizes: Mapping[str, int]) -> SizeDomain:
         """Return the domain with these symbols, which it does not restrict, having these sizes."""
         return replace(self, ranges={**self.ranges, **SizeDomain.of_sizes(sizes).ranges})
-
-    def with_guards(self, guards: Sequence[Guard]) -> SizeDomain:
-        """Return the domain with further guards."""
-        return replace(self, guards=(*guards, *self.guards), requirements=(*guards, *self.requirements))
 
     def without(self, symbols: Collection[str]) -> SizeDomain:
         """Return the domain without the restrictions of these symbols."""

@@ -1,7 +1,7 @@
 """Guards: conditions on symbolic sizes under which a program is valid.
 
 Shape inference and traced Python code compare sizes. Where polynomials do not decide a comparison, its assumed result becomes
-a guard of the program: `N >= 5` for the slice `x[2:5]` of N rows, `(3 * N) % 2 == 0` for a reshape to rows of two elements.
+a guard of the program: `N >= 5` for the slice `x[2:5]` of N rows, `N % 2 == 0` for a reshape to rows of two elements.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
+from math import gcd
 
 from dlc.shapes.dims import Atom, Dim, Relation, Size, guard_recorder, is_nonnegative, substitute
 from dlc.shapes.ranges import SizeRange
@@ -47,11 +48,13 @@ class Guard:
         return f"{self.origin} requires {self}" if self.origin else str(self)
 
     def __str__(self) -> str:
-        if self.relation == "==" and (division := _as_divisibility(self.size)) is not None:
-            dividend, divisor = map(str, division)
-            return f"{f'({dividend})' if ' ' in dividend else dividend} % {divisor} == 0"
-        left = Dim({m: c for m, c in self.size.terms.items() if c > 0})
-        right = Dim({m: -c for m, c in self.size.terms.items() if c < 0})
+        common = gcd(*self.size.terms.values())
+        size = Dim({m: c // common for m, c in self.size.terms.items()})
+        if self.relation == "==" and (division := _as_divisibility(size)) is not None:
+            dividend, divisor = (f"({x})" if " " in str(x) else str(x) for x in division)
+            return f"{dividend} % {divisor} == 0"
+        left = Dim({m: c for m, c in size.terms.items() if c > 0})
+        right = Dim({m: -c for m, c in size.terms.items() if c < 0})
         if left.terms.keys() <= {()}:
             left, right, relation = right, left, "<=" if self.relation == ">=" else self.relation
         else:
@@ -60,13 +63,15 @@ class Guard:
 
 
 def _as_divisibility(size: Dim) -> tuple[Dim, Size] | None:
-    """Return (a, b) if the size is `a - a // b * b` or its negation."""
+    """Return (a, b) if the size is zero where b divides a: a multiple of `a - a // b * b` or its negation."""
     for atom in size.atoms():
         if isinstance(atom, tuple):
             dividend, divisor = atom
             remainder = Dim.lift(dividend - Dim({(atom,): 1}) * divisor.simplified())
             if size.terms in (remainder.terms, {m: -c for m, c in remainder.terms.items()}):
-                return dividend, divisor.simplified()
+                # Common factors of both were divided out: an integer divisor divides 3 * N if it divides N.
+                factor = gcd(*dividend.terms.values()) if isinstance(divisor.simplified(), int) else 1
+                return Dim({m: c // factor for m, c in dividend.terms.items()}), divisor.simplified()
     return None
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+
+from tests.fuzz.shape_recipes import RECIPES
 
 Array = NDArray[Any]
 # The sizes for which a graph is drawn. Two symbols have the same size, so that operators may require them to be equal.
@@ -38,8 +41,8 @@ class RandomShapes:
             shape = tuple(self.random.choice([*symbols, *symbols, self.random.choice(_STATIC_SIZES)]) for _ in range(rank))
             self.inputs[f"x{k}"] = shape
             self.values[f"x{k}"] = np.ones([DRAWN_SIZES[s] if isinstance(s, str) else s for s in shape], np.float32)
-        recipes = [
-            self.add, self.reshape, self.flatten, self.concat, self.split, self.slice, self.pad, self.expand, self.pool,
+        recipes: list[Callable[[], None]] = [
+            *(partial(recipe, self) for recipe in RECIPES), self.add, self.reshape, self.flatten, self.concat, self.split, self.slice, self.pad, self.expand, self.pool,
             self.conv, self.matmul, self.gather, self.transpose, self.reduce, self.tile, self.constant_of_shape, self.top_k,
             self.shape_of, self.einsum, self.scan, self.loop, self.branch, self.select, self.nonzero, self.count,
         ]  # fmt: skip
@@ -74,6 +77,8 @@ class RandomShapes:
 
         `captured` are the values that its subgraphs read.
         """
+        if "" in inputs[:1]:
+            return None
         names = [f"v{len(self.nodes)}_{k}" for k in range(outputs)]
         node = helper.make_node(op, inputs, names, f"{op.lower()}{len(self.nodes)}", **attributes)
         infos = [helper.make_empty_tensor_value_info(name) for name in names]

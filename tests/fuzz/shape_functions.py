@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dlc import lax
 from dlc.errors import ShapeError
+from tests.fuzz import shape_library_functions as library_functions
 from tests.fuzz.random_shapes import DRAWN_SIZES
 from tests.kernels import kernels
 
@@ -321,4 +322,5 @@ STEPS: dict[str, Callable[[random.Random], Compute]] = {
     "loop": _loop,
     "kernel": _kernel,
     "select": _select,
+    **library_functions.STEPS,
 }

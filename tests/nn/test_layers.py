@@ -60,3 +60,9 @@ def test_mistakes() -> None:
         nn.conv(vector_layers.IMAGES, np.ones((1, 1, 6, 1), np.float32), padding="full")
     with pytest.raises(ShapeError, match=r"w has 7 columns; expected 3 \(gates\) for each"):
         nn.gru_cell(x, x, x, x, x[0])
+
+
+def test_zero_features() -> None:
+    q, v = np.zeros((3, 0), np.float32), np.eye(3, dtype=np.float32)
+    assert np.allclose(dlc.jit(nn.attention)(q, q, v), np.full((3, 3), 1 / 3))
+    assert np.shape(nn.init.glorot(dlc.random.key(0), (0, 0))) == (0, 0)

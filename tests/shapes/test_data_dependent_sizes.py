@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import dlc
+from dlc import numpy as dnp
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
@@ -425,3 +426,25 @@ def test_tasks_of_dynamic_vectors_have_a_minimum_length(function: Any) -> None:
     assert isinstance(artifact, Artifact)
     found = TimelineRecorder(artifact, [x], 1).run()
     assert len(found.tasks) < 100
+
+
+def test_gradients_that_need_static_sizes_next_to_selections() -> None:
+    def function(x: Any) -> Any:
+        return dlc.grad(lambda v: (dnp.pad(v, (2, 0), mode="edge") ** 2).sum())(x), x[x > 0]
+
+    compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}}, cache=False)(function)
+    for n in (3, 5):
+        gradient, selected = compiled(np.ones(n, np.float32))
+        assert gradient.tolist() == [6, *[2] * (n - 1)]
+        assert selected.tolist() == [1] * n
+
+
+def test_requirements_of_unused_operations_next_to_gradients() -> None:
+    def function(x: Any) -> Any:
+        rows = dnp.reshape(x, (2, -1)).shape[0]
+        return dlc.grad(lambda v: (v * rows).sum())(x), x[x > 0]
+
+    compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}}, cache=False)(function)
+    assert compiled(np.ones(4, np.float32))[0].tolist() == [2] * 4
+    with pytest.raises(ShapeError, match="5 elements"):
+        compiled(np.ones(5, np.float32))

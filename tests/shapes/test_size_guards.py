@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -116,8 +117,8 @@ def test_many_branches_compile_one_program_each() -> None:
     compiled = dlc.jit(dynamic={"x": {0: "N"}}, cache=False)(lambda x: (traced.append(x), branching_function(x))[1])
     for n in range(40):
         assert np.array_equal(compiled(rows(n)), branching_function(rows(n)))
-    # One for each of 0, 1, 2 and 3, one for all others; the first attempt records no guards.
-    assert len(traced) == 1 + 5
+    # One for each of 0, 1, 2 and 3, one for all others.
+    assert len(traced) == 5
 
 
 def test_an_error_for_one_size_does_not_affect_others() -> None:
@@ -193,3 +194,10 @@ def test_possibly_negative_expressions(text: str) -> None:
 def test_equality_outside_of_tracing_is_structural() -> None:
     n = Dim.symbol("n")
     assert n != 3 and n and n == parse_size("n") and {n: 1}[n] == 1
+
+
+def test_guards_name_the_line() -> None:
+    compiled = dlc.jit(dynamic={"x": {0: "N"}}, cache=False)(lambda x: x[:2] if x.shape[0] > 4 else x)
+    compiled(rows(7))
+    (entry,) = compiled._specializations.entries
+    assert re.fullmatch(r"test_size_guards.py:\d+: a comparison requires N >= 5", entry.domain.violation({"N": 3}) or "")

@@ -56,7 +56,7 @@ def _for_heads_of(query: Any, x: Any) -> Any:
 
 def _scores(query: Any, key: Any, scale: float | None) -> Any:
     """Return the attention scores query · keyᵀ · scale."""
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     return dnp.multiply(dnp.matmul(query, dnp.swapaxes(key, -1, -2)), factor)
 
 

@@ -124,8 +124,8 @@ class SpecializedModel:
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Return the outputs for checked inputs; compile a specialization if there is none.
 
-        Raises ShapeError for a size outside of its range, or one that the program does not support; raises UnsupportedError if
-        there is no specialization and none can be compiled.
+        Raises ShapeError for a size outside of its range, or one that the program does not support. If there is no
+        specialization and none can be compiled, raises ShapeError if sizes violate a guard, and UnsupportedError otherwise.
         """
         key, sizes = self._key_of(arrays), self._sizes_of(arrays)
         for info in self.inputs if self.ranges else ():
@@ -279,13 +279,13 @@ class SpecializedModel:
 
         return self.specializations.compile(call, key, sizes, build, description, rejected)
 
-    def _missing(self, key: Key, sizes: Mapping[str, int]) -> UnsupportedError:
-        """Return the error about a call that no specialization of a file serves."""
+    def _missing(self, key: Key, sizes: Mapping[str, int]) -> ShapeError | UnsupportedError:
+        """Return the error about a call that no specialization of a file serves: a ShapeError if its sizes violate a guard."""
         available = [self._format(entry) for entry in self._nonempty_entries]
         more = len(available) - _MAX_LISTED_SPECIALIZATIONS
         violation = self.specializations.violation(key, sizes)
         requested = ", ".join([*map(str, self._key_conditions(key)), *(f"{symbol} = {size}" for symbol, size in sizes.items())])
-        return UnsupportedError(
+        return (UnsupportedError if violation is None else ShapeError)(
             f"{self.name}: not compiled for {requested or self.key_text + ' of this call'}; inputs: {self.inputs_text}; "
             f"the file holds {'; '.join(available[:_MAX_LISTED_SPECIALIZATIONS])}{f' and {more} more' if more > 0 else ''}"
             f"{'' if violation is None else f' ({violation})'}. Call the original model with these too, and save it again"

@@ -12,6 +12,7 @@ from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards
+from dlc.dialects.location_text import location_prefix
 from dlc.errors import ShapeError
 from dlc.ir import ArrayAttr, Attribute, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, SSAValue, TensorType, func
 from dlc.shapes import dims
@@ -99,7 +100,7 @@ def _bind_op(op: DlOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> Non
             _retype(result, type_, retyped)
     except ShapeError as error:
         text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
-        raise ShapeError(f"{error}; with {text}, at {op.location}") from error
+        raise ShapeError(f"{location_prefix(op.location)}{error}; with {text}") from error
 
 
 def _bind_selection(op: SelectionOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> Mapping[str, Size]:

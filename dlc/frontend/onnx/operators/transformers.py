@@ -234,7 +234,7 @@ def group_query_attention(node: OnnxNode) -> list[ImportedValue]:
 
 def _scores(node: OnnxNode, query: ImportedValue, k: ImportedValue) -> ImportedValue:
     emit = node.emit
-    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(int(query.shape[3])))
+    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(max(int(query.shape[3]), 1)))
     return emit(dl.MulOp, emit(dl.MatmulOp, query, emit.transpose(k, (0, 1, 3, 2))), emit.scalar(scale, query))
 
 

@@ -29,7 +29,7 @@ def attention(node: OnnxNode) -> list[ImportedValue]:
         past_length = past_key.shape[2]
         k, v = emit(dl.ConcatOp, past_key, k, axis=2), emit(dl.ConcatOp, past_value, v, axis=2)
     present_key_value = k, v
-    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(_static(q.shape[3])))
+    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(max(_static(q.shape[3]), 1)))
     groups = _static(q.shape[1]) // _static(k.shape[1])
     k, v = repeat_heads(node, k, groups), repeat_heads(node, v, groups)
     scores = emit(dl.MatmulOp, emit(dl.MulOp, q, emit.scalar(scale, q)), emit.transpose(k, (0, 1, 3, 2)))
