@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from dlc.calculus.linear_maps import jvp as jvp
     from dlc.calculus.linear_maps import linearize as linearize
     from dlc.calculus.linear_maps import vjp as vjp
+    from dlc.calculus.shard_maps import shard_map as shard_map
     from dlc.distributed.annotations import shard as shard
     from dlc.distributed.distributed_array import DistributedArray as DistributedArray
     from dlc.distributed.distributed_array import collect as collect
@@ -149,6 +150,7 @@ _PUBLIC = {
     "distribute": "dlc.distributed.distributed_array",
     "make_mesh": "dlc.distributed.meshes",
     "shard": "dlc.distributed.annotations",
+    "shard_map": "dlc.calculus.shard_maps",
     "load_arrays": "dlc.distributed.saved_arrays",
     "save_arrays": "dlc.distributed.saved_arrays",
     "disable_jit": "dlc.eager",

@@ -23,6 +23,7 @@ from dlc.compiler.sharding import ShardedProgram, shard_program
 from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
 from dlc.distributed.distributed_array import DistributedArray, local_shard
+from dlc.distributed.local_mesh import jit_mesh
 from dlc.distributed.placement import Placement
 from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError, DTypeError, UnsupportedError
@@ -327,16 +328,17 @@ class JitFunction(Submittable):
         record_guards: bool = False,
     ) -> TracedFunction:
         names, settings = self._parameters.names(arguments.tree), dict(arguments.settings)
-        traced = trace(
-            self._function,
-            arguments.leaves,
-            arguments.tree,
-            names,
-            settings,
-            symbolic,
-            into=target_trace,
-            record_guards=record_guards,
-        )
+        with jit_mesh(None if self._placement is None else self._placement.mesh):
+            traced = trace(
+                self._function,
+                arguments.leaves,
+                arguments.tree,
+                names,
+                settings,
+                symbolic,
+                into=target_trace,
+                record_guards=record_guards,
+            )
         if donated := self._parameters.donated(arguments.tree):
             donate(traced.module, donated, self._parameters.name)
         return traced

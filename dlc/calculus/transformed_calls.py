@@ -10,13 +10,17 @@ from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import current_trace
 from dlc.just_in_time import jit
+from dlc.runtime.collectives.mesh import Mesh
 
 
-def trace_or_compile(function: Callable[..., Any], like: Callable[..., Any], name: str) -> Callable[..., Any]:
+def trace_or_compile(
+    function: Callable[..., Any], like: Callable[..., Any], name: str, mesh: Mesh | None = None
+) -> Callable[..., Any]:
     """Make `function`, which can only be called during tracing, callable anywhere.
 
     Outside of tracing it is compiled for the shapes and dtypes of its array arguments; other arguments are static, and each of
-    their values is compiled separately. `name` describes the transformation of `like` in names and errors.
+    their values is compiled separately. `name` describes the transformation of `like` in names and errors. The ranks of a
+    `mesh` run it together.
     """
     compiled: dict[Hashable, Callable[..., Any]] = {}
 
@@ -41,7 +45,7 @@ def trace_or_compile(function: Callable[..., Any], like: Callable[..., Any], nam
                 return function(*args, **kwargs)
 
             run.__name__ = call.__name__
-            compiled[tree, static_leaves] = jit(run)
+            compiled[tree, static_leaves] = jit(mesh=mesh)(run)
         return compiled[tree, static_leaves]([leaf for leaf in leaves if is_array_like(leaf)])
 
     call.__name__ = call.__qualname__ = f"{name} of {getattr(like, '__name__', 'function')}"

@@ -24,6 +24,7 @@ from dlc.passes.sharding.buckets import merge_collectives
 from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
 from dlc.passes.sharding.partition import partition
 from dlc.passes.sharding.propagate import Shardings, Spec, format_spec
+from dlc.passes.sharding.varying_axes import VaryingAxes
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
 
@@ -113,7 +114,8 @@ def _annotate_results(module: ModuleOp, outputs: Sequence[PartialSpec | None]) -
 
 def _propagate(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs: Sequence[PartialSpec | None]) -> Shardings:
     """Propagate the annotations. A donated argument and the result in its memory get the same sharding."""
-    main, shardings = entry_of(module), Shardings(mesh)
+    main = entry_of(module)
+    shardings = Shardings(mesh, VaryingAxes(main.body.block))
     for k, (argument, spec) in enumerate(zip(main.args, inputs, strict=True)):
         if spec is not None:
             shardings.annotate(argument, spec, f"in_shardings of {names[k].name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -12,12 +11,13 @@ from dlc.compiler.sharding import ShardedProgram
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.distributed.collectives import Collective
+from dlc.dialects.dl.distributed.shard_map import ShardMapBoundary
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_text
 from dlc.instrument.operation_counts import execution_count
 from dlc.ir import ModuleOp, SSAValue, print_module, walk_ops
-from dlc.passes.sharding.propagate import format_spec
+from dlc.passes.sharding.propagate import Shardings, format_spec
 from dlc.passes.sharding.reshard import flop_count
 
 # Lines with less redundant computation than this share of the total are not listed.
@@ -124,7 +124,7 @@ def report_sharding(sharded: ShardedProgram, model: CommunicationModel) -> Shard
         for op in walk_ops(program.module, Collective)
         if not isinstance(op, dl.AxisIndexOp)
     ]
-    whole, local = _flops_by_line(sharded.module), _flops_by_line(program.module)
+    whole, local = _flops_by_line(sharded.module, shardings), _flops_by_line(program.module)
     total, local_total, ranks = sum(whole.values()), sum(local.values()), sharded.mesh.size
     redundant = [RedundantComputation(line, flops * ranks - whole.get(line, 0)) for line, flops in local.items()]
     compute_seconds = local_total / model.flops_per_second
@@ -155,14 +155,12 @@ def sharding_text(sharded: ShardedProgram) -> str:
     return "\n".join([*(f"// {line}" for line in lines), print_module(sharded.program.module)])
 
 
-def _flops_by_line(module: ModuleOp) -> dict[str, int]:
+def _flops_by_line(module: ModuleOp, shardings: Shardings | None = None) -> dict[str, int]:
+    """Return the FLOPs of the ops of each line; with `shardings`, those of all ranks for values of ranks that differ."""
     result: dict[str, int] = defaultdict(int)
-    for line, flops in _flops(module):
-        result[line] += flops
-    return result
-
-
-def _flops(module: ModuleOp) -> Iterator[tuple[str, int]]:
     for op in walk_ops(module, DlOp):
-        if not isinstance(op, Collective | dl.WeightOp | dl.ConstantOp):
-            yield location_text(op.location), execution_count(op) * flop_count(op)
+        if not isinstance(op, Collective | ShardMapBoundary | dl.WeightOp | dl.ConstantOp):
+            varying = None if shardings is None else shardings.varying.joined(op.results)
+            ranks = 1 if shardings is None or varying is None else shardings.mesh.shard_count(tuple(varying))
+            result[location_text(op.location)] += execution_count(op) * flop_count(op) * ranks
+    return result

@@ -1,4 +1,4 @@
-"""Structured control flow for traced functions: loops and conditionals, with JAX's names and arguments.
+"""Structured control flow for traced functions: loops and conditionals; collectives. With JAX's names and arguments.
 
     import dlc.lax
 
@@ -14,12 +14,25 @@ to them may close over values of the enclosing function. Outside of a traced fun
 from dlc.argument_validation import validate_arguments
 from dlc.lax.associative_scans import associative_scan
 from dlc.lax.branches import cond, switch
+from dlc.lax.collectives import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    psum,
+    psum_scatter,
+)  # fmt: skip
 from dlc.lax.implicit_functions import custom_linear_solve, custom_root
 from dlc.lax.loops import fori_loop, while_loop
 from dlc.lax.scans import map, scan
 
 __all__ = [
-    "associative_scan", "cond", "custom_linear_solve", "custom_root", "fori_loop", "map", "scan", "switch", "while_loop",
+    "all_gather", "all_to_all", "associative_scan", "axis_index", "axis_size", "cond", "custom_linear_solve", "custom_root",
+    "fori_loop", "map", "pmax", "pmean", "pmin", "ppermute", "psum", "psum_scatter", "scan", "switch", "while_loop",
 ]  # fmt: skip
 
 validate_arguments(globals())

@@ -33,6 +33,19 @@ def test_training_steps(transport: Transport) -> None:
     np.testing.assert_allclose(dlc.collect(w), global_w, rtol=1e-4, atol=1e-6)
 
 
+def test_functions_of_shards(transport: Transport) -> None:
+    """Each rank sends its rows around the ring, and sums a gradient over all ranks."""
+    x, count = values(F32, 8, 6), transport.mesh.sizes["data"]
+
+    def ring(scale: Any, x: Any) -> Any:
+        moved = dlc.lax.ppermute(x, "data", [(k, (k + 1) % count) for k in range(count)])
+        return dlc.lax.pmean(dnp.sum(scale * moved * x), ("data", "model"))
+
+    on_shards = dlc.shard_map(ring, in_specs=(P(), P("data")), out_specs=P(), mesh=transport.mesh)
+    gradient = dlc.jit(mesh=transport.mesh)(dlc.grad(on_shards))(np.float32(2), x)
+    np.testing.assert_allclose(gradient, np.sum(x * np.roll(x, 8 // count, axis=0)) / count, rtol=1e-4)
+
+
 def test_arrays_saved_by_one_mesh_and_loaded_by_another(transport: Transport, tmp_path: Path) -> None:
     folder = Path(transport.exchange(str(tmp_path).encode(), "folder")[0].decode())
     x, other = values(F32, 8, 6), dlc.make_mesh({"rows": transport.mesh.size})

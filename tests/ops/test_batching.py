@@ -7,6 +7,7 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.distributed.collectives import Collective
+from dlc.dialects.dl.distributed.shard_map import ShardMapBoundary
 from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.programs.control import Control
 from dlc.errors import UnsupportedError
@@ -36,7 +37,16 @@ def batching_rule(op: type[DlOp]) -> object:
     return next((RULES[c] for c in op.__mro__ if c in RULES), op)
 
 
-BATCHED = [s for s in SAMPLES if s.op not in OPS_WITHOUT_BATCHING and not issubclass(s.op, DataDependent)]
+# Data-dependent ops whose result sizes do not depend on data.
+STATIC_SIZES = (dl.ForeignCallOp, Collective, ShardMapBoundary)
+
+
+def is_refused(op: type[DlOp]) -> bool:
+    """Return whether the result sizes of an op depend on data."""
+    return issubclass(op, DataDependent) and not issubclass(op, STATIC_SIZES)
+
+
+BATCHED = [s for s in SAMPLES if s.op not in (*OPS_WITHOUT_BATCHING, dl.AxisIndexOp, dl.ForeignCallOp) and not is_refused(s.op)]
 # One sample per op, and one per rule, for slower tests.
 ONE_EACH = list({s.op: s for s in BATCHED}.values())
 ONE_PER_RULE = list({batching_rule(s.op): s for s in ONE_EACH}.values())
@@ -59,9 +69,7 @@ def test_batch_sizes_0_and_1(sample: Sample, count: int) -> None:
     check_small_batch(sample, count)
 
 
-@pytest.mark.parametrize(
-    "sample", [s for s in SAMPLES if issubclass(s.op, DataDependent) and not issubclass(s.op, Collective)], ids=lambda s: s.name
-)
+@pytest.mark.parametrize("sample", [s for s in SAMPLES if is_refused(s.op)], ids=lambda s: s.name)
 def test_data_dependent_sizes_are_refused(sample: Sample) -> None:
     module, _ = batched_module(sample, (True,) * len(sample.operands), [0 for _ in sample.operands])
     with pytest.raises(UnsupportedError, match="data-dependent result sizes"):
@@ -72,8 +80,7 @@ def test_every_op_is_batched_or_listed() -> None:
     """Every op has a rule, a decomposition, or a reason for having neither."""
     ops = [op for op in dl.Dl.operations if issubclass(op, DlOp)]
     ruled = {op: issubclass(op, Composite) or batching_rule(op) is not op for op in ops}
-    refused = {op: issubclass(op, DataDependent) and op is not dl.ForeignCallOp for op in ops}
-    assert not [op.name for op in ops if ruled[op] + (op in OPS_WITHOUT_BATCHING) + refused[op] != 1]
+    assert not [op.name for op in ops if ruled[op] + (op in OPS_WITHOUT_BATCHING) + is_refused(op) != 1]
 
 
 def test_every_control_flow_op_is_batched() -> None:

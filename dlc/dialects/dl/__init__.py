@@ -44,8 +44,9 @@ from dlc.dialects.dl.data_dependent.non_max_suppression import *
 from dlc.dialects.dl.data_dependent.selection import *
 from dlc.dialects.dl.data_dependent.strings import *
 from dlc.dialects.dl.data_dependent.unique import *
-from dlc.dialects.dl.distributed import collectives, sharding
+from dlc.dialects.dl.distributed import collectives, shard_map, sharding
 from dlc.dialects.dl.distributed.collectives import *
+from dlc.dialects.dl.distributed.shard_map import *
 from dlc.dialects.dl.distributed.sharding import *
 from dlc.dialects.dl.library_kernels import (
     axis_scans,
@@ -129,6 +130,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     foreign,
     sharding,
     collectives,
+    shard_map,
     composite,
     normalization,
     quantization,

@@ -47,6 +47,17 @@ def _reduce_like(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> T
     return value.op(dl.ReduceSumOp, axes=op.reduction_axes, keepdims=op.keeps_reduced_axes)
 
 
+def _all_reduced_extremum(op: dl.AllReduceOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
+    """The mean of the tangents of all ranks whose element is extreme; the rule of sums is their transpose."""
+
+    def total(x: Term) -> Term:
+        return x.op(dl.AllReduceOp, axes=op.axes, group_size=op.group_size, combine="sum")
+
+    is_extreme = operands[0].equals(result)
+    tangent = _single_tangent(tangents)
+    return total(where(is_extreme, tangent, 0)) / total(is_extreme.cast(element_type_of(tangent.value)))
+
+
 def _extremum(
     op: dl.ReduceMaxOp | dl.ReduceMinOp | dl.NanIgnoringReduction,
     result: Term,
@@ -220,6 +231,7 @@ JVP_RULES: ExtensionTable[type[DlOp], Rule] = ExtensionTable(
     "jvp_rules",
     {
         dl.SelectOp: _select,
+        dl.AllReduceOp: _all_reduced_extremum,
         dl.ReduceMaxOp: _extremum,
         dl.ReduceMinOp: _extremum,
         dl.ReduceNanmaxOp: _nan_extremum,

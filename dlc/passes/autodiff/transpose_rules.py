@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, ints, rank_of, shape_of, sizes
 from dlc.ir import SSAValue
+from dlc.passes.autodiff.collective_transposes import COLLECTIVES
 from dlc.passes.autodiff.contraction_transposes import contraction, conv
 from dlc.passes.autodiff.indexing_transposes import (
     gather,
@@ -148,6 +149,7 @@ TRANSPOSE_RULES: ExtensionTable[type[DlOp], Transpose] = ExtensionTable(
     "transpose_rules",
     {
         dl.AddDependencyOp: lambda op, cotangent, index: cotangent,
+        **COLLECTIVES,
         dl.ShardOp: lambda op, cotangent, index: cotangent.op(dl.ShardOp, spec=op.spec),
         dl.CastOp: _cast,
         dl.ReshapeOp: _reshape,
@@ -184,5 +186,7 @@ def find_transpose_rule(op: DlOp, differentiated: Container[SSAValue]) -> Transp
     if isinstance(op, dl.ScatterRowsOp) and op.mode.data not in ("none", "add"):
         return None
     if isinstance(op, dl.TriangularSolveOp) and op.a in differentiated:
+        return None
+    if isinstance(op, dl.AllReduceOp | dl.ReduceScatterOp) and op.combine.data != "sum":
         return None
     return TRANSPOSE_RULES.get(type(op))

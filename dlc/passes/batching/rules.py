@@ -13,6 +13,8 @@ from dlc.dialects.dl.arithmetic.elementwise import SelectOp
 from dlc.dialects.dl.arithmetic.random import RandomBitsOp
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
+from dlc.dialects.dl.distributed.collectives import Collective
+from dlc.dialects.dl.distributed.shard_map import ShardMapBoundary
 from dlc.dialects.dl.distributed.sharding import ShardOp, spec_attribute, spec_of
 from dlc.dialects.dl.interfaces import Elementwise, LibraryKernel, Reduction, RowwiseKernel
 from dlc.dialects.dl.library_kernels.cumulative import CumulativeOp
@@ -137,6 +139,18 @@ def shard(context: BatchingContext, op: ShardOp) -> Sequence[SSAValue]:
     return context.clone_op(op, context.with_batch_axis(op.x), spec=spec_attribute((None, *spec_of(op.spec))))
 
 
+def shard_map_boundary(context: BatchingContext, op: ShardMapBoundary) -> Sequence[SSAValue]:
+    """Replicate the batch axis."""
+    return context.clone_op(op, context.with_batch_axis(op.x), spec=spec_attribute(((), *op.mesh_axes)))
+
+
+def collective(context: BatchingContext, op: Collective) -> Sequence[SSAValue]:
+    """Exchange the whole batch; the property `axes` names mesh axes."""
+    (x,) = op.operands
+    axes = {name: normalized_axes(op.name, [number(op.properties[name])], rank_of(x))[0] + 1 for name in op.axis_properties}
+    return context.clone_op(op, context.with_batch_axis(x), **axes)
+
+
 def transpose(context: BatchingContext, op: TransposeOp) -> Sequence[SSAValue]:
     return context.clone_op(op, context.with_batch_axis(op.x), permutation=(0, *(a + 1 for a in op.axes)))
 
@@ -185,6 +199,8 @@ def add_dependency(context: BatchingContext, op: AddDependencyOp) -> Sequence[SS
 
 RULES: dict[type, Rule] = {
     ShardOp: shard,
+    ShardMapBoundary: shard_map_boundary,
+    Collective: collective,
     Elementwise: elementwise,
     **dict.fromkeys(
         (

@@ -230,10 +230,27 @@ class _Partitioner:
     # Ops
 
     def op(self, op: DlOp) -> None:
-        if isinstance(op, dl.ShardOp):
-            spec = self.shardings.of(op.result)
-            self.values[op.result] = _LocalValue(self.read(op.x, spec), spec)
-            return
+        match op:
+            case dl.ShardOp():
+                spec = self.shardings.of(op.result)
+                self.values[op.result] = _LocalValue(self.read(op.x, spec), spec)
+                return
+            case dl.ToShardsOp():
+                self.values[op.result] = _LocalValue(self.read(op.x, op.mesh_axes), ((),) * rank_of(op.x))
+                return
+            case dl.FromShardsOp():
+                self.values[op.result] = _LocalValue(self.read_replicated(op.x), op.mesh_axes)
+                return
+            case dl.VaryOp():
+                self.values[op.result] = _LocalValue(self.read_replicated(op.x), ((),) * rank_of(op.x))
+                return
+            case _ if self.shardings.varying.is_local(op):
+                # The op computes on shards already.
+                local = op.clone({v: self.read_replicated(v) for v in op.operands})
+                self.insert(local, op, [((),) * rank_of(r) for r in op.results])
+                return
+            case _:
+                pass
         factors = factors_of(op)
         partial = self.linear_partial(op, factors)
         if partial is not None:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, rank_of, shape_of
+from dlc.dialects.dl.distributed.shard_map import ShardMapBoundary
 from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_of
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import YieldOp
@@ -21,6 +22,7 @@ from dlc.errors import ShapeError
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.rewriting import splat
 from dlc.passes.sharding.factors import Axes, factors_of
+from dlc.passes.sharding.varying_axes import VaryingAxes
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.shapes.dims import Size
 
@@ -45,10 +47,11 @@ def uniform_element(value: SSAValue) -> int | float | None:
 
 
 class Shardings:
-    """The shardings of the values of a program on a mesh."""
+    """The shardings of the values of a program on a mesh. Values of ranks (`dlc.shard_map`) have none."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, varying: VaryingAxes) -> None:
         self.mesh = mesh
+        self.varying = varying
         self._specs: dict[SSAValue, Spec] = {}
         # The annotated axes of values.
         self._closed: dict[SSAValue, set[int]] = {}
@@ -79,6 +82,8 @@ class Shardings:
         self, values: Sequence[SSAValue], axes: Sequence[Axes], keeps_axes: bool = True, op: Operation | None = None
     ) -> None:
         """Relate some values; uniform ones and those without factors are left out, since they connect nothing."""
+        if self.varying.joined(values) is not None:
+            return
         connected = [
             (value, factors)
             for value, factors in zip(values, axes, strict=True)
@@ -99,12 +104,28 @@ class Shardings:
         for op in block.ops:
             if isinstance(op, dl.ShardOp):
                 self.annotate(op.result, spec_of(op.spec), f"{location_prefix(op.location)}dlc.shard")
-            if isinstance(op, Control):
+            if isinstance(op, ShardMapBoundary):
+                self._collect_boundary(op)
+            elif isinstance(op, Control):
                 self._collect_control(op)
             elif isinstance(op, DlOp):
                 factors = factors_of(op)
                 values, axes = (*op.operands, *op.results), (*factors.operands, *factors.results)
                 self._add(values, axes, factors.keeps_axes, op)
+
+    def _collect_boundary(self, op: ShardMapBoundary) -> None:
+        """Annotate the result of a shard_map, and require that its specs describe the shards."""
+        name = f"{location_prefix(op.location)}dlc.shard_map"
+        if op.mesh.data != str(self.mesh):
+            raise ShapeError(f"{name}: its mesh is {op.mesh.data}, the function runs on {self.mesh}")
+        if isinstance(op, dl.ToShardsOp):
+            return
+        self.annotate(op.result, op.mesh_axes, name)
+        if extra := sorted((self.varying.of(op.x) or frozenset()) - op.split_axes):
+            raise ShapeError(
+                f"{name}: a result varies along {', '.join(map(repr, extra))}, but its spec P{format_spec(op.mesh_axes)} "
+                "requires equal values there; split it over them, or combine it with dlc.lax.psum"
+            )
 
     def _collect_control(self, op: Control) -> None:
         for body in op.blocks:

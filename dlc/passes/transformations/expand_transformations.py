@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from dlc.dialects import dl
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.programs.transformations import CustomDerivativeRule, Transformation
+from dlc.dialects.dl.programs.transformations import CustomDerivativeRule, Derivative, Transformation
+from dlc.dialects.entry import entry_of
 from dlc.ir import Context, ModuleOp, ModulePass, OpResult, SSAValue, walk_ops
 from dlc.passes.autodiff.forward_mode import add_tangents
 from dlc.passes.autodiff.reverse_mode import add_cotangents
@@ -15,7 +16,9 @@ from dlc.passes.batching.expand_vmap import expand_vmap
 from dlc.passes.dl.rewriting import erase_unused, nested_blocks
 from dlc.passes.dl.simplification.cse import CsePass, merge_equal_ops
 from dlc.passes.dl.simplification.dce import DcePass
+from dlc.passes.sharding.varying_axes import VaryingAxes, has_shard_maps
 from dlc.passes.transformations.inline import inline
+from dlc.passes.transformations.insert_vary import insert_vary
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,15 @@ class ExpandTransformationsPass(ModulePass):
             return
         CsePass().apply(ctx, op)
         DcePass().apply(ctx, op)
+        has_local_values = has_shard_maps(op)
         # A walk visits an op before the ops inside, so reverse order expands the innermost first.
         for inner in reversed([t for t in _transformations(op) if not isinstance(t, CustomDerivativeRule)]):
             # A transformation may have been erased as unused.
             if inner.parent is not None:
                 _run_cse_and_dce(inner)
+                if has_local_values and isinstance(inner, Derivative):
+                    for body in inner.blocks:
+                        insert_vary(body, VaryingAxes(entry_of(op).body.block))
                 _expand(inner)
         for inner in reversed(_transformations(op)):
             _expand(inner)

@@ -35,6 +35,12 @@ class Mesh:
     def of(sizes: Mapping[str, int]) -> Mesh:
         return Mesh(tuple(sizes.items()))
 
+    @staticmethod
+    def of_text(text: str) -> Mesh:
+        """Return the mesh that is formatted as `data=4,model=2`."""
+        pairs = (entry.split("=") for entry in text.split(","))
+        return Mesh(tuple((name, int(size)) for name, size in pairs))
+
     @property
     def sizes(self) -> dict[str, int]:
         """The size of each axis, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlc.runtime.collectives.shards import collect_shards, shard_of
 from dlc.runtime.collectives.transport import Array, Combinator, current_transport
 
 
@@ -50,6 +51,24 @@ def axis_index(*, axes: str, group_size: int, label: str) -> tuple[Array]:
     """`dl.axis_index`."""
     position = 0 if group_size == 1 else current_transport().group(axes.split()).position
     return (np.array(position, np.int64),)
+
+
+def to_shards(x: Array, *, spec: str, is_split: bool, label: str) -> tuple[Array]:
+    """`dl.to_shards`."""
+    if not is_split:
+        return (x,)
+    transport = current_transport()
+    return (shard_of(transport.mesh, transport.rank, x, _spec(spec)),)
+
+
+def from_shards(x: Array, *, spec: str, is_split: bool, label: str) -> tuple[Array]:
+    """`dl.from_shards`."""
+    return (collect_shards(current_transport(), x, _spec(spec), label) if is_split else x,)
+
+
+def _spec(text: str) -> list[tuple[str, ...]]:
+    """Return the mesh axes of each axis of an array, from entries separated by semicolons."""
+    return [tuple(axes.split()) for axes in text.split(";")]
 
 
 def _widened(x: Array) -> Array:

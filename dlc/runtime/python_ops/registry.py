@@ -91,6 +91,8 @@ PYTHON_OPS: Mapping[str, Callable[..., tuple[Array, ...]]] = {
         operations.all_to_all,
         operations.permute,
         operations.axis_index,
+        operations.to_shards,
+        operations.from_shards,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Samples of sharding annotations, and of collectives in groups of one rank, which exchange nothing."""
+"""Samples of sharding annotations, and of collectives and shards in groups of one rank, which exchange nothing."""
 
 from __future__ import annotations
 
@@ -22,4 +22,9 @@ SAMPLES = [
     Sample(dl.AllToAllOp, (values(I64, 4, 6),), lambda x: x, {**_GROUP, "split_axis": 0, "concat_axis": 1}),
     Sample(dl.PermuteOp, (values(F32, 4, 6),), np.zeros_like, {**_GROUP, "pairs": ()}),
     Sample(dl.AxisIndexOp, (), lambda: 0, _GROUP),
+    *(
+        Sample(op, (values(F32, 4, 6),), lambda x: x, {"spec": spec_attribute([("data",), ()]), "mesh": "data=1"})
+        for op in (dl.ToShardsOp, dl.FromShardsOp)
+    ),
+    Sample(dl.VaryOp, (values(F32, 4, 6),), lambda x: x, _GROUP),
 ]

@@ -72,6 +72,11 @@ class Collective(DataDependent):
         """The number of ranks of a group."""
         return int(number(self.group_size))
 
+    @property
+    def axis_properties(self) -> list[str]:
+        """The names of the properties that are axes of the operand."""
+        return [name for name in self.properties if name.endswith("axis")]
+
     @abstractmethod
     def group_reference(self, operands: Sequence[Array]) -> Sequence[Array]:
         """Compute the results of all ranks of a group from their operands, by position, with NumPy."""
@@ -114,8 +119,7 @@ class _Exchange(Collective):
 
     @property
     def settings(self) -> Mapping[str, OpSetting]:
-        axes = {name: self.axis_of(value) for name, value in self.properties.items() if name.endswith("axis")}
-        return {**super().settings, **axes}
+        return {**super().settings, **{name: self.axis_of(self.properties[name]) for name in self.axis_properties}}
 
     def axis_of(self, axis: Attribute) -> int:
         """Return an axis of the operand, counted from the front."""
@@ -127,13 +131,13 @@ class _Exchange(Collective):
         Raises ShapeError for an axis whose size is no multiple of the group's.
         """
         shape = list(shape_of(self.x))
-        if joined is not None:
-            shape[joined] = shape[joined] * self.ranks
         if split is not None:
             size = shape[split]
             if isinstance(size, int) and size % self.ranks:
                 raise ShapeError(f"{self.name}: axis {split} of size {size} in {self.ranks} parts; expected a multiple")
             shape[split] = size // self.ranks
+        if joined is not None:
+            shape[joined] = shape[joined] * self.ranks
         return tensor_type(shape, element_type_of(self.x))
 
 
@@ -226,7 +230,7 @@ class AllGatherOp(_Exchange):
 class AllToAllOp(_Exchange):
     """Sends each rank of a group its part along `split_axis`, and concatenates the received parts along `concat_axis`.
 
-    (C1) the axes differ; (C2) the size of `split_axis` is a multiple of `group_size`.
+    (C1) the size of `split_axis` is a multiple of `group_size`.
     """
 
     name = "dl.all_to_all"
@@ -234,10 +238,7 @@ class AllToAllOp(_Exchange):
     concat_axis = prop_def(IntegerAttr)
 
     def infer(self) -> Sequence[Tensor]:
-        split, joined = self.axis_of(self.split_axis), self.axis_of(self.concat_axis)
-        if split == joined:
-            raise ShapeError(f"{self.name}: split_axis and concat_axis are both {split}; expected two axes (C1)")
-        return [self.resized(split=split, joined=joined)]
+        return [self.resized(split=self.axis_of(self.split_axis), joined=self.axis_of(self.concat_axis))]
 
     def group_reference(self, operands: Sequence[Array]) -> Sequence[Array]:
         parts = [np.split(operand, len(operands), self.axis_of(self.split_axis)) for operand in operands]

@@ -32,6 +32,7 @@ from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp, OrOp
 from dlc.dialects.dl.arithmetic.storage_formats import STORAGE_ONLY_FLOATS
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, is_storage_only, shape_of
 from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.distributed.shard_map import VaryOp
 from dlc.dialects.dl.distributed.sharding import ShardOp
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned
@@ -273,8 +274,8 @@ def _sign(value: SSAValue) -> int:
     return sign if c >= 0 else -sign
 
 
-# stop_gradient(x) = x, once all derivatives are expanded; shard(x) = x, once the program is partitioned
-def _identity(op: StopGradientOp | ShardOp) -> Values:
+# stop_gradient(x) = x and vary(x) = x, once all derivatives are expanded; shard(x) = x, once the program is partitioned
+def _identity(op: StopGradientOp | ShardOp | VaryOp) -> Values:
     return [op.x]
 
 
@@ -298,4 +299,5 @@ ARITHMETIC: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     CastOp: (_cast,),
     StopGradientOp: (_identity,),
     ShardOp: (_identity,),
+    VaryOp: (_identity,),
 }
