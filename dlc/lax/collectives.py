@@ -136,10 +136,10 @@ def _group(function: str, axis_name: AxisName) -> dict[str, Any]:
 
 
 def _reduced(function: str, leaf: Any, axis_name: AxisName, combine: str) -> Any:
-    array = _array(leaf)
+    group, array = _group(function, axis_name), _array(leaf)
     # As in NumPy, the sum of bools is an integer.
     summed = convert(array, np.dtype(np.int64)) if combine == "sum" and array.dtype == np.bool_ else array
-    return apply(dl.AllReduceOp, summed, **_group(function, axis_name), combine=combine)
+    return apply(dl.AllReduceOp, summed, **group, combine=combine)
 
 
 def _array(leaf: Any) -> Tracer:
