@@ -26,6 +26,7 @@ from dlc.passes.dl.movement.channels_last import ChannelsLastPass
 from dlc.passes.dl.movement.check_indices import CheckIndicesPass
 from dlc.passes.dl.movement.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.movement.merge_pads import MergePadsPass
+from dlc.passes.dl.movement.peel_borders import PeelBordersPass
 from dlc.passes.dl.movement.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.programs.bind_dims import BindDimsPass
 from dlc.passes.dl.programs.loop_invariant_code_motion import LoopInvariantCodeMotionPass
@@ -138,6 +139,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 # Before layouts and packing, which assume one kernel per contraction.
                 LoopsToKernelsPass(target),
                 *padding,
+                PeelBordersPass(target),
                 ChannelsLastPass(),
                 *winograd_gradients,
                 # After the memory layout of reductions is decided.

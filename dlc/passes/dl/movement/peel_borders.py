@@ -1,0 +1,272 @@
+"""Compute stencils of padded tensors separately inside and at the borders, so that the interior reads the unpadded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias, cast
+
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, NegOp, SubOp
+from dlc.dialects.dl.base import ints, shape_of, sizes
+from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, SliceOp
+from dlc.ir import Block, Context, ModuleOp, Operation, SSAValue
+from dlc.passes.base import TargetPass
+from dlc.passes.dl.rewriting import program_blocks, replace
+from dlc.shapes.dims import is_static
+
+# The half-open range of indices on each axis.
+Box: TypeAlias = "tuple[tuple[int, int], ...]"
+# Maximum padding of a side, in elements.
+_MAX_BORDER_ELEMENTS = 8
+# Minimum elements of a result: the copies of smaller ones stay in the first-level cache.
+_MIN_ELEMENTS = 1 << 14
+# Maximum part of a result, in percent, that is computed at the borders, by shorter loops.
+_MAX_BORDER_PERCENT = 10
+# Maximum ops of a stencil, and slices that it reads: they are copied for each border. The copy of a padded tensor costs little
+# beside many reads of it (measured with 3 to 25 reads, 2 to 16 % at the borders, Zen 5).
+_MAX_STENCIL_OPS = 64
+_MAX_STENCIL_READS = 12
+# Maximum depth of the sums and products that are computed again for each shifted position.
+_MAX_RECOMPUTED_DEPTH = 3
+_RECOMPUTED = (AddOp, SubOp, MulOp, NegOp)
+
+
+@dataclass(frozen=True)
+class PeelBordersPass(TargetPass):
+    """`peel-borders`: computes an elementwise function of shifted slices of a padded tensor inside and at the borders.
+
+        %p = dl.pad %x {low = [1], high = [1]};  %y = dl.sub %p[0, n), %p[2, n + 2)
+    →   %inner = dl.sub %x[0, n - 2), %x[2, n);  %first = dl.sub %p[0, 1), %p[2, 3);  …
+        %y = dl.concat %first, %inner, %last
+
+    The interior reads the tensor where it is; without this, the padded tensor is written and read again. A padded tensor is a
+    `dl.pad` with a constant, or a `dl.concat` of thin tensors around a large one (periodic or reflected boundaries). Sums and
+    products before the padding are computed again at each position. The borders are loops of the same kernel. Only for CPUs,
+    static sizes, and at least 16,384 elements.
+    """
+
+    name = "peel-borders"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.target.groups is not None:
+            return
+        for block in program_blocks(op):
+            for root in list(_roots(block)):
+                stencil = _Stencil(root)
+                if (borders := stencil.borders()) is not None:
+                    replace(root, [stencil.peeled(borders)])
+
+
+def _roots(block: Block) -> Iterator[Elementwise]:
+    """Yield the elementwise ops whose result is read by other kinds of ops or at other shapes."""
+    for op in block.ops:
+        if isinstance(op, Elementwise) and len(op.results) == 1 and is_static(shape := shape_of(op.results[0])):
+            size = prod(cast("tuple[int, ...]", shape))
+            if size >= _MIN_ELEMENTS and any(not _continues(use.operation, op) for use in op.results[0].uses):
+                yield op
+
+
+def _continues(user: Operation, op: Elementwise) -> bool:
+    """Return whether a user of an op is a part of the same stencil."""
+    return isinstance(user, Elementwise) and user.parent is op.parent and shape_of(user.results[0]) == shape_of(op.results[0])
+
+
+class _Stencil:
+    """The elementwise ops of one shape that compute a result."""
+
+    def __init__(self, root: Elementwise) -> None:
+        self.root = root
+        self.shape = cast("tuple[int, ...]", shape_of(root.results[0]))
+        self.ops = {root}
+        pending: list[Operation] = [root]
+        while pending:
+            for value in pending.pop().operands:
+                owner = value.owner
+                if isinstance(owner, Elementwise) and owner not in self.ops and self._contains(owner):
+                    self.ops.add(owner)
+                    pending.append(owner)
+
+    def _contains(self, op: Elementwise) -> bool:
+        return len(op.results) == 1 and op.parent is self.root.parent and shape_of(op.results[0]) == self.shape
+
+    def borders(self) -> list[tuple[int, int]] | None:
+        """Return the number of elements at each end of each axis that read padding; None if peeling gains nothing."""
+        if len(self.ops) > _MAX_STENCIL_OPS or any(type(op).broadcast is not Elementwise.broadcast for op in self.ops):
+            return None
+        whole = tuple((0, n) for n in self.shape)
+        leaves = {v for op in self.ops for v in op.operands if v.owner not in self.ops and shape_of(v) == self.shape}
+        reads: dict[SSAValue, set[Box]] = {}
+        borders = [(0, 0)] * len(whole)
+        for leaf in leaves:
+            found = _padding(leaf, whole, reads)
+            borders = [(max(a, c), max(b, d)) for (a, b), (c, d) in zip(borders, found, strict=True)]
+        # A tensor that is read at one position only needs no copy: its producer writes to the inside of the padded tensor.
+        if not any(1 < len(boxes) <= _MAX_STENCIL_READS for boxes in reads.values()) or not any(a or b for a, b in borders):
+            return None
+        percent = sum(100 * (a + b) / n for (a, b), n in zip(borders, self.shape, strict=True))
+        is_thin = all(max(side) <= _MAX_BORDER_ELEMENTS for side in borders) and percent <= _MAX_BORDER_PERCENT
+        return borders if is_thin else None
+
+    def peeled(self, borders: Sequence[tuple[int, int]]) -> SSAValue:
+        """Insert the computations of the interior and the borders, and return their concatenation."""
+        return self._joined(0, tuple((0, n) for n in self.shape), borders)
+
+    def _joined(self, axis: int, box: Box, borders: Sequence[tuple[int, int]]) -> SSAValue:
+        """Compute a box that is whole along the axes from `axis` on."""
+        if axis == len(box):
+            return self._computed(box)
+        low, high = borders[axis]
+        begin, end = box[axis]
+        parts: list[SSAValue] = []
+        for part, is_inner in (((begin, low), False), ((low, end - high), True), ((end - high, end), False)):
+            if part[0] < part[1]:
+                inner = (*box[:axis], part, *box[axis + 1 :])
+                parts.append(self._joined(axis + 1, inner, borders) if is_inner else self._computed(inner))
+        return parts[0] if len(parts) == 1 else DlBuilder(self.root)(ConcatOp, *parts, axis=axis)
+
+    def _computed(self, box: Box) -> SSAValue:
+        """Insert copies of the ops for a box of their results."""
+        copies: dict[SSAValue, SSAValue] = {}
+        builder = DlBuilder(self.root)
+
+        def operand(value: SSAValue) -> SSAValue:
+            if value not in copies:
+                shape = shape_of(value)
+                own = box[len(box) - len(shape) :]
+                if any(n != 1 for n in shape):
+                    copies[value] = _sliced(
+                        builder, value, tuple((0, 1) if n == 1 else r for n, r in zip(shape, own, strict=True))
+                    )
+                else:
+                    copies[value] = value
+            return copies[value]
+
+        assert self.root.parent is not None
+        for op in self.root.parent.ops:
+            if op in self.ops:
+                with builder.at_location(op.location):
+                    elementwise = cast(Elementwise, op)
+                    copy = builder(type(elementwise), *map(operand, op.operands), **op.properties)
+                copies[op.results[0]] = copy
+            if op is self.root:
+                break
+        return copies[self.root.results[0]]
+
+
+def _padding(value: SSAValue, box: Box, reads: dict[SSAValue, set[Box]]) -> list[tuple[int, int]]:
+    """Return how many elements of a box of a value are padding, at each end of each axis.
+
+    Adds the box, relative to each tensor that is padded, to `reads`.
+    """
+    none = [(0, 0)] * len(box)
+    match value.owner:
+        case SliceOp() as op if all(s == 1 for s in ints(op.strides)) and is_static(sizes(op.starts)):
+            return _padding(op.x, _shifted(box, cast("Sequence[int]", sizes(op.starts))), reads)
+        case PadOp() | ConcatOp():
+            if (padded := _center(value.owner)) is None:
+                return none
+            center, placed = padded
+            ends = [(max(0, c - a), max(0, b - d)) for (a, b), (c, d) in zip(box, placed, strict=True)]
+            inner = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, placed, strict=True))
+            if any(a >= b for a, b in inner):
+                return none
+            offsets = [-c for c, _ in placed]
+            if _is_in_memory(center):
+                reads.setdefault(center, set()).add(_shifted(box, offsets))
+            deeper = _padding(center, _shifted(inner, offsets), reads)
+            return [(a + c, b + d) for (a, b), (c, d) in zip(ends, deeper, strict=True)]
+        case _:
+            return none
+
+
+def _center(op: PadOp | ConcatOp) -> tuple[SSAValue, Box] | None:
+    """Return the tensor that an op pads, and the box that it takes in the result; None if the op does not pad."""
+    if not is_static(shape_of(op.result)):
+        return None
+    if isinstance(op, PadOp):
+        shape = cast("tuple[int, ...]", shape_of(op.x))
+        if op.mode != "constant" or any(n < 0 for side in op.padding for n in side):
+            return None
+        return op.x, tuple((low, low + n) for (low, _), n in zip(op.padding, shape, strict=True))
+    axis, begin = op.concat_axis, 0
+    extents = [cast(int, shape_of(v)[axis]) for v in op.values]
+    widest = max(extents)
+    if sum(extents) - widest > 2 * _MAX_BORDER_ELEMENTS:
+        return None
+    k = extents.index(widest)
+    begin = sum(extents[:k])
+    shape = cast("tuple[int, ...]", shape_of(op.result))
+    return op.values[k], tuple((begin, begin + widest) if a == axis else (0, n) for a, n in enumerate(shape))
+
+
+def _is_in_memory(value: SSAValue) -> bool:
+    """Return whether a tensor is stored beside its padded copy, or is computed again."""
+    owner = value.owner
+    if isinstance(owner, SliceOp):
+        return _is_in_memory(owner.x)
+    return isinstance(owner, Block | PadOp | ConcatOp) or not value.has_one_use() or _is_recomputed(value)
+
+
+def _is_recomputed(value: SSAValue, depth: int = _MAX_RECOMPUTED_DEPTH) -> bool:
+    """Return whether slices of a value are computed from slices of its operands."""
+    owner = value.owner
+    if not isinstance(owner, _RECOMPUTED):
+        return False
+    return depth > 0 and all(not isinstance(v.owner, Elementwise) or _is_recomputed(v, depth - 1) for v in owner.operands)
+
+
+def _sliced(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
+    """Return a box of a value, read from the tensors that it is made of."""
+    shape = shape_of(value)
+    if box == tuple((0, n) for n in shape):
+        return value
+    match value.owner:
+        case SliceOp() as op if all(s == 1 for s in ints(op.strides)) and is_static(sizes(op.starts)):
+            return _sliced(builder, op.x, _shifted(box, cast("Sequence[int]", sizes(op.starts))))
+        case PadOp() as op if _center(op) is not None:
+            return _sliced_pad(builder, op, box)
+        case ConcatOp() as op:
+            return _sliced_concat(builder, op, box)
+        case (AddOp() | SubOp() | MulOp() | NegOp()) as op if _is_recomputed(value):
+            operands: list[SSAValue] = []
+            for v in op.operands:
+                sizes_of_v = shape_of(v)
+                own = zip(sizes_of_v, box[len(box) - len(sizes_of_v) :], strict=True)
+                operands.append(_sliced(builder, v, tuple((0, 1) if n == 1 else r for n, r in own)) if sizes_of_v else v)
+            return builder(type(op), *operands, **op.properties)
+        case _:
+            starts, limits = zip(*box, strict=True)
+            return builder(SliceOp, value, starts=starts, limits=limits, strides=[1] * len(box))
+
+
+def _sliced_pad(builder: DlBuilder, op: PadOp, box: Box) -> SSAValue:
+    center = _center(op)
+    assert center is not None
+    x, placed = center
+    inner = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, placed, strict=True))
+    if any(a >= b for a, b in inner):
+        return builder(BroadcastToOp, op.value, shape=[b - a for a, b in box])
+    part = _sliced(builder, x, _shifted(inner, [-c for c, _ in placed]))
+    low, high = ([abs(i[side] - o[side]) for i, o in zip(inner, box, strict=True)] for side in (0, 1))
+    return builder(PadOp, part, op.value, low=low, high=high) if any(low) or any(high) else part
+
+
+def _sliced_concat(builder: DlBuilder, op: ConcatOp, box: Box) -> SSAValue:
+    axis, begin = op.concat_axis, 0
+    parts: list[SSAValue] = []
+    first, last = box[axis]
+    for v in op.values:
+        end = begin + cast(int, shape_of(v)[axis])
+        if max(first, begin) < min(last, end):
+            own = (max(first, begin) - begin, min(last, end) - begin)
+            parts.append(_sliced(builder, v, (*box[:axis], own, *box[axis + 1 :])))
+        begin = end
+    return parts[0] if len(parts) == 1 else builder(ConcatOp, *parts, axis=axis)
+
+
+def _shifted(box: Box, offsets: Sequence[int]) -> Box:
+    return tuple((a + n, b + n) for (a, b), n in zip(box, offsets, strict=True))
