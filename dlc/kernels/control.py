@@ -7,21 +7,23 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias, cast
 
-from dlc.dialects.dl.library_kernels.loops import POINTS_PER_TASK, UNROLL
+from dlc.dialects.dl.library_kernels.loops import POINTS_PER_TASK, TILE, UNROLL
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import user_line_text
-from dlc.ir import Block, IntegerAttr, Operation, i64, scf
+from dlc.ir import Block, DenseArrayBase, IntegerAttr, Operation, i64, scf
 from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.functions import index, require_value
 from dlc.kernels.index_ranges import Interval, LinearForm
-from dlc.kernels.kernel_trace import KernelTrace, LoopVariable, Scope, current_kernel_trace
+from dlc.kernels.kernel_trace import GridLanes, KernelTrace, LoopVariable, Scope, current_kernel_trace
 from dlc.kernels.shapes import is_python_integer, is_size
-from dlc.kernels.values import Value
+from dlc.kernels.values import Value, require_uniform
 from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.kernel_values import KernelValue
 from dlc.shapes.dims import Size
 from dlc.shapes.traced_dims import TracedSize
 
+# The maximum of each hint of a grid.
+_MAX_POINTS = {"parallel": 1 << 31, "vectorize": 64}
 # The maximum for `unroll`: more iterations only enlarge the code.
 _MAX_UNROLLED_ITERATIONS = 64
 LoopBound: TypeAlias = "TracedSize | Value"
@@ -60,14 +62,15 @@ class LoopIterator(Iterator[Any], ABC):
 class GridIterator(LoopIterator):
     """A grid of independent points."""
 
-    def __init__(self, trace: KernelTrace, sizes: Sequence[TracedSize], parallel: int | None) -> None:
+    def __init__(
+        self, trace: KernelTrace, sizes: Sequence[TracedSize], parallel: int | None = None, tile: Sequence[int] | None = None
+    ) -> None:
         super().__init__(trace)
-        self._sizes = sizes
-        self._parallel = parallel
+        self._sizes, self._parallel, self._tile = sizes, parallel, tile
 
     def _open(self) -> tuple[Value, ...]:
         sizes = list(map(self._trace.local_size, self._sizes))
-        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, sizes, self._parallel))
+        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, sizes, self._parallel, self._tile))
         is_empty = any(n < 1 for n in self._sizes)
         scope = Scope(
             "grid",
@@ -133,7 +136,7 @@ class RangeIterator(LoopIterator):
 
 @contextmanager
 def parallel_loop(
-    builder: KernelBuilder, sizes: Sequence[Size], points_per_task: int | None = None
+    builder: KernelBuilder, sizes: Sequence[Size], points_per_task: int | None = None, tile: Sequence[int] | None = None
 ) -> Generator[list[KernelValue]]:
     """Build a grid whose sizes are polynomials in the size arguments; yield the indices of a point."""
     outer = builder.op_builder
@@ -141,17 +144,26 @@ def parallel_loop(
     points = outer.parallel("grid", [(n, 1) for n in sizes], [names[k] if k < 4 else f"i{k}" for k, _ in enumerate(sizes)])
     if points_per_task is not None:
         points.attributes[POINTS_PER_TASK] = IntegerAttr(points_per_task, i64)
+    if tile is not None:
+        points.attributes[TILE] = DenseArrayBase.from_list(i64, list(tile))
     builder.op_builder = outer.at_block_end(points.body.block)
     yield [KernelValue(builder, argument) for argument in points.body.block.args]
     builder.op_builder.insert(scf.ReduceOp())
     builder.op_builder = outer
 
 
-def grid(*sizes: TracedSize, parallel: int | None = None) -> GridIterator:
+def grid(
+    *sizes: TracedSize, parallel: int | None = None, vectorize: int = 1, tile: Sequence[int] | None = None
+) -> Iterator[Any]:
     """Iterate over the points of a grid, which run in parallel: `for i, j in k.grid(n, m):`.
 
     No point may read or write an element of a result that another point writes. The sizes are integers or sizes
-    of arrays. A task runs `parallel` consecutive points; by default the number is estimated from the work of a point.
+    of arrays.
+
+    Hints choose the schedule: a task runs `parallel` consecutive points, or those of a `tile` with one size per dimension; by
+    default the number of points is estimated from the work of one. `vectorize` points along the last dimension, and then the
+    remaining ones, run in the lanes of vectors. Raises DlcError where the body cannot be vectorized: in it, the last index may
+    be added to, compared, and be the index of one axis, and conditions of `k.when` and bounds of loops must not depend on it.
     """
     trace = current_kernel_trace("grid")
     if trace.is_in_grid:
@@ -161,9 +173,34 @@ def grid(*sizes: TracedSize, parallel: int | None = None) -> GridIterator:
     for size in sizes:
         if not is_size(size) or size < 0:
             raise trace.error(f"k.grid: size {size!r:.60}; expected an integer that is known while tracing", ShapeError)
-    if parallel is not None and not (is_python_integer(parallel) and parallel >= 1):
-        raise trace.error(f"k.grid: parallel={parallel!r:.60}; expected a positive integer: the points of a task", DTypeError)
-    return GridIterator(trace, sizes, parallel)
+    for name, hint in (("parallel", parallel), ("vectorize", vectorize)):
+        if hint is not None and not (is_python_integer(hint) and 1 <= hint <= _MAX_POINTS[name]):
+            expected = f"expected a Python integer of 1 to {_MAX_POINTS[name]}"
+            raise trace.error(f"k.grid: {name}={hint!r:.60}; {expected}", DTypeError)
+    if tile is not None and (len(tile) != len(sizes) or not all(is_python_integer(n) and n >= 1 for n in tile)):
+        raise trace.error(f"k.grid: tile={tile!r:.60}; expected {len(sizes)} positive Python integers", DTypeError)
+    if tile is not None and parallel is not None:
+        raise trace.error("k.grid: parallel with tile; the points of a tile are a task", DTypeError)
+    if vectorize > 1:
+        return _vectorized_grid(trace, sizes, parallel, tile, vectorize)
+    return GridIterator(trace, sizes, parallel, tile)
+
+
+def _vectorized_grid(
+    trace: KernelTrace, sizes: Sequence[TracedSize], parallel: int | None, tile: Sequence[int] | None, vectorize: int
+) -> Iterator[Any]:
+    """Iterate over the points of a grid in vectors along the last dimension."""
+    if tile is not None:
+        if tile[-1] % vectorize:
+            raise trace.error(f"k.grid: tile={tile!r:.60} with vectorize={vectorize}; expected a last size that it divides")
+        tile = (*tile[:-1], tile[-1] // vectorize)
+    for first, num_strips, width in _split_into_strips(sizes[-1], vectorize):
+        for point in GridIterator(trace, (*sizes[:-1], num_strips), parallel, tile):
+            *outer, strip = cast("tuple[Value, ...]", point if isinstance(point, tuple) else (point,))
+            trace.lanes = GridLanes(strip.kernel_value.ssa, width) if width > 1 else None
+            last = strip * width + first
+            yield (*outer, last) if outer else last
+            trace.lanes = None
 
 
 def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, *, unroll: int = 1) -> RangeIterator:
@@ -177,6 +214,7 @@ def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, 
     if not isinstance(step, Value) and not (is_python_integer(step) and step >= 1):
         raise trace.error(f"k.range: step {step!r:.60}; expected a positive integer, or an index", DTypeError)
     low, high = (index(0), index(start)) if stop is None else (index(start), index(stop))
+    require_uniform("k.range", low, high)
     stride = index(step)
     if stride.range.low < 1:
         raise trace.error(f"k.range: step {stride.range}; expected an index that is provably positive", DTypeError)
@@ -196,20 +234,24 @@ def strips(stop: TracedSize, width: int) -> Generator[tuple[Value, int]]:
     for name, n in (("stop", stop), ("width", width)):
         if not (is_size(n) if name == "stop" else is_python_integer(n)) or n < (name == "width"):
             raise trace.error(f"k.strips: {name} {n!r:.60}; expected an integer that is known while tracing", ShapeError)
-    remainder = stop % width
-    whole = stop - remainder
-    lanes, count = (remainder, 1) if isinstance(remainder, int) else (1, remainder)
-    for first, num_strips, strip_width in ((0, stop // width, width), (whole, count, lanes)):
-        if num_strips == 0 or strip_width == 0:
-            continue
+    for first, num_strips, strip_width in _split_into_strips(stop, width):
         if not trace.is_in_grid:
-            for strip in grid(num_strips):
+            for strip in GridIterator(trace, (num_strips,)):
                 yield strip_width * strip + first, strip_width
         elif isinstance(num_strips, int) and num_strips == 1:
             yield index(first), strip_width
         else:
             for start in range(first, first + num_strips * strip_width, strip_width):
                 yield start, strip_width
+
+
+def _split_into_strips(stop: TracedSize, width: int) -> Iterator[tuple[TracedSize, TracedSize, int]]:
+    """Yield (first, count, width) for whole strips, then for the remainder: a strip, or strips of 1 if it is symbolic."""
+    remainder = stop % width
+    lanes, count = (remainder, 1) if isinstance(remainder, int) else (1, remainder)
+    for first, num_strips, strip_width in ((0, stop // width, width), (stop - remainder, count, lanes)):
+        if not (num_strips == 0 or strip_width == 0):
+            yield first, num_strips, strip_width
 
 
 @contextmanager
@@ -221,7 +263,8 @@ def when(condition: Value) -> Generator[None]:
     trace = current_kernel_trace("when")
     require_value(trace, "when", condition, "use a Python if")
     if not condition.is_bool or condition.shape:
-        raise trace.error(f"k.when: {condition!r}; expected one boolean, such as x > 0", DTypeError)
+        hint = "" if trace.lanes is None else f"; it differs in the lanes of vectorize={trace.lanes.width}: use k.select"
+        raise trace.error(f"k.when: {condition!r}; expected one boolean, such as x > 0{hint}", DTypeError)
     trace.require_grid("k.when")
     scope = Scope("when", user_line_text(), facts=condition.facts, runs_once_or_more=False, index_set=condition.index_set)
     with trace.builder.when(condition.kernel_value):

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import DenseIntOrFPElementsAttr, Operation, arith, bf16, f16, f32, f64, i64, math
+from dlc.ir import Operation, arith, bf16, f16, f32, f64, i64, math
 from dlc.ir import index as index_type
 from dlc.kernels.index_ranges import Interval
 from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
 from dlc.kernels.shapes import require_shape
-from dlc.kernels.values import Value, ValueLike, common, constant, element_type_of_dtype, matched, stacked
+from dlc.kernels.values import (
+    Value,
+    ValueLike,
+    common,
+    constant,
+    counted,
+    element_type_of_dtype,
+    matched,
+    require_uniform,
+    stacked,
+)
 from dlc.passes import kernel_values
 from dlc.passes.kernel_values import KernelValue
-from dlc.passes.types import vector_type
 from dlc.shapes.traced_dims import TracedSize
 
 _INT64_RANGE = Interval(-(1 << 63), (1 << 63) - 1)
@@ -41,6 +50,7 @@ def _extremum(
 ) -> Value:
     trace = current_kernel_trace(name)
     a, b = common(trace, name, x, y)
+    require_uniform(f"k.{name}", a, b)
     _require_arithmetic(trace, name, a)
     result = compute(a.kernel_value, b.kernel_value)
     return a.index_of(result, combine(a.range, b.range)) if a.is_index else a.derived(result)
@@ -55,7 +65,10 @@ def select(condition: Value, x: ValueLike, y: ValueLike) -> Value:
             f"k.select: a condition of dtype {condition.dtype_name}; expected a boolean, such as x > 0", DTypeError
         )
     a, b = common(trace, "select", x, y)
+    require_uniform("k.select", a, b)
     if condition.shape:
+        if a.is_index:
+            raise trace.error(f"k.select of indices by {condition!r}; convert them with .astype(np.int64)", DTypeError)
         condition, a, b = matched(condition, a, b)
     result = condition.kernel_value.builder.op(
         arith.SelectOp(condition.kernel_value.ssa, a.kernel_value.ssa, b.kernel_value.ssa), signed=a.kernel_value.signed
@@ -147,11 +160,8 @@ def iota(width: int | Sequence[int], dtype: Any, axis: int = -1) -> Value:
         raise trace.error("k.iota of booleans; expected integers or floats", DTypeError)
     if not -len(shape) <= axis < len(shape):
         raise trace.error(f"k.iota: axis {axis} of a tile of shape {shape}", ShapeError)
-    size = shape[axis % len(shape)]
-    table = vector_type((size, *(1 for _ in shape[axis % len(shape) + 1 :])), i64)
-    numbers = DenseIntOrFPElementsAttr.from_list(cast(Any, table), range(size))
-    integers = KernelValue(trace.builder, trace.builder.op_builder.constants.get(numbers, table))
-    result = Value(trace, integers, element_type_of_dtype(trace, "int64"), trace.scope).astype(dtype)
+    rank_after = len(shape) - 1 - axis % len(shape)
+    result = counted(trace, shape[axis % len(shape)], rank_after).astype(dtype)
     return result if result.shape == shape else result.derived(result.kernel_value.splat(shape))
 
 
@@ -203,6 +213,7 @@ def assume_index(value: ValueLike, size: TracedSize) -> Value:
     """
     current_kernel_trace("assume_index")
     given = index(value)
+    require_uniform("k.assume_index", given)
     return given.index_of(given.kernel_value, Interval(0, size - 1))
 
 

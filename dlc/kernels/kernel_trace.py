@@ -59,6 +59,18 @@ class Scope:
     index_set: IndexSet | None = None
 
 
+@dataclass(frozen=True)
+class GridLanes:
+    """The lanes of a vectorized grid: lane l of a point has the index `width · strip + l`, plus a constant."""
+
+    strip: SSAValue
+    width: int
+
+    def stride(self, form: LinearForm) -> int:
+        """Return the difference of an index in consecutive lanes."""
+        return form.coefficients.get(self.strip, 0) // self.width
+
+
 @dataclass
 class KernelTrace:
     """The trace of a kernel. `builder` inserts into the innermost scope.
@@ -71,6 +83,7 @@ class KernelTrace:
     builder: KernelBuilder
     checked: bool = False
     is_trusted: bool = False
+    lanes: GridLanes | None = None
     scopes: list[Scope] = field(default_factory=lambda: [Scope("kernel")])
     checks: list[PointChecks] = field(default_factory=list[PointChecks])
     _shapes: list[Sequence[Size]] = field(default_factory=list[Sequence[Size]])
@@ -178,6 +191,11 @@ class KernelTrace:
     def error(self, problem: str, kind: type[DlcError] = DlcError) -> DlcError:
         """Return an error about the running user line."""
         return with_user_line(kind(f"kernel {self.name}: {problem}"))
+
+    def require_elements(self, action: str) -> None:
+        """Raise DlcError in a vectorized grid, whose values are one element per lane."""
+        if self.lanes is not None:
+            raise self.error(f"{action} in k.grid(…, vectorize={self.lanes.width}), in which values are single elements")
 
     # Ranges of indices
 

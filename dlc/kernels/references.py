@@ -17,9 +17,9 @@ from dlc.ir import Attribute
 from dlc.kernels.coverage import Coverage
 from dlc.kernels.functions import index
 from dlc.kernels.index_ranges import Interval, LinearForm
-from dlc.kernels.kernel_trace import KernelTrace, Scope, current_kernel_trace
+from dlc.kernels.kernel_trace import GridLanes, KernelTrace, Scope, current_kernel_trace
 from dlc.kernels.shapes import is_python_integer, require_shape
-from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
+from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype, require_uniform
 from dlc.numpy.apply import as_shape
 from dlc.passes.kernel_builder import Buffer, Cell
 from dlc.shapes.traced_dims import TracedSize
@@ -79,14 +79,21 @@ class ArrayReference:
         if len(positions) < len(self._whole_shape):
             whole = self if self.outer is None else self.outer[0]
             return replace(self, shape=whole.shape[len(positions) :], outer=(whole, tuple(positions)))
+        if axes := self._lane_axes(positions):
+            return self._load(positions, (cast(GridLanes, self.trace.lanes).width,), axes, None)
         indices_in_bounds = self._checked(positions, (1,) * len(positions))
         self._require_readable()
         return self._value(self.memory[tuple(indices_in_bounds)])
 
     def __setitem__(self, indices: Any, value: ValueLike) -> None:
         positions = self._positions(indices)
-        indices_in_bounds = self._checked(positions, (1,) * len(positions))
         element = self._stored(value)
+        if axes := self._lane_axes(positions):
+            width = cast(GridLanes, self.trace.lanes).width
+            vector = element if element.shape else element.derived(element.kernel_value.splat((width,)))
+            self._store(positions, vector, axes, masked=False)
+            return
+        indices_in_bounds = self._checked(positions, (1,) * len(positions))
         if element.shape:
             raise self._error(f"a vector of shape {element.shape} is stored to one element; use {self.name}.store", ShapeError)
         self.memory[tuple(indices_in_bounds)] = element.kernel_value
@@ -105,8 +112,10 @@ class ArrayReference:
         array are `fill`; without, all must be provably in bounds.
         """
         shape = require_shape(self.trace, "load", width)
-        axes = self._axes(axis, len(shape))
-        positions, widths = self._positions(indices), self._widths(axes, shape)
+        return self._load(self._positions(indices), shape, self._axes(axis, len(shape)), fill)
+
+    def _load(self, positions: Sequence[Value], shape: tuple[int, ...], axes: tuple[int, ...], fill: float | None) -> Value:
+        widths = self._widths(axes, shape)
         masked = [] if fill is None else self._masked_axes(positions, widths)
         start = self._checked(positions, widths, masked)
         self._require_readable()
@@ -125,11 +134,14 @@ class ArrayReference:
 
         If `masked`, elements outside of the array are not stored; otherwise all must be provably in bounds.
         """
+        self.trace.require_elements(f"{self.name}.store")
         vector = self._stored(value)
         if not vector.shape:
             raise self._error(f"{self.name}.store of a scalar; use {self.name}[…] = value", ShapeError)
-        axes = self._axes(axis, len(vector.shape))
-        positions, widths = self._positions(indices), self._widths(axes, vector.shape)
+        self._store(self._positions(indices), vector, self._axes(axis, len(vector.shape)), masked=masked)
+
+    def _store(self, positions: Sequence[Value], vector: Value, axes: tuple[int, ...], *, masked: bool) -> None:
+        widths = self._widths(axes, vector.shape)
         masked_axes = self._masked_axes(positions, widths) if masked else []
         start = self._checked(positions, widths, masked_axes)
         outer = tuple(k for k in masked_axes if k not in axes)
@@ -152,6 +164,15 @@ class ArrayReference:
 
     def _error(self, problem: str, kind: type[DlcError]) -> DlcError:
         return self.trace.error(problem, kind)
+
+    def _lane_axes(self, positions: Sequence[Value]) -> tuple[int, ...]:
+        """Return the axis whose index depends on the lane of a vectorized grid; () if there is none."""
+        strides = [(k, p.lane_stride) for k, p in enumerate(positions) if p.lane_stride]
+        if len(strides) > 1 or any(stride != 1 for _, stride in strides):
+            width = cast(GridLanes, self.trace.lanes).width
+            hint = "the vectorized index must be that of one axis, plus a value"
+            raise self._error(f"this access to {self.name} cannot be vectorized by vectorize={width}; {hint}", DlcError)
+        return tuple(k for k, _ in strides)
 
     def _axes(self, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
         """Return the axes of a vector or tile."""
@@ -265,6 +286,8 @@ class Variable:
         self._size = size
         self._scope = trace.scope
         self._element = initial.element
+        if trace.lanes is not None and not initial.shape and not initial.is_index:
+            initial = initial.derived(initial.kernel_value.splat((trace.lanes.width,)))
         self._shape = initial.shape
         self._cell: Cell = trace.builder.cell(initial.kernel_value)
 
@@ -290,6 +313,8 @@ class Variable:
             assert self._element is not None
             value = constant(self._trace, value, self._element, self._shape)
         value.require_usable()
+        if self._trace.lanes is not None and not value.shape and self._shape:
+            value = value.derived(value.kernel_value.splat(self._shape))
         if value.element != self._element:
             problem = f"a value of dtype {value.dtype_name} is assigned to a variable of dtype {self.dtype}"
             raise self._trace.error(f"{problem}; convert it with .astype", DTypeError)
@@ -302,6 +327,7 @@ class Variable:
 def require_below(trace: KernelTrace, value: ValueLike, size: TracedSize) -> Value:
     """Return an index; raise ShapeError unless it is provably in 0 … size - 1."""
     result = index(value)
+    require_uniform("an assignment to a k.variable of indices", result)
     if not trace.never_runs and not Interval(0, size - 1).contains(result.range):
         hint = f"limit it by k.clip(index, {size}), or by k.assume_index(index, {size}) if it always is"
         raise trace.error(f"an index {result.range} is assigned to a k.variable of size {size}; {hint}", ShapeError)
@@ -335,6 +361,7 @@ def buffer(shape: int | Sequence[int], dtype: Any, fill: float | None = 0) -> Ar
     """
     trace = current_kernel_trace("buffer")
     trace.require_grid("k.buffer")
+    trace.require_elements("k.buffer")
     sizes = tuple(map(int, as_shape("k.buffer", shape, 1)))
     element = element_type_of_dtype(trace, dtype)
     if (size := prod(sizes) * numpy_dtype(element).itemsize) > _MAX_BUFFER_BYTES:

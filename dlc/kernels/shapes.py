@@ -16,6 +16,7 @@ _MAX_ROW_ELEMENTS, _MAX_TILE_ELEMENTS = 128, 4096
 
 def require_shape(trace: KernelTrace, function: str, width: object) -> tuple[int, ...]:
     """Return the shape of a vector or tile; raise ShapeError for a vector above 128 elements, or a tile above 4096."""
+    trace.require_elements(f"k.{function}")
     sizes = tuple(cast("Sequence[object]", width)) if isinstance(width, tuple | list) else (width,)
     if not sizes or not all(is_python_integer(n) and cast(int, n) >= 1 for n in sizes):
         raise trace.error(f"k.{function}: width {width!r:.60}; expected positive Python integers", ShapeError)

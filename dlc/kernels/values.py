@@ -18,12 +18,12 @@ from dlc.dialects.dl.dtypes import element_type, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
-from dlc.ir import Attribute, arith, bf16, f16, i64, vector
+from dlc.ir import Attribute, DenseIntOrFPElementsAttr, arith, bf16, f16, i64, vector
 from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.conversions import convert, divide_by_positive, floor_divide
 from dlc.kernels.index_ranges import Fact, Interval, LinearForm
 from dlc.kernels.index_sets import IndexSet
-from dlc.kernels.kernel_trace import KernelTrace, Scope
+from dlc.kernels.kernel_trace import GridLanes, KernelTrace, Scope
 from dlc.kernels.shapes import require_shape
 from dlc.passes.kernel_values import KernelValue, maximum, minimum, shape_of_vector
 from dlc.passes.types import i64_array, vector_type
@@ -215,6 +215,8 @@ class Value:
         """Convert to a dtype by NumPy's rules; floats saturate at the limits of integers, and NaN becomes 0."""
         self.require_usable()
         target = element_type_of_dtype(self.trace, dtype)
+        if self.lane_stride:
+            return self._lane_values().astype(dtype)
         if self.element is None:
             integer = Value(self.trace, self.kernel_value.as_integer(i64), _int64(), self.trace.scope)
             return integer.astype(dtype)
@@ -275,7 +277,7 @@ class Value:
         return Value(self.trace, KernelValue(kernel_value.builder, kernel_value.ssa, signed), element, self.trace.scope)
 
     def index_of(self, kernel_value: KernelValue, interval: Interval) -> Value:
-        """Return a new index with a range."""
+        """Return a new index with a range, which is equal in all lanes."""
         self.trace.set_range(kernel_value.ssa, interval)
         return Value(self.trace, kernel_value, None, self.trace.scope, LinearForm.of(kernel_value.ssa))
 
@@ -284,6 +286,17 @@ class Value:
         """The range of an index."""
         assert self.form is not None
         return self.trace.range_of(self.form)
+
+    @property
+    def lane_stride(self) -> int:
+        """The difference of an index in consecutive lanes of a vectorized grid; 0 for other values."""
+        return 0 if self.trace.lanes is None or self.form is None else self.trace.lanes.stride(self.form)
+
+    def _lane_values(self) -> Value:
+        """Return the index in each lane, as int64."""
+        first = Value(self.trace, self.kernel_value.as_integer(i64), _int64(), self.trace.scope)
+        offsets = counted(self.trace, cast(GridLanes, self.trace.lanes).width)
+        return matched(first, offsets * self.lane_stride)[0] + offsets * self.lane_stride
 
     def _converted(self, other: ValueLike) -> Value:
         """Return an operand as a value of this dtype. Raises DTypeError for another dtype."""
@@ -323,6 +336,7 @@ class Value:
             return result
         form = combine(a.form, b.form)
         if form is None:
+            require_uniform(operator, a, b)
             result = self.index_of(result.kernel_value, a.range * b.range)
             form = cast(LinearForm, result.form)
         self.trace.require_no_overflow(form)
@@ -340,6 +354,7 @@ class Value:
         if a.is_float:
             raise a.error(f"{operator} of floats; use k.floor(x / y)", DTypeError)
         if a.element is None:
+            require_uniform(operator, a, b)
             if b.range.low <= 0:
                 raise a.error(f"{operator} of an index by {b.range}; the divisor must be positive")
             quotient, remainder = divide_by_positive(a.kernel_value, b.kernel_value, may_be_negative=a.range.low < 0)
@@ -369,6 +384,7 @@ class Value:
         if not given.is_index or not Interval(0, bits - 1).contains(given.range):
             problem = f"{operator} by {count!r:.60}; expected an integer, or an index, that is provably in 0..{bits - 1}"
             raise self.error(problem, DTypeError)
+        require_uniform(operator, self, given)
         if self.element is None:
             return self._shifted_index(operator, given)
         x = self.kernel_value
@@ -393,6 +409,8 @@ class Value:
 
     def _compared(self, predicate: str, other: ValueLike) -> Value:
         a, b = matched(self.require_usable(), self._converted(other))
+        if a.lane_stride or b.lane_stride:
+            return a.astype(np.int64)._compared(predicate, b.astype(np.int64))
         if a.element in _HALF_PRECISION:
             a._arithmetic_operand(_COMPARISONS[predicate])
         facts, index_set = (), None
@@ -405,6 +423,7 @@ class Value:
     def _combined(self, name: str, kind: str) -> Value:
         if not self.is_bool or len(self.shape) != 1:
             raise self.error(f".{name}() of {self!r}; expected a vector of booleans", DTypeError)
+        self.trace.require_elements(f".{name}()")
         return self.derived(self.require_usable().kernel_value.reduce_lanes(kind))
 
     def _rows(self) -> list[Value]:
@@ -423,7 +442,7 @@ class Value:
         combine: Callable[[KernelValue, KernelValue], KernelValue],
     ) -> Value:
         """Reduce a vector, or a tile along all axes or one."""
-        self.require_usable()
+        self.require_usable().trace.require_elements(f".{name}()")
         rank = len(self.shape)
         if not rank:
             raise self.error(f".{name}() of a scalar; expected a vector", ShapeError)
@@ -499,6 +518,22 @@ def constant(trace: KernelTrace, number: object, element: Attribute | None, shap
     t = storage_type(element)
     kernel_value = builder.constant(number, vector_type(shape, t) if shape else t, signed=not is_unsigned(element))
     return Value(trace, kernel_value, element, trace.scopes[0])
+
+
+def require_uniform(action: str, *values: Value) -> None:
+    """Raise DlcError for an index that depends on the lane of a vectorized grid."""
+    for value in values:
+        if value.lane_stride:
+            width = cast(GridLanes, value.trace.lanes).width
+            hint = "such an index can be added to, compared, and be an index of an array"
+            raise value.error(f"{action} with an index of k.grid(…, vectorize={width}) cannot be vectorized; {hint}")
+
+
+def counted(trace: KernelTrace, count: int, rank_after: int = 0) -> Value:
+    """Return the vector 0, 1, … count - 1, as int64, with more axes of size 1 after its axis."""
+    t = vector_type((count, *(1 for _ in range(rank_after))), i64)
+    numbers = DenseIntOrFPElementsAttr.from_list(cast(Any, t), range(count))
+    return Value(trace, KernelValue(trace.builder, trace.builder.op_builder.constants.get(numbers, t)), _int64(), trace.scope)
 
 
 def matched(*values: Value) -> tuple[Value, ...]:

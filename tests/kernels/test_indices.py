@@ -132,5 +132,5 @@ def test_points_per_task() -> None:
         for i in k.grid(x.shape[0], parallel=0):
             y[i] = x[i]
 
-    with pytest.raises(dlc.DTypeError, match="parallel=0; expected a positive integer: the points of a task"):
+    with pytest.raises(dlc.DTypeError, match="parallel=0; expected a Python integer of 1 to"):
         double(X[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
-from typing import cast
+from typing import Any, cast
 
-from dlc.dialects.dl.library_kernels.loops import POINTS_PER_TASK, UNROLL
+from dlc.dialects.dl.library_kernels.loops import POINTS_PER_TASK, TILE, UNROLL
 from dlc.dialects.sizes import size_arguments, size_of, sizes_of, symbol
-from dlc.ir import Block, IntegerAttr, Operation, SSAValue, UnknownLoc, arith, func, memref, scf
+from dlc.ir import Block, DenseArrayBase, IntegerAttr, Operation, SSAValue, UnknownLoc, arith, func, memref, scf
 from dlc.passes.kernel_builder import Buffer, KernelBuilder
 from dlc.passes.kernel_values import KernelValue, shape_of_vector
 from dlc.passes.structured import Index, OpBuilder
@@ -94,6 +94,9 @@ def _inline_grid(
     builder: KernelBuilder, grid: scf.ParallelOp, extents: Sequence[Size], values: dict[SSAValue, SSAValue]
 ) -> None:
     indices = grid.body.block.args
+    if TILE in grid.attributes:
+        _inline_tiles(builder, grid, extents, values)
+        return
     points_per_task = _points_per_task(grid)
     # Trailing axes of static extent become loops as long as all their points fit into one task.
     inner_points, split = 1, len(extents)
@@ -106,6 +109,32 @@ def _inline_grid(
         for extent, index in zip(extents[split:], indices[split:], strict=True):
             points.append(stack.enter_context(builder.loop(0, builder.size(extent), name=index.name_hint or "i")))
         values.update(zip(indices, (point.ssa for point in points), strict=True))
+        for op in grid.body.block.ops:
+            if not isinstance(op, scf.ReduceOp):
+                _copy(builder, op, values)
+
+
+def _inline_tiles(
+    builder: KernelBuilder, grid: scf.ParallelOp, extents: Sequence[Size], values: dict[SSAValue, SSAValue]
+) -> None:
+    """Copy a grid as a grid of tasks over tiles of points.
+
+    scf.parallel (%i, %j) = (0, 0) to (100, 64) { A }
+    →
+    scf.parallel (%task) = 0 to 4 · 2 { scf.for %i = … to … { scf.for %j = … to … { A } } }
+    """
+    tile = [int(n) for n in cast("DenseArrayBase[Any]", grid.attributes[TILE]).get_values()]
+    # Batch dimensions are leading dimensions, which the hint does not have.
+    tile = [*(1 for _ in extents[len(tile) :]), *tile]
+    counts = [(extent + n - 1) // n for extent, n in zip(extents, tile, strict=True)]
+    with ExitStack() as stack:
+        tiles = _split_index(builder, stack.enter_context(_grid_of_tasks(builder, product(counts), 1)), counts)
+        for position, n, extent, index in zip(tiles, tile, extents, grid.body.block.args, strict=True):
+            end = (position + 1) * n
+            if not isinstance(extent, int) or extent % n:
+                end = builder.minimum_index(end, builder.size(extent))
+            loop = builder.loop(position * n, end, name=index.name_hint or "i")
+            values[index] = stack.enter_context(loop).ssa
         for op in grid.body.block.ops:
             if not isinstance(op, scf.ReduceOp):
                 _copy(builder, op, values)

@@ -44,8 +44,9 @@ from dlc.ir import (
 from dlc.runtime.python_ops.control import format_failure
 from dlc.shapes.dims import Size, is_same, substitute
 
-# Attributes of a grid and of a loop: the points that a task runs, and the iterations that one generated iteration runs.
-POINTS_PER_TASK, UNROLL = "points_per_task", "unroll"
+# Attributes of a grid: the number of points that a task runs, or their extents in each dimension; and of a loop: the number of
+# iterations that one generated iteration runs.
+POINTS_PER_TASK, TILE, UNROLL = "points_per_task", "tile", "unroll"
 _BODY_DIALECTS = (arith.Arith, func.Func, math.Math, memref.MemRef, scf.Scf, vector.Vector)
 _BODY_DIALECT_NAMES = frozenset(dialect.name for dialect in _BODY_DIALECTS)
 
