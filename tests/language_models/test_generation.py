@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import dlc
 import dlc.numpy as dnp
 from dlc.cli import main
 from dlc.errors import ArgumentError, UnsupportedError
+from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.language_model import LanguageModel
 from dlc.language_models.sampling import Sampling, choose_token
+from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.score_tokenizer import ScoreTokenizer
 from dlc.language_models.tokenizers.tokenizer import decode
 from tests.language_models.models import LLAMA, TEXTS, write_llama
@@ -29,6 +32,20 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(path: Path) -> LanguageModel:
     return LanguageModel.load(path, num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def cached(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use one cache for the tests of this module that load the model again: they compile it once."""
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(cache_folder))
+    # Models are not cached if every pass is verified.
+    monkeypatch.delenv("DLC_VERIFY", raising=False)
 
 
 def test_tokens_of_a_prompt_are_read_together_or_one_at_a_time(model: LanguageModel) -> None:
@@ -73,16 +90,12 @@ def test_limits_of_the_context(model: LanguageModel, path: Path) -> None:
         LanguageModel.load(path, context=4096)
 
 
-def test_cached_models_generate_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DLC_CACHE", "1")
-    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv("DLC_VERIFY", raising=False)
+@pytest.mark.usefixtures("cached")
+def test_cached_models_generate_the_same(path: Path) -> None:
+    first = dlc.generate(LanguageModel.load(path), "ab", max_tokens=5)
     steps: list[str] = []
-    first = dlc.generate(LanguageModel.load(path, progress=steps.append), "ab", max_tokens=5)
-    assert any("compiling" in step for step in steps)
-    steps.clear()
     second = dlc.generate(LanguageModel.load(path, progress=steps.append), "ab", max_tokens=5)
-    assert first.tokens == second.tokens and not any("compiling" in step for step in steps)
+    assert first.tokens == second.tokens and steps and not any("compiling" in step for step in steps)
 
 
 def test_a_step_writes_its_caches_in_place(model: LanguageModel) -> None:
@@ -96,6 +109,7 @@ def test_a_step_writes_its_caches_in_place(model: LanguageModel) -> None:
     assert host.arena_bytes < cache_bytes * 4 + (1 << 16)
 
 
+@pytest.mark.usefixtures("cached")
 @pytest.mark.parametrize("chat", [False, True])
 def test_command(path: Path, chat: bool) -> None:
     arguments = ["generate", str(path), "--prompt", "ab", "--max-tokens", "4", "--threads", "1", "--json"]
@@ -108,6 +122,7 @@ def test_command(path: Path, chat: bool) -> None:
     assert streamed.stdout == printed["text"] + "\n"
 
 
+@pytest.mark.usefixtures("cached")
 def test_command_reports_errors(path: Path, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(path.read_bytes()[:5000])
     result = CliRunner().invoke(main, ["generate", str(tmp_path / "m.gguf"), "--prompt", "ab"])
@@ -125,22 +140,23 @@ def test_score_tokenizer() -> None:
     assert tokenizer.end_tokens == {2}
 
 
-def test_a_model_without_a_template_has_no_chat(tmp_path: Path) -> None:
+def test_a_model_without_a_template_has_no_chat(model: LanguageModel, tmp_path: Path) -> None:
     metadata: dict[str, Any] = {"tokenizer.chat_template": ""}
-    model = LanguageModel.load(write_llama(tmp_path / "m.gguf", **metadata), num_threads=1)
+    tokenizer = tokenizer_of(read_checkpoint(write_llama(tmp_path / "m.gguf", **metadata)))
     with pytest.raises(UnsupportedError, match="no chat template"):
-        dlc.generate(model, [{"role": "user", "content": "hi"}])
+        dlc.generate(replace(model, _tokenizer=tokenizer), [{"role": "user", "content": "hi"}])
 
 
-def sample(logits: np.ndarray, draws: int = 300, **settings: Any) -> set[int]:
+@dlc.jit(static_argnames=("draws",))
+def draw_tokens(logits: Any, seen: Any, settings: Any, draws: int) -> Any:
+    """Draw tokens at different positions."""
+    return dlc.lax.map(lambda p: choose_token(logits, seen, p, settings), dnp.arange(draws))
+
+
+def sample(logits: np.ndarray, **settings: Any) -> set[int]:
     """Return the tokens that are drawn at different positions."""
-    names = Sampling(**settings).arrays()
-
-    @dlc.jit
-    def draw(logits: Any, seen: Any, settings: Any) -> Any:
-        return dlc.lax.map(lambda p: choose_token(logits, seen, p, settings), dnp.arange(draws))
-
-    return {int(t) for t in np.asarray(draw(logits, np.zeros(len(logits), np.bool_), names))}
+    seen = np.zeros(len(logits), np.bool_)
+    return {int(t) for t in np.asarray(draw_tokens(logits, seen, Sampling(**settings).arrays(), draws=300))}
 
 
 def test_settings_limit_the_tokens_that_are_drawn() -> None:

@@ -132,38 +132,47 @@ def test_top_k() -> None:
 
 
 @pytest.mark.parametrize("target", NATIVE)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "bool"])
 @pytest.mark.parametrize("shape", [(300_007,), (3, 140_000), (70_001, 5)])
-def test_argmax_of_long_rows(shape: tuple[int, ...], dtype: str, target: str) -> None:
+def test_argmax_of_long_rows(shape: tuple[int, ...], target: str) -> None:
     """Rows with many equal elements and, last, with a NaN."""
     axis = int(np.argmax(shape))
-    x = np.round(np.random.default_rng(0).standard_normal(shape) * 2).astype(dtype)
-    find = dlc.jit(lambda x: (dnp.argmax(x, axis), dnp.argmin(x, axis)), target=target, num_threads=2)
+    drawn = np.round(np.random.default_rng(0).standard_normal(shape) * 2)
+    arrays = {dtype: drawn.astype(dtype) for dtype in ("float32", "float16", "int8", "uint16", "bool")}
+
+    @dlc.jit(target=target, num_threads=2)
+    def find(arrays: dict[str, Any]) -> dict[str, Any]:
+        return {dtype: (dnp.argmax(x, axis), dnp.argmin(x, axis)) for dtype, x in arrays.items()}
 
     def check() -> None:
-        for place, expected in zip(find(x), (x.argmax(axis), x.argmin(axis)), strict=True):
-            np.testing.assert_array_equal(place, expected)
+        for dtype, indices in find(arrays).items():
+            for got, expected in zip(indices, (arrays[dtype].argmax(axis), arrays[dtype].argmin(axis)), strict=True):
+                np.testing.assert_array_equal(got, expected, err_msg=dtype)
 
     check()
-    if x.dtype.kind == "f":
-        np.moveaxis(x, axis, 0)[[66_666, 69_999]] = np.nan
-        check()
+    for dtype in ("float32", "float16"):
+        np.moveaxis(arrays[dtype], axis, 0)[[66_666, 69_999]] = np.nan
+    check()
 
 
 @pytest.mark.parametrize("target", NATIVE)
-@pytest.mark.parametrize(
-    ("spread", "dtype"),
-    [(20, np.int8), (20, np.uint64), (400, np.uint8), (400, np.int32), (1 << 30, np.int32), (1 << 30, np.uint64)],
-)
-def test_isin_of_integers(spread: int, dtype: Any, target: str) -> None:
-    limits, rng = np.iinfo(dtype), np.random.default_rng(spread)
-    low, high = max(limits.min, -spread), min(limits.max, spread)
-    x, values = (rng.integers(low, high, count, dtype, endpoint=True) for count in (1000, 200))
-    x[:2] = limits.min, limits.max
-    expected = np.isin(x, values)
-    is_in = dlc.jit(lambda x, traced: (dnp.isin(x, traced), dnp.isin(x, values)), target=target)
-    for found in (*is_in(x, values), dnp.isin(x, values)):
-        np.testing.assert_array_equal(np.asarray(found), expected)
+def test_isin_of_integers(target: str) -> None:
+    drawn: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for spread, dtypes in {20: ("int8", "uint64"), 400: ("uint8", "int32"), 1 << 30: ("int32", "uint64")}.items():
+        for dtype in dtypes:
+            limits, rng = np.iinfo(dtype), np.random.default_rng(spread)
+            low, high = max(limits.min, -spread), min(limits.max, spread)
+            x, values = (rng.integers(low, high, count, dtype, endpoint=True) for count in (1000, 200))
+            x[:2] = limits.min, limits.max
+            drawn[f"{dtype} up to {spread}"] = x, values
+
+    @dlc.jit(target=target)
+    def is_in(arguments: dict[str, Any]) -> dict[str, Any]:
+        return {name: (dnp.isin(x, traced), dnp.isin(x, drawn[name][1])) for name, (x, traced) in arguments.items()}
+
+    for name, results in is_in(drawn).items():
+        x, values = drawn[name]
+        for got in (*results, dnp.isin(x, values)):
+            np.testing.assert_array_equal(np.asarray(got), np.isin(x, values), err_msg=name)
 
 
 def test_isin_of_integers_under_vmap() -> None:
