@@ -70,6 +70,28 @@ def called(target: str, op: str, *args: Any, of: Any = None, **settings: Any) ->
         ("take", (np.full((2, 2), 3, np.float32), np.int64(1)), [3]),
         ("unfold", (np.float32(3), 0, 1, 1), [[3]]),
         ("nonzero_static", (np.float32(3), 2), [np.zeros((2, 0))]),
+        ("scatter_add", (np.full(2, 3, np.float32), 0, np.zeros((2, 0), np.int64), np.zeros((2, 0), np.float32)), [[3, 3]]),
+        ("angle", (np.array([-3, 4], np.int8),), [[np.float32(np.pi), 0]]),
+        (
+            "upsample_bilinear2d",
+            (np.array([[[[0, 100], [200, 40]]]], np.uint8), [3, 3], True),
+            [[[[[0, 50, 100], [100, 85, 70], [200, 120, 40]]]]],
+        ),
+        ("replication_pad1d", (np.arange(4, dtype=np.float32)[None], [-1, 2]), [[[1, 2, 3, 3, 3]]]),
+        (
+            "max_pool2d_with_indices_backward",
+            (
+                np.ones((1, 1, 2), np.float32),
+                np.array([[[1, 2, 4, 3]]], np.float32),
+                [1, 2],
+                [1, 2],
+                [0, 0],
+                [1, 1],
+                False,
+                np.zeros((1, 1, 2), np.int64),
+            ),
+            [[[[0, 1, 1, 0]]]],
+        ),
     ],
 )
 def test_rank_0(target: str, op: str, args: tuple[Any, ...], wanted: list[Any]) -> None:

@@ -126,6 +126,22 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     ),
     "convert_element_type": (lambda x: torch.ops.prims.convert_element_type(x, torch.int32), [f(3, 4) * 5]),
     "geqrf": (lambda x: [*torch.geqrf(x), *torch.geqrf(x.mT)], [f(2, 4, 3)]),
+    "real values among complex ones": (
+        lambda y, k, v: torch.view_as_real(
+            torch.stack(
+                [
+                    torch.complex(y, y + 1).copy_(y),
+                    torch.complex(y, y + 1).index_fill(0, k, 2.5),
+                    torch.complex(y, y + 1).index_fill(0, k, v),
+                    torch.complex(y, y + 1).index_add(0, k, torch.complex(y, y)[:2]),
+                    torch.complex(y, y + 1).scatter(0, k[:, None], 2.0),
+                    torch.complex(y, y[:, :1]),
+                    torch.polar(y, y[:1]),
+                ]
+            )
+        ),
+        [f(3, 4), torch.tensor([2, 0]), torch.tensor(1.5)],
+    ),
     "_convolution": (lambda x, w: ATEN._convolution(x, w, None, *CONVOLUTION, True), [f(1, 2, 5, 5), f(3, 2, 3, 3)]),
     "_convolution.deprecated": (
         lambda x, w: ATEN._convolution.deprecated(x, w, None, *CONVOLUTION),

@@ -52,6 +52,9 @@ RANDOM_RULES: dict[str, Rule] = random_numbers.table.rules
 
 # Rules for complex operands, of operators whose rule supports only real ones.
 COMPLEX_RULES: dict[str, Rule] = {
-    **{name: complex_numbers.componentwise(_BUILTIN_RULES[name]) for name in complex_numbers.COMPONENTWISE_OPS},
+    **{
+        name: complex_numbers.componentwise(_BUILTIN_RULES[name], value_positions)
+        for name, value_positions in complex_numbers.COMPONENTWISE_OPS.items()
+    },
     **complex_numbers.complex_table.rules,
 }

@@ -33,11 +33,12 @@ def view_as_complex(x: Any) -> Any:
 
 @table("complex")
 def complex_(real: Any, imag: Any) -> Any:
-    return from_parts(*promoted_floats(real, imag))
+    return from_parts(*dnp.broadcast_arrays(*promoted_floats(real, imag)))
 
 
 @table("polar")
 def polar(magnitude: Any, angle: Any) -> Any:
+    magnitude, angle = dnp.broadcast_arrays(magnitude, angle)
     return from_parts(dnp.multiply(magnitude, dnp.cos(angle)), dnp.multiply(magnitude, dnp.sin(angle)))
 
 
@@ -53,7 +54,7 @@ def imag(x: Any) -> Any:
 
 @table("angle")
 def angle(x: Any) -> Any:
-    return dnp.angle(x)
+    return dnp.angle(x if is_complex(x) else promoted_floats(x)[0])
 
 
 @table("_conj _conj_physical conj_physical")
@@ -66,25 +67,36 @@ def resolved(x: Any) -> Any:
     return x
 
 
-COMPONENTWISE_OPS = (
-    *("view", "_unsafe_view", "reshape", "permute", "transpose.int", "t", "unsqueeze", "squeeze.dim", "squeeze.dims", "expand"),
-    *("slice.Tensor", "select.int", "index_select", "flip", "roll", "repeat", "clone", "alias", "detach"),
-    *("split_with_sizes", "split.Tensor", "unbind.int", "flatten.using_ints", "unfold"),
-    *("diagonal", "tril", "triu", "gather", "index_fill.int_Tensor", "index_put", "slice_scatter", "select_scatter"),
-    *("neg", "sum", "sum.dim_IntList", "mean", "mean.dim", "cumsum", "copy"),
-)
+# The positions of arguments whose values are stored among those of the first one. The imaginary part of a real value is 0;
+# other real arguments, such as indices and masks, are the same for both parts.
+COMPONENTWISE_OPS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys((
+        "view", "_unsafe_view", "reshape", "permute", "transpose.int", "t", "unsqueeze", "squeeze.dim", "squeeze.dims",
+        "expand", "slice.Tensor", "select.int", "index_select", "flip", "roll", "repeat", "clone", "alias", "detach",
+        "split_with_sizes", "split.Tensor", "unbind.int", "flatten.using_ints", "unfold", "diagonal", "tril", "triu", "gather",
+        "neg", "sum", "sum.dim_IntList", "mean", "mean.dim", "cumsum", "narrow_copy", "split_with_sizes_copy",
+        "unbind_copy.int", "masked_scatter_backward",
+    ), ()),
+    **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "diagonal_scatter"), (1,)),
+    **dict.fromkeys(("index_put", "put", "masked_scatter"), (2,)),
+    **dict.fromkeys((
+        "index_fill.int_Tensor", "index_fill.int_Scalar", "index_add", "index_copy", "scatter.src", "scatter.value",
+        "scatter_add",
+    ), (3,)),
+}  # fmt: skip
 
 
-def componentwise(rule: Rule) -> Rule:
+def componentwise(rule: Rule, value_positions: Sequence[int]) -> Rule:
     """Return the rule for complex operands of an operator that acts on the real and the imaginary part separately."""
 
-    def component(argument: Any, index: int) -> Any:
+    def component(argument: Any, index: int, is_value: bool = False) -> Any:
         if isinstance(argument, list | tuple):
             return [component(a, index) for a in cast("Sequence[Any]", argument)]
-        return real_and_imaginary(argument)[index] if is_complex(argument) else argument
+        return _real_and_imaginary(argument)[index] if is_value or is_complex(argument) else argument
 
     def apply_to_parts(*args: Any, **kwargs: Any) -> Any:
-        real, imag = (rule(*component(args, k), **kwargs) for k in range(2))
+        parts = ([component(a, k, position in value_positions) for position, a in enumerate(args)] for k in range(2))
+        real, imag = (rule(*part, **kwargs) for part in parts)
         return [*map(from_parts, cast("Any", real), imag)] if isinstance(real, list | tuple) else from_parts(real, imag)
 
     return apply_to_parts

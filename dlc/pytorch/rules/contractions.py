@@ -13,6 +13,7 @@ from dlc import nn
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.rule_table import RuleTable, promoted
 from dlc.pytorch.rules.shape_manipulation import slice_axis
+from dlc.shapes.traced_dims import untraced
 
 table = RuleTable()
 
@@ -225,7 +226,7 @@ def cdist_backward(g: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
     It is 0 for distance 0, for the components that are 0 where p < 1, and for p = 0, whose distance is a count. For p = ∞ it is
     the sign of the largest components.
     """
-    if p == 0:
+    if p == 0 or 0 in untraced(g.shape):
         return dnp.zeros(x.shape, x.dtype)
     difference = dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3))
     magnitude = dnp.abs(difference)

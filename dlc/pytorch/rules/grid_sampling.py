@@ -13,7 +13,7 @@ from dlc.dialects.dl.base import Array
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.backward_ops import apply_vjp, select_gradients
 from dlc.pytorch.rules.interpolation import cubic_weights
-from dlc.pytorch.rules.rule_table import RuleTable
+from dlc.pytorch.rules.rule_table import RuleTable, widened
 
 table = RuleTable()
 
@@ -54,7 +54,11 @@ def _taps(coordinate: Any, size: int, mode: int, padding_mode: int, align_corner
 
 @table("grid_sampler_2d grid_sampler_3d")
 def grid_sampler(x: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-    """Sample x [N, C, *S] at coordinates [N, *T, rank] in [-1, 1]; the first coordinate is along the last axis of S."""
+    """Sample x [N, C, *S] at coordinates [N, *T, rank] in [-1, 1]; the first coordinate is along the last axis of S.
+
+    Half precision is computed in float32, in which coordinates are exact enough.
+    """
+    dtype, x, grid = x.dtype, widened(x), widened(grid)
     sizes, rank = [int(s) for s in x.shape[2:]], x.ndim - 2
     axes: list[list[tuple[Any, Any]]] = []
     for axis, size in enumerate(sizes):
@@ -74,7 +78,7 @@ def grid_sampler(x: Any, grid: Any, interpolation_mode: int, padding_mode: int, 
             weight = dnp.multiply(weight, is_in_bounds if factor is None else dnp.multiply(is_in_bounds, factor))
         term = dnp.multiply(pixels, dnp.expand_dims(weight, -1))
         total = term if total is None else dnp.add(total, term)
-    return dnp.moveaxis(total, -1, 1)
+    return convert(dnp.moveaxis(total, -1, 1), dtype)
 
 
 @table("grid_sampler_2d_backward grid_sampler_3d_backward")

@@ -84,6 +84,9 @@ def _scatter(x: Any, dim: int, index: Any, source: Any, mode: str) -> Any:
     if x.ndim == 0 or index.ndim == 0:
         rows, index, source = map(at_least_1d, (x, index, source))
         return dnp.reshape(_scatter(rows, 0, index, source, mode), x.shape)
+    if 0 in untraced(index.shape):
+        # PyTorch does not check the rank of an empty index.
+        return x
     axis = dim % x.ndim
     # The source may be larger than the index.
     limits = index.shape

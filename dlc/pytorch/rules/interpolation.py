@@ -10,7 +10,7 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects.dl.base import Array
-from dlc.numpy.apply import convert
+from dlc.numpy.apply import convert, is_floating
 from dlc.pytorch.rules.rule_table import RuleTable
 from dlc.shapes.dims import is_static
 from dlc.shapes.traced_dims import TracedSize, untraced
@@ -141,10 +141,24 @@ def _scales(output_size: Any, factors: Any, rank: int) -> Sequence[float | None]
     return list(factors) if factors else [None] * rank
 
 
+def _interpolated(
+    x: Any,
+    output_size: Any,
+    scales: Sequence[float | None],
+    taps: Callable[[TracedSize, TracedSize, float | None], Taps],
+) -> Any:
+    """Resize in float32 or wider; integers are rounded to the nearest one within their range."""
+    y = _resize_all_axes(convert(x, np.promote_types(x.dtype, np.float32)), output_size, scales, taps)
+    if not is_floating(x.dtype):
+        limits = np.iinfo(x.dtype)
+        y = dnp.clip(dnp.rint(y), limits.min, limits.max)
+    return convert(y, x.dtype)
+
+
 def _interpolation_rule(mode: Callable[..., Taps], rank: int) -> Any:
     def by_factors(x: Any, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
         scales = _scales(output_size, scale_factors, rank)
-        return _resize_all_axes(x, output_size, scales, lambda n, m, s: mode(n, m, s, align_corners))
+        return _interpolated(x, output_size, scales, lambda n, m, s: mode(n, m, s, align_corners))
 
     return by_factors
 
@@ -152,7 +166,7 @@ def _interpolation_rule(mode: Callable[..., Taps], rank: int) -> Any:
 def _by_scales(mode: Callable[..., Taps]) -> Any:
     def by_scales(x: Any, output_size: Any, align_corners: bool, *scales: float | None) -> Any:
         padded = [*scales, *[None] * (x.ndim - 2 - len(scales))]
-        return _resize_all_axes(x, output_size, padded, lambda n, m, s: mode(n, m, s, align_corners))
+        return _interpolated(x, output_size, padded, lambda n, m, s: mode(n, m, s, align_corners))
 
     return by_scales
 

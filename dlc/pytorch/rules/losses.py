@@ -14,6 +14,11 @@ table = RuleTable()
 _NO_REDUCTION, _MEAN = 0, 1
 
 
+def _rows(x: Any) -> Any:
+    """Return [N, C] of [N, C], [C] or a number."""
+    return dnp.reshape(x, (-1, x.shape[-1] if x.ndim else 1))
+
+
 def _row_gradients(g: Any, x: Any, reduction: int) -> Any:
     """Return the gradient of the mean over the classes of each row of `x` [N, C], as [N, 1]."""
     rows, classes = x.shape
@@ -26,7 +31,7 @@ def multi_margin_loss_backward(
     g: Any, x: Any, target: Any, p: float, margin: float, weight: Any = None, reduction: int = _MEAN
 ) -> Any:
     """Gradient of the sum over j ≠ t of max(0, margin - x[t] + x[j])ᵖ, for p of 1 or 2, times the weight of class t."""
-    rows, target = dnp.reshape(x, (-1, x.shape[-1])), dnp.reshape(target, (-1, 1))
+    rows, target = _rows(x), dnp.reshape(target, (-1, 1))
     violation = dnp.add(dnp.subtract(rows, dnp.take_along_axis(rows, target, axis=1)), margin)
     is_target = dnp.equal(np.arange(rows.shape[1]), target)
     is_violated = dnp.logical_and(dnp.greater(violation, 0), dnp.logical_not(is_target))
@@ -42,7 +47,7 @@ def multi_margin_loss_backward(
 @table("multilabel_margin_loss_backward")
 def multilabel_margin_loss_backward(g: Any, x: Any, target: Any, reduction: int, is_target: Any) -> Any:
     """Gradient of the sum over targets t and other classes j of max(0, 1 - x[t] + x[j]); the first -1 ends the targets."""
-    rows, targets = (dnp.reshape(v, (-1, x.shape[-1])) for v in (x, target))
+    rows, targets = _rows(x), _rows(target)
     is_used = dnp.equal(dnp.cumsum(convert(dnp.less(targets, 0), np.int64), 1), 0)
     targets = dnp.where(is_used, targets, 0)
     # The axes of violations are rows, targets and classes.
@@ -52,7 +57,6 @@ def multilabel_margin_loss_backward(g: Any, x: Any, target: Any, reduction: int,
     is_other = dnp.expand_dims(dnp.equal(dnp.reshape(is_target, rows.shape), 0), 1)
     is_counted = dnp.logical_and(dnp.greater(violation, 0), dnp.logical_and(is_other, dnp.expand_dims(is_used, 2)))
     counted = convert(is_counted, x.dtype)
-    row_numbers: Any = np.arange(rows.shape[0])
-    row_indices = dnp.broadcast_to(row_numbers[:, None], rows.shape)
+    row_indices = dnp.broadcast_to(np.arange(int(rows.shape[0]))[:, np.newaxis], rows.shape)
     gradient = dnp.at(dnp.sum(counted, 1))[row_indices, targets].add(dnp.negative(dnp.sum(counted, 2)))
     return dnp.reshape(dnp.multiply(gradient, _row_gradients(g, rows, reduction)), x.shape)

@@ -11,8 +11,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
-from dlc.errors import UnsupportedError
-from dlc.numpy.apply import apply, convert, is_floating, refuse
+from dlc.numpy.apply import apply, convert, is_floating
 from dlc.pytorch.rules.contractions import channels_first, channels_last, per_spatial_axis
 from dlc.pytorch.rules.rule_table import RuleTable
 from dlc.shapes.traced_dims import untraced
@@ -139,7 +138,12 @@ for _rank in (1, 2, 3):
 def max_pool_backward(
     g: Any, x: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, indices: Any
 ) -> Any:
-    w = PoolWindows(x, kernel_size, stride, padding, dilation, ceil_mode, x.ndim - 2)
+    rank = len(kernel_size) if isinstance(kernel_size, Sequence) else x.ndim - 2
+    if x.ndim == rank + 1:
+        g, x = dnp.expand_dims(g, 0), dnp.expand_dims(x, 0)
+        gradient: Any = max_pool_backward(g, x, kernel_size, stride, padding, dilation, ceil_mode, indices)
+        return dnp.squeeze(gradient, 0)
+    w = PoolWindows(x, kernel_size, stride, padding, dilation, ceil_mode, rank)
     padded, y = _max_pooled(x, w)
     window_properties = {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations}
     padded_gradient = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **window_properties)
@@ -255,10 +259,10 @@ for _rank in (2, 3):
 
 def _edge_padding_rule(mode: str, rank: int) -> Any:
     def pad(x: Any, padding: Sequence[int]) -> Any:
-        if min(padding) < 0:
-            refuse(UnsupportedError(f"{mode} padding {list(padding)}; expected non-negative sizes"))
-        widths = [(padding[2 * k], padding[2 * k + 1]) for k in reversed(range(rank))]
-        return dnp.pad(x, [(0, 0)] * (x.ndim - rank) + widths, mode=mode)
+        widths = [(0, 0)] * (x.ndim - rank) + [(padding[2 * k], padding[2 * k + 1]) for k in reversed(range(rank))]
+        y = dnp.pad(x, [(max(low, 0), max(high, 0)) for low, high in widths], mode=mode)
+        # Negative padding trims the padded array.
+        return y[tuple(np.s_[max(-low, 0) : n - max(-high, 0)] for n, (low, high) in zip(y.shape, widths, strict=True))]
 
     return pad
 

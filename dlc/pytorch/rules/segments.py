@@ -24,7 +24,7 @@ def _segments(x: Any, lengths: Any, offsets: Any, axis: int) -> tuple[Any, Any]:
         starts = dnp.subtract(ends, lengths)
     else:
         starts, ends = (offsets[(*[np.s_[:]] * axis, part)] for part in (np.s_[:-1], np.s_[1:]))
-    positions: Any = np.arange(x.shape[axis])
+    positions = np.arange(int(x.shape[axis]))
     starts, ends = (dnp.expand_dims(v, -1) for v in (starts, ends))
     is_in = dnp.logical_and(dnp.greater_equal(positions, starts), dnp.less(positions, ends))
     return is_in, dnp.squeeze(dnp.subtract(ends, starts), -1)
