@@ -129,7 +129,7 @@ class BatchedModel(Submittable):
                 missing[0] = missing[0] - 1 if error is None else 0
                 is_resolved = not missing[0]
             if is_resolved and error is None:
-                self._join(request, arguments, named)
+                self._join(request, arguments, named, has_futures=bool(dependencies))
             elif is_resolved and future.set_running_or_notify_cancel():
                 future.set_exception(error)
 
@@ -138,10 +138,14 @@ class BatchedModel(Submittable):
         resolve(None)
         return future
 
-    def _join(self, request: _BatchedRequest, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def _join(
+        self, request: _BatchedRequest, arguments: Sequence[Any], named: Mapping[str, Any], *, has_futures: bool
+    ) -> None:
         """Add a request whose arguments are known to its group."""
         try:
-            request.arrays = self.model.checked(*with_results(tuple(arguments)), **with_results(named))
+            if has_futures:
+                arguments, named = with_results(arguments), with_results(named)
+            request.arrays = self.model.checked(*arguments, **named)
             if request.rows > self.max_batch:
                 raise ShapeError(
                     f"{self.name}: a request of {request.rows} rows; expected at most max_batch = {self.max_batch}"

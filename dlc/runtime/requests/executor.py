@@ -43,7 +43,7 @@ class Request:
     """A submitted call. All fields but the future belong to the executor."""
 
     __slots__ = (
-        "arguments", "context", "deadline", "future", "missing", "named", "order", "queue", "state", "threads",
+        "arguments", "context", "deadline", "future", "has_futures", "missing", "named", "order", "queue", "state", "threads",
     )  # fmt: skip
 
     def __init__(
@@ -61,8 +61,8 @@ class Request:
         self.order = order
         self.deadline = deadline
         self.state = "waiting"
-        # The number of futures among the arguments that are not done.
-        self.missing = 0
+        # Whether futures are among the arguments, and the number of those that are not done.
+        self.has_futures, self.missing = False, 0
         # Processors that it occupies while it runs.
         self.threads = 0
         self.context: Context | None = copy_context()
@@ -172,7 +172,7 @@ class Executor:
         assert future is not None
         if dependencies:
             # One more, so that the request is not queued before all callbacks are registered.
-            request.missing = len(dependencies) + 1
+            request.has_futures, request.missing = True, len(dependencies) + 1
         while True:
             with self._lock:
                 if queue.pending < queue.max_pending:
@@ -373,7 +373,9 @@ class Executor:
         assert future is not None and request.context is not None
         future.set_running_or_notify_cancel()
         try:
-            arguments, named = with_results(tuple(request.arguments)), with_results(request.named)
+            arguments, named = request.arguments, request.named
+            if request.has_futures:
+                arguments, named = with_results(arguments), with_results(named)
             result = request.context.run(request.queue.run, *arguments, **named)
         except BaseException as error:
             future.set_exception(error)
