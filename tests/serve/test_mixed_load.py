@@ -1,0 +1,28 @@
+"""A short run of the mixed load; `python -m tests.serve.mixed_load` runs it for longer, and measures growth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+from tests.serve.mixed_load import Load, ServedLoad  # noqa: E402
+
+
+def test_the_executor_loses_and_crosses_nothing() -> None:
+    load = Load()
+    load.run(1)
+    assert load.outcomes["result"] > 0
+
+
+def test_the_server_loses_and_crosses_nothing(tmp_path: Path) -> None:
+    load = ServedLoad(tmp_path)
+    try:
+        load.run(4)
+        load.require_idle()
+    finally:
+        load.stop()
+    assert load.outcomes["200"] > 0 and load.outcomes["killed"] > 0
