@@ -23,14 +23,24 @@ import onnx
 
 import dlc
 import dlc.numpy as dnp
+from dlc import nn
 from dlc.arrays import TensorInfo
 from dlc.machine.cpus import usable_cpus
 from dlc.measure.throughput import measure_throughput
+from dlc.runtime.program.host_program import Parallel
 from dlc.runtime.requests.request_queue import RequestQueue
 
 RNG = np.random.default_rng(0)
 # The number of requests that are submitted while the queue is blocked.
 BURST_CALLS = 1000
+# The widths of GoogLeNet's Inception blocks: inputs, 1x1, reduced and 3x3, reduced and second 3x3, pooled.
+INCEPTION_WIDTHS = (
+    *((192, 64, 96, 128, 16, 32, 32), (256, 128, 128, 192, 32, 96, 64), (480, 192, 96, 208, 16, 48, 64)),
+    *((512, 160, 112, 224, 24, 64, 64), (512, 128, 128, 256, 24, 64, 64), (512, 112, 144, 288, 32, 64, 64)),
+    *((528, 256, 160, 320, 32, 128, 128), (832, 256, 160, 320, 32, 128, 128), (832, 384, 192, 384, 48, 128, 128)),
+)
+# The blocks before which GoogLeNet pools.
+INCEPTION_POOLS = (2, 7)
 TABULAR_WIDTHS = (64, 512, 512, 512, 8)
 # Without the precision, OpenVINO rounds operands to bf16 where the processor supports it.
 OPENVINO_SETTINGS = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_PRECISION_HINT": "f32"}
@@ -199,6 +209,24 @@ def batching(clients: int, seconds: float) -> None:
         print(f"  {name:28s} {rate:9.1f} requests/s   99 % {p99:8.2f} ms")
 
 
+def inception_weights(inputs: int, first: int, *widths: int) -> list[np.ndarray]:
+    """Return the weights of the convolutions of an Inception block: of 1x1, 1x1 3x3, 1x1 3x3, and 1x1 after a pool."""
+    reduce_3, out_3, reduce_5, out_5, pooled = widths
+    shapes = [(1, inputs, first), (1, inputs, reduce_3), (3, reduce_3, out_3), (1, inputs, reduce_5), (3, reduce_5, out_5)]
+    return [weights(size, size, rows, columns) for size, rows, columns in (*shapes, (1, inputs, pooled))]
+
+
+def inception(x: Any, blocks: Sequence[Sequence[np.ndarray]]) -> Any:
+    """Return the output of Inception blocks as in GoogLeNet, with a pool of stride 2 between the resolutions."""
+    for k, block in enumerate(blocks):
+        if k in INCEPTION_POOLS:
+            x = nn.max_pool(x, 3, 2, padding="same")
+        first, reduce_3, out_3, reduce_5, out_5, pooled = (lambda x, w=w: nn.relu(nn.conv(x, w, padding="same")) for w in block)
+        branches = [first(x), out_3(reduce_3(x)), out_5(reduce_5(x)), pooled(nn.max_pool(x, 3, 1, padding="same"))]
+        x = dnp.concatenate(branches, axis=-1)
+    return x
+
+
 def inter_op_cases() -> dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]]:
     """Return functions with independent kernels, and chains, which have none."""
     cases: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {}
@@ -211,18 +239,26 @@ def inter_op_cases() -> dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ..
             lambda x, y, towers=towers: dnp.sum(mlp(x, towers[0]) * mlp(y, towers[1]), axis=1),
             (weights(rows, width), weights(rows, width)),
         )
+    for size, widths in ((14, INCEPTION_WIDTHS[:1]), (7, INCEPTION_WIDTHS[-2:]), (28, INCEPTION_WIDTHS)):
+        blocks = [inception_weights(*block) for block in widths]
+        image = RNG.standard_normal((1, size, size, widths[0][0])).astype(np.float32)
+        cases[f"{len(widths)} inception, {size}x{size}"] = lambda x, blocks=blocks: inception(x, blocks), (image,)
     for rows, width in ((1, 64), (32, 128)):
         chain = [weights(width, width) for _ in range(12)]
         cases[f"chain, {rows}x{width}"] = lambda x, chain=chain: mlp(x, chain), (weights(rows, width),)
     return cases
 
 
-def inter_op(threads: int, rounds: int = 300) -> None:
-    """Print the time of calls with and without sections, interleaved: the 10th percentile, when the other cores are free."""
+def inter_op(threads: int, seconds: float) -> None:
+    """Print the time of calls with and without sections, interleaved: the 10th percentile, when the other cores are free.
+
+    `sections` is the number of sections in the host program; without any, both programs are the same.
+    """
     for name, (function, arguments) in inter_op_cases().items():
         models = {m: dlc.jit(function, inter_op=m, num_threads=threads).lower(*arguments).compile() for m in ("off", "auto")}
         times: dict[str, list[float]] = {mode: [] for mode in models}
-        for _ in range(rounds):
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
             for mode, model in models.items():
                 model(*arguments)
                 start = time.perf_counter()
@@ -230,7 +266,9 @@ def inter_op(threads: int, rounds: int = 300) -> None:
                     model(*arguments)
                 times[mode].append((time.perf_counter() - start) / 5)
         off, auto = (float(np.percentile(times[mode], 10)) * 1e6 for mode in ("off", "auto"))
-        print(f"  {name:28s} off {off:8.1f} us   auto {auto:8.1f} us   {off / auto:.2f} x")
+        parallel = [i for i in models["auto"].artifact.host.instructions if isinstance(i, Parallel)]
+        sections = sum(len(instruction.sections) for instruction in parallel)
+        print(f"  {name:28s} off {off:8.1f} us   auto {auto:8.1f} us   {off / auto:.2f} x   {sections} sections")
 
 
 def main() -> None:
@@ -253,7 +291,7 @@ def main() -> None:
         batching(options.clients, options.seconds / 2)
     if "inter-op" in parts:
         print(f"inter-op parallelism, {usable_cpus()} threads")
-        inter_op(usable_cpus())
+        inter_op(usable_cpus(), options.seconds / 2)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Every result is compared with that of its own request, every request must end, a
 from __future__ import annotations
 
 import argparse
+import gc
 import http.client
 import json
 import os
@@ -223,7 +224,7 @@ class ServedLoad:
         assert code in (0, -signal.SIGTERM) and not errors, (code, self.stderr[-20:])
 
 
-def measure(run: Callable[[float], None], pid: int, seconds: float, settle: Callable[[], None]) -> tuple[Usage, Usage]:
+def measure(run: Callable[[float], None], pid: int, seconds: float, settle: Callable[[], object]) -> tuple[Usage, Usage]:
     """Run a load for a fifth of the time, and then for the rest; return the usage after both."""
     run(seconds / 5)
     settle()
@@ -239,7 +240,7 @@ def measure(run: Callable[[float], None], pid: int, seconds: float, settle: Call
 
 def process_load(seconds: float) -> str:
     load = Load()
-    first, last = measure(load.run, os.getpid(), seconds, lambda: None)
+    first, last = measure(load.run, os.getpid(), seconds, gc.collect)
     first.require_no_growth(last)
     return f"executor: {dict(load.outcomes)}, {first} -> {last}"
 

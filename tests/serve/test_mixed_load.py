@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from tests.serve.mixed_load import Load, ServedLoad  # noqa: E402
+from tests.serve.mixed_load import Load, ServedLoad
 
 
 def test_the_executor_loses_and_crosses_nothing() -> None:

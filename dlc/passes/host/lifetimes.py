@@ -56,7 +56,7 @@ class OpOrder:
         pending: list[SSAValue] = [value]
         while pending:
             for use in pending.pop().uses:
-                new_aliases = set(_aliases(use.operation, use.index)) - known_aliases
+                new_aliases = set(aliases(use.operation, use.index)) - known_aliases
                 known_aliases |= new_aliases
                 pending += new_aliases
                 steps += self._access_steps(use.operation, buffer.parent)
@@ -79,7 +79,7 @@ class OpOrder:
         return span
 
 
-def _aliases(op: Operation, operand: int) -> list[SSAValue]:
+def aliases(op: Operation, operand: int) -> list[SSAValue]:
     """Return the values that alias an operand's buffer because of this op."""
     match op:
         case memref.ReinterpretCastOp() | host.ViewOp():

@@ -38,15 +38,35 @@ _MAX_PENDING_CALLS = 1024
 
 @dataclass(eq=False)
 class _BatchedRequest:
-    arrays: list[Any]
+    """A request, without arrays and future when it has ended: its future, and the traceback of its error, refer to it."""
+
     priority: int
     deadline: float | None
-    future: Future = field(default_factory=Future)
+    arrays: list[Any] = field(default_factory=list[Any])
+    future: Future | None = None
     group: _Group | None = None
 
     @property
     def rows(self) -> int:
         return int(self.arrays[0].shape[0])
+
+    def start(self) -> bool:
+        """Return whether the request runs, because it is not cancelled."""
+        return self.future is not None and self.future.set_running_or_notify_cancel()
+
+    def succeed(self, result: dict[str, Any]) -> None:
+        """End a running request."""
+        self.release().set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """End a running request."""
+        self.release().set_exception(error)
+
+    def release(self) -> Future:
+        """Return the future, and forget it and the arrays."""
+        future, self.future, self.arrays = self.future, None, []
+        assert future is not None
+        return future
 
 
 @dataclass(eq=False)
@@ -113,7 +133,7 @@ class BatchedModel(Submittable):
                 future = Future()
                 future.set_exception(deadline_error(self.name))
                 return future
-        request = _BatchedRequest([], priority, until)
+        request = _BatchedRequest(priority, until)
         request.future = future = Future(partial(self._cancel, request))
         # Completion, failure and cancellation all release the slot in the queue.
         future.add_done_callback(self._free_place)
@@ -130,17 +150,19 @@ class BatchedModel(Submittable):
                 is_resolved = not missing[0]
             if is_resolved and error is None:
                 self._join(request, arguments, named, has_futures=bool(dependencies))
-            elif is_resolved and future.set_running_or_notify_cancel():
-                future.set_exception(error)
+            elif is_resolved and error is not None and request.start():
+                request.fail(error)
 
         for dependency in dependencies:
             dependency.add_done_callback(lambda done: resolve(error_of(done)))
-        resolve(None)
-        return future
+        try:
+            resolve(None)
+            return future
+        finally:
+            # The traceback of an error in the arguments refers to this frame: with the future in it, that would be a cycle.
+            del future
 
-    def _join(
-        self, request: _BatchedRequest, arguments: Sequence[Any], named: Mapping[str, Any], *, has_futures: bool
-    ) -> None:
+    def _join(self, request: _BatchedRequest, arguments: Sequence[Any], named: Mapping[str, Any], *, has_futures: bool) -> None:
         """Add a request whose arguments are known to its group."""
         try:
             if has_futures:
@@ -151,12 +173,12 @@ class BatchedModel(Submittable):
                     f"{self.name}: a request of {request.rows} rows; expected at most max_batch = {self.max_batch}"
                 )
         except BaseException as error:
-            if request.future.set_running_or_notify_cancel():
-                request.future.set_exception(error)
+            if request.start():
+                request.fail(error)
             return
         key = tuple([array.shape[1:] for array in request.arrays])
         with self._lock:
-            if request.future.done():
+            if request.future is None or request.future.done():
                 return
             group = request.group = self._groups.setdefault(key, _Group(key))
             group.waiting.append(request)
@@ -191,14 +213,18 @@ class BatchedModel(Submittable):
             return None
 
         def report() -> None:
-            if request.future.set_running_or_notify_cancel():
-                request.future.set_exception(deadline_error(self.name))
+            if request.start():
+                request.fail(deadline_error(self.name))
 
         return report
 
     def _cancel(self, request: _BatchedRequest) -> bool:
         with self._lock:
-            return self._leave(request) or not request.future.running()
+            if not self._leave(request) and request.future is not None and request.future.running():
+                return False
+            if request.future is not None:
+                request.release()
+            return True
 
     def _leave(self, request: _BatchedRequest) -> bool:
         """Remove a request from its group; return False if it is in none."""
@@ -228,7 +254,7 @@ class BatchedModel(Submittable):
             while group.waiting and rows + group.waiting[0].rows <= self.max_batch:
                 request = group.waiting.popleft()
                 self._taken(group, request)
-                if request.future.set_running_or_notify_cancel():
+                if request.start():
                     batch.append(request)
                     rows += request.rows
             continues = bool(group.waiting) and not group.calls
@@ -245,10 +271,14 @@ class BatchedModel(Submittable):
         try:
             results = self._joined_results(batch)
         except BaseException as error:
-            self._run_separately(batch, error)
+            if len(batch) == 1:
+                batch[0].fail(error)
+            else:
+                # Only some of the requests may have an error.
+                self._run_separately(batch)
             return
         for request, result in zip(batch, results, strict=True):
-            request.future.set_result(result)
+            request.succeed(result)
 
     def _joined_results(self, batch: Sequence[_BatchedRequest]) -> list[dict[str, Any]]:
         names = [info.name for info in self.outputs]
@@ -264,17 +294,14 @@ class BatchedModel(Submittable):
             start += request.rows
         return results
 
-    def _run_separately(self, batch: Sequence[_BatchedRequest], error: BaseException) -> None:
-        """Run the requests of a batch that failed one at a time: only some of them may have an error."""
+    def _run_separately(self, batch: Sequence[_BatchedRequest]) -> None:
         for request in batch:
             try:
-                if len(batch) == 1:
-                    raise error
-                result = self._joined_results([request])[0]
-            except BaseException as own:
-                request.future.set_exception(own)
+                (result,) = self._joined_results([request])
+            except BaseException as error:
+                request.fail(error)
             else:
-                request.future.set_result(result)
+                request.succeed(result)
 
 
 def batched(

@@ -373,12 +373,12 @@ class Executor:
         assert future is not None and request.context is not None
         future.set_running_or_notify_cancel()
         try:
-            arguments, named = request.arguments, request.named
-            if request.has_futures:
-                arguments, named = with_results(arguments), with_results(named)
-            result = request.context.run(request.queue.run, *arguments, **named)
+            resolve: Callable[[Any], Any] = with_results if request.has_futures else _unchanged
+            result = request.context.run(request.queue.run, *resolve(request.arguments), **resolve(request.named))
         except BaseException as error:
             future.set_exception(error)
+            # The traceback refers to this frame: without the future in it, the error is no cycle.
+            del future
         else:
             future.set_result(result)
 
@@ -388,6 +388,10 @@ class Executor:
         self._capacity_time = now
         # The affinity of this thread is that of the thread that started it.
         self._capacity = self._read_capacity()
+
+
+def _unchanged(arguments: Any) -> Any:
+    return arguments
 
 
 def _report_no_thread(failed: Sequence[Future]) -> None:

@@ -170,3 +170,42 @@ def test_branches_between_joins_are_sections() -> None:
         launches.append(launch(ends, [state]))
     groups = choose_groups(launches, SectionCosts(), always=True)
     assert [len(group.sections) for group in groups] == [4, 1, 4, 1, 4, 1]
+
+
+@pytest.mark.parametrize("kind", ["scan", "while", "branch"])
+def test_sections_of_loops_and_branches(kind: str) -> None:
+    """Towers whose states a loop exchanges between iterations are independent; a launch that reads both states is not."""
+    rng = np.random.default_rng(0)
+    first, second, mixed = (rng.standard_normal((64, 64), np.float32) / 8 for _ in range(3))
+    x = rng.standard_normal((3, 2, 64), np.float32)
+
+    def step(states: Any, row: Any) -> Any:
+        a, b = states
+        for _ in range(3):
+            a, b = dnp.tanh((a + row) @ first), dnp.tanh((b - row) @ second)
+        return (a, b + dnp.tanh(a @ mixed)), a
+
+    def function(x: Any) -> Any:
+        states = dnp.zeros((2, 64), np.float32), dnp.ones((2, 64), np.float32)
+        if kind == "scan":
+            return dlc.lax.scan(step, states, x)
+        if kind == "while":
+            body = lambda s: (*step(s[:2], x[0])[0], s[2] + 1)  # noqa: E731
+            return dlc.lax.while_loop(lambda s: s[2] < 5, body, (*states, dnp.zeros((), np.int32)))
+        return dlc.lax.cond(dnp.sum(x) < 1e9, lambda: step(states, x[0])[0], lambda: states)
+
+    models = {mode: dlc.jit(function, inter_op=mode, num_threads=2).lower(x).compile() for mode in ("off", "on")}
+    found = [i for i in nested(models["on"].artifact.host.instructions) if isinstance(i, Parallel)]
+    assert any(len(launch.arguments) > 2 for parallel in found for launch in parallel.launches)
+    for _ in range(20):
+        for result, right in zip(models["on"](x).values(), models["off"](x).values(), strict=True):
+            np.testing.assert_array_equal(result, right)
+
+
+def nested(instructions: Any) -> list[Any]:
+    """Return instructions, and those of loops and branches inside."""
+    found = []
+    for instruction in instructions:
+        bodies = [getattr(instruction, name, ()) for name in ("body", "then", "otherwise")]
+        found += [instruction, *(inner for body in bodies for inner in nested(body))]
+    return found

@@ -20,6 +20,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc.errors import DeadlineError, DlcError, MemoryLimitError, QueueFullError, ShapeError
+from dlc.runtime.requests.batched_model import BatchedModel
 from dlc.runtime.requests.executor import Executor
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
@@ -214,22 +215,39 @@ def test_futures_can_be_awaited() -> None:
 
 
 def test_ended_requests_keep_nothing_alive() -> None:
-    """Without the garbage collector: arrays must be freed, and their memory reused, at once."""
-    queue = RequestQueue(lambda x: np.ones(3).view(dlc.Array))
-    argument = np.ones(4).view(dlc.Array)
-    given = weakref.ref(argument)
+    """Without the garbage collector: arrays must be freed, and their memory reused, at once, also after an error."""
+
+    def function(x: Any) -> Any:
+        if x.sum() < 0:
+            raise DlcError("a negative sum")
+        return np.ones(3).view(dlc.Array)
+
+    queue, model = RequestQueue(function), halves_batched()
     gc.disable()
     try:
-        future = queue.submit(argument, deadline=1000)
-        result = weakref.ref(future.result(60))
-        del future, argument
-        for _ in range(1000):
-            if given() is None and result() is None:
-                break
-            threading.Event().wait(0.01)
-        assert given() is None and result() is None
+        for submit in (queue.submit, model.submit):
+            for value in (1, -1):
+                argument = np.full((1, 5 if value < 0 else 4), value, np.float32).view(dlc.Array)
+                references = [weakref.ref(argument)]
+                future = submit(argument, deadline=1000)
+                if future.exception(60) is None and submit == queue.submit:
+                    references.append(weakref.ref(future.result()))
+                elif value < 0:
+                    references.append(weakref.ref(future.exception()))
+                del future, argument
+                for _ in range(1000):
+                    if not any(reference() is not None for reference in references):
+                        break
+                    threading.Event().wait(0.01)
+                assert not any(reference() is not None for reference in references)
     finally:
         gc.enable()
+
+
+def halves_batched() -> BatchedModel:
+    """Return a model that joins requests of four columns, and refuses others."""
+    function = dlc.jit(lambda x: x / 2, dynamic={"x": {0: "N:1..8"}})
+    return dlc.batched(function.lower(np.ones((2, 4), np.float32)).compile())
 
 
 @pytest.mark.parametrize("wrong", [{"streams": 0}, {"max_pending": -1}, {"num_threads": 0}])
