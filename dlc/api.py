@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ def compile_model(
     input_values: Mapping[str, ArrayLike] | None = None,
     num_threads: int | None = None,
     streams: int = 1,
+    cpus: Iterable[int] | None = None,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
@@ -74,6 +75,7 @@ def compile_model(
             model is specialized for each of their values.
         num_threads: Number of threads; by default one per processor that this process may use.
         streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
+        cpus: The processors on which the threads of the model run, such as `range(4)`; by default those of the process.
         dump_ir: Write the IR after every pass to this folder.
         pipeline: Passes to run instead of the target's, such as `"a,b{k=1}"`.
         check_each_pass: Verify every pass numerically during the first call, on its inputs. CompileError names the first pass
@@ -106,6 +108,7 @@ def compile_model(
     options = Options.of(
         num_threads=num_threads,
         streams=streams,
+        cpus=cpus,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,
@@ -159,6 +162,7 @@ def from_torch(
     target: str | Backend = "cpu",
     num_threads: int | None = None,
     streams: int = 1,
+    cpus: Iterable[int] | None = None,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
@@ -190,6 +194,7 @@ def from_torch(
     options = Options.of(
         num_threads=num_threads,
         streams=streams,
+        cpus=cpus,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,7 @@ def from_jax(
     target: str | Backend = "cpu",
     num_threads: int | None = None,
     streams: int = 1,
+    cpus: Iterable[int] | None = None,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
@@ -110,6 +111,7 @@ def from_jax(
     options = Options.of(
         num_threads=num_threads,
         streams=streams,
+        cpus=cpus,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -231,8 +231,9 @@ class JitFunction(Submittable):
         self._require_one_process("submit")
         options = self._options
         threads = 1 if backend_of(self._target, options.device).takes_device_arrays else thread_count(options.num_threads)
-        reserve_pools(threads, options.streams)
-        return RequestQueue(self, name=self._parameters.name, num_threads=threads, streams=options.streams)
+        reserve_pools(threads, options.streams, options.cpus)
+        name = self._parameters.name
+        return RequestQueue(self, name=name, num_threads=threads, streams=options.streams, cpus=options.cpus)
 
     def submit(self, /, *arguments: Any, priority: int = 0, deadline: float | None = None, **named: Any) -> Future:
         if any(type(leaf) is Tracer for leaf in (*arguments, *named.values())):
@@ -432,6 +433,7 @@ def jit(
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     streams: int = 1,
+    cpus: Iterable[int] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
@@ -457,6 +459,7 @@ def jit(
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     streams: int = 1,
+    cpus: Iterable[int] | None = None,
     pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
@@ -483,6 +486,7 @@ def jit(
         dump_ir: A folder for the IR after every pass of the first compilation.
         num_threads: Number of threads; by default one per processor that this process may use.
         streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
+        cpus: The processors on which the threads of the model run, such as `range(4)`; by default those of the process.
         pipeline: Passes to run instead of the target's.
         check_each_pass: Verify every pass numerically during the first call with new shapes, on its arguments. CompileError
             names the first pass after which results are wrong, and the lines of your function.
@@ -511,6 +515,7 @@ def jit(
     options = Options.of(
         num_threads=num_threads,
         streams=streams,
+        cpus=cpus,
         dump_ir=folder,
         pipeline=pipeline,
         check_each_pass=check_each_pass,

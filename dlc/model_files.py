@@ -162,9 +162,7 @@ class _FileCompilation:
             with self.report.timed_total("load"):
                 if (artifact := file.find(self.report, builder)) is not None:
                     examine(artifact.host.inputs, ())
-                    model = artifact.model(self.options.num_threads)
-                    model.streams = self.options.streams
-                    return model
+                    return artifact.model(self.options)
         return self._compile(file, progress, examine)
 
     def _resolve_target(self) -> tuple[Target, Builder | None]:
@@ -254,7 +252,7 @@ class _FileCompilation:
         specialized = SpecializedModel(name, tuple(error.inputs), tuple(error.outputs), build, tuple(error.values))
         takes_device_arrays = backend_of(self.target, self.options.device).takes_device_arrays
         model = specialized.model(takes_device_arrays=takes_device_arrays)
-        model.num_threads, model.streams = self.options.num_threads, self.options.streams
+        model.set_execution(self.options)
         return model
 
     def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:

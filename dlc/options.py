@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from dlc.errors import UnsupportedError
-from dlc.machine.cpus import usable_cpus
+from dlc.machine.cpus import cpu_affinity, usable_cpus
 
 # No system has more processors; more threads would only compete for them.
 MAX_THREADS = 8192
@@ -156,6 +156,7 @@ class Options:
         verify: Verify the module after each pass.
         num_threads: Number of threads; None: one per processor that this process may use.
         streams: Number of submitted calls that run at once.
+        cpus: The processors on which the threads run; None: those of the process.
         workers: Maximum number of processes that compile kernels.
         cache: Load programs from the cache and store them there.
         check_each_pass: Verify the results of each pass, on the inputs of the model's first run.
@@ -178,6 +179,7 @@ class Options:
     verify: bool = field(default_factory=lambda: Environment.read().verify)
     num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
     streams: int = 1
+    cpus: frozenset[int] | None = None
     workers: int | None = field(default_factory=lambda: Environment.read().workers)
     cache: bool = field(default_factory=lambda: Environment.read().cache)
     check_each_pass: bool = False
@@ -206,6 +208,9 @@ class Options:
         thread_count(self.num_threads)
         if not _is_count(self.streams) or self.streams > MAX_THREADS:
             raise UnsupportedError(f"streams {self.streams!r}: expected an integer from 1 to {MAX_THREADS}")
+        if self.cpus is not None and not (self.cpus and self.cpus <= cpu_affinity()):
+            available = sorted(cpu_affinity())
+            raise UnsupportedError(f"cpus {sorted(self.cpus)}: expected at least one of the processors {available}")
         if self.workers is not None and not _is_count(self.workers):
             raise UnsupportedError(f"workers {self.workers!r}: expected an integer >= 1")
         if not isinstance(cast(object, self.tune), int | float) or not self.tune >= 0:
@@ -215,12 +220,25 @@ class Options:
     def of(**values: Any) -> Options:
         """Return options with these values; None leaves an option at its default.
 
-        By default, each stream has its share of the threads.
+        By default, each stream has its share of the threads, which are as many as the processors `cpus`.
         """
-        options = Options(**{name: value for name, value in values.items() if value is not None})
-        if options.streams == 1 or values.get("num_threads") is not None:
+        given = {name: value for name, value in values.items() if value is not None}
+        if "cpus" in given:
+            given["cpus"] = _processors(given["cpus"])
+        options = Options(**given)
+        if "num_threads" in given or (options.streams == 1 and options.cpus is None):
             return options
-        return replace(options, num_threads=max(1, thread_count(options.num_threads) // options.streams))
+        threads = thread_count(options.num_threads)
+        threads = threads if options.cpus is None else min(threads, len(options.cpus))
+        return replace(options, num_threads=max(1, threads // options.streams))
+
+
+def _processors(values: Any) -> frozenset[int]:
+    try:
+        numbers = [index(value) for value in values]
+    except TypeError:
+        raise UnsupportedError(f"cpus {values!r}: expected the numbers of processors, such as [0, 1]") from None
+    return frozenset(numbers)
 
 
 def pocl_folder(variables: Mapping[str, str] | None = None) -> Path:

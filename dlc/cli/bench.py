@@ -19,7 +19,9 @@ from dlc.backends.limits import Limits
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     NonNanFloatRange,
+    cpus_option,
     examples,
+    inter_op_option,
     json_option,
     model_argument,
     no_cache_option,
@@ -91,8 +93,10 @@ def _parse_names(context: click.Context, option: click.Parameter, value: str | N
 @shape_option
 @seed_option
 @threads_option
+@cpus_option
 @numerics_option
 @precision_option
+@inter_op_option
 @weights_options
 @no_cache_option
 @replace_kernel_option
@@ -127,8 +131,10 @@ def bench_command(
     shapes: Shapes,
     seed: int,
     num_threads: int | None,
+    cpus: list[int] | None,
     numerics: str,
     precision: str,
+    inter_op: str,
     weights: str,
     group: int,
     no_cache: bool,
@@ -153,8 +159,10 @@ def bench_command(
         raise click.UsageError(f"--vs: other runtimes read ONNX models, got {model}; give the ONNX file")
     options = Options.of(
         num_threads=num_threads,
+        cpus=cpus,
         numerics=numerics,
         precision=precision,
+        inter_op=inter_op,
         weights=weights,
         group=group,
         cache=False if no_cache else None,
@@ -167,11 +175,17 @@ def bench_command(
             raise click.UsageError(
                 "--streams measures throughput: remove --vs, --kernels, --trace, --replace-kernel, --plan and --write-plan"
             )
-        settings = {"numerics": numerics, "precision": precision, "weights": weights, "group": group}
-        by_streams = {
-            count: Options.of(num_threads=num_threads, streams=count, cache=False if no_cache else None, **settings)
-            for count in streams
+        settings = {
+            "numerics": numerics,
+            "precision": precision,
+            "inter_op": inter_op,
+            "weights": weights,
+            "group": group,
+            "num_threads": num_threads,
+            "cpus": cpus,
+            "cache": False if no_cache else None,
         }
+        by_streams = {count: Options.of(streams=count, **settings) for count in streams}
         with progress_display() as progress:
             measured = _measure_streams(model, shapes, inputs, seed, target, by_streams, in_flight, seconds, progress)
         _print_throughputs(model.stem, measured, as_json)
@@ -244,7 +258,7 @@ def _measure_streams(
     measured: list[_StreamsMeasurement] = []
     for count, stream_options in options.items():
         model, arrays = load_or_compile(path, shapes, inputs, seed, target, stream_options, progress)
-        model.streams = count
+        model.set_execution(stream_options)
         model(arrays)
         submitted = in_flight or model.requests.default_in_flight
         throughput = measure_throughput(partial(model.submit, arrays), submitted, seconds)

@@ -26,7 +26,7 @@ from dlc.arrays import TensorInfo, read_npy, read_npz
 from dlc.cli.structured_values import assemble_value, infer_value_type, is_input_name, tensor_infos
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.instrument.report import Progress
-from dlc.options import MAX_THREADS, NUMERICS, PRECISIONS, WEIGHTS, columns
+from dlc.options import INTER_OP_MODES, MAX_THREADS, NUMERICS, PRECISIONS, WEIGHTS, columns
 from dlc.progress import progress_on
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
@@ -167,6 +167,34 @@ tolerance_option = click.option(
 )
 threads_option = click.option(
     "--num-threads", type=click.IntRange(1, MAX_THREADS), help="Number of threads; default: all usable CPU cores."
+)
+
+
+def _parse_cpus(context: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
+    """Return the processors of a list of numbers and ranges, as taskset has it."""
+    if value is None:
+        return None
+    cpus: list[int] = []
+    for part in value.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise click.BadParameter(f"{value}: expected numbers and ranges of processors, such as 0-3,8")
+        cpus += range(int(first), int(last or first) + 1)
+    return cpus
+
+
+cpus_option = click.option(
+    "--cpus",
+    metavar="0-3,8",
+    callback=_parse_cpus,
+    help="Run the threads on these processors; default: all that the process may use.",
+)
+inter_op_option = click.option(
+    "--inter-op",
+    type=click.Choice(INTER_OP_MODES),
+    default="auto",
+    show_default=True,
+    help="Run independent small kernels concurrently: auto, where that is expected to be faster.",
 )
 no_cache_option = click.option("--no-cache", is_flag=True, help="Recompile: neither read nor write the cache.")
 check_option = click.option(

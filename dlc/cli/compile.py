@@ -18,6 +18,7 @@ from dlc.cli.common import (
     NonNanFloatRange,
     check_option,
     examples,
+    inter_op_option,
     json_option,
     make_inputs,
     no_cache_option,
@@ -59,7 +60,7 @@ GGUF_SUFFIX = ".gguf"
 # Parameters of the command that do not apply to language models.
 _NOT_FOR_LANGUAGE_MODELS = (
     *("shapes", "values", "form", "dump_ir", "pipeline", "print_pipeline", "check_each_pass", "time_passes", "tune"),
-    *("numerics", "precision", "weights", "group", "replaced_kernels", "plan", "write_plan"),
+    *("numerics", "precision", "inter_op", "weights", "group", "replaced_kernels", "plan", "write_plan"),
 )
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
@@ -138,6 +139,7 @@ def _read_dtypes(context: click.Context, option: click.Parameter, values: tuple[
 @threads_option
 @numerics_option
 @precision_option
+@inter_op_option
 @weights_options
 @no_cache_option
 @replace_kernel_option
@@ -162,6 +164,7 @@ def compile_command(
     num_threads: int | None,
     numerics: str,
     precision: str,
+    inter_op: str,
     weights: str,
     group: int,
     no_cache: bool,
@@ -198,6 +201,7 @@ def compile_command(
         num_threads=num_threads,
         numerics=numerics,
         precision=precision,
+        inter_op=inter_op,
         weights=weights,
         group=group,
         tune=tune,

@@ -18,8 +18,10 @@ from dlc.caching.model_cache import MLIR_SUFFIX
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     check_option,
+    cpus_option,
     examples,
     fail,
+    inter_op_option,
     json_option,
     make_inputs,
     model_argument,
@@ -62,6 +64,7 @@ _COMPILE_PARAMETERS = (
     "target",
     "numerics",
     "precision",
+    "inter_op",
     "weights",
     "group",
     "dump_ir",
@@ -105,7 +108,7 @@ def load_or_compile(
             raise click.UsageError(
                 f"{model} is already compiled: remove {' and '.join(compile_options)}, or give the ONNX model"
             )
-        compiled = load(model, num_threads=options.num_threads)
+        compiled = load(model, num_threads=options.num_threads, cpus=options.cpus)
         return compiled, make_inputs(with_bound_sizes(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
     arrays: dict[str, Any] = {}
 
@@ -174,8 +177,10 @@ def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -
 )
 @mesh_options(required=False)
 @threads_option
+@cpus_option
 @numerics_option
 @precision_option
+@inter_op_option
 @weights_options
 @no_cache_option
 @replace_kernel_option
@@ -200,8 +205,10 @@ def run_command(
     mesh: Mesh | None,
     specs: Mapping[str, InputSpec],
     num_threads: int | None,
+    cpus: list[int] | None,
     numerics: str,
     precision: str,
+    inter_op: str,
     weights: str,
     group: int,
     no_cache: bool,
@@ -234,8 +241,10 @@ def run_command(
         pipeline=pipeline,
         check_each_pass=check_each_pass,
         num_threads=num_threads,
+        cpus=cpus,
         numerics=numerics,
         precision=precision,
+        inter_op=inter_op,
         weights=weights,
         group=group,
         until=stage,

@@ -12,9 +12,11 @@ import click
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     NonNanFloatRange,
+    cpus_option,
     err,
     examples,
     fail,
+    inter_op_option,
     no_cache_option,
     reports_errors,
     target_option,
@@ -56,6 +58,8 @@ _SHUTDOWN_SECONDS = 30
 @target_option
 @shape_option
 @threads_option
+@cpus_option
+@inter_op_option
 @click.option(
     "--streams",
     type=click.IntRange(1, MAX_THREADS),
@@ -91,6 +95,8 @@ def serve_command(
     target: str,
     shapes: Shapes,
     num_threads: int | None,
+    cpus: list[int] | None,
+    inter_op: str,
     streams: int,
     max_batch: int,
     max_delay_ms: float,
@@ -124,7 +130,9 @@ def serve_command(
 
     logging.basicConfig(format="%(message)s")
     logging.getLogger("dlc.serve").setLevel(logging.INFO)
-    options = Options.of(num_threads=num_threads, streams=streams, cache=False if no_cache else None)
+    options = Options.of(
+        num_threads=num_threads, streams=streams, cpus=cpus, inter_op=inter_op, cache=False if no_cache else None
+    )
     read = partial(_load, target=target, shapes=shapes, options=options)
     limits = ServerLimits(max_pending, max_request_mb << 20, None if deadline_ms is None else deadline_ms / 1e3)
     require_distinct_names([*models])
@@ -181,5 +189,5 @@ def _load(path: Path, target: str, shapes: Shapes, options: Options) -> Model:
     if path.suffix == ARTIFACT_SUFFIX:
         if shapes:
             raise UnsupportedError(f"{path}: it is compiled already: --shape applies to ONNX and TFLite models")
-        return load(path, num_threads=options.num_threads, streams=options.streams)
+        return load(path, num_threads=options.num_threads, streams=options.streams, cpus=options.cpus)
     return compile_file(path, target, shapes, options)

@@ -81,7 +81,7 @@ def compile(
         model = _compile(compilation, file, rebuild_module)
     clear_large_memo_tables()
     model.defaults = program.defaults
-    model.num_threads, model.streams = options.num_threads, options.streams
+    model.set_execution(options)
     return model
 
 
@@ -110,7 +110,7 @@ def compile_specialization(
             model = _specialized_model(compilation, specialization).model(takes_device_arrays=backend.takes_device_arrays)
             specialization = Specialization(model, domain)
     clear_large_memo_tables()
-    specialization.program.num_threads = options.num_threads
+    specialization.program.set_execution(options)
     return specialization
 
 
@@ -320,9 +320,7 @@ def _compile_executable(
     )
     artifact = executable if isinstance(executable, CompiledProgram) else None
     with compilation.report.timed("load"):
-        run: Run = (
-            executable.runner(compilation.options.num_threads) if isinstance(executable, CompiledProgram) else executable.run
-        )
+        run: Run = executable.runner(compilation.options) if isinstance(executable, CompiledProgram) else executable.run
     if not compilation.options.check_each_pass:
         return run, artifact
     # The first call checks every pass on its inputs before it returns a result.

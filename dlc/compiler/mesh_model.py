@@ -49,7 +49,7 @@ class _MeshModel(Model):
         super().__init__(program.inputs, program.outputs, self._run, program.name)
         self.sharded, self.local, self.transport = sharded, local, transport
         self.defaults = program.defaults
-        self.num_threads, self.streams = local.num_threads, local.streams
+        self.num_threads, self.streams, self.cpus = local.num_threads, local.streams, local.cpus
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         mesh, rank = self.sharded.mesh, self.transport.rank

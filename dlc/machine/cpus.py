@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -22,6 +23,20 @@ def share_cpus(process_count: int) -> None:
 def cpu_affinity() -> frozenset[int]:
     """Return the processors in this thread's affinity mask."""
     return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
+@contextmanager
+def running_on(cpus: frozenset[int] | None) -> Generator[None]:
+    """Run this thread, and the threads that it starts, on these processors; None: on the current ones."""
+    if cpus is None:
+        yield
+        return
+    previous = cpu_affinity()
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, previous)
 
 
 def usable_cpus(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:

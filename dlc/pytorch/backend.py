@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -57,6 +57,7 @@ class BackendSettings:
     fallback: str = "error"
     target: str = "cpu"
     num_threads: int | None = None
+    cpus: Iterable[int] | None = None
     numerics: str = "default"
     precision: str = "f32"
     weights: str = "float"

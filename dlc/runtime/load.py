@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ def load(
     *,
     num_threads: int | None = None,
     streams: int = 1,
+    cpus: Iterable[int] | None = None,
     mapped: bool = True,
     device: str | None = None,
 ) -> Model:
@@ -46,12 +47,13 @@ def load(
     Args:
         num_threads: Number of threads; by default one per processor that this process may use.
         streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
+        cpus: The processors on which the threads of the model run, such as `range(4)`; by default those of the process.
         device: The OpenCL device to run on, such as `0:1`; by default the one that DLC_DEVICE names, or the first that works.
 
     Raises ModelError for an invalid or damaged file and for one of another version of dlc. Raises DeviceError for a model of
     another processor, or one that needs features that the device does not have.
     """
-    source, options = path_or_bytes(model), Options.of(num_threads=num_threads, streams=streams)
+    source, options = path_or_bytes(model), Options.of(num_threads=num_threads, streams=streams, cpus=cpus)
     if isinstance(source, bytes):
         return _read(Container.read(Path("model"), page_aligned_copy(source)), options, device)
     try:
@@ -71,12 +73,12 @@ def program_in(path: Path, builder: Builder | None = None) -> CompiledProgram:
         return _program(container.model, container, builder)
 
 
-def _pickled(model: Model) -> tuple[Callable[..., Model], tuple[bytes, int | None, int]]:
-    return _unpickled, (to_bytes(model), model.num_threads, model.streams)
+def _pickled(model: Model) -> tuple[Callable[..., Model], tuple[bytes, int | None, int, frozenset[int] | None]]:
+    return _unpickled, (to_bytes(model), model.num_threads, model.streams, model.cpus)
 
 
-def _unpickled(content: bytes, num_threads: int | None, streams: int) -> Model:
-    return load(content, num_threads=num_threads, streams=streams)
+def _unpickled(content: bytes, num_threads: int | None, streams: int, cpus: frozenset[int] | None) -> Model:
+    return load(content, num_threads=num_threads, streams=streams, cpus=cpus)
 
 
 # Models are pickled as the content of their file, so that other processes compile nothing.
@@ -125,7 +127,7 @@ class _ModelReader:
         if not set(model.inputs).issuperset(info for info, _ in defaults):
             raise ValueError("a default value for an unknown input")
         model.defaults = {info.name: array for info, array in defaults}
-        model.num_threads, model.streams = self.options.num_threads, self.options.streams
+        model.set_execution(self.options)
         return model
 
     def _without_defaults(self, fields: Mapping[str, Any]) -> Model:
@@ -133,4 +135,4 @@ class _ModelReader:
             return ConvertedModel(self.model(fields["program"]), io_signature_from_json(fields["io_signature"]))
         if "specializations" in fields:
             return SpecializedModel.read(fields, self.model).model(takes_device_arrays=self.builder is not None)
-        return _program(fields, self.container, self.builder).model(self.options.num_threads)
+        return _program(fields, self.container, self.builder).model(self.options)

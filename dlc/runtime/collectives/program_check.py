@@ -13,7 +13,7 @@ from dlc.runtime.collectives.transport import Transport
 
 _MAX_SHOWN_CHARACTERS = 200
 # Options that may differ between ranks: they do not change results.
-_OPTIONS_OF_A_RANK = {"num_threads", "workers", "cache", "dump_ir", "plan", "write_plan", "verify"}
+_OPTIONS_OF_A_RANK = {"num_threads", "cpus", "workers", "cache", "dump_ir", "plan", "write_plan", "verify"}
 
 
 def compared_options(options: Options) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import named_dtype
+from dlc.options import Options
 from dlc.runtime.cpu.code.native import Runtime, runtime
 from dlc.runtime.cpu.kernel_object import KernelObject, load_kernels
 from dlc.runtime.cpu.program import LoadedKernel, NativeProgram
@@ -50,6 +51,7 @@ class Artifact:
         self,
         num_threads: int | None = None,
         *,
+        cpus: frozenset[int] | None = None,
         images: Mapping[str, LoadedKernel] | None = None,
         native: Runtime | None = None,
         is_sequential: bool = False,
@@ -63,18 +65,18 @@ class Artifact:
         require_host(self.target, self.name)
         images = images or load_kernels(self.kernels)
         host = replace(self.host, instructions=sequential(self.host.instructions)) if is_sequential else self.host
-        return NativeProgram(host, images, self.weights, native or self.native(), num_threads)
+        return NativeProgram(host, images, self.weights, native or self.native(), num_threads, cpus)
 
-    def runner(self, num_threads: int | None = None) -> Run:
+    def runner(self, options: Options) -> Run:
         """Return a function that runs the program; on another machine it raises DeviceError when it is called."""
         if host_supports(self.target):
-            return self.program(num_threads).run
-        return lambda inputs: self.program(num_threads).run(inputs)
+            return self.program(options.num_threads, cpus=options.cpus).run
+        return lambda inputs: self.program(options.num_threads, cpus=options.cpus).run(inputs)
 
-    def model(self, num_threads: int | None = None) -> Model:
+    def model(self, options: Options) -> Model:
         """Return the model that users call."""
-        model = Model(self.host.inputs, self.host.outputs, self.runner(num_threads), self.name, self)
-        model.num_threads = num_threads
+        model = Model(self.host.inputs, self.host.outputs, self.runner(options), self.name, self)
+        model.set_execution(options)
         return model
 
     def image(self, weights: Sequence[SectionRef], defaults: Mapping[str, SectionRef]) -> bytes:

@@ -92,7 +92,7 @@ def _program_of(run: object) -> NativeProgram | None:
 def _build_direct_call(program: NativeProgram, shapes: list[tuple[int, ...]]) -> DirectCall:
     """Return a direct call for arrays of these shapes, with a context of its own."""
     context = program.acquire_context(shapes)
-    pool = program.runtime.pool_cell(program.num_threads)
+    pool = program.runtime.pool_cell(program.num_threads, program.cpus)
     next_record = np.zeros(1, np.int64)
     resume = partial(_resume, program, next_record, context, pool)
     allocators: list[Callable[[], Array] | None] = []

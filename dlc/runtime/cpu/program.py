@@ -86,9 +86,10 @@ class NativeProgram:
         weights: Mapping[str, NDArray[Any]],
         runtime: Runtime,
         num_threads: int | None = None,
+        cpus: frozenset[int] | None = None,
     ) -> None:
         self.host, self.inputs, self.outputs = host, host.inputs, host.outputs
-        self.num_threads = thread_count(num_threads)
+        self.num_threads, self.cpus = thread_count(num_threads), cpus
         self._pack_addresses = Struct(f"={len(host.inputs) + len(host.outputs)}q").pack_into
         self._loaded_kernels = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
@@ -235,7 +236,7 @@ class NativeProgram:
         arrays, donors = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs], self.host.donors
         if donors:
             arrays = _prepare_donated(arrays, donors.values())
-        pool = self.runtime.pool(self.num_threads)
+        pool = self.runtime.pool(self.num_threads, self.cpus)
         context = self.acquire_context(self._static_shapes or [a.shape for a in arrays])
         try:
             outputs: list[NDArray[Any]] = [result.empty() for result in context.results]

@@ -75,7 +75,7 @@ class ConvertedModel(StructuredModel):
     def __init__(self, program: Model, io_signature: IOSignature) -> None:
         super().__init__(io_signature.inputs, io_signature.outputs, self._run, program.name, self)
         self.program, self.io_signature = program, io_signature
-        self.num_threads, self.streams = program.num_threads, program.streams
+        self.num_threads, self.streams, self.cpus = program.num_threads, program.streams, program.cpus
         self._string_indices = {string: k for k, string in enumerate(io_signature.strings)}
 
     def _run(self, values: Sequence[Any]) -> list[Any]:

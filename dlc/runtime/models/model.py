@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlc.arrays import Array, TensorInfo, format_type, require_unmasked, to_numpy
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import to_path
-from dlc.options import thread_count
+from dlc.options import Options, thread_count
 from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCalls
 from dlc.runtime.opencl.array import DeviceArray
@@ -73,6 +73,8 @@ class Model(Submittable):
         self.num_threads: int | None = None
         # The number of submitted calls that run at once.
         self.streams = 1
+        # The processors on which the threads run; None: those of the process.
+        self.cpus: frozenset[int] | None = None
         # Set for models that were compiled in this process.
         self.inspector: ModelInspector | None = None
         self._takes_device_arrays = takes_device_arrays
@@ -96,6 +98,10 @@ class Model(Submittable):
         for array in self._defaults.values():
             array.flags.writeable = False
 
+    def set_execution(self, options: Options) -> None:
+        """Set the numbers of threads and streams, and the processors on which they run."""
+        self.num_threads, self.streams, self.cpus = options.num_threads, options.streams, options.cpus
+
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array | DeviceArray]:
         """Run the model and return its outputs; those of an OpenCL model stay on the device until they are read.
 
@@ -115,8 +121,8 @@ class Model(Submittable):
     def _new_queue(self) -> RequestQueue:
         # Commands of a device are queued without waiting.
         num_threads = 1 if self._takes_device_arrays else thread_count(self.num_threads)
-        reserve_pools(num_threads, self.streams)
-        return RequestQueue(self, name=self.name, num_threads=num_threads, streams=self.streams)
+        reserve_pools(num_threads, self.streams, self.cpus)
+        return RequestQueue(self, name=self.name, num_threads=num_threads, streams=self.streams, cpus=self.cpus)
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
         """Return the inputs of a call as checked arrays, in order."""

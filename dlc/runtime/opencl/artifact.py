@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import named_dtype
 from dlc.errors import DeviceError, ModelError, TooLargeError
+from dlc.options import Options
 from dlc.runtime.models.model import Model, Run
 from dlc.runtime.opencl.build import Builder, build
 from dlc.runtime.opencl.driver import driver_errors
@@ -70,8 +71,8 @@ class DeviceArtifact:
             kernels, weights = built_program.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
             return OpenCLProgram(self.specializer, kernels, weights, session)
 
-    def runner(self, num_threads: int | None = None) -> Run:
-        """Return a function that runs the program; `num_threads` has no effect on a device.
+    def runner(self, options: Options) -> Run:
+        """Return a function that runs the program; options have no effect on a device.
 
         Raises DeviceError, naming the kernels and the resources that they need, if these exceed the device's.
         """
@@ -86,10 +87,10 @@ class DeviceArtifact:
                 "another one (DLC_DEVICE; in Python `dlc.load(…, device=…)`)"
             ) from error
 
-    def model(self, num_threads: int | None = None) -> Model:
+    def model(self, options: Options) -> Model:
         """Return the model that users call. Raises what `runner` raises."""
-        model = Model(self.host.inputs, self.host.outputs, self.runner(), self.name, self, takes_device_arrays=True)
-        model.num_threads = num_threads
+        model = Model(self.host.inputs, self.host.outputs, self.runner(options), self.name, self, takes_device_arrays=True)
+        model.set_execution(options)
         return model
 
     def save(self, path: Path) -> None:

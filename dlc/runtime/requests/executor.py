@@ -26,7 +26,7 @@ from time import monotonic
 from typing import Any
 
 from dlc.errors import DeadlineError, DeviceError, QueueFullError
-from dlc.machine.cpus import usable_cpus
+from dlc.machine.cpus import running_on, usable_cpus
 from dlc.runtime.requests.deadlines import Deadlines
 from dlc.runtime.requests.future import Future, error_of, with_results
 from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, StartThread, start_daemon
@@ -86,13 +86,23 @@ class QueueState:
         threads: Processors that a request occupies.
         streams: The maximum number of requests that run at once.
         max_pending: The maximum number of requests that have not started.
+        cpus: The processors on which requests run; None: those of the process.
         pending: Requests that have not started.
         used: Virtual time: the processor time of its requests so far, or more.
         average: The average processor time of its requests.
     """
 
-    def __init__(self, run: Callable[..., Any], name: str, threads: int, streams: int, max_pending: int) -> None:
+    def __init__(
+        self,
+        run: Callable[..., Any],
+        name: str,
+        threads: int,
+        streams: int,
+        max_pending: int,
+        cpus: frozenset[int] | None = None,
+    ) -> None:
         self.run, self.name, self.threads, self.streams, self.max_pending = run, name, threads, streams, max_pending
+        self.cpus = cpus
         self.heap: list[Request] = []
         self.pending = self.running = 0
         self.used = self.average = 0.0
@@ -350,7 +360,11 @@ class Executor:
             request = worker.request
             assert request is not None
             start = self._clock()
-            self._run(request)
+            if request.queue.cpus is None:
+                self._run(request)
+            else:
+                with running_on(request.queue.cpus):
+                    self._run(request)
             end = self._clock()
             self._refresh_capacity(end)
             with self._lock:

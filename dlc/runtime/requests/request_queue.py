@@ -27,6 +27,7 @@ class RequestQueue:
         streams: The maximum number of calls that run at once.
         max_pending: The maximum number of calls that have not started; `submit` waits for space.
         priority: The priority of calls that do not specify one; calls with larger numbers start first, across all queues.
+        cpus: The processors on which calls run; by default those of the process.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class RequestQueue:
         streams: int = 1,
         max_pending: int = _MAX_PENDING_CALLS,
         priority: int = 0,
+        cpus: Iterable[int] | None = None,
         executor: Executor | None = None,
     ) -> None:
         for argument, value in (("num_threads", num_threads), ("streams", streams), ("max_pending", max_pending)):
@@ -46,7 +48,8 @@ class RequestQueue:
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.priority = priority
         self._executor = executor
-        self._state = QueueState(function, self.name, num_threads, streams, max_pending)
+        processors = None if cpus is None else frozenset(cpus)
+        self._state = QueueState(function, self.name, num_threads, streams, max_pending, processors)
 
     def of_function(self, function: Callable[..., Any], max_pending: int | None = None) -> RequestQueue:
         """Return a queue with the settings of this one for a function that calls this one's function."""
@@ -58,6 +61,7 @@ class RequestQueue:
             streams=state.streams,
             max_pending=state.max_pending if max_pending is None else max_pending,
             priority=self.priority,
+            cpus=state.cpus,
             executor=self._executor,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc.errors import DeadlineError, DlcError, MemoryLimitError, QueueFullError, ShapeError
+from dlc.machine.cpus import cpu_affinity
 from dlc.runtime.requests.batched_model import BatchedModel
 from dlc.runtime.requests.executor import Executor
 from dlc.runtime.requests.request_queue import RequestQueue
@@ -334,3 +336,37 @@ def test_memory_is_limited_before_a_call_starts(monkeypatch: pytest.MonkeyPatch)
     assert function(np.ones((5, 64), np.float32)).shape == (5, 64)
     with pytest.raises(MemoryError):
         dlc.jit(lambda x: dnp.exp(x @ weight) @ weight)(np.ones((1024, 64), np.float32))
+
+
+def test_calls_run_on_the_processors_of_their_model() -> None:
+    first, last = min(cpu_affinity()), max(cpu_affinity())
+    queue = RequestQueue(lambda x: cpu_affinity(), cpus=[last])
+    assert [*queue.map([1, 2])] == [frozenset({last})] * 2
+    assert RequestQueue(lambda x: cpu_affinity()).submit(1).result(60) == cpu_affinity()
+    seen = list[frozenset[int]]()
+
+    def record(x: Any) -> Any:
+        seen.append(cpu_affinity())
+        return x
+
+    @dlc.jit(cpus={first}, streams=2)
+    def function(x: Any) -> Any:
+        return dlc.ffi.pure_callback(record, x, x) * 2
+
+    model = function.lower(X).compile()
+    assert model.num_threads == 1 and model.cpus == {first}
+    np.testing.assert_array_equal(model.submit(X).result(60)["result"], 2 * X)
+    assert seen == [frozenset({first})]
+    with pytest.raises(DlcError, match=r"cpus \[99999\]: expected at least one of the processors"):
+        dlc.jit(lambda x: x, cpus=[99999])
+
+
+@pytest.mark.skipif(len(cpu_affinity()) < 2, reason="one processor")
+def test_threads_of_a_model_run_on_its_processors() -> None:
+    first, *others = sorted(cpu_affinity())
+    model = dlc.jit(lambda x: dnp.exp(x), num_threads=2, cpus=others).lower(np.ones((512, 512), np.float32)).compile()
+    before = {int(task) for task in os.listdir("/proc/self/task")}
+    model(np.ones((512, 512), np.float32))
+    new = {int(task) for task in os.listdir("/proc/self/task")} - before
+    assert [os.sched_getaffinity(task) for task in new] == [set(others)]
+    assert cpu_affinity() == {first, *others}

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from dlc.errors import DeviceError
+from dlc.machine.cpus import running_on
 from dlc.runtime.cpu.code.loader import load_object
 
 STACK_BYTES = 8 << 20  # Kernels allocate their tiles on the stack.
@@ -54,25 +55,26 @@ class Runtime:
     pool_worker: int
     checksum: Callable[[int, int, int], int]
 
-    def pool(self, num_threads: int) -> int:
+    def pool(self, num_threads: int, cpus: frozenset[int] | None = None) -> int:
         """Return the address of this process's pool of `num_threads` threads, one of which is the caller; 0 for one thread.
 
-        It is the first of a chain of as many pools as `reserve_pools` requested: calls use the first one that is free.
+        The other threads run on the processors `cpus`, by default those of the process. It is the first of a chain of as many
+        pools as `reserve_pools` requested: calls use the first one that is free.
 
         Raises DeviceError if the system cannot start the threads.
         """
         if num_threads <= 1:
             return 0
-        cell = self.pool_cell(num_threads)
+        cell = self.pool_cell(num_threads, cpus)
         if cell.value == _NO_POOL:
             with _lock:
                 if cell.value == _NO_POOL:
-                    cell.value = _start_chain(self, num_threads, _num_pools.get(num_threads, 1))
+                    cell.value = _start_chain(self, num_threads, cpus, _num_pools.get((num_threads, cpus), 1))
         return cell.value
 
-    def pool_cell(self, num_threads: int) -> ctypes.c_int64:
-        """Return the cell that holds the address of this process's pool of `num_threads` threads; -1 until it is started."""
-        return _pools.setdefault((self.pool_worker, num_threads), ctypes.c_int64(_NO_POOL if num_threads > 1 else 0))
+    def pool_cell(self, num_threads: int, cpus: frozenset[int] | None = None) -> ctypes.c_int64:
+        """Return the cell that holds the address of the pool of `num_threads` threads on `cpus`; -1 until it is started."""
+        return _pools.setdefault((self.pool_worker, num_threads, cpus), ctypes.c_int64(_NO_POOL if num_threads > 1 else 0))
 
 
 @lru_cache
@@ -97,40 +99,42 @@ def runtime(object_code: bytes) -> Runtime:
     )
 
 
-# Pools by the address of the worker function and the number of threads. Machine code reads the cells: they must not move.
-_pools: dict[tuple[int, int], ctypes.c_int64] = {}
+# Pools by the address of the worker function, the number of threads and their processors. Machine code reads the cells: they
+# must not move.
+_pools: dict[tuple[int, int, frozenset[int] | None], ctypes.c_int64] = {}
 _NO_POOL = -1
-# The requested number of pools by the number of threads; pools that are started already are extended.
-_num_pools: dict[int, int] = {}
+# The requested number of pools by the number of threads and their processors; pools that are started already are extended.
+_num_pools: dict[tuple[int, frozenset[int] | None], int] = {}
 # The pools of each chain, by the address of the first one.
 _chains: dict[int, tuple[Runtime, list[int]]] = {}
 _lock = Lock()
 
 
-def reserve_pools(num_threads: int, count: int) -> None:
-    """Let calls with `num_threads` threads use up to `count` pools, so that `count` calls run in parallel.
+def reserve_pools(num_threads: int, count: int, cpus: frozenset[int] | None = None) -> None:
+    """Let calls with `num_threads` threads on `cpus` use up to `count` pools, so that `count` calls run in parallel.
 
     Raises DeviceError if the system cannot start the threads.
     """
-    if num_threads <= 1 or count <= _num_pools.get(num_threads, 1):
+    if num_threads <= 1 or count <= _num_pools.get((num_threads, cpus), 1):
         return
     with _lock:
-        _num_pools[num_threads] = count
+        _num_pools[num_threads, cpus] = count
         for native, pools in [*_chains.values()]:
-            if _pools[native.pool_worker, num_threads].value == pools[0]:
-                _extend_chain(native, pools, num_threads, count)
+            cell = _pools.get((native.pool_worker, num_threads, cpus))
+            if cell is not None and cell.value == pools[0]:
+                _extend_chain(native, pools, num_threads, cpus, count)
 
 
-def _start_chain(native: Runtime, num_threads: int, count: int) -> int:
-    pools = [_start_pool(native, num_threads)]
+def _start_chain(native: Runtime, num_threads: int, cpus: frozenset[int] | None, count: int) -> int:
+    pools = [_start_pool(native, num_threads, cpus)]
     _chains[pools[0]] = native, pools
-    _extend_chain(native, pools, num_threads, count)
+    _extend_chain(native, pools, num_threads, cpus, count)
     return pools[0]
 
 
-def _extend_chain(native: Runtime, pools: list[int], num_threads: int, count: int) -> None:
+def _extend_chain(native: Runtime, pools: list[int], num_threads: int, cpus: frozenset[int] | None, count: int) -> None:
     while len(pools) < count:
-        pool = _start_pool(native, num_threads)
+        pool = _start_pool(native, num_threads, cpus)
         native.pool_link(pools[-1], pool)
         pools.append(pool)
 
@@ -140,14 +144,20 @@ def _forget_pools() -> None:
     global _lock
     _lock = Lock()
     _chains.clear()
-    for (_, num_threads), cell in _pools.items():
+    for (_, num_threads, _), cell in _pools.items():
         cell.value = _NO_POOL if num_threads > 1 else 0
 
 
 os.register_at_fork(after_in_child=_forget_pools)
 
 
-def _start_pool(native: Runtime, num_threads: int) -> int:
+def _start_pool(native: Runtime, num_threads: int, cpus: frozenset[int] | None) -> int:
+    # The pool and its threads inherit the processors of this thread.
+    with running_on(cpus):
+        return _start_threads(native, num_threads)
+
+
+def _start_threads(native: Runtime, num_threads: int) -> int:
     libc = ctypes.CDLL(None)
     libc.aligned_alloc.restype = ctypes.c_void_p
     size = -(-native.pool_bytes() // 128) * 128
