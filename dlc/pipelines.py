@@ -216,9 +216,10 @@ KERNEL_STAGES = ("linalg", "tiling", "loops")
 def host_stage(target: Target, inter_op: str = "auto") -> Stage:
     """Return the stage of the host program, which runs after weight expressions are evaluated; kernels may be at any stage.
 
-    `inter_op` is the mode of `form-sections`; the command queue of a device with work-groups has no sections.
+    `inter_op` is the mode of `form-sections`. Its cost model is that of threads: on a device with command queues, `auto` forms
+    no sections.
     """
-    mode = "off" if is_opencl(target.name) else inter_op
+    mode = "off" if is_opencl(target.name) and inter_op == "auto" else inter_op
     passes = BufferizeHostPass(), FormSectionsPass(target, mode), PlanArenaPass(target.alignment)
     return Stage("host", passes, frozenset({"builtin", "func", "host", "memref"}))
 

@@ -16,7 +16,7 @@ import numpy as np
 from dlc.runtime.opencl.array import DeviceArray, allocate_buffer
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import opencl, set_i64_argument
-from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, BufferRef, HostProgram, Launch
+from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, BufferRef, HostProgram, Launch, Parallel, walk
 from dlc.runtime.program.interpreter import BufferOffset, resolve_ref
 from dlc.shapes.dims import Size
 
@@ -84,12 +84,41 @@ class CommandList:
         shapes = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
         self._outputs = [(shape, dtype, prod(shape) * dtype.itemsize) for shape, dtype in shapes]
         self._patches: list[tuple[Any, int, int]] = []
+        parallel = [instruction for instruction, _ in walk(host.instructions) if isinstance(instruction, Parallel)]
+        self._sections = {id(launch): k for p in parallel for k, section in enumerate(p.sections) for launch in section}
         self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
 
     def launch(self, launch: Launch, slot_values: list[BufferOffset]) -> None:
         """Enqueue a launch."""
         for command in self._commands[id(launch)]:
             command(slot_values)
+
+    def launch_sections(self, parallel: Parallel, slot_values: list[BufferOffset]) -> None:
+        """Enqueue sections, each in its queue, after all previous commands; later commands wait for all of them."""
+        cl, main = opencl(), self.session.queue
+        start = cl.enqueue_marker(main)
+        queues = {
+            id(queue): queue for k in range(len(parallel.sections)) if (queue := self.session.section_queue(k)) is not main
+        }
+        # Commands of other queues may only wait for commands that are submitted to the device.
+        main.flush()
+        for queue in queues.values():
+            cl.enqueue_barrier(queue, wait_for=[start])
+        for section in parallel.sections:
+            for launch in section:
+                self.launch(launch, slot_values)
+        ends = [cl.enqueue_marker(queue) for queue in queues.values()]
+        for queue in queues.values():
+            queue.flush()
+        cl.enqueue_barrier(main, wait_for=ends)
+
+    def finish(self) -> None:
+        """Wait until all commands have finished."""
+        for k in range(max(self._sections.values(), default=0) + 1):
+            self.session.section_queue(k).finish()
+
+    def _queue(self, launch: Launch) -> Any:
+        return self.session.section_queue(self._sections.get(id(launch), 0))
 
     def begin(self, inputs: Sequence[DeviceArray]) -> Call:
         """Prepare a call: allocate its outputs and set its kernel arguments."""
@@ -147,7 +176,7 @@ class CommandList:
                 self._patches.append((kernel, k, slot))
             else:
                 kernel.set_arg(2 * k, self._buffers[slot])
-        enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
+        enqueue, queue = opencl().enqueue_nd_range_kernel, self._queue(launch)
         all_items, group_items = (total,), (items,)
 
         def run(slot_values: list[BufferOffset]) -> None:
@@ -161,7 +190,7 @@ class CommandList:
 
     def _copy(self, launch: Launch) -> Command:
         (destination, source), size = launch.arguments, launch.static_sizes[0]
-        copy, queue = opencl().enqueue_copy, self.session.queue
+        copy, queue = opencl().enqueue_copy, self._queue(launch)
 
         def run(slot_values: list[BufferOffset]) -> None:
             destination_buffer, destination_offset = resolve_ref(slot_values, destination)

@@ -19,6 +19,8 @@ INSTALL_HINT = (
 )
 # Maximum number of cooperating work-items: with more, each has too few registers.
 _MAX_COOPERATING_ITEMS = 512
+# More queues than a device executes concurrently cost memory only.
+_MAX_SECTION_QUEUES = 4
 # A minimal kernel, to test whether a driver works at all.
 _PROBE = """
 __kernel void probe(__global int *restrict out) {
@@ -57,10 +59,10 @@ class Device:
 
 
 class Session:
-    """An open device: its context and one in-order queue.
+    """An open device: its context and its in-order queues.
 
-    Commands execute in order, so that calls need no further synchronization. `uploads` is a second queue for filling new
-    buffers, which does not wait for other commands.
+    Commands of `queue` execute in order, so that calls need no further synchronization. `uploads` is a queue for filling new
+    buffers, which does not wait for other commands. Concurrent sections of a call have a queue each; the first one is `queue`.
     """
 
     def __init__(self, device: Device) -> None:
@@ -70,6 +72,14 @@ class Session:
             self.context: Any = cl.Context([device.handle])
             self.queue: Any = cl.CommandQueue(self.context)
             self.uploads: Any = cl.CommandQueue(self.context)
+        self._section_queues = [self.queue]
+
+    def section_queue(self, section: int) -> Any:
+        """Return the queue of a section; queues serve several sections if there are many."""
+        while len(self._section_queues) <= min(section, _MAX_SECTION_QUEUES - 1):
+            with driver_errors(self.device, ": cannot create a queue"):
+                self._section_queues.append(opencl().CommandQueue(self.context))
+        return self._section_queues[section % _MAX_SECTION_QUEUES]
 
 
 @lru_cache

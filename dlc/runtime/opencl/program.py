@@ -21,7 +21,7 @@ from dlc.runtime.opencl.array import DeviceArray, allocate_buffer, create_buffer
 from dlc.runtime.opencl.commands import BuiltGrid, CommandList
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import driver_errors
-from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, CallPrinter, HostProgram, Launch, weight_array
+from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, CallPrinter, HostProgram, Launch, Parallel, weight_array
 from dlc.runtime.program.interpreter import BufferOffset, interpret
 from dlc.runtime.program.size_binding import validate_size
 from dlc.runtime.program.specialization import ProgramSpecializer
@@ -33,13 +33,27 @@ def weights_on(session: Session, infos: Sequence[TensorInfo], weights: Mapping[s
 
 
 class Launcher:
-    """Executes a call: enqueues launches, and reads values that control flow depends on."""
+    """Executes a call: enqueues launches, and reads values that control flow depends on.
+
+    Subclasses observe launches one at a time.
+    """
 
     def launch(self, commands: CommandList, launch: Launch, slot_values: list[BufferOffset]) -> None:
         commands.launch(launch, slot_values)
 
+    def launch_sections(self, commands: CommandList, parallel: Parallel, slot_values: list[BufferOffset]) -> None:
+        for launch in parallel.launches:
+            commands.finish()
+            self.launch(commands, launch, slot_values)
+        commands.finish()
+
     def read(self, commands: CommandList, ref: BufferOffset, count: int) -> bytes:
         return commands.read(ref, count)
+
+
+class _ConcurrentLauncher(Launcher):
+    def launch_sections(self, commands: CommandList, parallel: Parallel, slot_values: list[BufferOffset]) -> None:
+        commands.launch_sections(parallel, slot_values)
 
 
 class Stopwatch(Launcher):
@@ -49,10 +63,10 @@ class Stopwatch(Launcher):
         self.times: list[tuple[Launch, float]] = []
 
     def launch(self, commands: CommandList, launch: Launch, slot_values: list[BufferOffset]) -> None:
-        commands.session.queue.finish()
+        commands.finish()
         start = perf_counter()
         commands.launch(launch, slot_values)
-        commands.session.queue.finish()
+        commands.finish()
         self.times.append((launch, perf_counter() - start))
 
 
@@ -88,7 +102,7 @@ class OpenCLProgram:
         Raises DeviceError for an input on another device, ShapeError for a size outside of its range, and DlcError if a
         run-time assertion (`Fail`) fails.
         """
-        return self.run_with(inputs, Launcher())
+        return self.run_with(inputs, _ConcurrentLauncher())
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
         """Run launch by launch; return each launch with its seconds, in execution order."""
@@ -158,6 +172,9 @@ class OpenCLProgram:
         def launch(launch: Launch, slot_values: list[BufferOffset]) -> None:
             launcher.launch(commands, launch, slot_values)
 
+        def launch_sections(parallel: Parallel, slot_values: list[BufferOffset]) -> None:
+            launcher.launch_sections(commands, parallel, slot_values)
+
         def read(source: BufferOffset, count: int) -> bytes:
             return launcher.read(commands, source, count)
 
@@ -179,7 +196,16 @@ class OpenCLProgram:
                     call.slot_values[FIRST_INPUT_SLOT + len(self.inputs) + k] = call.outputs[k].buffer, 0
             commands.patch(call)
 
-        interpret(lambda: commands.host.instructions, call.slot_values, launch, read, commands.write, set_size, printer)
+        interpret(
+            lambda: commands.host.instructions,
+            call.slot_values,
+            launch,
+            launch_sections,
+            read,
+            commands.write,
+            set_size,
+            printer,
+        )
         self.session.queue.flush()
         return call.outputs
 

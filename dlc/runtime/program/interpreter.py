@@ -37,6 +37,7 @@ def interpret(
     block: Callable[[], Sequence[Instruction]],
     slot_values: list[BufferOffset],
     launch: Callable[[Launch, list[BufferOffset]], None],
+    launch_sections: Callable[[Parallel, list[BufferOffset]], None],
     read: Callable[[BufferOffset, int], bytes],
     write: Callable[[BufferOffset, bytes], None],
     set_size: Callable[[str, int], None],
@@ -46,6 +47,7 @@ def interpret(
 
     Args:
         block: Returns the instructions; after a data-dependent size has been set, those for this size.
+        launch_sections: Launches sections, whose launches may run in order or concurrently.
         read: Returns the bytes at a buffer offset.
         write: Stores bytes at a buffer offset.
         set_size: Called for each data-dependent size.
@@ -57,7 +59,7 @@ def interpret(
         return read(resolve_ref(slot_values, ref), count)
 
     def run_body(k: int, bodies: Callable[[Any], Sequence[Instruction]]) -> None:
-        interpret(lambda: bodies(block()[k]), slot_values, launch, read, write, set_size, printer)
+        interpret(lambda: bodies(block()[k]), slot_values, launch, launch_sections, read, write, set_size, printer)
 
     instructions = block()
     for k in range(len(instructions)):
@@ -83,9 +85,8 @@ def interpret(
                     _assign_slots([(c, c.following) for c in _carried(block()[k])], slot_values)
             case Branch(condition=ref):
                 run_body(k, _then if any(read(resolve_ref(slot_values, ref), 1)) else _otherwise)
-            case Parallel(launches=launches):
-                for each in launches:
-                    launch(each, slot_values)
+            case Parallel():
+                launch_sections(instruction, slot_values)
             case Fail(message=message, values=values):
                 raise DlcError(format_failure(message, [decode_i64(read_at(ref, I64_BYTES)) for ref in values]))
             case SetSize(symbol=symbol, ref=ref):
