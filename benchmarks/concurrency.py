@@ -42,6 +42,8 @@ INCEPTION_WIDTHS = (
 # The blocks before which GoogLeNet pools.
 INCEPTION_POOLS = (2, 7)
 TABULAR_WIDTHS = (64, 512, 512, 512, 8)
+# Widths of networks whose weights fit in a shared cache, and in memory only.
+BATCHED_WIDTHS = (2048, 4096)
 # Without the precision, OpenVINO rounds operands to bf16 where the processor supports it.
 OPENVINO_SETTINGS = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_PRECISION_HINT": "f32"}
 
@@ -164,7 +166,15 @@ def mlp_throughput(clients: int, seconds: float) -> None:
         model = dlc.compile_model(path, input_shapes={"x": ("N:1..64", TABULAR_WIDTHS[0])}, streams=usable_cpus())
         joined = dlc.batched(model, max_batch=64, max_delay_ms=0)
         feed = {"x": RNG.standard_normal((1, TABULAR_WIDTHS[0])).astype(np.float32)}
+        alone = dlc.compile_model(path, input_shapes={"x": (1, TABULAR_WIDTHS[0])}, num_threads=1)
+        available = threading.Semaphore(usable_cpus())
+
+        def call() -> object:
+            with available:
+                return alone(feed)
+
         runs: dict[str, Callable[[], object]] = {
+            "dlc, calls by the clients": call,
             f"dlc, {usable_cpus()} streams": lambda: model.submit(feed).result(),
             "dlc, batched": lambda: joined.submit(feed).result(),
         }
@@ -196,9 +206,10 @@ def weights(*shape: int) -> np.ndarray:
     return (RNG.standard_normal(shape) / np.sqrt(shape[-2])).astype(np.float32)
 
 
-def batching(clients: int, seconds: float) -> None:
-    """Print the throughput of a tabular network, whose weights exceed the cache, with and without batching."""
-    layers = [weights(256, 2048), weights(2048, 2048), weights(2048, 16)]
+def batching(width: int, clients: int, seconds: float) -> None:
+    """Print the throughput of a tabular network with and without batching, with requests in flight as for many clients."""
+    layers = [weights(256, width), weights(width, width), weights(width, 16)]
+    print(f"a network of {sum(w.nbytes for w in layers) >> 20} MiB, {16 * clients} requests in flight")
     function = dlc.jit(lambda x: mlp(x, layers), dynamic={"x": {0: "N:1..256"}})
     model = function.lower(np.zeros((2, 256), np.float32)).compile()
     x = RNG.standard_normal((1, 256)).astype(np.float32)
@@ -287,8 +298,8 @@ def main() -> None:
         else:
             model_throughput(options.model, options.clients, options.seconds)
     if "batching" in parts:
-        print(f"a network of 3 layers, {16 * options.clients} requests in flight")
-        batching(options.clients, options.seconds / 2)
+        for width in BATCHED_WIDTHS:
+            batching(width, options.clients, options.seconds / 2)
     if "inter-op" in parts:
         print(f"inter-op parallelism, {usable_cpus()} threads")
         inter_op(usable_cpus(), options.seconds / 2)

@@ -38,7 +38,7 @@ from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options, thread_count
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.cpu.code.native import reserve_pools
-from dlc.runtime.cpu.direct_calls import DirectCall, direct_call
+from dlc.runtime.cpu.direct_calls import DirectCall, direct_call, extend_if_busy
 from dlc.runtime.models.model import Model, as_result, require_matching_inputs
 from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.opencl.array import DeviceArray
@@ -147,6 +147,7 @@ class JitFunction(Submittable):
             if found is not None and not is_jit_disabled(self._eager):
                 compiled = found.program
                 self._last = (compiled.direct, compiled.results) if compiled.direct is not None else None
+                extend_if_busy(compiled.direct)
                 return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(args)))
         elif not kwargs and all([type(a) in _NUMBER_OR_ARRAY_TYPES for a in args]):
             # As fast with numbers, unless the program converts Python numbers to integers, which must fit.

@@ -1,7 +1,7 @@
 ; Calls of a program from Python entirely in machine code: a built-in function of kind METH_FASTCALL on arrays.
 ;
-; It handles arrays that have exactly the types of the program's inputs. Otherwise, and while another thread is in the program,
-; it returns None and the caller falls back to the Python implementation. The object has no undefined symbols, so the state
+; It handles arrays that have exactly the types of the program's inputs. Otherwise, and while other threads use all states of the
+; chain, it returns None and the caller falls back to the Python implementation. The object has no undefined symbols, so the state
 ; contains everything that it needs of Python and NumPy (direct_calls.py). Structures, in memory order:
 ;
 ;   %Array      a NumPy array: the fields that are part of the C ABI
@@ -11,7 +11,7 @@
 %Array = type { i64, ptr, ptr, i32, ptr, ptr, ptr, ptr, i32 } ; count, type, data, rank, sizes, strides, base, dtype, flags
 %Type = type { ptr, i64, ptr, ptr }
 %State = type {
-  i64,         ;  0 whether a thread is in the program
+  i64,         ;  0 whether a thread uses the state
   i64,         ;  1 number of inputs
   i64,         ;  2 number of results
   ptr,         ;  3 a %Type for each input, then for each result
@@ -32,7 +32,9 @@
   ptr,         ; 18 PyEval_SaveThread
   ptr,         ; 19 PyEval_RestoreThread
   ptr,         ; 20 Py_IncRef
-  ptr          ; 21 Py_DecRef
+  ptr,         ; 21 Py_DecRef
+  ptr,         ; 22 the next state of the chain, for a thread that finds this one in use; null: none
+  i64          ; 23 in the first state: whether a thread found all states in use
 }
 
 ; Returns whether an object is an array of this type that kernels can read in place.
@@ -128,18 +130,16 @@ plain:
 ; Returns the results of a call in a list, None if it cannot handle the call, or null with a Python exception.
 define ptr @dlc_call_from_python(ptr %self, ptr %arguments, i64 %count) {
 entry:
-  %state.at = getelementptr %Array, ptr %self, i64 0, i32 2
-  %state = load ptr, ptr %state.at
-  %inputs.at = getelementptr %State, ptr %state, i64 0, i32 1
-  %outputs.at = getelementptr %State, ptr %state, i64 0, i32 2
-  %types.at = getelementptr %State, ptr %state, i64 0, i32 3
-  %first.at = getelementptr %State, ptr %state, i64 0, i32 7
-  %pool.at.at = getelementptr %State, ptr %state, i64 0, i32 8
-  %release.at = getelementptr %State, ptr %state, i64 0, i32 21
+  %head.at = getelementptr %Array, ptr %self, i64 0, i32 2
+  %head = load ptr, ptr %head.at
+  %inputs.at = getelementptr %State, ptr %head, i64 0, i32 1
+  %outputs.at = getelementptr %State, ptr %head, i64 0, i32 2
+  %types.at = getelementptr %State, ptr %head, i64 0, i32 3
+  %pool.at.at = getelementptr %State, ptr %head, i64 0, i32 8
+  %release.at = getelementptr %State, ptr %head, i64 0, i32 21
   %inputs = load i64, ptr %inputs.at
   %outputs = load i64, ptr %outputs.at
   %types = load ptr, ptr %types.at
-  %first = load ptr, ptr %first.at
   %pool.at = load ptr, ptr %pool.at.at
   %release = load ptr, ptr %release.at
   %same.count = icmp eq i64 %count, %inputs
@@ -154,16 +154,30 @@ input:
   %argument.at = getelementptr ptr, ptr %arguments, i64 %i
   %type.at = getelementptr %Type, ptr %types, i64 %i
   %argument = load ptr, ptr %argument.at
-  %fits = call i1 @is_array_of(ptr %argument, ptr %type.at, ptr %state)
+  %fits = call i1 @is_array_of(ptr %argument, ptr %type.at, ptr %head)
   %i.next = add i64 %i, 1
   br i1 %fits, label %next.input, label %declined
 
 enter:
+  %state = phi ptr [ %head, %next.input ], [ %other, %occupied ]
   %entering = cmpxchg ptr %state, i64 0, i64 1 acquire monotonic
   %entered = extractvalue { i64, i1 } %entering, 1
-  br i1 %entered, label %begin, label %declined
+  br i1 %entered, label %begin, label %occupied
+
+occupied:
+  %other.at = getelementptr %State, ptr %state, i64 0, i32 22
+  %other = load atomic ptr, ptr %other.at acquire, align 8
+  %no.other = icmp eq ptr %other, null
+  br i1 %no.other, label %busy, label %enter
+
+busy:
+  %busy.at = getelementptr %State, ptr %head, i64 0, i32 23
+  store atomic i64 1, ptr %busy.at monotonic, align 8
+  br label %declined
 
 begin:
+  %first.at = getelementptr %State, ptr %state, i64 0, i32 7
+  %first = load ptr, ptr %first.at
   %pool.number = load i64, ptr %pool.at
   %has.pool = icmp ne i64 %pool.number, -1
   br i1 %has.pool, label %next.address, label %leave.declined
@@ -264,8 +278,8 @@ leave.declined:
   br label %declined
 
 declined:
-  %none.at = getelementptr %State, ptr %state, i64 0, i32 11
-  %hold.at = getelementptr %State, ptr %state, i64 0, i32 20
+  %none.at = getelementptr %State, ptr %head, i64 0, i32 11
+  %hold.at = getelementptr %State, ptr %head, i64 0, i32 20
   %none = load ptr, ptr %none.at
   %hold = load ptr, ptr %hold.at
   call void %hold(ptr %none)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from struct import Struct
+from threading import Lock
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -22,11 +23,15 @@ from dlc.runtime.cpu.context import Context
 from dlc.runtime.cpu.program import LAUNCHES_PER_SLICE, NativeProgram
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT
 
-# Returns the results for arrays that match the inputs exactly; None for other arrays, and while another thread is calling.
+# Returns the results for arrays that match the inputs exactly; None for other arrays, and while other threads use all states.
 DirectCall: TypeAlias = "Callable[..., list[Array] | None]"
 
 # Creating a direct call takes as long as ten calls, so wait for this many consecutive calls with the same shapes.
 _MIN_REPEATED_CALLS = 8
+# The maximum number of direct calls at once, each with a context of its own.
+_MAX_CONCURRENT_CALLS = 16
+# The index in a state's words of the next state, and of whether a call found all states in use.
+_NEXT_STATE_INDEX, _BUSY_INDEX = 22, 23
 # Smaller results are allocated by NumPy, which caches small blocks; larger ones come from the program's buffer pool.
 _MAX_NUMPY_ALLOCATED_BYTES = 1 << 15
 # The fields of an array object that python_call.ll reads: refcount, type, data, ndim, shape, strides, base, dtype, flags.
@@ -41,7 +46,14 @@ _WORD_BYTES = 8
 class _State(np.ndarray[Any, np.dtype[np.int64]]):
     """The words that python_call.ll reads; `references` keeps alive all objects whose addresses are among them."""
 
+    program: NativeProgram
+    shapes: list[tuple[int, ...]]
+    successor: _State | None
     references: object
+
+
+# Guards the chains of states.
+_extension_lock = Lock()
 
 
 class _MethodDef(ctypes.Structure):
@@ -67,7 +79,9 @@ class DirectCalls:
         shapes = [array.shape for array in arrays]
         self._repeats = self._repeats + 1 if shapes == self._shapes else 0
         self._shapes = shapes
-        if self._repeats >= self._min_repeats and shapes != self._shapes_of_call:
+        if shapes == self._shapes_of_call:
+            extend_if_busy(self.call)
+        elif self._repeats >= self._min_repeats:
             self.call, self._shapes_of_call = _build_direct_call(self._program, shapes), shapes
 
 
@@ -90,7 +104,29 @@ def _program_of(run: object) -> NativeProgram | None:
 
 
 def _build_direct_call(program: NativeProgram, shapes: list[tuple[int, ...]]) -> DirectCall:
-    """Return a direct call for arrays of these shapes, with a context of its own."""
+    """Return a direct call for arrays of these shapes."""
+    return _new_builtin(program.runtime.call_from_python, _new_state(program, shapes))
+
+
+def extend_if_busy(call: DirectCall | None) -> None:
+    """Let one more thread use a direct call at the same time, if a thread has found all of its states in use."""
+    if call is None:
+        return
+    head = cast(_State, cast(Any, call).__self__)
+    if not head[_BUSY_INDEX]:
+        return
+    with _extension_lock:
+        head[_BUSY_INDEX] = 0
+        last, count = head, 1
+        while last.successor is not None:
+            last, count = last.successor, count + 1
+        if count < _MAX_CONCURRENT_CALLS:
+            last.successor = _new_state(head.program, head.shapes)
+            last[_NEXT_STATE_INDEX] = address_of(last.successor)
+
+
+def _new_state(program: NativeProgram, shapes: list[tuple[int, ...]]) -> _State:
+    """Return the state of a direct call, with a context of its own."""
     context = program.acquire_context(shapes)
     pool = program.runtime.pool_cell(program.num_threads, program.cpus)
     next_record = np.zeros(1, np.int64)
@@ -115,10 +151,13 @@ def _build_direct_call(program: NativeProgram, shapes: list[tuple[int, ...]]) ->
         *map(id, (np.ndarray, Array, None, resume)),
         address_of(next_record),
         *_function_addresses(),
+        0,
+        0,
     ]
     state = np.array(words, np.int64).view(_State)
-    state.references = program, context, pool, resume, next_record, infos, sizes, producers, types
-    return _new_builtin(program.runtime.call_from_python, state)
+    state.program, state.shapes, state.successor = program, shapes, None
+    state.references = context, pool, resume, next_record, infos, sizes, producers, types
+    return state
 
 
 def _type_words(info: TensorInfo, sizes: NDArray[np.int64], allocator: object) -> tuple[int, int, int, int]:

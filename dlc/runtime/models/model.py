@@ -107,9 +107,13 @@ class Model(Submittable):
 
         Raises ShapeError or DTypeError, listing all inputs that do not fit, and DlcError for missing and unknown inputs.
         """
-        in_order = not named or [*named] == self._ordered
+        if len(arguments) == 1 and not named and type(arguments[0]) is dict:
+            by_name = cast("dict[str, Any]", arguments[0])
+            in_order, values = [*by_name] == self._ordered, tuple(by_name.values())
+        else:
+            in_order, values = not named or [*named] == self._ordered, (*arguments, *named.values())
         if in_order and (direct := self._direct.call) is not None:
-            results = direct(*arguments, *named.values())
+            results = direct(*values)
             if results is not None:
                 return dict(zip(self._results, results, strict=True))
         arrays = self.checked(*arguments, **named)

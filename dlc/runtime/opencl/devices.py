@@ -20,7 +20,7 @@ INSTALL_HINT = (
 # Maximum number of cooperating work-items: with more, each has too few registers.
 _MAX_COOPERATING_ITEMS = 512
 # More queues than a device executes concurrently cost memory only.
-_MAX_SECTION_QUEUES = 4
+_MAX_CONCURRENT_SECTIONS = 4
 # A minimal kernel, to test whether a driver works at all.
 _PROBE = """
 __kernel void probe(__global int *restrict out) {
@@ -76,10 +76,10 @@ class Session:
 
     def section_queue(self, section: int) -> Any:
         """Return the queue of a section; queues serve several sections if there are many."""
-        while len(self._section_queues) <= min(section, _MAX_SECTION_QUEUES - 1):
+        while len(self._section_queues) <= min(section, _MAX_CONCURRENT_SECTIONS - 1):
             with driver_errors(self.device, ": cannot create a queue"):
                 self._section_queues.append(opencl().CommandQueue(self.context))
-        return self._section_queues[section % _MAX_SECTION_QUEUES]
+        return self._section_queues[section % _MAX_CONCURRENT_SECTIONS]
 
 
 @lru_cache

@@ -29,7 +29,7 @@ from dlc.runtime.requests.executor import deadline_error, refuse_to_wait
 from dlc.runtime.requests.future import Future, error_of, futures_in, with_results
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
-from dlc.runtime.requests.threading_primitives import start_daemon
+from dlc.runtime.requests.threading_primitives import Gate, start_daemon
 from dlc.shapes.dims import Dim, is_symbol
 
 # The default bound on requests that have not started.
@@ -91,8 +91,9 @@ class BatchedModel(Submittable):
         self._symbol = _batch_symbol(model)
         self._lock = threading.Lock()
         self._groups: dict[Hashable, _Group] = {}
-        self._places, self._max_pending = threading.BoundedSemaphore(max_pending), max_pending
-        self._num_pending = 0
+        self._num_pending, self._max_pending = 0, max_pending
+        # Threads that wait for space in the queue.
+        self._blocked = deque[Gate]()
         # Each call that has not started includes at least one pending request, so that the queue is never full.
         self._calls = model.requests.of_function(self._run_batch, max_pending=max_pending + 1)
         self._delays = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._end_delay)
@@ -116,10 +117,31 @@ class BatchedModel(Submittable):
     def max_pending(self) -> int:
         return self._max_pending
 
-    def _free_place(self, done: object) -> None:
+    def _enter(self, deadline: float | None) -> bool:
+        """Take a place in the queue, and wait for one while it is full; return False if the deadline passes first."""
         with self._lock:
-            self._num_pending -= 1
-        self._places.release()
+            if self._num_pending < self._max_pending:
+                self._num_pending += 1
+                return True
+            refuse_to_wait(self.name, self._num_pending)
+            gate = Gate(threading.Lock)
+            self._blocked.append(gate)
+        if gate.wait(deadline):
+            return True
+        with self._lock:
+            # Else the place was assigned after the timeout.
+            is_late = gate in self._blocked
+            if is_late:
+                self._blocked.remove(gate)
+        return not is_late
+
+    def _leave_queue(self, count: int = 1) -> None:
+        """Give the places of requests that have ended to threads that wait; called under the lock."""
+        for _ in range(count):
+            if self._blocked:
+                self._blocked.popleft().open()
+            else:
+                self._num_pending -= 1
 
     @property
     def _default_in_flight(self) -> int:
@@ -127,18 +149,12 @@ class BatchedModel(Submittable):
 
     def submit(self, /, *arguments: Any, priority: int = 0, deadline: float | None = None, **named: Any) -> Future:
         until = None if deadline is None else monotonic() + deadline
-        if not self._places.acquire(blocking=False):
-            refuse_to_wait(self.name, self._max_pending)
-            if not self._places.acquire(timeout=deadline):
-                future = Future()
-                future.set_exception(deadline_error(self.name))
-                return future
+        if not self._enter(deadline):
+            future = Future()
+            future.set_exception(deadline_error(self.name))
+            return future
         request = _BatchedRequest(priority, until)
         request.future = future = Future(partial(self._cancel, request))
-        # Completion, failure and cancellation all release the slot in the queue.
-        future.add_done_callback(self._free_place)
-        with self._lock:
-            self._num_pending += 1
         missing = [len(dependencies := futures_in((*arguments, *named.values()))) + 1]
 
         def resolve(error: BaseException | None) -> None:
@@ -150,8 +166,8 @@ class BatchedModel(Submittable):
                 is_resolved = not missing[0]
             if is_resolved and error is None:
                 self._join(request, arguments, named, has_futures=bool(dependencies))
-            elif is_resolved and error is not None and request.start():
-                request.fail(error)
+            elif is_resolved and error is not None:
+                self._fail(request, error)
 
         for dependency in dependencies:
             dependency.add_done_callback(lambda done: resolve(error_of(done)))
@@ -173,8 +189,7 @@ class BatchedModel(Submittable):
                     f"{self.name}: a request of {request.rows} rows; expected at most max_batch = {self.max_batch}"
                 )
         except BaseException as error:
-            if request.start():
-                request.fail(error)
+            self._fail(request, error)
             return
         key = tuple([array.shape[1:] for array in request.arrays])
         with self._lock:
@@ -212,11 +227,7 @@ class BatchedModel(Submittable):
         if not self._leave(request):
             return None
 
-        def report() -> None:
-            if request.start():
-                request.fail(deadline_error(self.name))
-
-        return report
+        return lambda: self._fail(request, deadline_error(self.name))
 
     def _cancel(self, request: _BatchedRequest) -> bool:
         with self._lock:
@@ -224,7 +235,16 @@ class BatchedModel(Submittable):
                 return False
             if request.future is not None:
                 request.release()
+                self._leave_queue()
             return True
+
+    def _fail(self, request: _BatchedRequest, error: BaseException) -> None:
+        """End a request that has not started."""
+        with self._lock:
+            if not request.start():
+                return
+            self._leave_queue()
+        request.fail(error)
 
     def _leave(self, request: _BatchedRequest) -> bool:
         """Remove a request from its group; return False if it is in none."""
@@ -271,14 +291,20 @@ class BatchedModel(Submittable):
         try:
             results = self._joined_results(batch)
         except BaseException as error:
-            if len(batch) == 1:
-                batch[0].fail(error)
-            else:
+            if len(batch) > 1:
                 # Only some of the requests may have an error.
                 self._run_separately(batch)
+                return
+            self._end(batch)
+            batch[0].fail(error)
             return
+        self._end(batch)
         for request, result in zip(batch, results, strict=True):
             request.succeed(result)
+
+    def _end(self, batch: Sequence[_BatchedRequest]) -> None:
+        with self._lock:
+            self._leave_queue(len(batch))
 
     def _joined_results(self, batch: Sequence[_BatchedRequest]) -> list[dict[str, Any]]:
         names = [info.name for info in self.outputs]
@@ -299,8 +325,10 @@ class BatchedModel(Submittable):
             try:
                 (result,) = self._joined_results([request])
             except BaseException as error:
+                self._end([request])
                 request.fail(error)
             else:
+                self._end([request])
                 request.succeed(result)
 
 

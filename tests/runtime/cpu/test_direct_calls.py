@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
 from typing import Any
 
@@ -19,6 +20,7 @@ from dlc.arrays import Array
 from dlc.runtime.cpu.direct_calls import direct_call, is_supported_layout
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
+ROWS = np.arange(24, dtype=np.float32).reshape(4, 6)
 
 
 def several(x: Any, y: Any) -> Any:
@@ -196,3 +198,42 @@ def test_dynamic_shapes_in_several_threads(dynamic_model: Any) -> None:
     for thread in threads:
         thread.join()
     assert not failed
+
+
+def test_a_call_that_finds_others_running_gets_a_context_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that call at the same time use a chain of states, which grows up to its limit when one of them finds none free."""
+    monkeypatch.setattr("dlc.runtime.cpu.direct_calls._MAX_CONCURRENT_CALLS", 3)
+    model = dlc.jit(lambda x: lax.fori_loop(0, 1000, lambda i, y: y + 1, x), num_threads=1).lower(ROWS).compile()
+    (name,) = (info.name for info in model.inputs)
+    model(ROWS)
+
+    def length() -> int:
+        state, count = model._direct.call.__self__, 1
+        while (state := state.successor) is not None:
+            count += 1
+        return count
+
+    assert length() == 1
+    for expected in (2, 3, 3):
+        state = model._direct.call.__self__
+        used = []
+        while state is not None:
+            state[0] = 1
+            used.append(state)
+            state = state.successor
+        # All states are in use: the call is made by Python.
+        np.testing.assert_array_equal(model({name: ROWS})["result"], ROWS + 1000)
+        for each in used:
+            each[0] = 0
+        assert length() == expected
+    used[0][0] = 1
+    np.testing.assert_array_equal(model._direct.call(2 * ROWS)[0], 2 * ROWS + 1000)
+    assert [state[0] for state in used] == [1, 0, 0]
+    used[0][0] = 0
+
+    def client(k: int) -> None:
+        for _ in range(50):
+            np.testing.assert_array_equal(model({name: ROWS + k})["result"], ROWS + k + 1000)
+
+    with ThreadPoolExecutor(6) as clients:
+        [*clients.map(client, range(6))]

@@ -17,6 +17,7 @@ from dlc.frontend.onnx import import_model
 from dlc.runtime.opencl import array, program
 from dlc.runtime.opencl.devices import all_devices, open_device, select_device
 from dlc.runtime.opencl.program import OpenCLProgram
+from dlc.runtime.program.host_program import Parallel
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
@@ -185,3 +186,30 @@ def test_matrix_products_of_symbolic_sizes(target: str) -> None:
     for n, m in ((1, 1), (3, 130), (65, 7), (131, 64)):
         x, w = (rng.standard_normal(shape, np.float32) for shape in ((2, n, 20), (2, 20, m)))
         np.testing.assert_allclose(np.asarray(product(x, w)), x @ w + 1, rtol=1e-4, atol=1e-4)
+
+
+def test_sections_run_in_queues_of_their_own() -> None:
+    """Chains that a sum joins: results, concurrent calls and measured launches are those of the sequence."""
+    rng = np.random.default_rng(0)
+    weights = [[rng.standard_normal((32, 32), np.float32) / 6 for _ in range(4)] for _ in range(5)]
+
+    def function(x: Any) -> Any:
+        outputs = []
+        for layers in weights:
+            y = x
+            for w in layers:
+                y = dnp.tanh(y @ w)
+            outputs.append(y)
+        return sum(outputs[1:], outputs[0])
+
+    x = rng.standard_normal((4, 32), np.float32)
+    models = {mode: dlc.jit(function, target="opencl", inter_op=mode).lower(x).compile() for mode in ("off", "on", "auto")}
+    assert [any(isinstance(i, Parallel) for i in m.artifact.host.instructions) for m in models.values()] == [False, True, False]
+    right = {k: np.asarray(models["off"](x + k)["result"]) for k in range(8)}
+    with ThreadPoolExecutor(4) as clients:
+        for k, result in zip(range(8), clients.map(lambda k: models["on"](x + k)["result"], range(8)), strict=True):
+            np.testing.assert_array_equal(result, right[k])
+    sections = models["on"].artifact
+    times = sections.program.profile([np.ascontiguousarray(x)])
+    assert [launch for launch, _ in times] == list(sections.host.launches)
+    np.testing.assert_array_equal(models["on"](models["on"](x)["result"])["result"], models["off"](right[0])["result"])
