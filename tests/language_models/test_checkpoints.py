@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.gguf_file import GgufFile
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.families.registry import build_decoder
+from dlc.language_models.tokenizers.reading import tokenizer_of
 from tests.language_models.models import LLAMA, gguf_bytes, llama_tensors, write_llama, write_safetensors
 
 MATRIX = ((4, 64), 8, bytes(4 * 68))
@@ -53,12 +55,31 @@ def test_truncated_gguf(keep: int, tmp_path: Path) -> None:
         (((1 << 33, 33), 8, b""), "multiple of the 32 elements"),
         (((4, 64), 77, b""), "type 77"),
         (((4, 64), 4, b""), "type 4"),
+        (((1 << 62, 0), 0, b""), "no elements"),
     ],
     ids=str,
 )
 def test_hostile_tensors(tensor: Any, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(gguf_bytes(LLAMA, {**llama_tensors(), "extra": tensor}))
     require_error(tmp_path / "m.gguf", DlcError, message)
+
+
+def test_changed_headers(tmp_path: Path) -> None:
+    """Extreme integers at random places of a header: a clear error, or a model with other options."""
+    content, rng = gguf_bytes(LLAMA, llama_tensors()), np.random.default_rng(0)
+    end = content.index(b"blk.1.ffn_down.weight") + 80
+    for _ in range(150):
+        changed = bytearray(content)
+        for _ in range(rng.integers(1, 4)):
+            position, size, bits = rng.integers(end), rng.choice([1, 4, 8]), rng.choice([0, 1, 8, 31, 32, 40, 62, 64])
+            changed[position : position + size] = struct.pack("<Q", (1 << int(bits)) - 1)[:size]
+        (tmp_path / "m.gguf").write_bytes(changed)
+        start = process_time()
+        with contextlib.suppress(DlcError):
+            checkpoint = read_checkpoint(tmp_path / "m.gguf")
+            build_decoder(checkpoint)
+            tokenizer_of(checkpoint).encode("ab c")
+        assert process_time() - start < 1
 
 
 @pytest.mark.parametrize("position, value", [(8, 1 << 62), (16, 1 << 62), (24, 1 << 62)], ids=["tensors", "fields", "string"])

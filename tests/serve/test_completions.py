@@ -23,15 +23,16 @@ from dlc.serve.metrics import Metrics  # noqa: E402
 from dlc.serve.repository import Repository  # noqa: E402
 from dlc.serve.text_queue import TextQueue  # noqa: E402
 from tests.serve.test_server import Client  # noqa: E402
+from tests.serve.text_load import run_clients  # noqa: E402
 
 GREEDY = {"prompt": "ab cd", "temperature": 0}
 
 
 class Server:
-    """A server of one language model in a thread; two texts wait at most."""
+    """A server of one language model in a thread."""
 
-    def __init__(self, model: LanguageModel) -> None:
-        self.texts = TextQueue(model, max_pending=2)
+    def __init__(self, model: LanguageModel, max_pending: int = 2) -> None:
+        self.texts = TextQueue(model, max_pending)
         repository = Repository([], None, dlc.load, lambda name, result: None)
         app = application(repository, Metrics(), None, ServerLimits(max_request_bytes=1 << 16), {"small": self.texts})
         config = uvicorn.Config(app, port=0, log_level="error")
@@ -154,6 +155,16 @@ def test_limits_and_disconnected_clients(slow_server: Server) -> None:
         client.connection.close()
     wait_until(lambda: not (server.texts.num_pending or server.texts.num_running))
     assert server.post("/v1/completions", **GREEDY, max_tokens=1)[0] == 200
+
+
+def test_many_clients(model: LanguageModel) -> None:
+    """Clients that disconnect and malformed requests harm no others; all texts end (tests/serve/text_load.py)."""
+    server = Server(model, max_pending=16)
+    report = run_clients(server.port, 8, time.monotonic() + 1.5, (259, len(TEXTS)))
+    wait_until(lambda: not (server.texts.num_pending or server.texts.num_running))
+    server.stop()
+    assert not report.errors and len(report.texts) >= 4
+    assert all(len(texts) == 1 for texts in report.texts.values())
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ class _Reader:
         if tensor_type is None:
             supported = ", ".join(t.name for t in GGUF_TYPES.values())
             raise UnsupportedError(f"{self.path}: tensor {name!r} has type {type_number}; supported: {supported}")
+        if 0 in shape:
+            raise ModelError(f"{self.path}: tensor {name!r} of shape {shape} has no elements; the file is damaged")
         if shape[-1] % tensor_type.elements:
             raise ModelError(
                 f"{self.path}: tensor {name!r} of shape {shape}: its rows are not a multiple of the {tensor_type.elements} "
