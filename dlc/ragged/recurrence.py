@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, x: Ragged, /) -> t
     # Indices of results would overflow a narrow dtype of lengths.
     x = Ragged(x.values, dnp.astype(x.lengths, np.int64))
     schedule = _Schedule.of(x)
-    first_states = tree.map(lambda first: _take(_append_zero(first), schedule.sequences), init)
+    first_states = tree.map(partial(_take, indices=schedule.sequences), tree.map(_append_zero, init))
 
     def step(carry: Any, position: tuple[Any, Any]) -> tuple[Any, Any]:
         """Advance one block; the carry has the states of its sequences."""

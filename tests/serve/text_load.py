@@ -29,7 +29,7 @@ _SHORT_TOKENS, _LONG_TOKENS = 4, 60
 
 @dataclass
 class Report:
-    """What the clients observed.
+    """Observations of the clients.
 
     Attributes:
         counts: The number of requests by kind.
