@@ -18,7 +18,7 @@ from dlc.deploy import HEADER, write_library
 from dlc.language_models.language_model import LanguageModel
 from dlc.language_models.sampling import Sampling
 from dlc.runtime.models.model import Model
-from tests.language_models.models import write_llama
+from tests.language_models.models import use_cache, write_llama
 from tests.models import skeletons
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "deploy"
@@ -95,10 +95,11 @@ def _java_version(java: Path) -> int:
     return int(said[1]) if said else 0
 
 
-def test_c_generates_tokens(tmp_path: Path) -> None:
+def test_c_generates_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A language model runs in C: the same tokens as in Python, from caches that are written in place."""
     if shutil.which("cc") is None:
         pytest.skip("no cc")
+    use_cache(monkeypatch, tmp_path / "cache")
     path, artifact = write_llama(tmp_path / "small.gguf"), tmp_path / "small.dlc"
     result = CliRunner().invoke(main, ["compile", str(path), "-o", str(artifact), "--num-threads", "1"])
     assert result.exit_code == 0, result.output

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 RECORDED = Path(__file__).parent / "families.json"
 TOKENS = [5, 17, 3, 88, 41, 9, 2, 60, 33, 7]
@@ -114,10 +115,10 @@ LLAMA = {
 }
 
 
-def llama_tensors(*, is_quantized: bool = True) -> dict[str, tuple[Sequence[int], int, bytes]]:
-    """Return the tensors of a Llama of two layers: vectors in f32, matrices in Q8_0 or f32."""
+def llama_tensors(*, is_quantized: bool = True, num_layers: int = 2) -> dict[str, tuple[Sequence[int], int, bytes]]:
+    """Return the tensors of a Llama: vectors in f32, matrices in Q8_0 or f32."""
     shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(TEXTS), 64), "output_norm": (64,), "output": (len(TEXTS), 64)}
-    for i in range(2):
+    for i in range(num_layers):
         layer = {"attn_norm": (64,), "ffn_norm": (64,), "attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64)}
         layer |= {"attn_output": (64, 64), "ffn_gate": (96, 64), "ffn_up": (96, 64), "ffn_down": (64, 96)}
         shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
@@ -129,7 +130,15 @@ def llama_tensors(*, is_quantized: bool = True) -> dict[str, tuple[Sequence[int]
     return tensors
 
 
-def write_llama(path: Path, *, is_quantized: bool = True, **changes: Any) -> Path:
+def write_llama(path: Path, *, is_quantized: bool = True, num_layers: int = 2, **changes: Any) -> Path:
     """Write a GGUF file of a small Llama; `changes` replaces metadata."""
-    path.write_bytes(gguf_bytes({**LLAMA, **changes}, llama_tensors(is_quantized=is_quantized)))
+    metadata = {**LLAMA, "llama.block_count": num_layers, **changes}
+    path.write_bytes(gguf_bytes(metadata, llama_tensors(is_quantized=is_quantized, num_layers=num_layers)))
     return path
+
+
+def use_cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Use a cache, for tests that load a language model several times; models are not cached if every pass is verified."""
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(folder))
+    monkeypatch.delenv("DLC_VERIFY", raising=False)

@@ -21,7 +21,7 @@ from dlc.language_models.sampling import Sampling, choose_token
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.score_tokenizer import ScoreTokenizer
 from dlc.language_models.tokenizers.tokenizer import decode
-from tests.language_models.models import LLAMA, TEXTS, write_llama
+from tests.language_models.models import LLAMA, TEXTS, use_cache, write_llama
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cached(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use one cache for the tests of this module that load the model again: they compile it once."""
-    monkeypatch.setenv("DLC_CACHE", "1")
-    monkeypatch.setenv("DLC_CACHE_DIR", str(cache_folder))
-    # Models are not cached if every pass is verified.
-    monkeypatch.delenv("DLC_VERIFY", raising=False)
+    use_cache(monkeypatch, cache_folder)
 
 
 def test_tokens_of_a_prompt_are_read_together_or_one_at_a_time(model: LanguageModel) -> None:

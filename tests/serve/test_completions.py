@@ -52,7 +52,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    path = write_llama(tmp_path_factory.mktemp("models") / "small.gguf", is_quantized=False)
+    path = write_llama(tmp_path_factory.mktemp("models") / "small.gguf", is_quantized=False, num_layers=1)
     return LanguageModel.load(path, max_texts=2, num_threads=1)
 
 
