@@ -28,7 +28,7 @@ T = TypeVar("T")
 _compiling = Lock()
 # Each LLVM module costs one to two milliseconds, so kernels are compiled in batches: small enough to keep all processes busy
 # until the end.
-_MAX_KERNELS_PER_BATCH, _MIN_BATCHES = 16, 128
+_MAX_KERNELS_PER_BATCH, _MIN_BATCHES = 16, 64
 
 
 @dataclass(frozen=True)

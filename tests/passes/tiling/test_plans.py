@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -73,6 +74,13 @@ def run(kernel: func.FuncOp, rng: np.random.Generator) -> np.ndarray:
     return arrays[-1]
 
 
+@cache
+def expected_of(name: str) -> np.ndarray:
+    """Return the result of a kernel before tiling."""
+    (kernel,) = kernels_of(buffered(name))
+    return run(kernel, np.random.default_rng(1))
+
+
 def lowered(module: ModuleOp) -> ModuleOp:
     for p in (VectorizePass(), ForwardStoresPass(), CseKernelsPass()):
         p.apply(CONTEXT, module)
@@ -85,14 +93,13 @@ def lowered(module: ModuleOp) -> ModuleOp:
 def test_random_plans_give_equal_results(name: str, seed: int) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
-    expected = run(kernel, np.random.default_rng(1))
     rng = np.random.default_rng(seed)
     for nest in form_loop_nests(kernel):
         apply_tiles(nest, random_plan(nest, rng), ConstantPool(kernel))
     module.verify()
-    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
     lowered(module)
-    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", OF_GROUPS)
@@ -100,14 +107,13 @@ def test_random_plans_give_equal_results(name: str, seed: int) -> None:
 def test_random_group_plans_give_equal_results(name: str, seed: int) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
-    expected = run(kernel, np.random.default_rng(1))
     rng = np.random.default_rng(seed)
     for nest in form_loop_nests(kernel):
         apply_tiles(nest, random_group_plan(nest, rng), ConstantPool(kernel))
     module.verify()
-    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
     lowered(module)
-    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -115,11 +121,10 @@ def test_random_group_plans_give_equal_results(name: str, seed: int) -> None:
 def test_chosen_plans_give_equal_results(name: str, target: str) -> None:
     module = buffered(name, target)
     (kernel,) = kernels_of(module)
-    expected = run(kernel, np.random.default_rng(1))
     for nest in form_loop_nests(kernel):
         apply_tiles(nest, choose_tiles(nest.specialize({}), CPU_LEVELS[target]), ConstantPool(kernel))
     lowered(module)
-    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
 
 
 def product_of(rows: int, steps: int) -> SizedLoopNest:
@@ -399,8 +404,7 @@ def test_chosen_group_plans_give_equal_results(
 ) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
-    expected = run(kernel, np.random.default_rng(1))
     for nest in form_loop_nests(kernel):
         apply_tiles(nest, choose(nest.specialize({}), OPENCL_PROFILES[target]), ConstantPool(kernel))
     lowered(module)
-    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
