@@ -474,16 +474,16 @@ def c_function(
     """Return a C function of these arrays, with results like the given ones; many scalars are one array."""
     if name.startswith("scalar_leaves"):
         inputs = [np.stack(inputs)]
-    own = [np.empty(len(results), results[0].dtype)] if len(results) == 60 else [np.empty_like(x) for x in results]
-    pointers = [ctypes.c_void_p(x.ctypes.data) for x in (*map(np.ascontiguousarray, inputs), *own)]
-    keep_alive = inputs
+    inputs = list(map(np.ascontiguousarray, inputs))
+    is_one_array = len(results) == 60
+    shapes = [(len(results),)] if is_one_array else [x.shape for x in results]
     function = getattr(library, name)
     function.restype = None
 
     def call() -> list[np.ndarray]:
-        _ = keep_alive
-        function(*pointers)
-        return list(own[0]) if len(results) == 60 else own
+        outputs = [np.empty(shape, x.dtype) for shape, x in zip(shapes, results, strict=False)]
+        function(*(ctypes.c_void_p(x.ctypes.data) for x in (*inputs, *outputs)))
+        return list(outputs[0]) if is_one_array else outputs
 
     return call
 
@@ -494,18 +494,27 @@ def finished(result: Any) -> list[Any]:
     return [array for leaf in leaves for array in (finished(leaf) if isinstance(leaf, tuple | list) else [np.asarray(leaf)])]
 
 
-def median_microseconds(runs: dict[str, Callable[[], Any]], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Return the median time of a call of each function, interleaved.
+# Time of the calls of one measurement.
+BATCH_SECONDS = 0.002
 
-    Processor time includes threads that wait by spinning, also those of the library that ran before.
+
+def median_microseconds(runs: dict[str, Callable[[], Any]], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
+    """Return the median time of a call of each function, in batches of calls that are interleaved.
+
+    A call before each batch warms caches, while the threads of the previous library stop to wait by spinning.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
+    counts: dict[str, int] = {}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times["dlc"]) < 3:
         for name, run in runs.items():
             start = clock()
             _ = run()
-            times[name].append(clock() - start)
+            count = counts.setdefault(name, max(1, int(BATCH_SECONDS / (clock() - start))))
+            start = clock()
+            for _ in range(count):
+                _ = run()
+            times[name].append((clock() - start) / count)
     return {name: statistics.median(t) * 1e6 for name, t in times.items()}
 
 
