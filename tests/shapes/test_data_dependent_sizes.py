@@ -179,8 +179,8 @@ def rows(n: int, seed: int = 0) -> NDArray[Any]:
 
 
 def check(results: Sequence[Any], expected: Sequence[NDArray[Any]]) -> None:
-    for got, want in zip(results, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(got), want, 1e-5, 1e-6)
+    for k, (got, want) in enumerate(zip(results, expected, strict=True)):
+        np.testing.assert_allclose(np.asarray(got), want, 1e-5, 1e-6, err_msg=f"result {k}")
         assert np.asarray(got).shape == want.shape
 
 
@@ -331,7 +331,7 @@ def test_slices_of_a_selection_that_may_be_empty(begin: int, end: int, step: int
 
 
 # Up to, and around, as many as are counted of `few`, or as `few` is long, less three in one place.
-UP_TO = """<ir_version: 10, opset_import: ["" : 19]> g (float[f] few, float[n, 5] x) => (float[r, c] y) {{
+UP_TO = """<ir_version: 10, opset_import: ["" : 19]> g (float[f] few, float[n, 5] x) => ({outputs}) {{
     one = Constant<value_ints = [1]>()
     three = Constant<value_ints = [3]>()
     {count}
@@ -346,29 +346,33 @@ COUNTS = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
-def test_padding_by_symbolic_sizes(mode: str, count: str, target: str) -> None:
-    nil = "nil = Constant<value_ints = [0]>()"
-    pad = f"{nil} pads = Concat<axis = 0>(count, one, less, nil) y = Pad<mode = '{mode}'>(x, pads)".replace("'", '"')
-    model = compiled(UP_TO.format(count=COUNTS[count], part=pad), target)
+def test_padding_by_symbolic_sizes(count: str, target: str) -> None:
+    modes: list[Any] = ["constant", "edge", "reflect", "wrap"]
+    pads = "nil = Constant<value_ints = [0]>() pads = Concat<axis = 0>(count, one, less, nil)"
+    part = " ".join([pads, *(f'{mode} = Pad<mode = "{mode}">(x, pads)' for mode in modes)])
+    outputs = ", ".join(f"float[r, c] {mode}" for mode in modes)
+    model = compiled(UP_TO.format(count=COUNTS[count], part=part, outputs=outputs), target)
     for k, n in ((3, 4), (5, 17), (40, 41)):
         x = np.random.default_rng(k).standard_normal((n, 5), np.float32)
-        check([model(np.ones(k, np.float32), x)["y"]], [np.pad(x, ((k, k - 3), (1, 0)), mode)])
+        results = model(np.ones(k, np.float32), x)
+        check(list(results.values()), [np.pad(x, ((k, k - 3), (1, 0)), mode) for mode in modes])
     if count == "counted":
         with pytest.raises(DlcError, match="negative size -1 in its pads"):
             model(np.ones(2, np.float32), np.ones((4, 5), np.float32))
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("bounds", ["one, count", "count, one", "less, count", "one, less"])
-def test_a_slice_with_a_data_dependent_bound(bounds: str, target: str) -> None:
-    """The bound is clamped to the axis, whose size is static while the bound is data-dependent."""
-    part = f"y = Slice(x, {bounds}, one)"
-    model = compiled(UP_TO.format(count=COUNTS["counted"], part=part), target)
+def test_slices_with_data_dependent_bounds(target: str) -> None:
+    """The bounds are clamped to the axis, whose size is static while the bound is data-dependent."""
+    bounds = [("one", "count"), ("count", "one"), ("less", "count"), ("one", "less")]
+    part = " ".join(f"y{i} = Slice(x, {start}, {stop}, one)" for i, (start, stop) in enumerate(bounds))
+    outputs = ", ".join(f"float[r{i}, c{i}] y{i}" for i in range(len(bounds)))
+    model = compiled(UP_TO.format(count=COUNTS["counted"], part=part, outputs=outputs), target)
     x = np.arange(10, dtype=np.float32).reshape(2, 5)
     for k in (0, 1, 2, 3, 4, 5, 6, 20):
-        start, stop = ({"one": 1, "count": k, "less": k - 3}[bound] for bound in bounds.split(", "))
-        check([model(np.ones(k, np.float32), x)["y"]], [x[:, start:stop]])
+        values = {"one": 1, "count": k, "less": k - 3}
+        results = model(np.ones(k, np.float32), x)
+        check(list(results.values()), [x[:, values[start] : values[stop]] for start, stop in bounds])
 
 
 def test_top_k_of_an_empty_axis() -> None:
