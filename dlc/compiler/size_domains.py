@@ -109,7 +109,7 @@ class _SolvedGuards:
     """Guards solved to ranges of symbols, equal symbols, and remaining guards.
 
     Attributes:
-        used: The guards that restrict sizes, as they were added.
+        used: The guards that restrict sizes, as they were added, by their simplified forms.
         contradiction: A guard that no sizes satisfy together with the earlier ones.
     """
 
@@ -117,7 +117,7 @@ class _SolvedGuards:
         self.ranges = dict(ranges)
         self.equal: dict[str, str] = {}
         self.remaining: list[Guard] = []
-        self.used: list[Guard] = []
+        self.used: dict[Guard, Guard] = {}
         self.contradiction: Guard | None = None
         self._max_sizes = max_sizes
 
@@ -131,11 +131,11 @@ class _SolvedGuards:
                 simplified = self._simplify(guard)
                 if simplified is True:
                     continue
-                if original not in self.used:
-                    self.used.append(original)
                 if simplified is False:
                     self.contradiction = original
                     return
+                if original not in self.used.values():
+                    self.used.setdefault(simplified, original)
                 if self._narrow(simplified):
                     has_changed = True
                 else:
@@ -148,7 +148,7 @@ class _SolvedGuards:
     def restrictions_beyond(self, declared: Mapping[str, SizeRange]) -> SizeDomain:
         """Return the domain of these guards, without the ranges that are declared."""
         ranges = {s: r for s, r in self.ranges.items() if r != declared.get(s) and s not in self.equal}
-        return SizeDomain(ranges, self.equal, tuple(self.remaining), tuple(self.used))
+        return SizeDomain(ranges, self.equal, tuple(self.remaining), tuple(self.used.values()))
 
     def _simplify(self, guard: Guard) -> Guard | bool:
         """Return a guard with equal and static symbols replaced and common factors divided out, or whether it holds."""

@@ -77,8 +77,7 @@ class OperatorInputs:
         if -1 not in target:
             return tuple(target)
         dividend, divisor = inferred_reshape(shape, target)
-        is_divisible = not (isinstance(dividend, int) and isinstance(divisor, int)) or (divisor > 0 and dividend % divisor == 0)
-        if not is_divisible or self.emit.is_less(divisor, 1, self.description):
+        if self.emit.is_less(divisor, 1, self.description) or self.emit.are_different(dividend % divisor, 0, self.description):
             raise ModelError(f"{self.description}: {product(shape)} elements do not fill the shape {[*target]}")
         return tuple(dividend // divisor if size == -1 else size for size in target)
 

@@ -8,7 +8,7 @@ is traced, ops are appended to it, and it may read values of the enclosing block
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
@@ -41,7 +41,7 @@ from dlc.ir import (
     UnknownLoc,
     i64,
 )
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_less, is_static, product
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_different, is_known_less, is_static, product
 from dlc.shapes.guards import Guard, assume_comparison
 from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 from dlc.source_locations import find_user_line, format_line
@@ -90,9 +90,16 @@ class Trace:
 
         `name` is the function that compares. Data-dependent sizes are not restricted: the code may run for some data only.
         """
+        return self._compare(is_known_less, a, b, name)
+
+    def are_different(self, a: Size, b: Size, name: str) -> bool:
+        """Return whether two sizes differ, as `is_less`: if that is undecidable, equality becomes a guard."""
+        return self._compare(is_known_different, a, b, name)
+
+    def _compare(self, comparison: Callable[[Size, Size], bool], a: Size, b: Size, name: str) -> bool:
         if any(map(self.data_dependent_sizes.is_data_dependent, (a, b))):
             return False
-        return assume_comparison(is_known_less, a, b, location_prefix(user_location()) + name, self.guards)
+        return assume_comparison(comparison, a, b, location_prefix(user_location()) + name, self.guards)
 
     def record_range(self, number: Tracer, low: int, high: int) -> None:
         """Record the smallest and the largest value of a weakly typed integer."""

@@ -143,7 +143,7 @@ def test_violated_guards_are_named(folder: Path) -> None:
     model.save(folder / "guarded.dlc")
     x = np.arange(24, dtype=np.float32).reshape(8, 3)
     assert ran(folder, "run", model, "guarded", [x]) == x.tobytes()
-    message = "node 'flat': dl.reshape requires N % 2 == 0; got N = 7"
+    message = "node 'flat' (Reshape) requires N % 2 == 0; got N = 7"
     assert ran(folder, "run", model, "guarded", [x[:7]]) == message
 
 

@@ -452,3 +452,13 @@ def test_requirements_of_unused_operations_next_to_gradients() -> None:
     assert compiled(np.ones(4, np.float32))[0].tolist() == [2] * 4
     with pytest.raises(ShapeError, match="5 elements"):
         compiled(np.ones(5, np.float32))
+
+
+def test_a_size_of_zero_must_equal_another_size() -> None:
+    def function(x: Any) -> Any:
+        selected = x[x > 2]
+        return dnp.ones((selected.shape[0],))[: selected.shape[0] - 1] @ selected
+
+    compiled = dlc.jit(num_threads=1, dynamic={"x": {0: "N"}}, cache=False)(function)
+    with pytest.raises(ShapeError, match="contracted sizes differ"):
+        compiled(np.array([3, 0, 0], np.float32))

@@ -74,7 +74,7 @@ def test_a_reshape_is_right_for_even_sizes_and_an_error_for_odd_ones(target: str
     domain, reason = infer_domain(program)
     assert domain is not None and (str(domain), reason) == (
         "N % 2 == 0",
-        "node 'flat': dl.reshape requires N % 2 == 0",
+        "node 'flat' (Reshape) requires N % 2 == 0",
     )
     model = compile(program, target, Options(num_threads=1, cache=False))
     for n in range(12):
@@ -94,12 +94,12 @@ def test_saved_programs_name_the_violated_guard(tmp_path: Path) -> None:
     for n in (0, 2, 8, 10):
         x = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
         np.testing.assert_array_equal(loaded(x)["y"], x.reshape(-1, 2))
-    with pytest.raises(ShapeError, match=r"not compiled for N = 7; .*node 'flat': dl.reshape requires N % 2 == 0"):
+    with pytest.raises(ShapeError, match=r"not compiled for N = 7; .*node 'flat' \(Reshape\) requires N % 2 == 0"):
         loaded(np.ones((7, 3), np.float32))
     # The program itself checks its guards, in native code too.
     for cached in (model.artifact, loaded.artifact):
         assert isinstance(cached, SpecializedModel)
-        with pytest.raises(ShapeError, match=r"with N = 7: node 'flat': dl.reshape requires N % 2 == 0"):
+        with pytest.raises(ShapeError, match=r"with N = 7: node 'flat' \(Reshape\) requires N % 2 == 0"):
             cached.specializations.entries[0].program.run_unchecked([np.ones((7, 3), np.float32)])
 
 

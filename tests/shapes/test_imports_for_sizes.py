@@ -10,7 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import dlc
-from dlc.errors import ModelError
+from dlc.errors import DlcError, ModelError
 from dlc.runtime.models.specialized_model import SpecializedModel
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
@@ -18,6 +18,7 @@ HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
 GRAPHS = {
     "clamped": ("s = Slice(x, one, five)", {"N in 5..", "N in 1..4", "N = 0"}),
     "clamped_from_the_end": ("s = Slice(x, minus_five, minus_one)", {"N in 5..", "N in 1..4", "N = 0"}),
+    "computed": ("n = Shape<end=1>(x) b = Sub(n, five) s = Slice(x, b, n)", {"N in 5..", "N in 3..4", "N in 0..2"}),
     "empty": ("s = Slice(x, five, minus_one)", {"N in 6..", "N in 1..4", "N = 5", "N = 0"}),
     "ceil_mode": ("t = Transpose(x) u = Unsqueeze(t, zero) s = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(u)", 2),
     "same": ("t = Transpose(x) u = Unsqueeze(t, zero) s = MaxPool<kernel_shape=[3], strides=[2], auto_pad=\"SAME_UPPER\">(u)", 2),
@@ -62,3 +63,17 @@ def test_a_symbolic_size_selects_an_interpretation() -> None:
         np.testing.assert_allclose(model(x)["y"], expected, atol=1e-4)
     with pytest.raises(ModelError, match=r"expected .* \(complex\)"):
         model(np.ones((1, 4, 3), np.float32))
+
+
+def test_an_inferred_size_divides_without_elements() -> None:
+    """The axis of no elements is copied: the others must fill the rest, as for a static shape."""
+    proto = onnx.parser.parse_model(
+        f"{HEADER} (float[N, M, 3] x) => (y) <int64[1] two={{2}}, int64[1] rest={{-1}}> "
+        "{ n = Shape<end=1>(x) shape = Concat<axis=0>(n, rest, two) y = Reshape(x, shape) }"
+    )
+    model = dlc.compile_model(proto, target="reference", cache=False)
+    function = dlc.jit(target="reference", dynamic={"x": {0: "N", 1: "M"}}, cache=False)(lambda x: x.reshape(x.shape[0], -1, 2))
+    for call in (lambda x: model(x)["y"], function):
+        assert call(np.ones((0, 4, 3), np.float32)).shape == (0, 6, 2)
+        with pytest.raises(DlcError, match="do not fill|M % 2 == 0"):
+            call(np.ones((0, 5, 3), np.float32))

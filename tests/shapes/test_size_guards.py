@@ -12,7 +12,7 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.errors import ShapeError
+from dlc.errors import OutOfBoundsError, ShapeError
 from dlc.shapes.dims import Dim, UndecidableError, is_nonnegative
 from dlc.shapes.parsing import parse_size
 
@@ -201,3 +201,11 @@ def test_guards_name_the_line() -> None:
     compiled(rows(7))
     (entry,) = compiled._specializations.entries
     assert re.fullmatch(r"test_size_guards.py:\d+: a comparison requires N >= 5", entry.domain.violation({"N": 3}) or "")
+
+
+def test_an_index_is_a_guard() -> None:
+    compiled = dlc.jit(dynamic={"x": {0: "N"}}, cache=False, target="reference")(lambda x: (x[1], x[-3])[1:])
+    compiled(rows(7))
+    assert [str(entry.domain) for entry in compiled._specializations.entries] == ["N in 3.."]
+    with pytest.raises(OutOfBoundsError, match="index -3 is out of bounds"):
+        compiled(rows(2))

@@ -97,6 +97,16 @@ entry:
   %size.index = add i64 %symbol.count, %k
   %size.at = getelementptr i64, ptr %sizes, i64 %size.index
   %before = load i64, ptr %size.at
+  %free = icmp slt i64 %same, 0
+  br i1 %free, label %known, label %twin
+
+twin:
+  %twin.at = getelementptr i64, ptr %sizes, i64 %same
+  %other = load i64, ptr %twin.at
+  %is.same = icmp eq i64 %other, %count
+  br i1 %is.same, label %known, label %forget.it
+
+known:
   %is.known = icmp eq i64 %count, %before
   br i1 %is.known, label %yes, label %range
 
@@ -105,17 +115,7 @@ range:
   %under = icmp slt i64 %count, %low
   %over = icmp sgt i64 %count, %high
   %outside = or i1 %under, %over
-  br i1 %outside, label %no, label %equal
-
-equal:
-  %free = icmp slt i64 %same, 0
-  br i1 %free, label %forget, label %twin
-
-twin:
-  %twin.at = getelementptr i64, ptr %sizes, i64 %same
-  %other = load i64, ptr %twin.at
-  %is.same = icmp eq i64 %other, %count
-  br i1 %is.same, label %forget, label %no
+  br i1 %outside, label %no, label %forget
 
 forget:
   %initial.sizes.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 7

@@ -24,6 +24,7 @@ from dlc.numpy.apply import (
     as_index,
     convert,
     has_tracer,
+    is_less,
     operand,
     promote,
     refuse,
@@ -299,10 +300,12 @@ def _require_mask(x: Operand, axis: int, mask: Operand) -> None:
 def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> KeyEntry:
     size = x.shape[axis]
     if isinstance(k, int):
+        min_size = k + 1 if k >= 0 else -k
         if isinstance(size, TracedDim):
-            # The bounds check happens at run time.
+            # The minimum size becomes a guard; a data-dependent size is checked at run time.
+            is_less(x, size.dim, min_size, "index")
             return axis, cast(Tracer, x).owner.constant(np.asarray(k))
-        if not -size <= k < size:
+        if size < min_size:
             refuse(OutOfBoundsError(f"index {k} is out of bounds for axis {axis} of shape {x.shape}"))
         return AxisSlice(axis, k % size, 1, 1, dropped=True)
     if isinstance(k, slice):

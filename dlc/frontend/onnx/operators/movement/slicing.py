@@ -14,7 +14,7 @@ from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.shape_tensors import ComputedElement
-from dlc.shapes.dims import Size, UndecidableError, is_nonnegative, is_static
+from dlc.shapes.dims import Size, UndecidableError, decided_negative, is_nonnegative, is_static
 
 table = ConverterTable()
 
@@ -174,7 +174,9 @@ def _from_front(node: OnnxNode, bound: Size, size: Size, low: Size, high: Size) 
     if isinstance(bound, int) and bound <= -_UNBOUNDED_END:
         return low
     # Minus a symbolic size counts from the end, but minus 0 from the front.
-    is_negative = bound < 0 if isinstance(bound, int) else is_nonnegative(-bound) and not _is_zero(node, -bound)
+    is_negative = decided_negative(bound)
+    if is_negative is None:
+        is_negative = is_nonnegative(-bound) and not _is_zero(node, -bound)
     bound = bound + size if is_negative else bound
     with suppress(UndecidableError):
         return min(max(bound, low), high)
