@@ -19,7 +19,7 @@ from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
 from dlc.compiler import Program, compile, compile_specialization, emit
-from dlc.compiler.sharding import ShardedProgram, shard_program
+from dlc.compiler.sharding import AutoSharding, ShardedProgram, shard_program
 from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
 from dlc.distributed.distributed_array import DistributedArray, local_shard
@@ -319,7 +319,9 @@ class JitFunction(Submittable):
         program = Program(traced.module, traced.weights, self._parameters.name)
         ranks = [len(info.shape) for info in program.outputs]
         inputs = self._placement.input_specs(self._parameters.parameter_names, arguments.tree, arguments.leaves)
-        return shard_program(program, self._placement.mesh, inputs, self._placement.output_specs(traced.results, ranks))
+        price = self._placement.memory_price
+        auto = None if price is None else AutoSharding(price)
+        return shard_program(program, self._placement.mesh, inputs, self._placement.output_specs(traced.results, ranks), auto)
 
     def _trace(
         self,
@@ -447,6 +449,8 @@ def jit(
     mesh: Mesh | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    auto: bool = False,
+    memory_price: float = 0.0,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -473,6 +477,8 @@ def jit(
     mesh: Mesh | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    auto: bool = False,
+    memory_price: float = 0.0,
 ) -> Any:
     """Compile a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -505,11 +511,15 @@ def jit(
             `DistributedArray`s; results that are sharded are `DistributedArray`s.
         in_shardings, out_shardings: Trees of `dlc.P` for the arguments, a tuple with one entry per parameter, and for the
             result. A `P` or None applies to all arrays below it; None leaves them to the compiler.
+        auto: Choose the shardings that annotations leave open by their estimated time (docs/distributed.md). Needs scipy.
+        memory_price: Seconds that `auto` gives for a byte of arguments that a rank need not store.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
     if mesh is None and (in_shardings is not None or out_shardings is not None):
         raise DTypeError('dlc.jit: in_shardings and out_shardings need a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}))')
+    if mesh is None and auto:
+        raise DTypeError('dlc.jit: auto needs a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}), auto=True)')
     if mesh is not None and dynamic:
         raise UnsupportedError("dlc.jit: dynamic dimensions on a mesh; functions on a mesh have static shapes")
     folder = Path(dump_ir) if dump_ir is not None else None
@@ -533,7 +543,7 @@ def jit(
         static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
         donated = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
         static_positions = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
-        placement = None if mesh is None else Placement(mesh, in_shardings, out_shardings)
+        placement = None if mesh is None else Placement(mesh, in_shardings, out_shardings, memory_price if auto else None)
         return JitFunction(ParameterKinds(f, static, static_positions, donated, dynamic or {}), target, options, placement)
 
     return wrap if function is None else wrap(function)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
 from dlc.dialects import dl
-from dlc.dialects.dl.base import number, rank_of
+from dlc.dialects.dl.base import DlOp, number, rank_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_attribute
 from dlc.dialects.dl.interfaces import Composite, RowComposite
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import entry_of
+from dlc.dialects.location_text import location_text
 from dlc.errors import ShapeError
+from dlc.instrument.operation_counts import execution_count
 from dlc.instrument.verify import verify
-from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, SSAValue, func, walk_ops
+from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, NameLoc, SSAValue, func, walk_ops
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.sharding.buckets import merge_collectives
+from dlc.passes.sharding.choose import choose_shardings
 from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
 from dlc.passes.sharding.partition import partition
-from dlc.passes.sharding.propagate import Shardings, Spec, format_spec
+from dlc.passes.sharding.propagate import Shardings, Spec, format_spec, uniform_element
 from dlc.passes.sharding.varying_axes import VaryingAxes
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
@@ -39,6 +42,7 @@ class ShardedProgram:
     Attributes:
         module: The module before partitioning, with derivatives and batching expanded.
         shardings: The shardings of the values of `module`.
+        shard_calls: Calls of dlc.shard, with their lines, that give the chosen shardings without `auto`.
     """
 
     program: Program
@@ -47,6 +51,18 @@ class ShardedProgram:
     outputs: tuple[Spec, ...]
     module: ModuleOp
     shardings: Shardings
+    shard_calls: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class AutoSharding:
+    """Options of the automatic choice of shardings.
+
+    Attributes:
+        memory_price: Seconds per byte of arguments that a rank stores; a higher price splits more of them.
+    """
+
+    memory_price: float = 0.0
 
 
 def shard_program(
@@ -54,27 +70,38 @@ def shard_program(
     mesh: Mesh,
     inputs: Sequence[PartialSpec | None],
     outputs: Sequence[PartialSpec | None],
+    auto: AutoSharding | None = None,
 ) -> ShardedProgram:
     """Partition a program; `inputs` and `outputs` annotate its arguments and results; None leaves one to propagation.
 
+    With `auto`, an integer program chooses the shardings that the annotations leave open. Results without annotation are then
+    whole, except in donated memory.
+
     Derivatives and batching are expanded first, so that their ops are partitioned as well. Raises ShapeError for an annotation
-    that does not fit.
+    that does not fit, and what `choose_shardings` raises.
     """
     module = program.module.clone()
     _expand(module)
-    _annotate_results(module, outputs)
-    shardings = _propagate(module, mesh, program.inputs, inputs)
-    while _decompose_split_rows(module, shardings):
-        shardings = _propagate(module, mesh, program.inputs, inputs)
     main = entry_of(module)
+    if auto is not None:
+        donated = [value for _, value in _donations(main)]
+        results = zip(_returned(main), outputs, strict=True)
+        outputs = [((),) * rank_of(v) if spec is None and v not in donated else spec for v, spec in results]
+    _annotate_results(module, outputs)
+    chosen = {} if auto is None else _choose(module, mesh, program.inputs, inputs, auto)
+    shardings = _propagate(module, mesh, program.inputs, inputs, chosen)
+    while _decompose_split_rows(module, shardings):
+        shardings = _propagate(module, mesh, program.inputs, inputs, chosen)
     _require_donated_shardings(main, shardings, program)
     input_specs, output_specs = (tuple(map(shardings.of, values)) for values in (main.args, _returned(main)))
+    shard_calls = _shard_calls(module, mesh, program.inputs, shardings) if auto is not None else ()
     local = partition(module, shardings)
     _simplify(local)
     merge_collectives(local)
     _record_shardings(entry_of(local), input_specs, output_specs)
     verify(local)
-    return ShardedProgram(replace(program, module=local, reimport=None), mesh, input_specs, output_specs, module, shardings)
+    local_program = replace(program, module=local, reimport=None)
+    return ShardedProgram(local_program, mesh, input_specs, output_specs, module, shardings, shard_calls)
 
 
 def _expand(module: ModuleOp) -> None:
@@ -112,8 +139,8 @@ def _annotate_results(module: ModuleOp, outputs: Sequence[PartialSpec | None]) -
         last.operands[k] = build(dl.ShardOp, value, spec=spec_attribute(padded))
 
 
-def _propagate(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs: Sequence[PartialSpec | None]) -> Shardings:
-    """Propagate the annotations. A donated argument and the result in its memory get the same sharding."""
+def _annotated(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs: Sequence[PartialSpec | None]) -> Shardings:
+    """Return the annotations of the arguments. A donated argument and the result in its memory get the same sharding."""
     main = entry_of(module)
     shardings = Shardings(mesh, VaryingAxes(main.body.block))
     for k, (argument, spec) in enumerate(zip(main.args, inputs, strict=True)):
@@ -121,8 +148,51 @@ def _propagate(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs
             shardings.annotate(argument, spec, f"in_shardings of {names[k].name}")
     for k, value in _donations(main):
         shardings.relate(main.args[k], value)
-    shardings.propagate(main.body.block)
     return shardings
+
+
+def _propagate(
+    module: ModuleOp,
+    mesh: Mesh,
+    names: Sequence[TensorInfo],
+    inputs: Sequence[PartialSpec | None],
+    chosen: Mapping[SSAValue, Spec],
+) -> Shardings:
+    """Propagate the annotations and the chosen shardings, of which some values may have been decomposed."""
+    shardings, blocks = _annotated(module, mesh, names, inputs), list(program_blocks(module))
+    values = [v for block in blocks for v in (*block.args, *(r for op in block.ops for r in op.results))]
+    for value in values if chosen else ():
+        if value in chosen:
+            shardings.annotate(value, chosen[value], "auto")
+    shardings.propagate(entry_of(module).body.block)
+    return shardings
+
+
+def _choose(
+    module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs: Sequence[PartialSpec | None], auto: AutoSharding
+) -> dict[SSAValue, Spec]:
+    """Choose the shardings that the annotations leave open."""
+    main, shardings = entry_of(module), _annotated(module, mesh, names, inputs)
+    shardings.collect(main.body.block)
+    donations = [(main.args[k], value) for k, value in _donations(main)]
+    return choose_shardings(main.body.block, shardings, donations, execution_count, auto.memory_price)
+
+
+def _shard_calls(module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], shardings: Shardings) -> list[str]:
+    """Return the calls of dlc.shard without which propagation from arguments and results gives other shardings.
+
+    Values of derivatives have no line in the user's program; they follow from the values that are differentiated.
+    """
+    main = entry_of(module)
+    plain = _propagate(module, mesh, names, list(map(shardings.of, main.args)), {})
+    calls = [
+        f"dlc.shard(…, P{format_spec(shardings.of(op.results[0]))}) at {location_text(op.location)}"
+        for op in walk_ops(module, DlOp)
+        if not isinstance(op, dl.ShardOp | dl.ConstantOp | dl.WeightOp) and not isinstance(op.location, NameLoc)
+        if rank_of(op.results[0]) and uniform_element(op.results[0]) is None
+        if plain.of(op.results[0]) != shardings.of(op.results[0])
+    ]
+    return list(dict.fromkeys(calls))
 
 
 def _donations(main: func.FuncOp) -> Iterator[tuple[int, SSAValue]]:

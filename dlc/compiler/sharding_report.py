@@ -149,6 +149,7 @@ def sharding_text(sharded: ShardedProgram) -> str:
     lines = [
         f"mesh {report.mesh}",
         *(f"{value.name}: {value.spec}" for value in (*report.inputs, *report.outputs)),
+        *sharded.shard_calls,
         *(f"{c.label}: {c.runs} × {c.bytes} bytes sent per rank" for c in report.collectives),
         *(f"redundant at {r.line}: {r.flops} FLOPs of all ranks" for r in report.redundant),
     ]

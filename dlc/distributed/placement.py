@@ -30,6 +30,8 @@ class Placement:
     mesh: Mesh
     in_shardings: Any
     out_shardings: Any
+    # Seconds per byte of arguments for the automatic choice of shardings; None without one.
+    memory_price: float | None = None
 
     def input_specs(self, parameters: Sequence[str], tree: Tree, leaves: Sequence[Any]) -> list[PartialSpec | None]:
         """Return the annotation of each leaf of the (args, kwargs) tree of a call.

@@ -549,7 +549,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
 }
 # Ops with data-dependent result sizes are drawn by data_dependent.py.
 # The bodies of user kernels are tested in tests/kernels.
-OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp) and not issubclass(op, DataDependent | dl.LoopsOp)]
+OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp) and not issubclass(op, DataDependent | dl.LoopsOp | dl.VaryOp)]
 
 
 def recipe(op: type[DlOp]) -> Recipe:

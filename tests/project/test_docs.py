@@ -28,7 +28,7 @@ from tests.project.documented import (
     snippets,
 )
 
-REQUIRED_PACKAGES = {"jax.md": "jax", "pytorch.md": "torch"}
+REQUIRED_PACKAGES = {"automatic_sharding.md": "scipy", "jax.md": "jax", "pytorch.md": "torch"}
 
 
 def python_of(page: Path) -> list[str]:

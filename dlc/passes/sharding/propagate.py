@@ -92,14 +92,18 @@ class Shardings:
         if len(connected) > 1:
             self._relations.append(_Relation(connected, keeps_axes, op))
 
+    def annotated_axes(self, value: SSAValue) -> set[int]:
+        """Return the axes of a value whose sharding an annotation determines."""
+        return self._closed.get(value, set())
+
     def propagate(self, block: Block) -> None:
         """Propagate through a block and its nested blocks, to a fixpoint."""
-        self._collect(block)
+        self.collect(block)
         for relations in ([r for r in self._relations if r.keeps_axes], self._relations):
             while any([self._step(relation) for order in (relations, relations[::-1]) for relation in order]):
                 pass
 
-    def _collect(self, block: Block) -> None:
+    def collect(self, block: Block) -> None:
         """Collect the relations of all ops, and the annotations among them."""
         for op in block.ops:
             if isinstance(op, dl.ShardOp):
@@ -129,7 +133,7 @@ class Shardings:
 
     def _collect_control(self, op: Control) -> None:
         for body in op.blocks:
-            self._collect(body)
+            self.collect(body)
         match op:
             case dl.ScanOp():
                 states = op.state_count

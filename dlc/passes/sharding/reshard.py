@@ -18,8 +18,8 @@ from dlc.shapes.dims import Size
 
 # Costs of a core and of messages between processes of one machine, measured with MPICH on two cores.
 _SECONDS_PER_FLOP = 1 / 40e9
-_SECONDS_PER_BYTE = 1 / 1.5e9
-_SECONDS_PER_COLLECTIVE = 20e-6
+SECONDS_PER_BYTE = 1 / 1.5e9
+SECONDS_PER_COLLECTIVE = 20e-6
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def resharding_seconds(mesh: Mesh, value: SSAValue, have: Spec, partial: Mapping
         ranks = mesh.shard_count(step.axes)
         size = itemsize * prod(n for n in local_shape(mesh, shape_of(value), spec) if isinstance(n, int))
         if step.collective is not None:
-            seconds += _SECONDS_PER_COLLECTIVE + step.collective.traffic_bytes(size, ranks) * _SECONDS_PER_BYTE
+            seconds += SECONDS_PER_COLLECTIVE + step.collective.traffic_bytes(size, ranks) * SECONDS_PER_BYTE
         spec = step.apply(spec)
     return seconds
 
