@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import UnsupportedError
-from dlc.ir import AffineDimExpr, Attribute, Block, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
+from dlc.ir import AffineDimExpr, Attribute, Block, BlockArgument, Operation, SSAValue, arith, func, memref, scf, vector
 from dlc.kernel_functions.adjoint_rules import RULES, cotangent_element
 from dlc.kernels.kernel_trace import KernelTrace
 from dlc.kernels.values import Value
@@ -61,14 +61,16 @@ class AdjointPoint:
         trace: KernelTrace,
         buffers: Mapping[BlockArgument, Buffer],
         cotangents: Mapping[BlockArgument, Buffer],
+        final_cotangents: Mapping[BlockArgument, Buffer],
         placeholders: list[SSAValue],
     ) -> None:
         self._trace = trace
         self._builder = trace.builder
-        self._operands = buffers
         self.copies: dict[SSAValue, SSAValue] = {a: b.memref for a, b in buffers.items()}
         self.placeholders = placeholders
-        self._buffer_cotangents: dict[SSAValue, Buffer] = {**cotangents}
+        self._buffer_cotangents: dict[SSAValue, Buffer] = {**cotangents, **final_cotangents}
+        # Results whose cotangents do not change: those before a store are those after it.
+        self._final = set[SSAValue](final_cotangents)
         self._cotangents: dict[SSAValue, Value] = {}
         # Local buffers that loops or branches modify: their elements cannot be recomputed when a loop runs in reverse.
         self._unknown: set[SSAValue] = set()
@@ -104,9 +106,8 @@ class AdjointPoint:
                     self._add_local_cotangents(op.memref)
             case memref.LoadOp() | vector.TransferReadOp():
                 buffer = _loaded_buffer(op)
-                if isinstance(buffer, BlockArgument) and buffer not in self._operands:
-                    raise UnsupportedError("it reads a result")
-                if buffer in self._unknown:
+                # The elements of results change as well.
+                if buffer in self._unknown or self._is_result(buffer):
                     self._insert_placeholders(op)
                 else:
                     self._insert_copy(op)
@@ -121,12 +122,21 @@ class AdjointPoint:
 
     def _insert_copy(self, op: Operation) -> None:
         copy = op.clone(self.copies)
-        for inner in list(copy.walk()):
-            if isinstance(stored_buffer(inner), BlockArgument):
+        for original, inner in zip(op.walk(), list(copy.walk()), strict=True):
+            if self._is_result(loaded := _loaded_buffer(original)):
+                inner.results[0].replace_all_uses_with(self._placeholder(inner.results[0].type))
+            if self._is_result(loaded) or isinstance(stored_buffer(original), BlockArgument):
                 inner.detach()
                 inner.erase()
         self._builder.op_builder.insert(copy)
         self.copies.update(zip(op.results, copy.results, strict=True))
+
+    def _is_result(self, buffer: SSAValue | None) -> bool:
+        return (
+            isinstance(buffer, BlockArgument)
+            and isinstance(buffer.owner.parent_op(), func.FuncOp)
+            and (buffer not in self.copies)
+        )
 
     def _insert_placeholders(self, op: Operation) -> None:
         for result in op.results:
@@ -204,18 +214,20 @@ class AdjointPoint:
         if isinstance(op, memref.StoreOp):
             indices = self._indices(op)
             self._add(op.value, self._value(cotangents[indices]))
-            cotangents[indices] = zero
+            if op.memref not in self._final:
+                cotangents[indices] = zero
             return
         indices, axes, masked_dims = self._block(op)
         shape = shape_of_vector(op.vector.type)
         self._add(op.vector, self._value(cotangents.block(indices, shape, axes, zero, masked_dims)))
-        cotangents.set_block(indices, axes, zero.splat(shape), masked_dims)
+        if op.source not in self._final:
+            cotangents.set_block(indices, axes, zero.splat(shape), masked_dims)
 
     def _pull_load(self, op: memref.LoadOp | vector.TransferReadOp) -> None:
         """Add the cotangent of a loaded value to those of the elements."""
         cotangent = self._cotangents.pop(op.results[0], None)
         cotangents = self._buffer_cotangents.get(cast(SSAValue, _loaded_buffer(op)))
-        if cotangent is None or cotangents is None:
+        if cotangent is None or cotangents is None or _loaded_buffer(op) in self._final:
             return
         if isinstance(op, memref.LoadOp):
             indices = self._indices(op)

@@ -32,7 +32,7 @@ from dlc.ir import (
 )
 from dlc.kernel_functions.adjoint_points import AdjointPoint, stored_buffer
 from dlc.kernel_functions.adjoint_rules import cotangent_element
-from dlc.kernel_functions.parallel_dims import parallel_dims
+from dlc.kernel_functions.parallel_dims import has_final_cotangents, parallel_dims
 from dlc.kernels.control import parallel_loop
 from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
 from dlc.passes.kernel_builder import Buffer, KernelBuilder
@@ -47,9 +47,9 @@ def adjoint_body(function: func.FuncOp, num_operands: int) -> func.FuncOp:
     """Return the adjoint of a body.
 
     Its arguments are the operands, the cotangents of the float results, then as results the cotangents of the float operands,
-    in the type of `cotangent_element`, and copies of the cotangents of the results; last the sizes that the body takes. Raises
-    UnsupportedError, with the reason, for a body that reads its results, or that uses values which loops or branches modify
-    other than in sums.
+    in the type of `cotangent_element`, and copies of those cotangents of results that change; last the sizes that the body
+    takes. Raises UnsupportedError, with the reason, for a body that uses values which loops or branches modify, or elements of
+    results, other than in sums.
     """
     primal = _forwarded(function)
     sizes = size_arguments(primal.body.block)
@@ -69,17 +69,24 @@ def adjoint_body(function: func.FuncOp, num_operands: int) -> func.FuncOp:
     floats = [a for a in arguments if is_float(memref_of(a).element_type)]
     buffers = {a: add_argument(a, "") for a in arguments[:num_operands]}
     result_cotangents = {a: add_argument(a, "given_d_") for a in floats if a.index >= num_operands}
-    cotangents = {a: add_argument(a, "d_", is_sum=True) for a in floats}
+    grids = [op for op in primal.body.block.ops if isinstance(op, scf.ParallelOp)]
+    final_cotangents = {
+        a: b
+        for a, b in result_cotangents.items()
+        if cotangent_element(memref_of(a).element_type) == memref_of(a).element_type and has_final_cotangents(a, grids)
+    }
+    cotangents = {a: add_argument(a, "d_", is_sum=True) for a in floats if a not in final_cotangents}
     with tracing_kernel(trace):
         for a, buffer in cotangents.items():
             _initialize(trace, buffer, result_cotangents.get(a))
         placeholders: list[SSAValue] = []
-        for grid in reversed([op for op in primal.body.block.ops if isinstance(op, scf.ParallelOp)]):
-            _run_grid(trace, grid, buffers, cotangents, placeholders)
+        for grid in reversed(grids):
+            _run_grid(trace, grid, buffers, cotangents, final_cotangents, placeholders)
     trace.finish()
     _simplify(adjoint)
     if any(cast(Operation, value.owner).parent is not None for value in placeholders):
-        raise UnsupportedError("a value of a k.variable or k.buffer that loops or branches modify is used other than in a sum")
+        problem = "an element of a result, or a variable or buffer that loops or branches modify, is used other than in a sum"
+        raise UnsupportedError(problem)
     return adjoint
 
 
@@ -111,11 +118,13 @@ def _run_grid(
     grid: scf.ParallelOp,
     buffers: Mapping[BlockArgument, Buffer],
     cotangents: Mapping[BlockArgument, Buffer],
+    final_cotangents: Mapping[BlockArgument, Buffer],
     placeholders: list[SSAValue],
 ) -> None:
     """Emit the adjoint of a grid."""
     extents = list(map(size_of, grid.upperBound))
-    if 0 in extents or not any(stored_buffer(op) in cotangents for op in grid.body.block.walk()):
+    stored = {stored_buffer(op) for op in grid.body.block.walk()}
+    if 0 in extents or not stored & {*cotangents, *final_cotangents}:
         return
     builder, parallel = trace.builder, parallel_dims(grid, cotangents)
     with ExitStack() as stack:
@@ -125,7 +134,7 @@ def _run_grid(
             if d not in indices:
                 steps = builder.loop(0, builder.size(extent))
                 indices[d] = builder.index(builder.size(extent - 1)) - stack.enter_context(steps)
-        point = AdjointPoint(trace, buffers, cotangents, placeholders)
+        point = AdjointPoint(trace, buffers, cotangents, final_cotangents, placeholders)
         for k, argument in enumerate(size_arguments(cast(Block, grid.parent))):
             point.copies[argument] = trace.size_value(Dim.symbol(symbol(k))).ssa
         for d, argument in enumerate(grid.body.block.args):
@@ -141,8 +150,20 @@ def _run_grid(
 def _simplify(function: func.FuncOp) -> None:
     """Erase values that are not used, and local buffers that are not read."""
     for _ in range(2):
+        for loop in [op for op in function.walk() if isinstance(op, scf.ForOp)]:
+            _forward_unchanged(loop)
         ForwardStoresPass().apply_kernel(cast(Any, None), function)
         _erase_unused(function.body.block)
+
+
+def _forward_unchanged(loop: scf.ForOp) -> None:
+    """Use the initial values of the variables that a loop does not change."""
+    _, *carried = loop.body.block.args
+    yielded = cast(Operation, loop.body.block.last_op).operands
+    for argument, value, initial, result in zip(carried, yielded, loop.iter_args, loop.results, strict=True):
+        if value is argument:
+            argument.replace_all_uses_with(initial)
+            result.replace_all_uses_with(initial)
 
 
 def _erase_unused(block: Block) -> None:

@@ -20,9 +20,8 @@ from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, UnsupportedError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
-from dlc.ir import ArrayAttr, Attribute, Block, FunctionType, Region, StringAttr, func, i64
+from dlc.ir import ArrayAttr, Attribute, Block, FunctionType, MemRefType, Region, StringAttr, func, i64
 from dlc.just_in_time import JitFunction, jit
-from dlc.kernel_functions.adjoint_rules import cotangent_element
 from dlc.kernel_functions.adjoints import adjoint_body
 from dlc.kernel_functions.tracing_builder import TracingBuilder
 from dlc.kernels.control import parallel_loop
@@ -32,6 +31,7 @@ from dlc.kernels.results import Result
 from dlc.kernels.values import constant, element_type_of_dtype
 from dlc.numpy.apply import apply_all, as_shape, operand
 from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.types import MemRef
 from dlc.shapes.dims import Size
 from dlc.shapes.traced_dims import TracedSize
 
@@ -105,36 +105,8 @@ class Kernel:
             raise self._error("it has no operands; expected at least one", DTypeError)
         specs, is_tuple = self._result_specs(arrays, static)
         body = self._trace(arrays, specs, static)
-        if self._differentiates(arrays) and not body.messages:
-            with suppress(UnsupportedError):
-                results = self._with_derivative(arrays, body, adjoint_body(body.function, len(arrays)))
-                return tuple(results) if is_tuple else results[0]
-        results = body.apply(arrays)
+        results = body.insert(arrays)
         return tuple(results[: len(specs)]) if is_tuple else results[0]
-
-    def _differentiates(self, arrays: Sequence[Any]) -> bool:
-        """Return whether the operands may have derivatives."""
-        trace = current_trace()
-        has_tracers = any(isinstance(x, Tracer) and is_float(element_type_of(x.value)) for x in arrays)
-        return trace is not None and trace.derivative_orders > 0 and has_tracers
-
-    def _with_derivative(self, arrays: Sequence[Any], body: _KernelBody, adjoint: func.FuncOp) -> Sequence[Any]:
-        """Insert the kernel with a custom reverse-mode rule: the adjoint kernel."""
-
-        def call(*operands: Any) -> Sequence[Any]:
-            return body.apply(operands)
-
-        def backward(operands: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
-            given = [ct for ct in cotangents if ct is not None]
-            is_active = [is_float(element_type(x.dtype)) for x in operands]
-            sums = [x for x, active in zip(operands, is_active, strict=True) if active]
-            elements = [cotangent_element(element_type(x.dtype)) for x in (*sums, *given)]
-            results = iter(_KernelBody(adjoint, elements, body.sizes).apply([*operands, *given]))
-            return tuple(next(results) if active else None for active in is_active)
-
-        function = custom_vjp(call)
-        function.defvjp(lambda *operands: (call(*operands), operands), backward)
-        return function(*arrays)
 
     def _result_specs(self, arrays: Sequence[Any], static: Mapping[str, Any]) -> tuple[list[Result], bool]:
         """Return the results for these operands, and whether the kernel returns a tuple."""
@@ -217,14 +189,42 @@ class _KernelBody:
     sizes: Sequence[Size] = ()
     messages: Sequence[Sequence[str]] = ()
 
-    def apply(self, operands: Sequence[Any]) -> Sequence[Any]:
-        """Insert the kernel into the program that is being traced; return its results."""
+    def insert(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """Insert the kernel into the program that is being traced, with its derivative if there is one; return its results."""
+        if _may_have_derivatives(operands) and not self.messages:
+            with suppress(UnsupportedError):
+                return self._with_derivative(operands, adjoint_body(self.function, len(operands)))
+        return self._apply(operands)
+
+    def _with_derivative(self, operands: Sequence[Any], adjoint: func.FuncOp) -> Sequence[Any]:
+        """Insert the kernel with a custom reverse-mode rule: the adjoint kernel."""
+
+        def backward(operands: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+            given = [ct for ct in cotangents if ct is not None]
+            is_active = [is_float(element_type(x.dtype)) for x in operands]
+            types = [a.type for a in adjoint.body.block.args][len(operands) + len(given) :]
+            elements = [cast(MemRef, t).element_type for t in types if isinstance(t, MemRefType)]
+            results = iter(_KernelBody(adjoint, elements, self.sizes).insert([*operands, *given]))
+            return tuple(next(results) if active else None for active in is_active)
+
+        function = custom_vjp(lambda *operands: self._apply(operands))
+        function.defvjp(lambda *operands: (self.insert(operands), operands), backward)
+        return function(*operands)
+
+    def _apply(self, operands: Sequence[Any]) -> Sequence[Any]:
         properties: dict[str, Any] = {"body": dl.LoopBodyAttr.of(self.function), "elements": ArrayAttr(list(self.elements))}
         if self.sizes:
             properties["sizes"] = tuple(self.sizes)
         if self.messages:
             properties["checks"] = ArrayAttr([ArrayAttr(list(map(StringAttr, texts))) for texts in self.messages])
         return apply_all(dl.LoopsOp, *operands, **properties)
+
+
+def _may_have_derivatives(operands: Sequence[Any]) -> bool:
+    """Return whether the program that is being traced may differentiate operands."""
+    trace = current_trace()
+    has_tracers = any(isinstance(x, Tracer) and is_float(element_type_of(x.value)) for x in operands)
+    return trace is not None and trace.derivative_orders > 0 and has_tracers
 
 
 def kernel(

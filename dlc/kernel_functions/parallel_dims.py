@@ -1,13 +1,13 @@
-"""Find the dimensions of a grid whose points access different elements of some buffers."""
+"""Analyze which elements of buffers grids access: disjoint elements of points, and results that are stored once or summed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
 from dlc.dialects.sizes import size_of
-from dlc.ir import AffineDimExpr, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
+from dlc.ir import AffineDimExpr, BlockArgument, Operation, SSAValue, arith, func, math, memref, scf, vector
 from dlc.passes.kernel_values import shape_of_vector
 from dlc.shapes.dims import Size, UndecidableError
 
@@ -36,13 +36,67 @@ def _access(op: Operation) -> tuple[SSAValue, list[tuple[SSAValue, int]]] | None
     return op.source, [(i, axes.get(k, 1)) for k, i in enumerate(op.indices)]
 
 
-def _is_parallel(point: BlockArgument, accesses: list[tuple[SSAValue, list[tuple[SSAValue, int]]]]) -> bool:
+def has_final_cotangents(result: BlockArgument, grids: Sequence[scf.ParallelOp]) -> bool:
+    """Return whether the cotangents of all values that a result takes are those of its final elements.
+
+    This holds if each element is stored once, or if values are only added to it, after it is initialized by constants.
+    """
+    accesses = [[op for op in grid.body.block.walk() if (a := _access(op)) is not None and a[0] is result] for grid in grids]
+    while accesses and all(_stores_constant(op) for op in accesses[0]):
+        del accesses[0]
+    ops = [op for in_grid in accesses for op in in_grid]
+    loads = [op for op in ops if isinstance(op, memref.LoadOp | vector.TransferReadOp)]
+    stores = [op for op in ops if op not in loads]
+    if not loads:
+        return len(stores) == 1 and _stores_different_elements(stores[0])
+    sums = [_accumulated_load(op.operands[0], op) for op in stores]
+    return None not in sums and len(set(sums)) == len(loads)
+
+
+def _stores_constant(op: Operation) -> bool:
+    return isinstance(op, memref.StoreOp | vector.TransferWriteOp) and isinstance(op.operands[0].owner, arith.ConstantOp)
+
+
+def _stores_different_elements(store: Operation) -> bool:
+    """Return whether a store writes different elements in all iterations of the loops and points of the grid around it."""
+    access, op = _access(store), store.parent_op()
+    assert access is not None
+    while op is not None and not isinstance(op, func.FuncOp):
+        if isinstance(op, scf.ForOp):
+            step = size_of(op.step) if isinstance(op.step.owner, arith.ConstantOp) else 1
+            if not _is_parallel(op.body.block.args[0], [access], int(step)):
+                return False
+        elif isinstance(op, scf.ParallelOp) and not all(_is_parallel(point, [access]) for point in op.body.block.args):
+            return False
+        op = op.parent_op()
+    return True
+
+
+def _accumulated_load(value: SSAValue, store: Operation) -> Operation | None:
+    """Return the load of the stored elements to which a stored value only adds other values; None for other values."""
+    op = value.owner
+    if not isinstance(op, Operation) or not value.has_one_use():
+        return None
+    match op:
+        case memref.LoadOp() | vector.TransferReadOp():
+            load, target = _access(op), _access(store)
+            return op if load == target else None
+        case arith.AddfOp():
+            return _accumulated_load(op.lhs, store) or _accumulated_load(op.rhs, store)
+        case math.FmaOp() | vector.FMAOp():
+            return _accumulated_load(op.operands[2], store)
+        case _:
+            return None
+
+
+def _is_parallel(point: BlockArgument, accesses: Sequence[tuple[SSAValue, list[tuple[SSAValue, int]]]], step: int = 1) -> bool:
+    """Return whether different values of `point`, multiples of `step` apart, access different elements of each buffer."""
     candidates: dict[SSAValue, set[Any]] = {}
     for buffer, indices in accesses:
         forms = set[Any]()
         for axis, (index, width) in enumerate(indices):
             form = _linear(index, point)
-            if form is not None and form[0] and abs(form[0]) >= width:
+            if form is not None and form[0] and abs(form[0]) * step >= width:
                 forms.add((axis, *form))
         candidates[buffer] = forms if buffer not in candidates else candidates[buffer] & forms
     return all(candidates.values())

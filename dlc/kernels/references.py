@@ -117,6 +117,7 @@ class ArrayReference:
     def _load(self, positions: Sequence[Value], shape: tuple[int, ...], axes: tuple[int, ...], fill: float | None) -> Value:
         widths = self._widths(axes, shape)
         masked = [] if fill is None else self._masked_axes(positions, widths)
+        self._require_static_mask(masked)
         start = self._checked(positions, widths, masked)
         self._require_readable()
         padding = None if fill is None else constant(self.trace, fill, self.element).kernel_value
@@ -143,6 +144,7 @@ class ArrayReference:
     def _store(self, positions: Sequence[Value], vector: Value, axes: tuple[int, ...], *, masked: bool) -> None:
         widths = self._widths(axes, vector.shape)
         masked_axes = self._masked_axes(positions, widths) if masked else []
+        self._require_static_mask(masked_axes)
         start = self._checked(positions, widths, masked_axes)
         outer = tuple(k for k in masked_axes if k not in axes)
         stored = vector.kernel_value.splat((*(1 for _ in outer), *vector.shape)) if outer else vector.kernel_value
@@ -215,6 +217,11 @@ class ArrayReference:
         if self.trace.never_runs:
             return []
         return [k for k, p in enumerate(positions) if not self._allowed(k, widths).contains_for_all_sizes(p.range)]
+
+    def _require_static_mask(self, masked: Sequence[int]) -> None:
+        """Raise DlcError for a mask along the symbolic axis of a local buffer, whose memory has room for more elements."""
+        if self.kind == "buffer" and 0 in masked and not isinstance(self._whole_shape[0], int):
+            raise self._error(f"a masked access along axis 0 of {self.name}, whose size is symbolic; use k.strips", DlcError)
 
     def _checked(self, positions: Sequence[Value], widths: Sequence[int], masked: Sequence[int] = ()) -> list[Any]:
         """Return the indices of an access in the IR.
@@ -355,24 +362,29 @@ def variable(value: ValueLike, dtype: Any = None, *, size: TracedSize | None = N
 
 
 def buffer(shape: int | Sequence[int], dtype: Any, fill: float | None = 0) -> ArrayReference:
-    """Return a local buffer of one grid point, with all elements `fill`. Its sizes are static.
+    """Return a local buffer of one grid point, with all elements `fill`. Only its first size may be symbolic.
 
-    With fill=None its elements have no initial values: all must provably be written before one is read.
+    With fill=None its elements have no initial values: all must provably be written before one is read. A buffer of symbolic
+    size takes 64 KiB, and a guard requires that it fits.
     """
     trace = current_kernel_trace("buffer")
     trace.require_grid("k.buffer")
     trace.require_elements("k.buffer")
-    sizes = tuple(map(int, as_shape("k.buffer", shape, 1)))
-    element = element_type_of_dtype(trace, dtype)
-    if (size := prod(sizes) * numpy_dtype(element).itemsize) > _MAX_BUFFER_BYTES:
-        raise trace.error(f"k.buffer: {size} bytes; a local buffer has at most {_MAX_BUFFER_BYTES}", ShapeError)
+    first, *others = cast("tuple[TracedSize, ...]", as_shape("k.buffer", shape, 1))
+    inner, element = tuple(map(int, others)), element_type_of_dtype(trace, dtype)
+    row_bytes = prod(inner) * numpy_dtype(element).itemsize
+    if first * row_bytes > _MAX_BUFFER_BYTES:
+        raise trace.error(f"k.buffer: {first * row_bytes} bytes; a local buffer has at most {_MAX_BUFFER_BYTES}", ShapeError)
+    sizes = (first, *inner)
+    rows = first if isinstance(first, int) else _MAX_BUFFER_BYTES // row_bytes
     memory = Buffer(
-        trace.builder, trace.builder.scratch(*sizes, element=storage_type(element)).memref, not is_unsigned(element)
+        trace.builder, trace.builder.scratch(rows, *inner, element=storage_type(element)).memref, not is_unsigned(element)
     )
     reference = ArrayReference(trace, "the buffer", sizes, element, memory, "buffer", trace.scope, fill is not None)
     if fill is None:
         return reference
     with ExitStack() as stack:
-        indices = tuple(stack.enter_context(trace.builder.loop(0, n)) for n in sizes)
+        ends = (trace.builder.size(trace.local_size(n)) for n in sizes)
+        indices = tuple(stack.enter_context(trace.builder.loop(0, end)) for end in ends)
         reference.memory[indices] = constant(trace, fill, element).kernel_value
     return reference

@@ -156,8 +156,45 @@ def test_kernels_without_an_automatic_derivative() -> None:
         np.asarray(dlc.jit(function)(x))
         with pytest.raises(dlc.UnsupportedError, match=r"has no derivative.*give the function that calls it a rule"):
             dlc.jit(dlc.grad(lambda x, function=function: function(x).sum()))(x)
-    with pytest.raises(dlc.UnsupportedError, match="has no derivative"):
-        dlc.jit(dlc.grad(lambda x: dlc.grad(lambda x: (kernels.stencil(x) ** 2).sum())(x).sum()))(x)
+
+
+@dlc.kernel(results=lambda x: k.Result(x.shape[:1], x.dtype, fill=0))
+def cubes(x: Any, y: Any) -> None:
+    """Sums in a result."""
+    for row in k.grid(x.shape[0]):
+        for j in k.range(x.shape[1]):
+            y[row] += x[row, j] * x[row, j] * x[row, j]
+
+
+@dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+def cleared(x: Any, y: Any) -> None:
+    """Some elements are replaced by a constant after they are stored."""
+    for i, j in k.grid(*x.shape):
+        y[i, j] = x[i, j] * x[i, j]
+    for i in k.grid(x.shape[0]):
+        y[i, 0] = 0
+
+
+def test_sums_in_results() -> None:
+    x = normal(3, 4)
+    np.testing.assert_allclose(dlc.grad(lambda x: cubes(x).sum())(x), 3 * x**2, rtol=1e-6)
+    expected = 2 * x
+    expected[:, 0] = 0
+    np.testing.assert_allclose(dlc.grad(lambda x: cleared(x).sum())(x), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["stencil", "cubes", "functions", "rms_norm"])
+def test_second_derivatives(case: str) -> None:
+    """Products of the Hessian with a vector, against differences of gradients."""
+    function = {"stencil": kernels.stencil, "cubes": cubes, "functions": functions}.get(case)
+    if function is None:
+        weights = normal(8)
+        function = lambda x: kernels.rms_norm(x, weights)  # noqa: E731
+    x, direction = (normal(*((6,) if case == "functions" else (3, 8))) for _ in range(2))
+    gradient, step = dlc.grad(loss_of(function)), np.float32(1e-2)
+    product = dlc.jit(dlc.grad(lambda x: (gradient(x) * direction).sum()))(x)
+    differences = np.asarray(gradient(x + step * direction)) - np.asarray(gradient(x - step * direction))
+    np.testing.assert_allclose(product, differences / (2 * step), rtol=2e-2, atol=2e-2)
 
 
 def test_parallel_dimensions() -> None:

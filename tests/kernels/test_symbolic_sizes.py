@@ -125,13 +125,28 @@ def test_batched() -> None:
     check(dlc.vmap(kernels.centered), calls, lambda x: x - x.mean(2, keepdims=True), [{1: "n", 2: "m"}])
 
 
-def test_local_buffers() -> None:
-    """A local buffer has a static size: the function is specialized per shape if its size is symbolic."""
-    calls = [(values(n, 5),) for n in (2, 3)]
-    check(kernels.smoothed, calls, kernels.smoothed_by_numpy, [{0: "n"}])
-    with pytest.warns(UserWarning, match=r"specialized per shape: .*dlc.kernels.buffer: the size m \+ 2 is symbolic"):
-        f = dlc.jit(dynamic={"x": {1: "m"}})(lambda x: kernels.smoothed(x))
-        np.testing.assert_allclose(f(x := values(2, 5)), kernels.smoothed_by_numpy(x), rtol=1e-5)
+@pytest.mark.parametrize("target", TARGETS)
+def test_local_buffers(target: str) -> None:
+    """The first size of a local buffer may be symbolic."""
+    calls = [(values(*shape),) for shape in ((2, 5), (3, 7))]
+    check(kernels.smoothed, calls, kernels.smoothed_by_numpy, [{0: "n", 1: "m"}], target)
+
+
+def test_local_buffers_of_other_shapes() -> None:
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype, fill=0))
+    def masked(x: Any, y: Any) -> None:
+        for i in k.grid(x.shape[0]):
+            k.buffer(x.shape[1], x.dtype).load(i, width=8, fill=0)
+
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype, fill=0))
+    def two_axes(x: Any, y: Any) -> None:
+        for _ in k.grid(x.shape[0]):
+            k.buffer((2, x.shape[1]), x.dtype)
+
+    with pytest.warns(UserWarning, match="specialized per shape: .*a masked access along axis 0 of the buffer, whose size is"):
+        dlc.jit(dynamic={"x": {1: "m"}})(masked)(values(2, 5))
+    with pytest.warns(UserWarning, match="specialized per shape: .*the size m is symbolic"):
+        dlc.jit(dynamic={"x": {1: "m"}})(lambda x: two_axes(x))(values(2, 5))
 
 
 def test_program_is_parsed() -> None:

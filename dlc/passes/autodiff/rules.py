@@ -39,7 +39,7 @@ NO_DERIVATIVE: ExtensionTable[type[DlOp], str] = ExtensionTable(
         dl.UniqueOp: "the set of unique values is discrete; gather at the indices it returns instead",
         **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOverlapsOp), "it returns indices"),
         dl.TreeEnsembleOp: "it is piecewise constant",
-        dl.LoopsOp: "its loops have no automatic derivative, or one that is of first order and for reverse mode only",
+        dl.LoopsOp: "its loops have no automatic derivative, or one that is for reverse mode, or for fewer orders, only",
         dl.ForeignCallOp: "its function is opaque",
         dl.AxisIndexOp: "it returns an index",
         **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
