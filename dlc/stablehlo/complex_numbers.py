@@ -6,8 +6,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import dlc.numpy as dnp
 from dlc.frontend.complex_numbers import Complex, from_parts, real_and_imaginary
 from dlc.frontend.trace import Tracer
@@ -20,59 +18,8 @@ def _reciprocal_root(x: Any) -> Any:
     return 1 / dnp.sqrt(x)
 
 
-def _direction(x: Any) -> Any:
-    """Return x / |x|, or 0 for 0."""
-    magnitude = dnp.abs(x)
-    return x / dnp.where(dnp.equal(magnitude, 0), 1, magnitude)
-
-
 def _is_finite(x: Any) -> Any:
     return dnp.logical_and(*map(dnp.isfinite, real_and_imaginary(x)))
-
-
-def _times_sine(x: Any, angle: Any) -> Any:
-    """Return x · sin(angle), 0 for the angle 0, also if x is infinite."""
-    is_real = dnp.logical_and(dnp.equal(angle, 0), dnp.isinf(x))
-    return dnp.where(is_real, angle, x * dnp.sin(angle))
-
-
-def _sinh(x: Any) -> Any:
-    a, b = real_and_imaginary(x)
-    return from_parts(dnp.sinh(a) * dnp.cos(b), _times_sine(dnp.cosh(a), b))
-
-
-def _cosh(x: Any) -> Any:
-    a, b = real_and_imaginary(x)
-    return from_parts(dnp.cosh(a) * dnp.cos(b), _times_sine(dnp.sinh(a), b))
-
-
-def _tanh(x: Any) -> Any:
-    """(sinh 2a + i·sin 2b) / (cosh 2a + cos 2b) of a + b·i."""
-    a, b = real_and_imaginary(x)
-    # Beyond this bound tanh is ±1, and cosh would overflow.
-    bound = 40 if a.dtype == np.float32 else 350
-    twice_a, twice_b = 2 * dnp.clip(a, -bound, bound), 2 * b
-    denominator = dnp.cosh(twice_a) + dnp.cos(twice_b)
-    return from_parts(dnp.sinh(twice_a) / denominator, dnp.sin(twice_b) / denominator)
-
-
-def _tan(x: Any) -> Any:
-    """-i·tanh(i·x)"""
-    a, b = real_and_imaginary(x)
-    real, imag = real_and_imaginary(_tanh(from_parts(-b, a)))
-    return from_parts(imag, -real)
-
-
-def _expm1(x: Any) -> Any:
-    a, b = real_and_imaginary(x)
-    return from_parts(dnp.expm1(a) * dnp.cos(b) - 2 * dnp.square(dnp.sin(b / 2)), dnp.exp(a) * dnp.sin(b))
-
-
-def _log1p(x: Any) -> Any:
-    a, b = real_and_imaginary(x)
-    is_small = dnp.less(dnp.abs(a) + dnp.abs(b), 0.5)
-    small = dnp.log1p(dnp.where(is_small, a * (a + 2) + b * b, 0)) / 2
-    return from_parts(dnp.where(is_small, small, dnp.log(dnp.hypot(a + 1, b))), dnp.atan2(b, a + 1))
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -82,13 +29,44 @@ def _power(x: Any, y: Any) -> Any:
     return from_parts(dnp.where(is_one, 1, dnp.where(is_zero, 0, real)), dnp.where(is_one | is_zero, 0, imag))
 
 
+def _logistic(x: Any) -> Any:
+    return 1 / (1 + dnp.exp(-x))
+
+
+def _cube_root(x: Any) -> Any:
+    """exp(log(x) / 3); 0 for 0."""
+    is_zero = dnp.equal(dnp.abs(x), 0)
+    real, imag = (dnp.where(is_zero, 0, part) for part in real_and_imaginary(dnp.exp(dnp.log(x) / 3)))
+    return from_parts(real, imag)
+
+
+def _atan2(y: Any, x: Any) -> Any:
+    """-i·log((x + i·y) / √(x² + y²))"""
+    real, imag = real_and_imaginary(dnp.log((x + 1j * y) / dnp.sqrt(x * x + y * y)))
+    return from_parts(imag, -real)
+
+
+def _extremum(is_beyond: Callable[..., Any]) -> Callable[..., Any]:
+    """Compare the real parts, and the imaginary parts of equal ones."""
+
+    def choose(x: Any, y: Any) -> Any:
+        (a, b), (c, d) = map(real_and_imaginary, (x, y))
+        is_first = is_beyond(a, c) | (dnp.equal(a, c) & is_beyond(b, d))
+        return from_parts(dnp.where(is_first, a, c), dnp.where(is_first, b, d))
+
+    return choose
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "abs": dnp.abs, "real": dnp.real, "imag": dnp.imag, "complex": from_parts,
     "exponential": dnp.exp, "log": dnp.log, "sqrt": dnp.sqrt,
-    "exponential_minus_one": _expm1, "log_plus_one": _log1p, "tan": _tan, "tanh": _tanh, "power": _power,
-    "rsqrt": _reciprocal_root, "sign": _direction, "is_finite": _is_finite,
+    "exponential_minus_one": dnp.expm1, "log_plus_one": dnp.log1p, "tan": dnp.tan, "tanh": dnp.tanh, "power": _power,
+    "rsqrt": _reciprocal_root, "sign": dnp.sign, "is_finite": _is_finite, "cosine": dnp.cos, "sine": dnp.sin,
+    "logistic": _logistic, "cbrt": _cube_root, "atan2": _atan2,
+    "maximum": _extremum(dnp.greater), "minimum": _extremum(dnp.less),
 }  # fmt: skip
+_CHLO_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
 # Ops that act on real and imaginary parts separately.
 _COMPONENTWISE = (
     *("negate", "select", "broadcast_in_dim", "reshape", "transpose", "slice", "concatenate", "reverse", "pad"),
@@ -152,6 +130,11 @@ def _convert(node: StableHloNode) -> StableHloValue:
     return Complex(*(node.array(elementwise.convert(node.from_parts(component))) for component in (real, imag)))
 
 
+def _iota(node: StableHloNode) -> StableHloValue:
+    real = node.array(_REAL["iota"](node.from_parts()))
+    return node.value(from_parts(real, dnp.zeros_like(real)))
+
+
 def fft(node: StableHloNode) -> StableHloValue:
     """Transform along the last axes."""
     (x,) = node.arrays
@@ -166,12 +149,12 @@ _TRANSFORMS: dict[str, Callable[..., Any]] = {
 
 OPERATORS: dict[str, Converter] = {
     **{f"stablehlo.{name}": _of_arrays(function) for name, function in _FUNCTIONS.items()},
-    "chlo.sinh": _of_arrays(_sinh),
-    "chlo.cosh": _of_arrays(_cosh),
+    **{f"chlo.{name}": _of_arrays(getattr(dnp, name)) for name in _CHLO_FUNCTIONS},
     **{f"stablehlo.{name}": _componentwise(_REAL[name]) for name in _COMPONENTWISE},
     **{f"stablehlo.{name}": _bilinear(_REAL[name]) for name in ("dot_general", "convolution")},
     **dict.fromkeys(("stablehlo.optimization_barrier", "sdy.sharding_constraint"), lambda node: node.values),
     "stablehlo.compare": _compare,
+    "stablehlo.iota": _iota,
     "stablehlo.convert": _convert,
     "stablehlo.fft": fft,
     "stablehlo.sort": sorting.sort,

@@ -42,6 +42,43 @@ def test_the_exponential_of_a_large_number_is_finite_where_it_can_be() -> None:
     np.testing.assert_allclose([got[0].real, got[1].imag], [wanted[0].real, wanted[1].imag], 1e-5)
 
 
+ELEMENTARY = (
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),
+    *("expm1", "log1p", "exp2", "log2", "log10", "sign"),
+)
+PARTS = (0.0, -0.0, 1e-6, -1e-6, 0.3, -0.3, 0.9, -0.9, 1.0 + 2**-10, -1.0 - 2**-10, 2.5, -2.5, 20.0, -20.0)
+PLANE = np.array([complex(*pair) for pair in itertools.product(PARTS, PARTS)])
+FAR = np.array([1e30 + 1e30j, -3e38 + 1j, 1e-3 - 1e20j, complex(np.inf, 1), complex(-2, np.inf), complex(np.inf, -np.inf)])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.complex64, 3e-6), (np.complex128, 1e-14)])
+def test_elementary_functions(dtype: type, tolerance: float) -> None:
+    for z, names, target in ((PLANE, ELEMENTARY, "cpu"), (FAR, ELEMENTARY[6:12], "reference")):
+        z, functions = z.astype(dtype), [getattr(dnp, name) for name in names]
+        for name, got in zip(names, dlc.jit(lambda z, f=functions: [g(z) for g in f], target=target)(z), strict=True):
+            wanted = getattr(np, name)(z.astype(np.complex128))
+            for part in ("real", "imag"):
+                np.testing.assert_allclose(getattr(got, part), getattr(wanted, part), tolerance, tolerance, err_msg=name)
+
+
+def test_derivatives_of_elementary_functions() -> None:
+    """Finite differences along the real axis, at points of which some are on an axis."""
+    points = np.array([0.4 + 0.3j, 0.4, 0.3j, -1.7 + 0.6j, 2.2 - 0.1j])
+    names = [name for name in ELEMENTARY if name != "sign"]
+
+    def sums(a: Any) -> Any:
+        return dnp.stack(
+            [part for name in names for y in [getattr(dnp, name)(a + 1j * points.imag)] for part in (y.real, y.imag)]
+        )
+
+    _, tangents = dlc.jvp(sums, (points.real,), (np.ones(5),))
+    step = 1e-6
+    for k, name in enumerate(names):
+        difference = (getattr(np, name)(points + step) - getattr(np, name)(points - step)) / (2 * step)
+        np.testing.assert_allclose(tangents[2 * k] + 1j * tangents[2 * k + 1], difference, 1e-6, 1e-6, err_msg=name)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_division_by_zero_and_infinity() -> None:
     z = np.array([1 + 1j, 1, 1j, 0, -1, -2 - 1j, np.inf])

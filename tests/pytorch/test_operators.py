@@ -35,6 +35,10 @@ BESSEL = [
     *("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0", "modified_bessel_k1", "spherical_bessel_j0"),
     *("scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
 ]
+COMPLEX_FUNCTIONS = [
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "exp", "expm1", "log"),
+    *("log1p", "log2", "log10", "sqrt", "rsqrt", "sgn", "sigmoid", "reciprocal", "square"),
+]
 # The function, and its arguments.
 CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "frexp": (torch.frexp, [torch.tensor([*SPECIAL, 1e-40, 1e30])]),
@@ -141,6 +145,23 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
             )
         ),
         [f(3, 4), torch.tensor([2, 0]), torch.tensor(1.5)],
+    ),
+    "functions of complex numbers": (
+        lambda y, v: torch.view_as_real(
+            torch.stack(
+                [
+                    *(getattr(torch, name)(torch.complex(y, v)) for name in COMPLEX_FUNCTIONS),
+                    torch.complex(v, y).cumsum(0) * torch.complex(y, v).prod(),
+                    torch.addcmul(torch.complex(y, y), torch.complex(y, v), torch.complex(v, y), value=0.5),
+                    torch.addcdiv(torch.complex(y, y), torch.complex(y, v), torch.complex(v, y), value=2),
+                    3 - torch.complex(y, v).prod(1, keepdim=True) + torch.complex(y, v).bool(),
+                    torch.complex(y, v).all()
+                    + torch.complex(y, v).logical_not()
+                    + torch.complex(y, v).any(1, keepdim=True) * 1j,
+                ]
+            )
+        ),
+        [f(3, 4), f(3, 4)],
     ),
     "_convolution": (lambda x, w: ATEN._convolution(x, w, None, *CONVOLUTION, True), [f(1, 2, 5, 5), f(3, 2, 3, 3)]),
     "_convolution.deprecated": (

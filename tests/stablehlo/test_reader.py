@@ -249,9 +249,9 @@ def test_ops(name: str) -> None:
         ),
         (
             "%0 = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xcomplex<f32>>\n"
-            "%1 = stablehlo.cbrt %0 : tensor<3xcomplex<f32>>\nreturn %a : tensor<3xi32>",
+            "%1 = stablehlo.remainder %0, %0 : tensor<3xcomplex<f32>>\nreturn %a : tensor<3xi32>",
             UnsupportedError,
-            "m.mlir:4: stablehlo.cbrt: not supported for complex operands",
+            "m.mlir:4: stablehlo.remainder: not supported for complex operands",
         ),
         (
             "%0 = stablehlo.tuple %a : tuple<tensor<3xi32>>\nreturn %a : tensor<3xi32>",

@@ -1,9 +1,9 @@
 """Complex numbers: the results and operands of Fourier transforms, and their arithmetic.
 
 `dlc.numpy.fft`, `1j * x` and complex arguments create complex arrays, which are pairs of real arrays. They support the
-operators + - * / @ ** (integer exponents), == and !=, the functions here, and the functions that act on the real and the
-imaginary part separately (componentwise.py); for everything else use `.real` and `.imag`. Derivatives treat the two parts as
-two real arrays: the gradient of a real function points in the direction of steepest ascent.
+operators + - * / @ ** (integer exponents), == and !=, the functions here, elementary functions such as `sin`, and the functions
+that act on the real and the imaginary part separately (componentwise.py); for everything else use `.real` and `.imag`.
+Derivatives treat the two parts as two real arrays: the gradient of a real function points in the direction of steepest ascent.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dlc.numpy.apply import AnyDType, ArrayLike, Axes, as_dtype, convert, normal
 from dlc.numpy.functions import comparison as cmp
 from dlc.numpy.functions import elementwise as ew
 from dlc.numpy.functions import floats, joining, matrix_products, reductions, shape_manipulation
+from dlc.numpy.functions.complex_functions import COMPLEX_FUNCTIONS
 from dlc.numpy.functions.creation import ones_like, zeros_like
 from dlc.numpy.functions.einstein_summation import einsum
 from dlc.numpy.functions.indexing import getitem
@@ -188,6 +189,19 @@ def _prod(
     return result if initial is None else _multiply(result, initial)
 
 
+def _exp2(x: Any) -> Any:
+    return exp(_multiply(x, math.log(2)))
+
+
+def _logarithm(base: float) -> Callable[..., Any]:
+    """Return the logarithm to a base."""
+
+    def logarithm(x: Any) -> Any:
+        return _divide(log(x), math.log(base))
+
+    return logarithm
+
+
 # The implementation of functions with a complex operand, by the function of real operands.
 COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     ew.add: _add_or_subtract, ew.subtract: _subtract, ew.multiply: _multiply, ew.divide: _divide, ew.power: _power,
@@ -200,6 +214,8 @@ COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
         matrix_products.kron, matrix_products.cross, matrix_products.matvec, einsum,
     )},
     **{f: _conjugated(f) for f in (matrix_products.vdot, matrix_products.vecdot, matrix_products.vecmat)},
+    **COMPLEX_FUNCTIONS,
+    ew.exp2: _exp2, ew.log2: _logarithm(2), ew.log10: _logarithm(10),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex, real_and_imaginary
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules import creation, shape_manipulation
+from dlc.pytorch.rules import creation, reductions, shape_manipulation
 from dlc.pytorch.rules.rule_table import Rule, RuleTable, promoted_floats
 
 table, complex_table = RuleTable(), RuleTable()
@@ -227,25 +227,47 @@ def square(x: Any) -> Any:
     return x * x
 
 
-@complex_table("exp")
-def exp(x: Any) -> Any:
-    return dnp.exp(x)
+for _name in (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
+    "acos", "atan", "asinh", "acosh", "atanh",
+):  # fmt: skip
+    complex_table(_name)(getattr(dnp, _name))
+complex_table("sgn")(dnp.sign)
 
 
-@complex_table("log")
-def log(x: Any) -> Any:
-    return dnp.log(x)
+@complex_table("rsqrt")
+def rsqrt(x: Any) -> Any:
+    return 1.0 / dnp.sqrt(x)
 
 
-@complex_table("sqrt")
-def sqrt(x: Any) -> Any:
-    return dnp.sqrt(x)
+@complex_table("sigmoid")
+def sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + dnp.exp(-x))
 
 
-@complex_table("sgn")
-def sgn(x: Any) -> Any:
-    length = dnp.abs(x)
-    return x / dnp.where(dnp.equal(length, 0), 1.0, length)
+@complex_table("prod")
+def prod(x: Any, dtype: Any = None) -> Any:
+    return dnp.prod(x, dtype=dtype)
+
+
+@complex_table("prod.dim_int")
+def prod_along(x: Any, dim: int, keepdim: bool = False, dtype: Any = None) -> Any:
+    return dnp.prod(x, dim, dtype=dtype, keepdims=keepdim)
+
+
+def _of_nonzero(rule: Rule) -> Rule:
+    """Return the rule for complex operands of a function of booleans."""
+
+    def apply_to_booleans(*args: Any, **kwargs: Any) -> Any:
+        return rule(*(not_equal(a, 0) if is_complex(a) else a for a in args), **kwargs)
+
+    return apply_to_booleans
+
+
+for _name in ("logical_and", "logical_not", "logical_or", "logical_xor"):
+    complex_table(_name)(_of_nonzero(getattr(dnp, _name)))
+for _name in ("any", "any.dim", "any.dims", "all", "all.dim", "all.dims"):
+    complex_table(_name)(_of_nonzero(reductions.table.rules[_name]))
 
 
 @complex_table("constant_pad_nd")
@@ -267,6 +289,21 @@ def add(x: Any, y: Any, alpha: Any = 1) -> Any:
 @complex_table("sub.Tensor sub.Scalar")
 def sub(x: Any, y: Any, alpha: Any = 1) -> Any:
     return x - (y if alpha == 1 else y * alpha)
+
+
+@complex_table("rsub.Tensor rsub.Scalar")
+def rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
+    return sub(y, x, alpha)
+
+
+@complex_table("addcmul")
+def addcmul(x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+    return add(x, a * b, value)
+
+
+@complex_table("addcdiv")
+def addcdiv(x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+    return add(x, a / b, value)
 
 
 @complex_table("mul.Tensor mul.Scalar")
