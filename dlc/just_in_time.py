@@ -6,7 +6,6 @@ import functools
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, overload
@@ -38,7 +37,7 @@ from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options, thread_count
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.cpu.code.native import reserve_pools
-from dlc.runtime.cpu.direct_calls import DirectCall, direct_call, extend_if_busy
+from dlc.runtime.cpu.direct_calls import DirectCall
 from dlc.runtime.models.model import Model, as_result, require_matching_inputs
 from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.opencl.array import DeviceArray
@@ -96,11 +95,6 @@ class _CompiledFunction:
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
     sharded: ShardedProgram | None = None
 
-    @cached_property
-    def direct(self) -> DirectCall | None:
-        """The direct call of the program with arrays, bypassing Python; None if there is none."""
-        return direct_call(self.model.run_unchecked)
-
 
 class JitFunction(Submittable):
     """A function that is traced and compiled once per tree structure, shapes and dtypes of its arguments and static values.
@@ -146,8 +140,9 @@ class JitFunction(Submittable):
             found = self._specializations.recent(call)
             if found is not None and not is_jit_disabled(self._eager):
                 compiled = found.program
-                self._last = (compiled.direct, compiled.results) if compiled.direct is not None else None
-                extend_if_busy(compiled.direct)
+                direct_calls = compiled.model.direct_calls
+                direct_calls.record(args)
+                self._last = (direct_calls.call, compiled.results) if direct_calls.call is not None else None
                 return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(args)))
         elif not kwargs and all([type(a) in _NUMBER_OR_ARRAY_TYPES for a in args]):
             # As fast with numbers, unless the program converts Python numbers to integers, which must fit.
@@ -159,8 +154,10 @@ class JitFunction(Submittable):
             found = self._specializations.recent((tree_of_positional_arrays(len(args)), tuple(kinds)))
             if found is not None and not found.program.weak_argument_dtypes and not is_jit_disabled(self._eager):
                 compiled = found.program
-                results = compiled.direct(*arrays) if compiled.direct is not None else None
+                direct_calls = compiled.model.direct_calls
+                results = direct_calls.call(*arrays) if direct_calls.call is not None else None
                 if results is None:
+                    direct_calls.record(arrays)
                     results = map(as_result, compiled.model.run_unchecked(arrays))
                 return unflatten(compiled.results, iter(results))
         arguments = self._parameters.arguments(args, kwargs)

@@ -85,14 +85,6 @@ class DirectCalls:
             self.call, self._shapes_of_call = _build_direct_call(self._program, shapes), shapes
 
 
-def direct_call(run: object) -> DirectCall | None:
-    """Return the direct call of a program with static shapes whose `run` method this is; None if it is not supported."""
-    program = _program_of(run)
-    if program is None or program.host.symbols:
-        return None
-    return _build_direct_call(program, [cast("tuple[int, ...]", info.shape) for info in program.inputs])
-
-
 def _program_of(run: object) -> NativeProgram | None:
     """Return the native program whose `run` method this is; None if it has no direct calls.
 

@@ -85,7 +85,7 @@ class Model(Submittable):
         self._shapes = [info.shape for info in self.inputs]
         self._dtypes = [info.dtype for info in self.inputs]
         # The direct call, which bypasses Python.
-        self._direct = DirectCalls(run)
+        self.direct_calls = DirectCalls(run)
 
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
@@ -112,14 +112,14 @@ class Model(Submittable):
             in_order, values = [*by_name] == self._ordered, tuple(by_name.values())
         else:
             in_order, values = not named or [*named] == self._ordered, (*arguments, *named.values())
-        if in_order and (direct := self._direct.call) is not None:
+        if in_order and (direct := self.direct_calls.call) is not None:
             results = direct(*values)
             if results is not None:
                 return dict(zip(self._results, results, strict=True))
         arrays = self.checked(*arguments, **named)
         results = self.run_unchecked(arrays)
         if in_order:
-            self._direct.record(arrays)
+            self.direct_calls.record(arrays)
         return dict(zip(self._results, map(as_result, results), strict=True))
 
     def _new_queue(self) -> RequestQueue:

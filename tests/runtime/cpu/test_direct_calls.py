@@ -17,7 +17,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from dlc.arrays import Array
-from dlc.runtime.cpu.direct_calls import direct_call, is_supported_layout
+from dlc.runtime.cpu.direct_calls import is_supported_layout
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
 ROWS = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -36,9 +36,10 @@ def compiled() -> Any:
 
 @pytest.fixture(scope="module")
 def call(compiled: Any) -> Any:
-    found = direct_call(compiled.lower(X, X).compile().run_unchecked)
-    assert found is not None
-    return found
+    direct_calls = compiled.lower(X, X).compile().direct_calls
+    direct_calls.record([X, X])
+    assert direct_calls.call is not None
+    return direct_calls.call
 
 
 def test_results_equal_those_of_python_calls(call: Any) -> None:
@@ -176,7 +177,7 @@ def test_repeated_dynamic_shapes(dynamic_model: Any) -> None:
         assert all(np.array_equal(result, x * k + X[0]) for k, result in kept)
         # What is of another size is a call as it was.
         check_dynamic(dynamic_model, X[:, :2].copy(), X[0, :2].copy())
-    assert dynamic_model._direct.call(X, X[0]) is None and dynamic_model._direct.call(X[:0], X[0]) is not None
+    assert dynamic_model.direct_calls.call(X, X[0]) is None and dynamic_model.direct_calls.call(X[:0], X[0]) is not None
     with pytest.raises(dlc.ShapeError):
         dynamic_model(X, X[0, :2])
 
@@ -208,14 +209,14 @@ def test_a_call_that_finds_others_running_gets_a_context_of_its_own(monkeypatch:
     model(ROWS)
 
     def length() -> int:
-        state, count = model._direct.call.__self__, 1
+        state, count = model.direct_calls.call.__self__, 1
         while (state := state.successor) is not None:
             count += 1
         return count
 
     assert length() == 1
     for expected in (2, 3, 3):
-        state = model._direct.call.__self__
+        state = model.direct_calls.call.__self__
         used = []
         while state is not None:
             state[0] = 1
@@ -227,7 +228,7 @@ def test_a_call_that_finds_others_running_gets_a_context_of_its_own(monkeypatch:
             each[0] = 0
         assert length() == expected
     used[0][0] = 1
-    np.testing.assert_array_equal(model._direct.call(2 * ROWS)[0], 2 * ROWS + 1000)
+    np.testing.assert_array_equal(model.direct_calls.call(2 * ROWS)[0], 2 * ROWS + 1000)
     assert [state[0] for state in used] == [1, 0, 0]
     used[0][0] = 0
 
