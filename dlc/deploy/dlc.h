@@ -121,6 +121,10 @@ typedef struct {
     const dlc_selector *selectors; /* select one of several programs */
     int32_t selector_count;
     int32_t streams;          /* the number of submitted calls that run at once, each with `threads` threads; 0: one */
+    int32_t cpu_count;        /* the number of `cpus`, and by default of threads */
+    const int32_t *cpus;      /* the processors on which the threads and submitted calls run; NULL: those of the process */
+    int64_t memory_limit;     /* bytes of a context; a call that needs more returns DLC_NO_MEMORY before it starts; 0: none */
+    int32_t huge_pages;       /* not 0: dlc_open copies the file to huge pages, where the system has them, instead of mapping it */
 } dlc_options;
 
 typedef struct {
@@ -271,6 +275,7 @@ struct dlc_model {
     size_t mapping_bytes, copy_bytes;
     dlc_options options;
     struct dlc__pool *pool;   /* NULL: none */
+    cpu_set_t *cpus;          /* NULL: those of the process */
     int64_t *shapes;          /* -1 for symbolic sizes */
     struct dlc__queue *queue; /* of submitted calls */
 };
@@ -629,6 +634,7 @@ static long dlc__usable_cpus(void)
 typedef struct dlc__pool {
     struct dlc__pool *next;
     int64_t models, threads;  /* models that use it; threads including the caller */
+    cpu_set_t cpus;           /* empty: those of the process */
     int64_t started;          /* started threads */
     struct dlc__pool *sibling; /* the next pool of the chain: calls that find this one in use try it */
     size_t bytes, state_bytes;
@@ -721,7 +727,7 @@ static int dlc__start_thread(pthread_t *thread, dlc__worker *worker, void *argum
     return code;
 }
 
-static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads)
+static dlc__pool *dlc__start_threads(const dlc__image *image, int64_t threads)
 {
     dlc__pool *pool = (dlc__pool *)calloc(1, sizeof *pool + (size_t)threads * sizeof *pool->workers);
     if (!pool) return NULL;
@@ -740,20 +746,42 @@ static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads)
     return pool;
 }
 
-/* Returns the process's pool with this number of threads, the first of a chain of at least `count`; NULL if the system fails. */
-static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads, int64_t count)
+/* Moves this thread to processors, unless NULL, and stores its current ones. */
+static void dlc__move_to(const cpu_set_t *cpus, cpu_set_t *previous)
 {
+    if (!cpus) return;
+    if (previous) sched_getaffinity(0, sizeof *previous, previous);
+    sched_setaffinity(0, sizeof *cpus, cpus);
+}
+
+static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads, const cpu_set_t *cpus)
+{
+    cpu_set_t previous;
+    /* The pool and its threads inherit the processors of this thread. */
+    dlc__move_to(cpus, &previous);
+    dlc__pool *pool = dlc__start_threads(image, threads);
+    if (cpus) dlc__move_to(&previous, NULL);
+    if (pool && cpus) pool->cpus = *cpus;
+    return pool;
+}
+
+/* Returns the process's pool with this number of threads on these processors (NULL: those of the process), the first of a chain of at least `count`; NULL if the system fails. */
+static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads, const cpu_set_t *cpus, int64_t count)
+{
+    cpu_set_t wanted;
+    CPU_ZERO(&wanted);
+    if (cpus) wanted = *cpus;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const void *runtime = dlc__at(image, image->code);
     pthread_once(&once, dlc__at_fork);
     pthread_mutex_lock(&dlc__pools_lock);
     dlc__pool *pool = dlc__pools;
-    while (pool && (pool->threads != threads || pool->bytes != (size_t)image->runtime_bytes
+    while (pool && (pool->threads != threads || !CPU_EQUAL(&pool->cpus, &wanted) || pool->bytes != (size_t)image->runtime_bytes
                     || memcmp(pool->code, runtime, pool->bytes))) pool = pool->next;
-    if (!pool && (pool = dlc__start_pool(image, threads))) pool->next = dlc__pools, dlc__pools = pool;
+    if (!pool && (pool = dlc__start_pool(image, threads, cpus))) pool->next = dlc__pools, dlc__pools = pool;
     dlc__pool *last = pool;
     while (last && --count) {
-        if (!last->sibling && (last->sibling = dlc__start_pool(image, threads)))
+        if (!last->sibling && (last->sibling = dlc__start_pool(image, threads, cpus)))
             DLC__FUNCTION(dlc__pool_link_function, pool->code + (image->pool_link - image->code))(last->state, last->sibling->state);
         last = last->sibling;
     }
@@ -910,14 +938,26 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
         const dlc__operation *made = dlc__operations(image) + dims[i];
         model->shapes[i] = made->kind == DLC__CONSTANT ? made->a : -1;
     }
-    int64_t threads = o->threads > 0 ? o->threads : o->parallel ? 1 : dlc__usable_cpus();
+    if (o->cpu_count > 0) {
+        cpu_set_t available;
+        if (!o->cpus) return dlc__refuse(o, DLC_ARGUMENT, "cpu_count is positive, but cpus is NULL");
+        if (!(model->cpus = (cpu_set_t *)dlc__allocate(o, sizeof *model->cpus, 16))) return dlc__refuse(o, DLC_NO_MEMORY, "no memory");
+        CPU_ZERO(model->cpus);
+        sched_getaffinity(0, sizeof available, &available);
+        for (int32_t i = 0; i < o->cpu_count; i++) {
+            if (o->cpus[i] < 0 || o->cpus[i] >= CPU_SETSIZE || !CPU_ISSET(o->cpus[i], &available))
+                return dlc__refuse(o, DLC_ARGUMENT, "processor %d: the process may not use it", (int)o->cpus[i]);
+            CPU_SET(o->cpus[i], model->cpus);
+        }
+    }
+    int64_t threads = o->threads > 0 ? o->threads : o->parallel ? 1 : o->cpu_count > 0 ? CPU_COUNT(model->cpus) : dlc__usable_cpus();
     /* More than any system has. */
     if (!o->parallel && threads > 8192)
         return dlc__refuse(o, DLC_ARGUMENT, "%lld threads: the maximum is 8192", (long long)threads);
-    if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads, o->streams > 1 ? o->streams : 1)))
+    if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads, model->cpus, o->streams > 1 ? o->streams : 1)))
         return dlc__refuse(o, DLC_SYSTEM, "%lld threads: the system refuses to start them",
                          (long long)threads);
-    o->threads = (int32_t)threads, o->message = NULL, o->selectors = NULL; /* the pointers are valid during this call only */
+    o->threads = (int32_t)threads, o->message = NULL, o->selectors = NULL, o->cpus = NULL; /* the pointers are valid during this call only */
     return DLC_OK;
 }
 
@@ -989,6 +1029,25 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
     return dlc__open(model, (const dlc__image *)((const char *)memory + at), -(int64_t)at, (int64_t)(bytes - at), 0);
 }
 
+/* Returns a copy of a file in huge pages, where the system has them; MAP_FAILED if it fails. */
+static void *dlc__read_file(int file, size_t bytes)
+{
+    char *memory = (char *)dlc__map_pages(NULL, bytes);
+    if (!memory) return MAP_FAILED;
+    madvise(memory, bytes, MADV_HUGEPAGE); /* best effort */
+    for (size_t done = 0; done < bytes;) {
+        ssize_t count = pread(file, memory + done, bytes - done, (off_t)done);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) {
+            if (!count) errno = EIO; /* the file was truncated */
+            munmap(memory, bytes);
+            return MAP_FAILED;
+        }
+        done += (size_t)count;
+    }
+    return memory;
+}
+
 int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
 {
     struct stat status;
@@ -1002,7 +1061,8 @@ int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
     else if (!S_ISREG(status.st_mode) || status.st_size < 1)
         code = dlc__refuse(o, DLC_NOT_A_MODEL, "not a model that dlc compiled");
     else {
-        void *mapping = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        void *mapping = o->huge_pages ? dlc__read_file(file, (size_t)status.st_size)
+                                      : mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
         if (mapping == MAP_FAILED) code = dlc__refuse(o, DLC_SYSTEM, "%s", strerror(errno));
         else model->mapping = mapping, model->mapping_bytes = (size_t)status.st_size;
     }
@@ -1049,6 +1109,7 @@ void dlc_close(dlc_model *model)
     if (model->mapping) munmap(model->mapping, model->mapping_bytes);
     if (model->copy) munmap(model->copy, model->copy_bytes);
     dlc__release(&options, model->shapes);
+    dlc__release(&options, model->cpus);
     dlc__release(&options, model);
 }
 
@@ -1164,6 +1225,11 @@ static int dlc__grow_memory(dlc_context *c)
     void *memory = c->call.memory;
     /* Grow by at least half, so that the memory does not grow in each call. */
     int64_t bytes = memory && c->call.required_bytes < c->memory_bytes / 2 * 3 ? c->memory_bytes / 2 * 3 : c->call.required_bytes;
+    int64_t limit = c->model->options.memory_limit;
+    if (limit > 0 && c->call.required_bytes > limit)
+        return dlc__fail(c, DLC_NO_MEMORY, "the call needs %lld bytes, but memory_limit is %lld: use smaller sizes, or increase it",
+                         (long long)c->call.required_bytes, (long long)limit);
+    if (limit > 0 && bytes > limit) bytes = limit;
     dlc__release(&c->model->options, memory);
     c->call.memory = dlc__allocate(&c->model->options, (size_t)bytes, DLC__ALIGNMENT);
     c->call.bytes = c->memory_bytes = c->call.memory ? bytes : 0;
@@ -1405,7 +1471,10 @@ static void *dlc__run_calls(void *executor)
         int code = c->code;
         if (e->occupied < e->capacity && dlc__has_queued(e)) dlc__wake(e);
         pthread_mutex_unlock(&dlc__executor_lock);
+        cpu_set_t previous;
+        dlc__move_to(c->model->cpus, &previous);
         if (!code) code = dlc_run(c, c->inputs, c->outputs);
+        if (c->model->cpus) dlc__move_to(&previous, NULL);
         int64_t end = dlc__now(), capacity = end - capacity_time > 1000000000 ? dlc__usable_cpus() : 0;
         pthread_mutex_lock(&dlc__executor_lock);
         double used = (double)(end - start) * (double)threads;

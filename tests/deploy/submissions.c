@@ -2,6 +2,7 @@
  * 1 if a result is wrong. */
 #define DLC_IMPLEMENTATION
 #include "dlc.h"
+#include <dirent.h>
 
 #ifndef ROUNDS
 #define ROUNDS 200
@@ -241,6 +242,43 @@ static void closing(dlc_model *model)
     for (int k = 0; k < 10000 && thread_count() > 1 && !getenv("TOOL"); k++) usleep(1000);
 }
 
+/* Processors, huge pages and the memory limit of a model. */
+static void placement(const char *path)
+{
+    dlc_options options;
+    dlc_model *model;
+    dlc_context *context;
+    cpu_set_t mine, other;
+    int32_t cpu = CPU_SETSIZE - 1, wrong = -1;
+    sched_getaffinity(0, sizeof mine, &mine);
+    while (!CPU_ISSET(cpu, &mine)) cpu--;
+    memset(&options, 0, sizeof options);
+    options.threads = 3, options.streams = 2, options.cpus = &cpu, options.cpu_count = 1, options.huge_pages = 1;
+    CHECK(dlc_open(path, &options, &model));
+    struct dirent *entry;
+    DIR *tasks = opendir("/proc/self/task");
+    int found = 0;
+    while ((entry = readdir(tasks))) {
+        int task = atoi(entry->d_name);
+        if (task < 1 || task == getpid()) continue;
+        sched_getaffinity(task, sizeof other, &other);
+        REQUIRE(getenv("TOOL") || (CPU_COUNT(&other) == 1 && CPU_ISSET(cpu, &other)));
+        found++;
+    }
+    closedir(tasks);
+    REQUIRE(getenv("TOOL") || found == 4);
+    results(model);
+    sched_getaffinity(0, sizeof other, &other);
+    REQUIRE(CPU_EQUAL(&mine, &other));
+    dlc_close(model);
+    options.threads = 0, options.memory_limit = 1;
+    CHECK(dlc_open(path, &options, &model));
+    REQUIRE(dlc_context_create(model, NULL, &context) == DLC_NO_MEMORY && !context);
+    dlc_close(model);
+    options.cpus = &wrong;
+    REQUIRE(dlc_open(path, &options, &model) == DLC_ARGUMENT && !model);
+}
+
 int main(int argc, char **argv)
 {
     int threads = argc > 4 ? atoi(argv[4]) : 1, streams = argc > 5 ? atoi(argv[5]) : 2;
@@ -250,6 +288,7 @@ int main(int argc, char **argv)
     else if (!strcmp(argv[1], "callbacks")) callbacks(model);
     else if (!strcmp(argv[1], "stress")) stress(model, other);
     else if (!strcmp(argv[1], "closing")) closing(model), model = NULL;
+    else if (!strcmp(argv[1], "placement")) dlc_close(model), dlc_close(other), placement(argv[2]), model = other = NULL;
     else overhead(model);
     dlc_close(model);
     dlc_close(other);

@@ -51,6 +51,10 @@ def test_submitted_calls(folder: Path, mode: str, threads: tuple[str, str]) -> N
     run(build(folder), mode, folder / "double.dlc", *threads)
 
 
+def test_placement_of_a_model(folder: Path) -> None:
+    run(build(folder), "placement", folder / "double.dlc")
+
+
 @pytest.mark.parametrize("mode", ["results", "chains", "callbacks", "closing", "stress"])
 def test_no_data_races(folder: Path, mode: str) -> None:
     run(build(folder, "-fsanitize=thread"), mode, folder / "double.dlc", "1", "2", is_tool=True)

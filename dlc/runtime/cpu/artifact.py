@@ -73,8 +73,9 @@ class Artifact:
             return self.program(options.num_threads, cpus=options.cpus).run
         return lambda inputs: self.program(options.num_threads, cpus=options.cpus).run(inputs)
 
-    def model(self, options: Options) -> Model:
+    def model(self, options: Options | None = None) -> Model:
         """Return the model that users call."""
+        options = options or Options()
         model = Model(self.host.inputs, self.host.outputs, self.runner(options), self.name, self)
         model.set_execution(options)
         return model

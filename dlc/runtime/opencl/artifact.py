@@ -87,8 +87,9 @@ class DeviceArtifact:
                 "another one (DLC_DEVICE; in Python `dlc.load(…, device=…)`)"
             ) from error
 
-    def model(self, options: Options) -> Model:
+    def model(self, options: Options | None = None) -> Model:
         """Return the model that users call. Raises what `runner` raises."""
+        options = options or Options()
         model = Model(self.host.inputs, self.host.outputs, self.runner(options), self.name, self, takes_device_arrays=True)
         model.set_execution(options)
         return model

@@ -20,6 +20,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from dataclasses import fields as parse_fields
 from io import BytesIO
@@ -287,9 +288,13 @@ def _mapped(path: Path) -> memoryview:
 
 
 def page_aligned_copy(content: bytes | bytearray | memoryview) -> memoryview:
-    """Copy the content of a file to page-aligned memory, since kernels need aligned weights."""
-    # A mapping cannot be empty.
-    memory = memoryview(mmap.mmap(-1, max(len(content), 1)))[: len(content)]
+    """Copy the content of a file to page-aligned memory, since kernels need aligned weights; to huge pages if there are any."""
+    # A mapping cannot be empty. Shared memory, the default, has no huge pages.
+    mapping = mmap.mmap(-1, max(len(content), 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    memory = memoryview(mapping)[: len(content)]
     memory[:] = content
     return memory.toreadonly()
 
