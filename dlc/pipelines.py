@@ -51,7 +51,7 @@ from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.form_sections import FormSectionsPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
-from dlc.passes.linalg.library_kernels import body_tracers
+from dlc.passes.linalg.library_kernels import tracer_tables
 from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
 from dlc.passes.loop_kernels.loops_to_kernels import LoopsToKernelsPass
 from dlc.passes.loops.cse_kernels import CseKernelsPass
@@ -73,7 +73,7 @@ from dlc.plugins.tables import ExtensionTable
 from dlc.target import REFERENCE, Target, is_opencl, resolve
 
 # Lowering to linalg inserts the loops of library ops, which passes do not import.
-body_tracers.update(LIBRARY_KERNELS)
+tracer_tables.append(LIBRARY_KERNELS)
 
 # Dialects and ops that may exist after a stage, outside and inside kernels.
 _HOST = frozenset({"builtin", "func", "dl"})

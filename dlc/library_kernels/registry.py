@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dlc.dialects import dl
 from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.library_kernels import matrix_factorizations
@@ -13,8 +15,9 @@ from dlc.library_kernels.sorting import smallest, sort_columns, sort_digits
 from dlc.library_kernels.trace_body import traced
 from dlc.library_kernels.true_indices import true_indices
 from dlc.passes.linalg.library_kernels import BodyTracer
+from dlc.plugins.tables import ExtensionTable
 
-LIBRARY_KERNELS: dict[type[LibraryKernel], BodyTracer] = {
+_BUILTIN: dict[type[LibraryKernel], BodyTracer] = {
     dl.AccumulateOp: traced(accumulate),
     dl.ArgExtremumOp: traced(arg_extremum),
     dl.NetworkSortOp: traced(sort_columns),
@@ -26,3 +29,6 @@ LIBRARY_KERNELS: dict[type[LibraryKernel], BodyTracer] = {
     dl.SuppressOverlapsOp: traced(non_max_suppression, is_batched=True),
     **{op: traced(rule, is_batched=True) for op, rule in matrix_factorizations.RULES.items()},
 }
+LIBRARY_KERNELS: Mapping[type[LibraryKernel], BodyTracer] = ExtensionTable(
+    "library_kernels", _BUILTIN, lambda rules: {op: traced(rule) for op, rule in rules.items()}
+)

@@ -43,6 +43,7 @@ class Plugin:
         name: The name in messages and in `dlc plugins`.
         version: The version in cache keys; by default that of the distribution of the entry point.
         ops: Op classes, derived from the interfaces in `dlc.extend.ops`. Their names begin with the name of a dialect.
+        library_kernels: The loops of library ops: functions (op, *references) in the language of `dlc.kernels`.
         partials: Partial derivatives of elementwise ops, a tuple with one formula per operand.
         jvp_rules: Forward-mode rules of other ops.
         transpose_rules: Transpose rules of linear ops.
@@ -62,6 +63,7 @@ class Plugin:
     name: str
     version: str | None = None
     ops: Sequence[type[Any]] | str = ()
+    library_kernels: Mapping[type[Any], Any] | str = field(default_factory=dict[type[Any], Any])
     partials: Mapping[type[Any], tuple[Any, ...]] | str = field(default_factory=dict[type[Any], tuple[Any, ...]])
     jvp_rules: Mapping[type[Any], Any] | str = field(default_factory=dict[type[Any], Any])
     transpose_rules: Mapping[type[Any], Any] | str = field(default_factory=dict[type[Any], Any])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dlc
+import dlc.kernels as k
 from dlc import extend
 from dlc.errors import UnsupportedError
 from dlc.extend.ops import (
@@ -23,6 +24,7 @@ from dlc.extend.ops import (
     GatherLike,
     Reduction,
     RowComposite,
+    RowwiseKernel,
     SSAValue,
     Structure,
     Tensor,
@@ -38,7 +40,7 @@ from dlc.extend.ops import (
     shape_of,
     tensor_type,
 )
-from dlc.extend.rules import Term, rows
+from dlc.extend.rules import Term, merge_rows, rows
 from dlc.testing import BF16, F32, I8, Sample, checks_of, values
 
 
@@ -163,6 +165,27 @@ class RowDotOp(Contraction):
         return scalar.multiply_add(body, *elements, total)
 
 
+@irdl_op_definition
+class RunningMaximumOp(RowwiseKernel, _SameShape):
+    """The maximum of each element of a row of `x` [a, n] and those before it; NaN propagates."""
+
+    name = "kinds.running_maximum"
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    def reference(self, *operands: Array) -> Array:
+        return np.maximum.accumulate(operands[0], 1)
+
+
+def running_maximum(op: RunningMaximumOp, x: Any, y: Any) -> None:
+    rows, n = x.shape
+    for row in k.grid(rows):
+        best = k.variable(x[row, 0])
+        for j in k.range(n):
+            best.value = k.maximum(best.value, x[row, j])
+            y[row, j] = best.value
+
+
 def _largest_tangent(op: LargestOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     (x,), (dx,) = operands, tangents
     assert dx is not None
@@ -182,18 +205,20 @@ SAMPLES = [
     Sample(RmsOp, (values(F32, 3, 33),), _root_mean_square, tolerance=1e-5),
     Sample(RmsOp, (values(BF16, 3, 33),), _root_mean_square, tolerance=2e-2),
     Sample(MirrorOp, (values(F32, 4, 3),), lambda x: x[:, ::-1]),
+    Sample(RunningMaximumOp, (values(F32, 4, 9),), lambda x: np.maximum.accumulate(x, 1)),
     Sample(RowDotOp, (values(F32, 5, 7), values(F32, 5, 7, seed=1)), lambda x, w: (x * w).sum(1), tolerance=1e-6),
 ]
 PLUGIN = extend.Plugin(
     name="kinds",
-    ops=[SwapOp, LargestOp, RmsOp, MirrorOp, RowDotOp],
+    ops=[SwapOp, LargestOp, RmsOp, MirrorOp, RowDotOp, RunningMaximumOp],
+    library_kernels={RunningMaximumOp: running_maximum},
     jvp_rules={LargestOp: _largest_tangent},
     transpose_rules={
         SwapOp: lambda op, cotangent, index: cotangent.matrix_transpose(),
         MirrorOp: lambda op, cotangent, index: cotangent.op(MirrorOp),
     },
-    no_derivative={RowDotOp: "of this test"},
-    batching_rules={SwapOp: rows, MirrorOp: rows},
+    no_derivative={RowDotOp: "of this test", RunningMaximumOp: "of this test"},
+    batching_rules={SwapOp: rows, MirrorOp: rows, RunningMaximumOp: merge_rows},
     no_batching={RowDotOp: "its operands are matrices"},
     samples=SAMPLES,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from dlc.dialects import dl
@@ -20,10 +20,10 @@ from dlc.shapes.dims import Size
 # A function that returns the loops of an op, as the body of a `dl.loops`: a function on buffers, one per operand and result, of
 # the same elements in row-major order, and on sizes, with the values of these sizes.
 BodyTracer: TypeAlias = Callable[[Any], tuple[func.FuncOp, Sequence[Size]]]
-# The tracers of ops; dlc/library_kernels sets those of built-in ones.
-body_tracers: dict[type[LibraryKernel], BodyTracer] = {
-    dl.LoopsOp: lambda op: (op.body.function, op.size_arguments),
-}
+# Tables of the tracers of ops; `dlc/pipelines.py` adds that of dlc/library_kernels.
+tracer_tables: list[Mapping[type[LibraryKernel], BodyTracer]] = [
+    {dl.LoopsOp: lambda op: (op.body.function, op.size_arguments)},
+]
 
 
 def match_library_kernel(kernel: KernelOp) -> LibraryKernel | None:
@@ -39,9 +39,11 @@ def lower_library_kernel(kernel: KernelOp, op: LibraryKernel) -> func.FuncOp:
     function, arguments = function_on_buffers(kernel)
     builder = KernelBuilder(OpBuilder(ConstantPool(function), function.body.block, op.location))
     if any(0 not in shape_of(r) for r in op.results):
-        tracer = body_tracers.get(type(op))
+        tracer = next((table[type(op)] for table in tracer_tables if type(op) in table), None)
         if tracer is None:
-            raise UnsupportedError(f"{op.name} has no loops; add them to dlc/library_kernels")
+            raise UnsupportedError(
+                f"{op.name} has no loops; add them to dlc/library_kernels/registry.py, or to the library_kernels of its plug-in"
+            )
         values = (*op.operands, *op.results)
         buffers = [Buffer(builder, arguments[v], not is_unsigned(element_type_of(v))) for v in values]
         inline_body(builder, *tracer(op), buffers)
