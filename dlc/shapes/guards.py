@@ -50,9 +50,9 @@ class Guard:
     def __str__(self) -> str:
         common = gcd(*self.size.terms.values())
         size = Dim({m: c // common for m, c in self.size.terms.items()})
-        if self.relation == "==" and (division := _as_divisibility(size)) is not None:
+        if self.relation != ">=" and (division := _as_divisibility(size)) is not None:
             dividend, divisor = (f"({x})" if " " in str(x) else str(x) for x in division)
-            return f"{dividend} % {divisor} == 0"
+            return f"{dividend} % {divisor} {self.relation} 0"
         left = Dim({m: c for m, c in size.terms.items() if c > 0})
         right = Dim({m: -c for m, c in size.terms.items() if c < 0})
         if left.terms.keys() <= {()}:

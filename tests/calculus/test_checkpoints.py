@@ -11,6 +11,8 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import lax
+from dlc.compiler import compile
+from dlc.instrument.report import Report
 
 X, W, SEQUENCE = np.linspace(0.1, 0.7, 3), np.float64(0.3), np.random.default_rng(0).standard_normal(41) * 0.1
 
@@ -85,3 +87,15 @@ def test_invalid_memory() -> None:
         dlc.checkpoint(simulate(False), memory="1M")
     with pytest.raises(dlc.DlcError, match="memory is '2 parsecs'; expected a positive number of bytes"):
         dlc.checkpoint(simulate(False), policy="binomial", memory="2 parsecs")
+
+
+def test_limited_memory_needs_static_sizes() -> None:
+    def loss(x: Any) -> Any:
+        return lax.scan(lambda carry, row: (dnp.sin(carry + row), carry), x[0], x)[0].sum()
+
+    function = dlc.grad(dlc.checkpoint(loss, policy="binomial", memory=2000))
+    compiled, x = dlc.jit(target="reference", dynamic={"x": {0: "N"}}, cache=False)(lambda x: function(x)), np.ones((300, 4))
+    report = Report()
+    compile(compiled.lower(x).program, "reference", report=report)
+    assert "checkpoint: the memory of a scan of symbolic sizes (N) cannot be limited" in (report.specialization_reason or "")
+    np.testing.assert_allclose(compiled(x), dlc.jit(target="reference", cache=False)(function)(x))

@@ -9,11 +9,12 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.location_text import location_prefix
 from dlc.ir import Block, SSAValue
 from dlc.passes.autodiff.bodies import clone_body, replace_and_erase
 from dlc.passes.autodiff.loop_building import BodyBuilder, build_scan, new_body
 from dlc.passes.transformations.inline import inline
-from dlc.shapes.dims import is_static
+from dlc.shapes.dims import Dim, UndecidableError, is_static
 
 # Note [Scans in segments]
 #
@@ -24,19 +25,25 @@ from dlc.shapes.dims import is_static
 
 
 def bound_memory(op: dl.CheckpointOp) -> None:
-    """Replace a checkpoint with a memory limit by its body, in which scans need at most that memory each."""
+    """Replace a checkpoint with a memory limit by its body, in which scans need at most that memory each.
+
+    Raises UndecidableError for a scan of symbolic sizes.
+    """
     memory_bytes = op.memory_bytes
     assert memory_bytes is not None
     for inner in list(op.block.ops):
-        if isinstance(inner, dl.ScanOp) and isinstance(inner.steps, int):
-            _split(inner, inner.steps, memory_bytes)
+        if isinstance(inner, dl.ScanOp):
+            sizes = (inner.steps, *(size for v in (*inner.arguments, *_values(inner.block)) for size in shape_of(v)))
+            if not is_static(sizes):
+                symbols = ", ".join(sorted({symbol for size in sizes for symbol in Dim.lift(size).symbols()}))
+                problem = f"the memory of a scan of symbolic sizes ({symbols}) cannot be limited; the sizes must be static"
+                raise UndecidableError(f"{location_prefix(inner.location)}checkpoint: {problem}")
+            _split(inner, int(inner.steps), memory_bytes)
     inline(op, op.block, op.arguments)
 
 
 def _split(op: dl.ScanOp, steps: int, memory_bytes: int) -> None:
     """Replace a scan by one over segments, and one over the remaining steps; see Note [Scans in segments]."""
-    if not all(is_static(shape_of(v)) for v in (*op.arguments, *_values(op.block))):
-        return
     state_bytes = max(1, sum(map(_num_bytes, op.arguments[: op.state_count])))
     step_bytes = max(1, sum(map(_num_bytes, _values(op.block))))
     if steps * step_bytes <= memory_bytes:
