@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -14,22 +16,30 @@ from dlc.frontend.trace import current_trace
 from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
 from dlc.numpy.apply import apply, operand
 
-# Products with quantized weights quantize up to this number of rows to 16 bits: reading the weights takes longer than products
-# of 16 bits with these rows.
-_MAX_EXACT_ROWS = 2
+__all__ = ["apply_rotary", "embed", "linear", "min_activation_bits", "rms_norm"]
 
-__all__ = ["apply_rotary", "embed", "linear", "rms_norm"]
+_min_activation_bits: ContextVar[int] = ContextVar("min_activation_bits", default=16)
+
+
+@contextmanager
+def min_activation_bits(bits: int) -> Generator[None]:
+    """Let products with quantized weights that are traced in this context quantize rows to at least 8 or 16 bits."""
+    token = _min_activation_bits.set(bits)
+    try:
+        yield
+    finally:
+        _min_activation_bits.reset(token)
 
 
 def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
     """Return x · weightᵀ + bias for rows [T, K] and a weight [N, K].
 
-    A quantized weight stays in memory as integers. Each row of `x` is quantized per group: up to 2 rows to 16 bits, more rows
-    to 8 bits if the target has byte dot products.
+    A quantized weight stays in memory as integers. Each row of `x` is quantized per group to 16 bits, or to 8 bits if
+    `min_activation_bits` allows that and the target has byte dot products.
     """
     if isinstance(weight, QuantizedMatrix):
         columns = apply(dl.TransposeOp, _dequantize(weight, _traced), permutation=(1, 0))
-        y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=16 if x.shape[0] <= _MAX_EXACT_ROWS else 8)
+        y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=_min_activation_bits.get())
     else:
         y = dnp.matmul(x, dnp.swapaxes(dnp.asarray(weight).astype(np.float32), 0, 1))
     return y if bias is None else y + bias

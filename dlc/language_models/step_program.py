@@ -24,6 +24,7 @@ from dlc.dialects import dl
 from dlc.just_in_time import JitFunction, jit
 from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.decoder import Decoder
+from dlc.language_models.layers import min_activation_bits
 from dlc.language_models.sampling import Sampling, choose_token
 from dlc.numpy.apply import apply, operand
 from dlc.options import Options
@@ -37,8 +38,10 @@ CACHE_DTYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16}
 _TEXTS_SYMBOL, _TOKENS_SYMBOL = "R", "T"
 # The texts of the smallest program for several texts, which costs little more than that for one.
 _MIN_BATCH_TEXTS = 4
-# The tokens of the program for short prompts.
+# The tokens of the program for short prompts, whose activations have 16 bits.
 _SHORT_PROMPT_TOKENS = 16
+# Reading the weights takes longer than products of 16 bits with the activations of this number of texts.
+_MAX_EXACT_TEXTS = 2
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,11 @@ def _example_inputs(decoder: Decoder, sizes: StepSizes, texts: int, tokens: int)
     }
 
 
+def _activation_bits(texts: int, tokens: int) -> int:
+    """Return the minimum bits of activations: 16 where exact results cost little or few steps use the program, else 8."""
+    return 16 if texts <= _MAX_EXACT_TEXTS and tokens <= _SHORT_PROMPT_TOKENS else 8
+
+
 def _step_function(decoder: Decoder, target: str, num_slots: int) -> JitFunction:
     names = [f.name for f in fields(Sampling)]
     vocabulary = decoder.vocabulary_size
@@ -147,11 +155,12 @@ def _step_function(decoder: Decoder, target: str, num_slots: int) -> JitFunction
         values = (temperature, top_k, top_p, min_p, repetition_penalty, seed)
         texts, num_tokens = tokens.shape
         cache = KvCache(list(caches), slot, position, count, num_tokens, num_slots)
-        x = decoder.embed(dnp.reshape(tokens, (-1,)), cache.positions)
-        for layer in decoder.layers:
-            x = layer(x, cache)
-        last = dnp.arange(texts) * num_tokens + dnp.maximum(count - 1, 0)
-        logits = decoder.logits(x if num_tokens == 1 else dnp.take(x, last, 0, mode="clip"))
+        with min_activation_bits(_activation_bits(texts, num_tokens)):
+            x = decoder.embed(dnp.reshape(tokens, (-1,)), cache.positions)
+            for layer in decoder.layers:
+                x = layer(x, cache)
+            last = dnp.arange(texts) * num_tokens + dnp.maximum(count - 1, 0)
+            logits = decoder.logits(x if num_tokens == 1 else dnp.take(x, last, 0, mode="clip"))
         # Padding gets an out-of-bounds index, which a scatter ignores.
         is_valid = dnp.arange(num_tokens) < count[:, None]
         indices = dnp.reshape(dnp.where(is_valid, slot[:, None] * vocabulary + tokens, num_slots * vocabulary), (-1,))
