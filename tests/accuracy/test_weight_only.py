@@ -88,7 +88,7 @@ def test_words_are_multiplied_by_an_instruction(name: str, dot: str, instruction
 
     target, parts = CPU_LEVELS[name], 32 // scalar.bits(of) // PACKED_DOTS[dot].count
     x = RNG.integers(np.iinfo(row_dtype).min, np.iinfo(row_dtype).max + 1, (1, 8 * 32 // scalar.bits(of))).astype(row_dtype)
-    p = program(product, x.view(np.int32), *randoms((1, 2), (1, 2, 2)))
+    p = program(product, x.view(np.int32), *randoms((1, 2)), np.zeros((1, 2, 2), np.int32))
     for stage in stages_of(target):
         for step in stage.passes:
             step.apply(Context(), p.module)

@@ -28,7 +28,7 @@ def f(*shape: Size) -> tuple[tuple[Size, ...], Attribute]:
 
 
 # The operands of a weight-only product after the rows: weights and all scales.
-ONE_BLOCK = WORDS, f(2, 1), f(2, 1, 1), f(1, 3)
+ONE_BLOCK = WORDS, f(2, 1), ((2, 1, 1), i32), f(1, 3)
 
 
 REFUSED = {
@@ -72,7 +72,7 @@ REFUSED = {
     "fours as pairs": (dl.MatmulWeightOnlyDotOp, [PAIRS, *ONE_BLOCK], {"of": UI4, "dot": "u8i8"}, "C3"),
     "sums of other words": (
         dl.MatmulWeightOnlyDotOp,
-        [PAIRS, WORDS, f(2, 1), f(2, 1, 2), f(1, 3)],
+        [PAIRS, WORDS, f(2, 1), ((2, 1, 2), i32), f(1, 3)],
         {"of": UI4, "dot": "i16"},
         "C3",
     ),

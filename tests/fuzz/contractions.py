@@ -11,6 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import dense_attribute, element_type, numpy_dtype
+from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.low_precision.weight_only import WEIGHT_ONLY_TYPES
 from dlc.testing.sample import BF16, F16, F32, I8, I16, I32, I64, U8, U32, is_float
 from tests.fuzz.random_program import ProgramValue, RandomProgram
@@ -66,8 +67,9 @@ def matmul_weight_only_dot(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     x = p.rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (*rows, blocks, words, positions)).astype(dtype)
     bits = p.rng.integers(-(1 << 31), 1 << 31, (blocks, words, step, n)).astype(I32)
     row_scale, scale = (p.rng.uniform(0.01, 0.1, s).astype(F32) for s in ((*rows, blocks), (blocks, n)))
-    row_sums = x.sum(-1).astype(F32) * row_scale[..., None]
     zero = [p.rng.integers(0, 16, (blocks, n)).astype(F32)][: p.random.choice([0, 1])]
+    bias = 0 if is_unsigned(of) else 1 << (scalar.bits(of) - 1)
+    row_sums = x.sum(-1).astype(F32) * row_scale[..., None] if zero else (-bias * x.sum(-1)).astype(I32)
     packed = x.reshape(*rows, blocks * words * positions).view(I32)
     return p.add(op, *map(p.source, (packed, bits, row_scale, row_sums, scale, *zero)), of=of, dot=dot)
 

@@ -194,6 +194,9 @@ def weight_only_dot_error(op: dl.MatmulWeightOnlyDotOp, operands: Sequence[Bound
         return np.einsum("...bwn,bn->...n", np.einsum("...bwk,bwkn->...bwn", rows, weights) + offsets, scale)
 
     rows, zeros = rows * row_scale[..., None, None], (zero[0] if zero else np.zeros(scale.shape))[:, None]
+    if not zero:
+        # Integers alone: they are not rounded.
+        row_sums = np.zeros_like(row_sums)
     exact = total(rows, weights.astype(np.float64), -row_sums[..., None] * zeros)
     sums = total(np.abs(rows), np.abs(weights) + op.zero_bias, np.abs(row_sums)[..., None] * (np.abs(zeros) + op.zero_bias))
     # Before it is accumulated, a partial sum is converted, multiplied twice, and corrected by a zero point.

@@ -58,6 +58,12 @@ def _sample(
     return Sample(dl.MatmulWeightOnlyOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
 
 
+def _unsigned_offsets(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return minus the sums times the bias that makes weights unsigned."""
+    bias = {_INT4: 8, np.dtype("i1"): 128}.get(dtype, 0)
+    return (-bias * sums).astype(I32)
+
+
 def _dots(
     label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int, int], zero: bool = False, dot: str = "i16"
 ) -> Sample:
@@ -69,7 +75,7 @@ def _dots(
         x.reshape(*rows, -1).view(I32),
         random.integers(-(1 << 31), 1 << 31, words).astype(I32),
         row_scale,
-        (x.sum(-1) * row_scale[..., None]).astype(F32),
+        (x.sum(-1) * row_scale[..., None]).astype(F32) if zero else _unsigned_offsets(x.sum(-1), dtype),
         (random.random((blocks, columns)) / 16).astype(F32),
         *([random.integers(0, 16, (blocks, columns)).astype(F32)] if zero else []),
     ]

@@ -44,13 +44,14 @@ class MatmulWeightOnlyDotOp(Contraction):
 
     `dot` names the packed dot product of c row integers: `i16`, two at a time, or `u8i8` with signed 8-bit row integers, four
     at a time. `lhs` […, B·g/c] holds c of them per i32 word (`dl.view_as_i32`), and `row_scale` […, B] their scales. `row_sums`
-    […, B, W] holds, for each step, the sum of the row integers times their scale; this is not verified. `words` [B, W, S, N]
+    […, B, W] holds, for each step, the sum of the row integers: as f32 times their scale, or without `zero` as i32 times the
+    negated bias that makes signed weights unsigned (`zero_bias`). This is not verified. `words` [B, W, S, N]
     has W steps of S words of r = c·p integers of type `of`. Integer p·i + j of a word is multiplied by row integer c·j + i, so
     that a shift and a mask extract c integers. `scale` and `zero` [B, N] are f32; without `zero` it is 0. The sum over the
     words of a step is exact if i32 holds it; the sum over steps is f32.
 
-    (C1) `of` is an integer type of 4 or 8 bits, `dot` one of integers; (C2) `lhs` and `words` are i32, the others f32;
-    (C3) shapes are as above.
+    (C1) `of` is an integer type of 4 or 8 bits, `dot` one of integers; (C2) `lhs` and `words` are i32, and so is `row_sums`
+    without `zero`; the others are f32; (C3) shapes are as above.
     """
 
     name = "dl.matmul_weight_only_dot"
@@ -92,8 +93,9 @@ class MatmulWeightOnlyDotOp(Contraction):
             expected = f"{', '.join(map(str, WEIGHT_ONLY_TYPES))} and {', '.join(_LHS_TYPES)}"
             raise DTypeError(f"dl.matmul_weight_only_dot: weights of {self.of}, dot {self.dot}; expected {expected} (C1)")
         types = [element_type_of(v) for v in self.operands]
-        if types != [i32, i32, *(f32 for _ in types[2:])]:
-            raise DTypeError(f"dl.matmul_weight_only_dot: operands of {types}; expected i32, i32, then f32 (C2)")
+        sums_type = i32 if self.zero is None else f32
+        if types != [i32, i32, f32, sums_type, *(f32 for _ in types[4:])]:
+            raise DTypeError(f"dl.matmul_weight_only_dot: operands of {types}; expected i32, i32, f32, {sums_type}, f32 (C2)")
         (*lead, k), words = shape_of(self.lhs) or (1,), shape_of(self.words)
         if len(words) != 4:
             raise ShapeError(f"dl.matmul_weight_only_dot: words {words}; expected [B, W, S, N] (C3)")
@@ -159,13 +161,10 @@ class MatmulWeightOnlyDotOp(Contraction):
         )
         num_other_rows = int(shape_of(self.words)[2]) * self.subwords - 1
         rows, words = [first, *other_elements[:num_other_rows]], [word, *other_elements[num_other_rows:]]
-        if zero_bias := self.zero_bias:
-            zero = (
-                scalar.like(body, zero_bias, total)
-                if zero is None
-                else scalar.add(body, zero, scalar.like(body, zero_bias, zero))
-            )
-        products = scalar.like(body, 0, word)
+        zero_bias = self.zero_bias
+        if zero is not None and zero_bias:
+            zero = scalar.add(body, zero, scalar.like(body, zero_bias, zero))
+        products = row_sum if zero is None else scalar.like(body, 0, word)
         for j, row in enumerate(rows):
             if not j % self.subwords:
                 word = words[j // self.subwords]

@@ -12,6 +12,7 @@ from dlc.dialects.dl.arithmetic.functions import RoundOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp
 from dlc.dialects.dl.base import element_type_of, is_storage_only, shape_of
 from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, ViewAsI32Op
 from dlc.dialects.dl.low_precision.weight_only import MatmulWeightOnlyOp, PackNibblesOp
 from dlc.dialects.dl.low_precision.weight_only_dot import MatmulWeightOnlyDotOp
@@ -19,7 +20,7 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.scalar import bits
-from dlc.ir import Attribute, SSAValue, f32
+from dlc.ir import Attribute, SSAValue, f32, i32
 from dlc.shapes.ranges import SizeRange
 from dlc.target import Target
 
@@ -47,6 +48,11 @@ class BlockQuantizedWeights:
     def count(self) -> int:
         """The number of integers per 32-bit word."""
         return WORD_BITS // bits(self.of)
+
+    @property
+    def bias(self) -> int:
+        """The bias that makes the integers unsigned."""
+        return 0 if is_unsigned(self.of) else 1 << (bits(self.of) - 1)
 
     @property
     def parameters(self) -> tuple[SSAValue, ...]:
@@ -90,7 +96,11 @@ def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantized
     words_per_step = weights.step()
     elements_per_step = words_per_step * weights.count
     sums = build(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
-    sums = build(MulOp, build(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
+    sums = build(ReduceSumOp, sums, axes=(-1,), keepdims=False)
+    if weights.zero is None:
+        sums = build(CastOp, build(MulOp, sums, build.scalar(-float(weights.bias), like=sums)), to=i32)
+    else:
+        sums = build(MulOp, sums, scale)
     row_scale = build(ReshapeOp, scale, shape=(*leading, blocks))
     weight_words = build(ReshapeOp, weights.words(build), shape=(blocks, size // elements_per_step, words_per_step, columns))
     y = build(MatmulWeightOnlyDotOp, row_words, weight_words, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
