@@ -23,6 +23,7 @@ from dlc.kernels.functions import (
     clip,
     copysign,
     cos,
+    dot,
     erf,
     exp,
     exp2,
@@ -51,9 +52,9 @@ from dlc.kernels.references import buffer, variable
 from dlc.kernels.results import Result
 
 __all__ = [
-    "Result", "absolute", "assume_index", "buffer", "ceil", "clip", "copysign", "cos", "erf", "exp", "exp2", "expm1", "floor",
-    "fma", "full", "grid", "index", "iota", "log", "log1p", "log2", "maximum", "minimum", "power", "range", "round", "rsqrt",
-    "select", "sin", "sqrt", "stack", "strips", "tanh", "trunc", "variable", "when",
+    "Result", "absolute", "assume_index", "buffer", "ceil", "clip", "copysign", "cos", "dot", "erf", "exp", "exp2", "expm1",
+    "floor", "fma", "full", "grid", "index", "iota", "log", "log1p", "log2", "maximum", "minimum", "power", "range", "round",
+    "rsqrt", "select", "sin", "sqrt", "stack", "strips", "tanh", "trunc", "variable", "when",
 ]  # fmt: skip
 
 validate_arguments(globals())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_bool, is_float
+from dlc.dialects.dl.interfaces import storage_type
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Operation, arith, bf16, f16, f32, f64, i64, math
+from dlc.ir import Attribute, Operation, arith, bf16, f16, f32, f64, i64, math
 from dlc.ir import index as index_type
 from dlc.kernels.index_ranges import Interval
 from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
@@ -82,6 +83,28 @@ def fma(x: ValueLike, y: ValueLike, z: ValueLike) -> Value:
     a, b, c = common(trace, "fma", x, y, z)
     _require_float(trace, "fma", a)
     return a.derived(kernel_values.fma(a.kernel_value, b.kernel_value, c.kernel_value))
+
+
+def dot(a: Value, b: Value, total: Value | None = None) -> Value:
+    """Return the product of tiles [m, p] and [p, n] of floats, added to a tile `total` [m, n], as p outer products."""
+    trace = current_kernel_trace("dot")
+    for operand in (a, b, *(() if total is None else (total,))):
+        require_value(trace, "dot", operand)
+        _require_float(trace, "dot", operand)
+    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
+        raise trace.error(f"k.dot of values of shapes {a.shape} and {b.shape}; expected tiles [m, p] and [p, n]", ShapeError)
+    shape = (a.shape[0], b.shape[1])
+    if total is None:
+        total = full(shape, 0, a.dtype)
+    if total.shape != shape or not a.element == b.element == total.element:
+        tiles = f"{a!r}, {b!r} and {total!r}"
+        raise trace.error(f"k.dot of {tiles}; expected one dtype, and a total of shape {shape}", DTypeError)
+    # Columns of a tile are loaded from memory as broadcast elements.
+    memory = trace.builder.scratch(*a.shape, element=storage_type(cast(Attribute, a.element)))
+    memory.set_block((0, 0), (0, 1), a.kernel_value)
+    for p in range(a.shape[1]):
+        total = fma(a.derived(memory.block((0, p), (shape[0], 1), (0, 1))), b[p], total)
+    return total
 
 
 def _math(name: str, op: type[Operation], doc: str) -> Callable[[Value], Value]:

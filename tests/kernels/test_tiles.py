@@ -30,6 +30,24 @@ def test_matmul(shape: tuple[int, int, int], dtype: Any, target: str) -> None:
     )
 
 
+@dlc.kernel(results=lambda a, b: k.Result((a.shape[0], b.shape[1]), a.dtype))
+def blocked_matmul(a: Any, b: Any, c: Any) -> None:
+    for i, j in k.grid(-(-c.shape[0] // 4), -(-c.shape[1] // 16)):
+        total = k.variable(k.full((4, 16), 0, a.dtype))
+        for p in k.range(0, a.shape[1], 8):
+            left, right = a.load(4 * i, p, width=(4, 8), fill=0), b.load(p, 16 * j, width=(8, 16), fill=0)
+            total.value = k.dot(left, right, total.value)
+        c.store(4 * i, 16 * j, value=total.value, masked=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_dot(target: str) -> None:
+    a, b = normal(10, 19), normal(19, 21)
+    np.testing.assert_allclose(dlc.jit(target=target)(blocked_matmul)(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    gradient = dlc.jit(target=target)(dlc.grad(lambda a: (blocked_matmul(a, b) ** 2).sum()))(a)
+    np.testing.assert_allclose(gradient, 2 * a @ b @ b.T, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_reductions_of_tiles(target: str) -> None:
     @dlc.kernel(results=lambda x: (*(k.Result((n,), x.dtype) for n in (6, 16, 3)), *(k.Result(x.shape, x.dtype),) * 2))
@@ -146,12 +164,17 @@ def test_errors_of_tiles() -> None:
         for _ in k.grid(1):
             x[0, 0] >> 1
 
+    def multiplied(x: Any, y: Any) -> None:
+        for _ in k.grid(1):
+            k.dot(x.load(0, 0, width=(4, 4)), x.load(0, 0, width=(2, 4)))
+
     for body, error, message in (
         (mismatched, dlc.ShapeError, r"vectors of shapes \(4, 4\) and \(3,\); expected shapes that broadcast"),
         (repeated, dlc.ShapeError, r"axis \(1, 1\) of x for 2 sizes; expected one axis per size"),
         (large, dlc.ShapeError, r"k.full: width \(128, 64\); a row of a value has at most 128 elements"),
         (dynamic, dlc.ShapeError, r"expected a Python integer below 4"),
         (shifted, dlc.DTypeError, ">> of float32 values; expected integers"),
+        (multiplied, dlc.ShapeError, r"k.dot of values of shapes \(4, 4\) and \(2, 4\); expected tiles \[m, p\] and \[p, n\]"),
     ):
         with pytest.raises(error, match=message):
             run(body)
