@@ -24,10 +24,23 @@ def _static_sizes(op: DlOp, sizes: Sequence[Any]) -> list[int]:
     return list(sizes)
 
 
-def _lu(op: dl.LuOp, *arrays: ArrayReference) -> None:
-    n, _ = _static_sizes(op, arrays[0].shape[1:])
-    for problem in k.grid(arrays[0].shape[0], parallel=points_per_task(n**3 // 3)):
-        lu(*(x[problem] for x in arrays))
+def _no_settings(op: LibraryKernel) -> dict[str, bool]:
+    return {}
+
+
+def _per_matrix(
+    factorize: Callable[..., None],
+    multiply_adds: Callable[[int, int], int],
+    settings: Callable[[Any], dict[str, bool]] = _no_settings,
+) -> Callable[..., None]:
+    """Return the loops of an op that factors one matrix per point, in `multiply_adds(rows, columns)`."""
+
+    def factorize_batch(op: LibraryKernel, *arrays: ArrayReference) -> None:
+        n, m = _static_sizes(op, arrays[0].shape[1:])
+        for problem in k.grid(arrays[0].shape[0], parallel=points_per_task(multiply_adds(n, m))):
+            factorize(*(x[problem] for x in arrays), **settings(op))
+
+    return factorize_batch
 
 
 def _triangular_solve(op: dl.TriangularSolveOp, a: ArrayReference, b: ArrayReference, x: ArrayReference) -> None:
@@ -39,18 +52,6 @@ def _triangular_solve(op: dl.TriangularSolveOp, a: ArrayReference, b: ArrayRefer
             triangular_solve(a[problem], b[problem], x[problem], column, width, lower=flag(op.lower), unit=flag(op.unit))
 
 
-def _cholesky(op: dl.CholeskyOp, x: ArrayReference, upper: ArrayReference) -> None:
-    n, _ = _static_sizes(op, x.shape[1:])
-    for problem in k.grid(x.shape[0], parallel=points_per_task(n**3 // 6)):
-        cholesky(x[problem], upper[problem])
-
-
-def _householder(op: dl.HouseholderOp, *arrays: ArrayReference) -> None:
-    n, m = _static_sizes(op, arrays[0].shape[1:])
-    for problem in k.grid(arrays[0].shape[0], parallel=points_per_task(2 * n * m * min(n, m))):
-        householder(*(x[problem] for x in arrays))
-
-
 def _orthogonal(op: dl.OrthogonalOp, vectors: ArrayReference, scales: ArrayReference, result: ArrayReference) -> None:
     """Compute some columns of Q per task, since columns are independent."""
     n, m = _static_sizes(op, vectors.shape[1:])
@@ -59,24 +60,12 @@ def _orthogonal(op: dl.OrthogonalOp, vectors: ArrayReference, scales: ArrayRefer
             orthogonal(vectors[problem], scales[problem], result[problem], tile * height + first, height)
 
 
-def _eigh(op: dl.EighOp, x: ArrayReference, values: ArrayReference, vectors: ArrayReference) -> None:
-    n, _ = _static_sizes(op, x.shape[1:])
-    for problem in k.grid(x.shape[0], parallel=points_per_task(4 * n**3)):
-        eigh(x[problem], values[problem], vectors[problem], with_vectors=flag(op.vectors))
-
-
-def _svd(op: dl.SvdOp, *arrays: ArrayReference) -> None:
-    n, m = _static_sizes(op, arrays[0].shape[1:])
-    for problem in k.grid(arrays[0].shape[0], parallel=points_per_task(20 * n * n * m)):
-        svd(*(x[problem] for x in arrays))
-
-
 RULES: dict[type[LibraryKernel], Callable[..., None]] = {
-    dl.LuOp: _lu,
+    dl.LuOp: _per_matrix(lu, lambda n, m: n**3 // 3),
     dl.TriangularSolveOp: _triangular_solve,
-    dl.CholeskyOp: _cholesky,
-    dl.HouseholderOp: _householder,
+    dl.CholeskyOp: _per_matrix(cholesky, lambda n, m: n**3 // 6),
+    dl.HouseholderOp: _per_matrix(householder, lambda n, m: 2 * n * m * min(n, m)),
     dl.OrthogonalOp: _orthogonal,
-    dl.EighOp: _eigh,
-    dl.SvdOp: _svd,
+    dl.EighOp: _per_matrix(eigh, lambda n, m: 4 * n**3, lambda op: {"with_vectors": flag(op.vectors)}),
+    dl.SvdOp: _per_matrix(svd, lambda n, m: 20 * n * n * m),
 }
