@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+import dlc
 from dlc.dialects import dl
 from dlc.dialects.dl.programs.program import output_aliases
 from dlc.dialects.registry import make_context
@@ -32,7 +36,17 @@ NEGATED = f"""
 """
 
 
-def marked(body: str, next_x: str = "%x", kernels: str = KERNELS) -> dict[int, int]:
+BOTH = f"""
+  dl.kernel @both(%a: {T}, %b: {T}) -> ({ROW}) {{
+    %c = dl.sub %a, %b : ({T}, {T}) -> {T}
+    %y = dl.reduce_sum %c {{axes = array<i64: 0>, keepdims = false}} : ({T}) -> {ROW}
+    dl.yield %y : {ROW}
+  }}
+"""
+
+
+def updated(body: str, next_x: str = "%x", kernels: str = KERNELS) -> tuple[list[str], list[dict[int, int]]]:
+    """Return the names of the body's dispatches, in order, and the aliases of those that change rows."""
     module = parse_module(
         make_context(),
         f"""
@@ -47,22 +61,87 @@ func.func @main(%t: {T}, %i: tensor<i64>, %first: {ROW}) -> ({T}, {ROW}) {{
 {kernels}""",
     )
     UpdateInPlacePass().apply(make_context(), module)
-    again = parse_module(make_context(), print_module(module))
-    (dispatch,) = (op for op in again.walk() if isinstance(op, dl.program.DispatchOp) and op.symbol == "change")
-    (kernel,) = (op for op in again.ops if isinstance(op, dl.program.KernelOp) and op.symbol == "change")
-    assert output_aliases(kernel) == output_aliases(dispatch)
-    return output_aliases(dispatch)
+    module = parse_module(make_context(), print_module(module))
+    module.verify()
+    dispatches = [op for op in module.walk() if isinstance(op, dl.program.DispatchOp)]
+    kernels_by_name = {op.symbol: op for op in module.ops if isinstance(op, dl.program.KernelOp)}
+    changes = [op for op in dispatches if op.symbol.startswith("change")]
+    assert all(output_aliases(op) == output_aliases(kernels_by_name[op.symbol]) for op in changes)
+    return [op.symbol for op in dispatches], [output_aliases(op) for op in changes]
 
 
 def test_rows_are_updated_in_place() -> None:
-    assert marked(CHANGE) == {0: 0}
-    assert marked(f"{READ}\n{CHANGE}", "%r") == {0: 0}
+    assert updated(CHANGE)[1] == [{0: 0}]
+    assert updated(f"{READ}\n{CHANGE}", "%r")[1] == [{0: 0}]
+
+
+def test_an_update_moves_behind_the_readers_of_the_old_state() -> None:
+    assert updated(f"{CHANGE}\n{READ}", "%r") == (["read", "change"], [{0: 0}])
+
+
+def test_several_updates_in_one_step() -> None:
+    first = CHANGE.replace("%n =", "%m =")
+    second = CHANGE.replace("%a", "%m")
+    names, aliases = updated(f"{first}\n{READ}\n{second}", "%r")
+    assert names[0] == "read"
+    assert aliases == [{0: 0}, {0: 0}]
 
 
 @pytest.mark.parametrize(
     ("body", "kernels"),
-    [(f"{CHANGE}\n{READ}", KERNELS), (CHANGE, NEGATED)],
-    ids=["what it was is read later", "what it was is changed everywhere"],
+    [
+        (f"{CHANGE}\n%r = dl.dispatch @both(%a, %n) : ({T}, {T}) -> {ROW}", KERNELS + BOTH),
+        (CHANGE, NEGATED),
+        (
+            f"{CHANGE.replace('%n =', '%m =')}\n{CHANGE.replace('@change(%a', '@all(%m')}",
+            KERNELS + NEGATED.replace("@change", "@all"),
+        ),
+    ],
+    ids=["old and new state are read together", "every row is changed", "the second update changes every row"],
 )
-def test_a_state_that_is_read_later_is_copied(body: str, kernels: str) -> None:
-    assert marked(body, "%r" if "%r" in body else "%x", kernels) == {}
+def test_other_states_are_copied(body: str, kernels: str) -> None:
+    assert updated(body, "%r" if "%r" in body else "%x", kernels)[1] == [{}]
+
+
+def test_an_update_stays_before_the_update_of_what_it_reads() -> None:
+    """The first state is updated in place; the update of the second one reads it, and may not move behind that."""
+    module = parse_module(
+        make_context(),
+        f"""
+func.func @main(%t: {T}, %i: tensor<i64>, %x: {ROW}) -> ({T}, {T}) {{
+  %0, %1, %2 = dl.scan %t, %t, %x {{states = 3 : i64, length = array<i64: 11>}} : ({T}, {T}, {ROW}) -> ({T}, {T}, {ROW}) {{
+  ^bb0(%a: {T}, %b: {T}, %y: {ROW}):
+    %d = dl.dispatch @other(%b, %i, %a) : ({T}, tensor<i64>, {T}) -> {T}
+    {CHANGE}
+    %r = dl.dispatch @read(%b) : ({T}) -> {ROW}
+    dl.yield %n, %d, %r : {T}, {T}, {ROW}
+  }}
+  func.return %0, %1 : {T}, {T}
+}}
+dl.kernel @other(%b: {T}, %i: tensor<i64>, %a: {T}) -> ({T}) {{
+  %x = dl.reduce_sum %a {{axes = array<i64: 0>, keepdims = false}} : ({T}) -> {ROW}
+  %y = dl.scatter_rows %b, %i, %x {{mode = "none"}} : ({T}, tensor<i64>, {ROW}) -> {T}
+  dl.yield %y : {T}
+}}
+{KERNELS}""".replace("%x)", "%y)", 1),
+    )
+    UpdateInPlacePass().apply(make_context(), module)
+    dispatches = {op.symbol: op for op in module.walk() if isinstance(op, dl.program.DispatchOp)}
+    assert dispatches["other"].is_before_in_block(dispatches["change"])
+    assert output_aliases(dispatches["change"]) == {0: 0}
+    assert output_aliases(dispatches["other"]) == {}
+
+
+def test_gradient_of_rows_that_a_loop_writes() -> None:
+    """The reverse loop clears the row of a step and adds to the row before it."""
+
+    def total(x: Any) -> Any:
+        last = dlc.lax.fori_loop(1, 5, lambda t, x: x.at[t].set(x[t - 1] * x[t - 1] + x[t] * x[0]), x)
+        return (last * last).sum()
+
+    # Long rows, so that the loop stays in the host program.
+    x, direction = np.random.default_rng(0).uniform(0.2, 0.6, (2, 5, 700))
+    function = dlc.jit(total, cache=False)
+    difference = (function(x + 1e-6 * direction) - function(x - 1e-6 * direction)) / 2e-6
+    gradient = dlc.jit(dlc.grad(total), cache=False)(x)
+    np.testing.assert_allclose((gradient * direction).sum(), difference, rtol=1e-6)
