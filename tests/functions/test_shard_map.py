@@ -58,6 +58,9 @@ CASES: dict[str, tuple[Callable[[Any], Any], P, Any]] = {
         lambda x: lax.all_to_all(x, "data", 0, 0, tiled=True), P("data"), np.concatenate([X[:2], X[4:6], X[2:4], X[6:]])
     ),
     "ppermute": (lambda x: lax.ppermute(x, "data", [(0, 1)]), P("data"), np.concatenate([0 * X[:4], X[:4]])),
+    "ppermute of a scalar": (
+        lambda x: lax.ppermute(dnp.sum(x), "data", [(0, 1)])[None], P("data"), np.array([0, X[:4].sum()], F32)
+    ),
     "ring": (lambda x: lax.ppermute(x, "data", [(0, 1), (1, 0)]), P("data"), np.concatenate([X[4:], X[:4]])),
     "axis_index": (lambda x: x + lax.axis_index("data"), P("data"), X + np.repeat([0, 1], 4)[:, None].astype(F32)),
     "axis_index of both axes": (

@@ -235,11 +235,11 @@ class _AxisProblem:
                 self._add_edge(value, choice, [[times * self.seconds(value, s, w) for w in wanted] for s in states])
         for value, axes in zip(op.results, factors.results, strict=True):
             if rank_of(value) and uniform_element(value) is None:
-                produced = [_produced(f, axes, factors) for f in options]
+                produced: list[_ResultState] = [_produced(f, axes, factors) for f in options]
                 states = self._choice(value)[1]
                 self._add_edge(value, choice, [[times * self.seconds(value, p, s) for p in produced] for s in states])
             elif not rank_of(value):
-                partial = [_produced(f, axes, factors) for f in options]
+                partial: list[_ResultState] = [_produced(f, axes, factors) for f in options]
                 self.program.add_costs(choice, [times * self.seconds(value, p, None) for p in partial])
         return choice, options
 

@@ -28,7 +28,7 @@ def all_gather(x: Array, *, axes: str, group_size: int, axis: int, label: str) -
     """`dl.all_gather`."""
     if group_size == 1:
         return (x,)
-    return (_joined(current_transport().all_gather(np.ascontiguousarray(x), axes.split(), label), axis),)
+    return (_joined(current_transport().all_gather(_contiguous(x), axes.split(), label), axis),)
 
 
 def all_to_all(x: Array, *, axes: str, group_size: int, split_axis: int, concat_axis: int, label: str) -> tuple[Array]:
@@ -44,7 +44,7 @@ def permute(x: Array, *, axes: str, group_size: int, pairs: str, label: str) -> 
     routes = list(zip(positions[::2], positions[1::2], strict=True))
     if group_size == 1:
         return (x if routes else np.zeros_like(x),)
-    return (current_transport().permute(np.ascontiguousarray(x), axes, routes, label),)
+    return (current_transport().permute(_contiguous(x), axes, routes, label),)
 
 
 def axis_index(*, axes: str, group_size: int, label: str) -> tuple[Array]:
@@ -74,7 +74,12 @@ def _spec(text: str) -> list[tuple[str, ...]]:
 def _widened(x: Array) -> Array:
     """Return 16-bit floats as f32, so that they are rounded once; other arrays are only made contiguous."""
     is_half_precision = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
-    return np.ascontiguousarray(x, np.float32 if is_half_precision else None).reshape(x.shape)
+    return _contiguous(x.astype(np.float32) if is_half_precision else x)
+
+
+def _contiguous(x: Array) -> Array:
+    """Return a contiguous array of the same shape; NumPy's function adds an axis to one of rank 0."""
+    return np.ascontiguousarray(x).reshape(x.shape)
 
 
 def _parts(x: Array, count: int, axis: int) -> Array:
