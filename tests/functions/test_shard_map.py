@@ -166,6 +166,21 @@ def test_loops_and_branches_of_shards() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_branches_that_differ_between_ranks() -> None:
+    """A captured parameter is read in one branch: its gradient is summed by all ranks, after the branch."""
+
+    def loss(scale: Any, x: Any) -> Any:
+        def body(scale: Any, x: Any) -> Any:
+            y = lax.cond(dnp.sum(x) > 0, lambda: dnp.sin(scale) * x, lambda: x)
+            return lax.psum(dnp.sum(y**2), "data")
+
+        return mapped(body, (P(), P("data")), P())(scale, x)
+
+    x = np.concatenate([np.abs(X[:4]), -np.abs(X[4:])])
+    got = run(dlc.grad(loss), np.float32(0.4), x)
+    np.testing.assert_allclose(got, 2 * np.sin(0.4) * np.cos(0.4) * np.sum(x[:4] ** 2), rtol=1e-5)
+
+
 def test_second_derivatives() -> None:
     def loss(w: Any, x: Any) -> Any:
         return dnp.sum(mapped(lambda w, x: lax.psum(dnp.tanh(x @ w), "data"), (P(), P("data")), P())(w, x) ** 2)

@@ -127,6 +127,12 @@ def _derivative_sources(op: SingleFunctionControl) -> Sequence[SSAValue]:
             return []
 
 
+def condition_axes(op: dl.IfOp | dl.WhileOp, varying: VaryingAxes) -> frozenset[str]:
+    """Return the mesh axes along which ranks may execute the bodies of an op differently."""
+    conditions = [op.condition, *(op.yielded[:1] if isinstance(op, dl.WhileOp) else ())]
+    return varying.joined(conditions) or _NOTHING
+
+
 def varied_operands(op: Operation, varying: VaryingAxes) -> list[tuple[int, frozenset[str]]]:
     """Return the operands of an op that must vary along more axes than they do, with all axes that they need."""
     match op:

@@ -16,7 +16,7 @@ from dlc.passes.batching.expand_vmap import expand_vmap
 from dlc.passes.dl.rewriting import erase_unused, nested_blocks
 from dlc.passes.dl.simplification.cse import CsePass, merge_equal_ops
 from dlc.passes.dl.simplification.dce import DcePass
-from dlc.passes.sharding.varying_axes import VaryingAxes, has_shard_maps
+from dlc.passes.sharding.varying_axes import has_shard_maps
 from dlc.passes.transformations.inline import inline
 from dlc.passes.transformations.insert_vary import insert_vary
 
@@ -48,7 +48,7 @@ class ExpandTransformationsPass(ModulePass):
                 _run_cse_and_dce(inner)
                 if has_local_values and isinstance(inner, Derivative):
                     for body in inner.blocks:
-                        insert_vary(body, VaryingAxes(entry_of(op).body.block))
+                        insert_vary(body, entry_of(op).body.block)
                 _expand(inner)
         for inner in reversed(_transformations(op)):
             _expand(inner)

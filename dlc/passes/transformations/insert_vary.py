@@ -5,46 +5,68 @@ from __future__ import annotations
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.distributed.shard_map import VaryOp
 from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.programs.control import captured_values
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.rewriting import nested_blocks
-from dlc.passes.sharding.varying_axes import VaryingAxes, varied_operands
-from dlc.runtime.collectives.mesh import Mesh
+from dlc.passes.sharding.varying_axes import VaryingAxes, condition_axes, varied_operands
 
 
-def insert_vary(block: Block, varying: VaryingAxes) -> None:
+def insert_vary(block: Block, entry: Block) -> None:
     """Insert `dl.vary` for the operands of all ops in a block and its bodies; see Note [Varying axes].
 
         %p = dl.mul %w, %x        where %x varies along `data`, %w does not
     →   %v = dl.vary %w {axes = "data"};  %p = dl.mul %v, %x
 
     It follows the definition of the value, also if a loop reads it, so that the cotangents of all iterations are added before
-    those of the ranks. Values from outside of the block are constants of its derivative.
+    those of the ranks are. `entry` contains the block. Values from outside of the block are constants of its derivative.
     """
-    blocks = list(nested_blocks([block]))
-    inner, inserted = set(blocks), dict[tuple[SSAValue, frozenset[str]], SSAValue]()
-    for op in [op for body in blocks for op in body.ops]:
-        for k, axes in varied_operands(op, varying):
-            value = op.operands[k]
-            if not is_float(element_type_of(value)) or _block_of(value) not in inner:
-                continue
-            key = value, axes.difference(varying.of(value) or ())
-            if key not in inserted:
-                inserted[key] = _vary(value, key[1], varying.mesh)
-                varying.record(inserted[key], axes)
-            op.operands[k] = inserted[key]
+    for op in [op for body in nested_blocks([block]) for op in body.ops if isinstance(op, dl.IfOp | dl.WhileOp)]:
+        _vary_captured_values(op, block, VaryingAxes(entry))
+    inserter = _Inserter(block, VaryingAxes(entry))
+    for op in [op for body in nested_blocks([block]) for op in body.ops]:
+        for k, axes in varied_operands(op, inserter.varying):
+            op.operands[k] = inserter.varied(op.operands[k], axes)
 
 
-def _block_of(value: SSAValue) -> Block | None:
-    owner = value.owner
-    return owner.parent if isinstance(owner, Operation) else owner
+def _vary_captured_values(op: dl.IfOp | dl.WhileOp, block: Block, varying: VaryingAxes) -> None:
+    """Insert `dl.vary` before a branch or loop that ranks execute differently, for the values that its bodies read.
+
+    An all_reduce inside of a body would wait for ranks that do not execute it.
+    """
+    axes, inserter = condition_axes(op, varying), _Inserter(block, varying)
+    inner = {nested for body in nested_blocks(op.blocks) for nested in body.ops}
+    for value in dict.fromkeys(v for body in op.blocks for v in captured_values(body)) if axes else ():
+        own = varying.of(value)
+        if own is not None and not axes <= own:
+            varied = inserter.varied(value, axes | own)
+            value.replace_uses_with_if(varied, lambda use: use.operation in inner)
 
 
-def _vary(value: SSAValue, axes: frozenset[str], mesh: Mesh) -> SSAValue:
-    """Insert `dl.vary` after the definition of a value."""
-    owner = value.owner
-    following = owner.next_op if isinstance(owner, Operation) else owner.first_op
-    assert following is not None
-    location = owner.location if isinstance(owner, Operation) else following.location
-    ordered = [name for name in mesh.sizes if name in axes]
-    return DlBuilder(following, location)(dl.VaryOp, value, axes=" ".join(ordered), group_size=mesh.shard_count(ordered))
+class _Inserter:
+    """Inserts each `dl.vary` of a block once."""
+
+    def __init__(self, block: Block, varying: VaryingAxes) -> None:
+        self.varying = varying
+        self._blocks = set(nested_blocks([block]))
+        self._inserted: dict[tuple[SSAValue, frozenset[str]], SSAValue] = {}
+
+    def varied(self, value: SSAValue, axes: frozenset[str]) -> SSAValue:
+        """Return a value that varies along `axes`; itself if it is a constant of the derivative."""
+        owner = value.owner
+        if (
+            not is_float(element_type_of(value))
+            or (owner.parent if isinstance(owner, Operation) else owner) not in self._blocks
+        ):
+            return value
+        added = axes.difference(self.varying.of(value) or ())
+        if (value, added) not in self._inserted:
+            following = owner.next_op if isinstance(owner, Operation) else owner.first_op
+            assert following is not None
+            ordered = [name for name in self.varying.mesh.sizes if name in added]
+            build = DlBuilder(following, owner.location if isinstance(owner, Operation) else None)
+            size = self.varying.mesh.shard_count(ordered)
+            self._inserted[value, added] = result = build(VaryOp, value, axes=" ".join(ordered), group_size=size)
+            self.varying.record(result, axes)
+        return self._inserted[value, added]
