@@ -41,7 +41,7 @@ _DTYPES: dict[Any, np.dtype[Any]] = {
 }  # fmt: skip
 _TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in _DTYPES.items()}
 # Arguments about memory layout and placement, which have no meaning in a program.
-_IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
+IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
@@ -100,7 +100,7 @@ def convert_nodes(graph: Any) -> Iterator[FxNode]:
         is_supported = has_rule(name)
         arguments = [convert_argument(a) for a in node.args] if is_supported else []
         keywords = (
-            {k: convert_argument(a) for k, a in node.kwargs.items() if k not in _IGNORED_ARGUMENTS} if is_supported else {}
+            {k: convert_argument(a) for k, a in node.kwargs.items() if k not in IGNORED_ARGUMENTS} if is_supported else {}
         )
         if name in LAYOUT_DEPENDENT_OPS:
             keywords["contiguous"] = node.args[0].meta["val"].is_contiguous()

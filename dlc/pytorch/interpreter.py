@@ -88,11 +88,11 @@ def interpret(graph: FxGraph, arrays: Sequence[Any]) -> list[Any]:
         with trace.at(line_location(node.file, node.line) if node.file else None):
             if node.op in RANDOM_RULES:
                 args.insert(0, random.fold_in(key, node_index))
-            values[node.name] = _convert_result(_apply_rule(node, args, kwargs), node.dtypes)
+            values[node.name] = convert_result(_apply_rule(node, args, kwargs), node.dtypes)
     return [value_of(output) for output in graph.values]
 
 
-def _convert_result(result: Any, dtypes: Sequence[Dtype | None]) -> Any:
+def convert_result(result: Any, dtypes: Sequence[Dtype | None]) -> Any:
     """Convert a result to the dtypes that PyTorch has for it, which differ from NumPy's for mixed precision."""
     if isinstance(result, list | tuple):
         results = cast("Sequence[Any]", result)
@@ -124,14 +124,15 @@ def _constant(trace: Trace, array: Any, name: str) -> Any:
     return from_parts(trace.constant(real, f"{name}_real"), trace.constant(imag, f"{name}_imag"))
 
 
-def _has_complex(argument: Any) -> bool:
+def has_complex(argument: Any) -> bool:
+    """Return whether an argument is complex, a complex dtype, or a list with a complex element."""
     if isinstance(argument, np.dtype):
         return argument.kind == "c"
     return any(map(is_complex, cast("Sequence[Any]", argument))) if isinstance(argument, list) else is_complex(argument)
 
 
 def _apply_rule(node: FxNode, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    rule = COMPLEX_RULES.get(node.op) if any(map(_has_complex, (*args, *kwargs.values()))) else None
+    rule = COMPLEX_RULES.get(node.op) if any(map(has_complex, (*args, *kwargs.values()))) else None
     try:
         return without_validation(rule or RANDOM_RULES.get(node.op) or RULES[node.op])(*args, **kwargs)
     except TypeError as error:

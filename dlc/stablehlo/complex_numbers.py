@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dlc.numpy as dnp
@@ -11,7 +12,16 @@ from dlc.frontend.complex_numbers import Complex, from_parts, real_and_imaginary
 from dlc.frontend.trace import Tracer
 from dlc.stablehlo import contraction_reduction, data_movement, elementwise, gather_scatter, sorting, window_reduction
 from dlc.stablehlo.body_numbering import binary_op, returned
-from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
+from dlc.stablehlo.node import (
+    Converter,
+    StableHloNode,
+    StableHloValue,
+    flatten_complex,
+    has_type,
+    leaf_types,
+    unflatten_complex,
+)
+from dlc.stablehlo.syntax import Region
 
 
 def _reciprocal_root(x: Any) -> Any:
@@ -70,7 +80,7 @@ _CHLO_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "s
 # Ops that act on real and imaginary parts separately.
 _COMPONENTWISE = (
     *("negate", "select", "broadcast_in_dim", "reshape", "transpose", "slice", "concatenate", "reverse", "pad"),
-    *("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "reduce", "reduce_window"),
+    *("dynamic_slice", "dynamic_update_slice", "gather", "scatter"),
 )
 _REAL = {
     name.removeprefix("stablehlo."): rule
@@ -88,9 +98,8 @@ def _of_arrays(function: Callable[..., Any]) -> Converter:
 
 def _componentwise(rule: Converter) -> Converter:
     def convert_components(node: StableHloNode) -> StableHloValue:
-        for region in node.op.regions:
-            if binary_op(region) != "add" and returned(region) != (region.arguments[-1].name,):
-                raise node.unsupported("a reduction of complex numbers other than a sum is not supported")
+        if not all(map(_is_componentwise, node.op.regions)):
+            raise node.unsupported("an update of complex numbers other than a sum is not supported")
 
         def part(k: int) -> Tracer:
             result = rule(node.from_parts(*(real_and_imaginary(v)[k] if isinstance(v, Complex) else v for v in node.values)))
@@ -99,6 +108,39 @@ def _componentwise(rule: Converter) -> Converter:
         return Complex(part(0), part(1))
 
     return convert_components
+
+
+def _is_componentwise(region: Region) -> bool:
+    """Return whether the body of a reduction is a sum, or returns its second argument."""
+    return binary_op(region) == "add" or returned(region) == (region.arguments[-1].name,)
+
+
+def _reduction(rule: Converter) -> Converter:
+    """Reduce sums of complex arrays by their parts, and with another body both parts together."""
+    of_parts = _componentwise(rule)
+
+    def convert_reduction(node: StableHloNode) -> StableHloValue | Sequence[StableHloValue]:
+        (region,) = node.op.regions
+        if len(node.values) == 2 and _is_componentwise(region):
+            return of_parts(node)
+
+        def inline(body: Region, leaves: Sequence[StableHloValue]) -> Sequence[StableHloValue]:
+            arguments = unflatten_complex([a.type for a in body.arguments], iter(map(node.value, leaves)), node.trace)
+            return list(flatten_complex(node.inline(body, arguments)))
+
+        op = replace(node.op, types=tuple(leaf_types(node.op.types)))
+        reduced = rule(StableHloNode(op, flatten_complex(node.values), node.trace, inline, node.where))
+        results = reduced if isinstance(reduced, Sequence) else [reduced]
+        return unflatten_complex(node.op.types, iter(map(node.value, results)), node.trace)
+
+    return convert_reduction
+
+
+def _bitcast(node: StableHloNode) -> StableHloValue:
+    (x,), component = node.values, node.op.types[0].component
+    if component is None or not isinstance(x, Complex) or not has_type(node.trace.value(x.real).value, component, node.where):
+        raise node.unsupported("a bitcast of complex numbers to another type is not supported")
+    return x
 
 
 def _bilinear(rule: Converter) -> Converter:
@@ -151,6 +193,8 @@ OPERATORS: dict[str, Converter] = {
     **{f"stablehlo.{name}": _of_arrays(function) for name, function in _FUNCTIONS.items()},
     **{f"chlo.{name}": _of_arrays(getattr(dnp, name)) for name in _CHLO_FUNCTIONS},
     **{f"stablehlo.{name}": _componentwise(_REAL[name]) for name in _COMPONENTWISE},
+    **{f"stablehlo.{name}": _reduction(_REAL[name]) for name in ("reduce", "reduce_window")},
+    "stablehlo.bitcast_convert": _bitcast,
     **{f"stablehlo.{name}": _bilinear(_REAL[name]) for name in ("dot_general", "convolution")},
     **dict.fromkeys(("stablehlo.optimization_barrier", "sdy.sharding_constraint"), lambda node: node.values),
     "stablehlo.compare": _compare,

@@ -357,6 +357,10 @@ COMPLEX: dict[str, Callable[[Any], Any]] = {
     "stablehlo.tanh": np.tanh,
     "chlo.sinh": np.sinh,
     "chlo.cosh": np.cosh,
+    "chlo.asinh": np.arcsinh,
+    "stablehlo.cosine": np.cos,
+    "stablehlo.logistic": lambda z: 1 / (1 + np.exp(-z)),
+    "stablehlo.cbrt": lambda z: z ** (1 / 3),
 }
 
 
@@ -440,6 +444,23 @@ def test_settings_of_a_dot_algorithm() -> None:
         "(tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>\nreturn %0 : tensor<2x2xf32>"
     )
     np.testing.assert_array_equal(run(lines, x)[0], x @ x)
+
+
+def test_reductions_of_complex_numbers() -> None:
+    """A maximum compares the real parts, and the imaginary parts of equal ones."""
+    of_complex, scalar = "tensor<4xcomplex<f32>>", "tensor<complex<f32>>"
+    lines = (
+        f"%0 = stablehlo.complex %a, %b : {of_complex}\n%one = stablehlo.constant dense<(1.0, 0.0)> : {scalar}\n"
+        + "".join(
+            f"%{op} = stablehlo.reduce(%0 init: %one) applies stablehlo.{op} across dimensions = [0] : "
+            f"({of_complex}, {scalar}) -> {scalar}\n"
+            for op in ("multiply", "maximum")
+        )
+        + f"return %multiply, %maximum : {scalar}, {scalar}"
+    )
+    z = np.array([2 - 1j, 2 + 3j, -4 + 9j, 1j], np.complex64)
+    results = run(lines, z.real.copy(), z.imag.copy())
+    np.testing.assert_allclose(results, [z.prod().real, z.prod().imag, 2, 3], 1e-6)
 
 
 def test_complex_to_real() -> None:

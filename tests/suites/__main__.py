@@ -23,6 +23,7 @@ SUITES = {
     "stablehlo": "stablehlo_interpreter",
     "torch-mlir": "torch_mlir",
     "torch-opinfo": "torch_opinfo",
+    "torch-rules": "torch_rules",
 }
 
 

@@ -19,6 +19,7 @@ python -m tests.suites numpy [--traced]
 python -m tests.suites array-api PATH
 python -m tests.suites jax
 python -m tests.suites torch-opinfo [--export]
+python -m tests.suites torch-rules
 python -m tests.suites torch-mlir PATH
 python -m tests.suites stablehlo PATH
 ```

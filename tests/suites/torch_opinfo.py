@@ -51,7 +51,7 @@ def suite(arguments: argparse.Namespace) -> Suite:
     check = check_exported if arguments.export else _check_compiled
     entry = "torch.export" if arguments.export else "torch.compile"
     conditions = f"torch {start_torch().__version__}, {entry}, {', '.join(dtypes)}, {max_samples} samples, target {target}"
-    return Suite(conditions, _names(dtypes), lambda name: _run(name, check, target, max_samples))
+    return Suite(conditions, operator_names(dtypes), lambda name: _run(name, check, target, max_samples))
 
 
 @cache
@@ -61,7 +61,8 @@ def _operators() -> dict[str, Any]:
     return {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in database}
 
 
-def _names(dtypes: Sequence[str]) -> list[str]:
+def operator_names(dtypes: Sequence[str]) -> list[str]:
+    """Return `operator/dtype` for each operator and those of the dtypes that it supports."""
     torch = import_module("torch")
     return [
         f"{name}/{dtype}"
@@ -71,7 +72,11 @@ def _names(dtypes: Sequence[str]) -> list[str]:
     ]
 
 
-def _run(name: str, check: Callable[..., str | None], target: str, max_samples: int) -> str:
+def samples_of(name: str, max_samples: int, *, requires_grad: bool = False) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Return the operator of `operator/dtype`, and samples of its arguments.
+
+    Raises NotComparableError for operators whose results are not defined.
+    """
     torch = import_module("torch")
     operator, _, dtype = name.rpartition("/")
     info = _operators()[operator]
@@ -79,9 +84,14 @@ def _run(name: str, check: Callable[..., str | None], target: str, max_samples: 
         if key in _NOT_COMPARED:
             raise NotComparableError(_NOT_COMPARED[key])
     torch.manual_seed(0)
-    samples = list(info.sample_inputs("cpu", getattr(torch, dtype)))
+    has_gradients = requires_grad and getattr(torch, dtype).is_floating_point
+    samples = list(info.sample_inputs("cpu", getattr(torch, dtype), requires_grad=has_gradients))
     count = min(max_samples, len(samples))
-    return _check_samples(check, info.op, [samples[k * len(samples) // count] for k in range(count)], target) or ""
+    return info.op, [samples[k * len(samples) // count] for k in range(count)]
+
+
+def _run(name: str, check: Callable[..., str | None], target: str, max_samples: int) -> str:
+    return _check_samples(check, *samples_of(name, max_samples), target) or ""
 
 
 def _check_compiled(function: Callable[..., Any], inputs: Sequence[Any], target: str) -> str:
