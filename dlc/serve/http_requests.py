@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 
@@ -25,13 +25,19 @@ def error_response(request: Request, status: int, message: str, headers: dict[st
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body. Raises HttpError with status 413 if it exceeds `max_bytes`."""
+    """Return the body.
+
+    Raises HttpError with status 413 if it exceeds `max_bytes`, and with status 499 if the client disconnects before its end.
+    """
     parts, size = list[bytes](), 0
-    async for part in request.stream():
-        size += len(part)
-        if size > max_bytes:
-            raise HttpError(413, f"the request is larger than {max_bytes} bytes")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > max_bytes:
+                raise HttpError(413, f"the request is larger than {max_bytes} bytes")
+            parts.append(part)
+    except ClientDisconnect:
+        raise HttpError(499, "the client disconnected") from None
     return b"".join(parts)
 
 

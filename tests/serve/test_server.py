@@ -215,6 +215,20 @@ def test_limits_and_disconnected_clients(folder: Path, tmp_path: Path) -> None:
     assert calls.requests.pending == 0
 
 
+def test_a_client_that_disconnects_while_it_sends_is_no_error(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(server.port)
+    client.connection.putrequest("POST", "/v2/models/net/infer")
+    for name, value in {**client.headers, "Content-Length": "100000"}.items():
+        client.connection.putheader(name, value)
+    client.connection.endheaders(b"{")
+    client.connection.close()
+    until = time.monotonic() + 60
+    while 'status="499"' not in Client(server.port).request("GET", "/metrics")[1].decode():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert not caplog.records
+
+
 def test_replaced_files_are_reloaded(folder: Path, tmp_path: Path) -> None:
     os.link(folder / "net.dlc", tmp_path / "m.dlc")
     server, loaded = Server(tmp_path, ServerLimits()), list[str]()
