@@ -107,11 +107,12 @@ class Model(Submittable):
 
         Raises ShapeError or DTypeError, listing all inputs that do not fit, and DlcError for missing and unknown inputs.
         """
-        if len(arguments) == 1 and not named and type(arguments[0]) is dict:
+        in_order, values = True, arguments
+        if named:
+            in_order, values = [*named] == self._ordered, (*arguments, *named.values())
+        elif arguments and type(arguments[0]) is dict:
             by_name = cast("dict[str, Any]", arguments[0])
-            in_order, values = [*by_name] == self._ordered, tuple(by_name.values())
-        else:
-            in_order, values = not named or [*named] == self._ordered, (*arguments, *named.values())
+            in_order, values = [*by_name] == self._ordered, (*by_name.values(), *arguments[1:])
         if in_order and (direct := self.direct_calls.call) is not None:
             results = direct(*values)
             if results is not None:
