@@ -53,9 +53,7 @@ class _MeshModel(Model):
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         mesh, rank = self.sharded.mesh, self.transport.rank
-        shards = [
-            shard_of(mesh, rank, a, spec) if any(spec) else a for a, spec in zip(arrays, self.sharded.inputs, strict=True)
-        ]
+        shards = [shard_of(mesh, rank, a, spec) for a, spec in zip(arrays, self.sharded.inputs, strict=True)]
         results = self.local.run_unchecked(shards)
         outputs = zip(results, self.sharded.outputs, self.outputs, strict=True)
         return [collect_shards(self.transport, shard, spec, f"output {info}") for shard, spec, info in outputs]

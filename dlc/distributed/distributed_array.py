@@ -85,7 +85,7 @@ def local_shard(x: Any, spec: Spec, mesh: Mesh) -> Any:
         if x.mesh == mesh and x.spec == spec:
             return x.shard
         x = collected(x)
-    return shard_of(mesh, rank_on(mesh), x, spec) if any(spec) else x
+    return shard_of(mesh, rank_on(mesh), x, spec)
 
 
 def replicate_unconstrained(spec: PartialSpec) -> Spec:
