@@ -31,25 +31,23 @@ class Coverage:
 
     def __init__(self, shape: Sequence[TracedSize]) -> None:
         self._shape = shape
-        # Stored boxes, each with the loops whose iterations together write it.
-        self._stores: list[tuple[Elements, list[Scope]]] = []
+        # The indices, widths and scopes of each store.
+        self._stores: list[tuple[Sequence[LinearForm], Sequence[int], Sequence[Scope]]] = []
 
     def is_complete(self, scopes: Sequence[Scope] = ()) -> bool:
         """Return whether all elements are written before a point inside `scopes`, or at the end."""
         uncovered: list[Elements] = [] if 0 in self._shape else [tuple(Interval(0, n - 1) for n in self._shape)]
-        for box, loops in self._stores:
-            if any(loop is scope for loop in loops for scope in scopes):
-                continue
-            remaining = [piece for piece in uncovered for piece in _subtract(piece, box)]
-            if len(remaining) <= _MAX_PARTS:
-                uncovered = remaining
+        for indices, widths, scopes_of_store in self._stores:
+            closed = [scope for scope in scopes_of_store if not any(scope is s for s in scopes)]
+            for box in _stored_boxes(indices, widths, closed):
+                remaining = [piece for piece in uncovered for piece in _subtract(piece, box)]
+                if len(remaining) <= _MAX_PARTS:
+                    uncovered = remaining
         return not uncovered
 
     def add(self, indices: Sequence[LinearForm], widths: Sequence[int], scopes: Sequence[Scope]) -> None:
         """Record a store at `indices`, of `widths` elements along the axes; elements outside of the array are masked."""
-        used = {v for form in indices for v in form.coefficients}
-        loops = [scope for scope in scopes if scope.kind == "when" or any(v.value in used for v in scope.variables)]
-        self._stores += [(box, loops) for box in _stored_boxes(indices, widths, scopes)]
+        self._stores.append((indices, widths, list(scopes)))
 
 
 def _stored_boxes(indices: Sequence[LinearForm], widths: Sequence[int], scopes: Sequence[Scope]) -> Iterator[Elements]:

@@ -18,8 +18,8 @@ def flash_attention(q, key, value, out, *, causal=True, rows=8, lanes=32, block=
     for b, h, t in k.grid(batch, heads, -(-queries // lanes)):
         g = h // (heads // groups)
         query = k.iota(lanes, np.int32) + (lanes * t).astype(np.int32)
-        transposed, sums = k.buffer((depth, lanes), q.dtype), k.buffer((depth, lanes), q.dtype)
-        weights = k.buffer((block, lanes), q.dtype)
+        transposed, sums = k.buffer((depth, lanes), q.dtype, fill=None), k.buffer((depth, lanes), q.dtype)
+        weights = k.buffer((block, lanes), q.dtype, fill=None)
         for d in k.range(0, depth, 8):
             columns = q.load(b, h, lanes * t, d, width=(8, lanes), axis=(3, 2), fill=0)
             transposed.store(d, 0, value=columns * (math.log2(math.e) * depth**-0.5))

@@ -78,6 +78,20 @@ def test_unrolled_loops_with_bounds_that_are_values(size: int) -> None:
     np.testing.assert_array_equal(fill(X, np.array([size])), expected)
 
 
+def test_local_buffers_are_written_in_each_iteration() -> None:
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype, fill=0))
+    def reverse_blocks(x: Any, y: Any) -> None:
+        for row in k.grid(x.shape[0]):
+            block = k.buffer(4, x.dtype, fill=None)
+            for start in k.range(0, k.clip(x.shape[1] - 3, 13), 4):
+                for j in k.range(4):
+                    block[j] = x[row, start + j]
+                for j in k.range(4):
+                    y[row, start + j] = block[3 - j]
+
+    np.testing.assert_array_equal(np.asarray(reverse_blocks(X))[:, :12], X[:, :12].reshape(5, 3, 4)[:, :, ::-1].reshape(5, 12))
+
+
 def _run(body: Callable[[Any, Any], None]) -> None:
     def kernel(x: Any, y: Any) -> None:
         for row in k.grid(x.shape[0]):
