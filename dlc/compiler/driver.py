@@ -105,7 +105,7 @@ def compile_specialization(
         if specialization is None or not specialization.is_guaranteed:
             guards = tuple(g for g in guards_of(entry_of(program.module)) if g.size.symbols() <= sizes.keys())
             domain = SizeDomain(guards=guards, requirements=guards)
-            if not domain.holds(sizes):
+            if not domain.may_hold(sizes):
                 return None
             model = _specialized_model(compilation, specialization).model(takes_device_arrays=backend.takes_device_arrays)
             specialization = Specialization(model, domain)

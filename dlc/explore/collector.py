@@ -77,4 +77,4 @@ def _covers(compilation: RecordedCompilation, sizes: Mapping[str, int]) -> bool:
     if compilation.specialization is None:
         return False
     domain = compilation.specialization.domain
-    return domain.without(domain.symbols.difference(sizes)).holds(sizes)
+    return domain.may_hold(sizes)

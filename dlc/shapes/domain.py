@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.shapes.guards import Guard
@@ -45,14 +45,13 @@ class SizeDomain:
         """The symbols that the domain restricts."""
         return {*self.ranges, *self.equal, *self.equal.values(), *(s for guard in self.guards for s in guard.size.symbols())}
 
-    def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether these sizes are in the domain."""
-        are_equal = all(sizes[a] == sizes[b] for a, b in self.equal.items())
-        return are_equal and all(sizes[s] in r for s, r in self.ranges.items()) and all(g.holds(sizes) for g in self.guards)
-
     def may_hold(self, sizes: Mapping[str, int]) -> bool:
         """Return whether the domain admits these sizes, which may be some of its symbols only."""
-        return self.without(self.symbols.difference(sizes)).holds(sizes)
+        return (
+            all(sizes[a] == sizes[b] for a, b in self.equal.items() if a in sizes and b in sizes)
+            and all(sizes[symbol] in r for symbol, r in self.ranges.items() if symbol in sizes)
+            and all(guard.holds(sizes) for guard in self.guards if guard.size.symbols() <= sizes.keys())
+        )
 
     def violation(self, sizes: Mapping[str, int]) -> str | None:
         """Return a description of the first requirement that these sizes violate; None if there is none."""
@@ -62,12 +61,6 @@ class SizeDomain:
     def restricted_to(self, sizes: Mapping[str, int]) -> SizeDomain:
         """Return the domain with these symbols, which it does not restrict, having these sizes."""
         return replace(self, ranges={**self.ranges, **SizeDomain.of_sizes(sizes).ranges})
-
-    def without(self, symbols: Collection[str]) -> SizeDomain:
-        """Return the domain without the restrictions of these symbols."""
-        ranges = {symbol: r for symbol, r in self.ranges.items() if symbol not in symbols}
-        equal = {a: b for a, b in self.equal.items() if a not in symbols and b not in symbols}
-        return SizeDomain(ranges, equal, tuple(g for g in self.guards if g.size.symbols().isdisjoint(symbols)))
 
     def __str__(self) -> str:
         ranges = (
