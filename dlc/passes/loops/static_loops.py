@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import cast
 
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import IntegerAttr, SSAValue, VectorType, arith, scf
 
 
@@ -30,3 +31,9 @@ def num_accumulator_rows(loop: scf.ForOp) -> int:
     """Return the number of rows of vectors that a loop accumulates; each uses the panel row that an iteration reads."""
     shapes = [t.get_shape() for v in loop.iter_args if isinstance(t := v.type, VectorType)]
     return sum(prod(shape[:-1]) for shape in shapes)
+
+
+def accumulator_bytes(loop: scf.ForOp) -> int:
+    """Return the size in bytes of the vectors that a loop accumulates."""
+    types = [t for v in loop.iter_args if isinstance(t := v.type, VectorType)]
+    return sum(prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize for t in types)

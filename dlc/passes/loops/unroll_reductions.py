@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from dlc.ir import Context, IntegerType, Operation, SSAValue, VectorType, func, scf
 from dlc.passes.base import KernelPass, TargetPass
-from dlc.passes.loops.static_loops import constant_bounds, num_accumulator_rows
+from dlc.passes.loops.static_loops import accumulator_bytes, constant_bounds, num_accumulator_rows
 from dlc.passes.structured import ConstantPool, OpBuilder
+
+# Registers that accumulators must leave free. In an unrolled loop LLVM adds to the register of an operand, so that accumulators
+# move from register to register; with fewer free registers it spills them.
+_SPARE_REGISTERS = 4
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class UnrollReductionsPass(TargetPass, KernelPass):
         %main = scf.for %k = 0 to 768 step 4 iter_args(%acc = %zero) { f(%k + 3, f(%k + 2, f(%k + 1, f(%k, %acc)))) }
         %sum = scf.for %k = 768 to 770 step 1 iter_args(%acc = %main) { %new = f(%k, %acc) }
 
-    The order of additions does not change. A processor whose front end is shared by two hardware threads decodes half as many
+    A loop whose accumulators leave few registers free is not unrolled. The order of additions does not change. A processor whose front end is shared by two hardware threads decodes half as many
     instructions per cycle, and short vectors need more instructions for the same work.
     """
 
@@ -29,9 +33,14 @@ class UnrollReductionsPass(TargetPass, KernelPass):
         settings = self.target.costs.unrolling
         if settings is None:
             return
-        constants = ConstantPool(kernel)
+        constants, max_bytes = ConstantPool(kernel), (self.target.vector_registers - _SPARE_REGISTERS) * self.target.vector_bytes
         for op in list(kernel.walk()):
-            if isinstance(op, scf.ForOp) and _is_innermost(op) and num_accumulator_rows(op) >= settings.min_rows:
+            if (
+                isinstance(op, scf.ForOp)
+                and _is_innermost(op)
+                and num_accumulator_rows(op) >= settings.min_rows
+                and accumulator_bytes(op) <= max_bytes
+            ):
                 factor = settings.integer_factor if _accumulates_integers(op) else settings.factor
                 _unroll(op, factor, settings.min_steps, constants)
 
