@@ -108,6 +108,8 @@ _SHORT_VECTOR_COSTS = CostModel(winograd=WinogradCosts(input=30, weight=8))
 # Short vectors need more instructions for the same work, so the front end limits contractions. Intel's servers have a slow L3
 # cache, and two hardware threads share the front end of a core (docs/performance.md).
 _AVX2_COSTS = replace(_SHORT_VECTOR_COSTS, prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
+# Transformed weights of 7×7 and 14×14 images come from the L3 cache fast enough (docs/performance.experiments.md).
+_AMD_AVX512_COSTS = CostModel(winograd=WinogradCosts(weight=8))
 _INTEL_AVX512_COSTS = CostModel(prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
 _ARM_COSTS = replace(_SHORT_VECTOR_COSTS, way_bytes=1 << 14, cache_ways=4, max_packed_pair_rows=4)
 
@@ -146,7 +148,7 @@ CPU_LEVELS = {
         _x86("cpu:avx512", "x86-64-v4", _X86_V4, 64, 32, _I7_DOTS, _INTEL_AVX512_COSTS),
         _x86("cpu:avx512_vnni", "x86-64-v4", (*_X86_V4, "avx512vnni"), 64, 32, _I8_DOTS, _INTEL_AVX512_COSTS),
         # Zen 4 and 5.
-        _x86("cpu:avx512_bf16", "x86-64-v4", _X86_BF16, 64, 32, _BF16_DOTS, CostModel()),
+        _x86("cpu:avx512_bf16", "x86-64-v4", _X86_BF16, 64, 32, _BF16_DOTS, _AMD_AVX512_COSTS),
         # Sapphire Rapids and later processors.
         _x86("cpu:avx512_fp16", "x86-64-v4", (*_X86_BF16, "avx512fp16"), 64, 32, _BF16_DOTS, _INTEL_AVX512_COSTS),
         _arm("cpu:aarch64", _ARM, _I16_DOTS),

@@ -51,6 +51,12 @@ def test_tiles_that_divide_the_image(size: tuple[int, int], step: int) -> None:
     assert "conv" not in p.ops and "slice" not in p.ops
 
 
+@pytest.mark.parametrize("level, uses_winograd", [("avx512", False), ("avx512_bf16", True), ("avx2", True)])
+def test_small_images_with_many_weights(level: str, uses_winograd: bool) -> None:
+    p = program(lambda b, x: convolution(b, x, 512), *randoms((1, 9, 9, 512)))
+    assert ("conv" not in p.apply(WinogradPass(CPU_LEVELS[f"cpu:{level}"]), tolerance=1e-4).ops) == uses_winograd
+
+
 @pytest.mark.parametrize("size", [(27, 27), (21, 30)])
 def test_other_images_are_padded_and_trimmed(size: tuple[int, int]) -> None:
     p = rewritten(size, 64, 96)
