@@ -7,6 +7,7 @@ from typing import cast
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import IntegerAttr, SSAValue, VectorType, arith, scf
+from dlc.passes.loops.formula import element_of
 
 
 def constant_index(value: SSAValue) -> int | None:
@@ -35,5 +36,9 @@ def num_accumulator_rows(loop: scf.ForOp) -> int:
 
 def accumulator_bytes(loop: scf.ForOp) -> int:
     """Return the size in bytes of the vectors that a loop accumulates."""
-    types = [t for v in loop.iter_args if isinstance(t := v.type, VectorType)]
-    return sum(prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize for t in types)
+    total = 0
+    for value in loop.iter_args:
+        element = element_of(value.type)
+        if isinstance(t := value.type, VectorType):
+            total += prod(t.get_shape()) * numpy_dtype(element).itemsize
+    return total

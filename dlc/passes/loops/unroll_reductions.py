@@ -23,8 +23,9 @@ class UnrollReductionsPass(TargetPass, KernelPass):
         %main = scf.for %k = 0 to 768 step 4 iter_args(%acc = %zero) { f(%k + 3, f(%k + 2, f(%k + 1, f(%k, %acc)))) }
         %sum = scf.for %k = 768 to 770 step 1 iter_args(%acc = %main) { %new = f(%k, %acc) }
 
-    A loop whose accumulators leave few registers free is not unrolled. The order of additions does not change. A processor whose front end is shared by two hardware threads decodes half as many
-    instructions per cycle, and short vectors need more instructions for the same work.
+    A loop whose accumulators leave few registers free is not unrolled. The order of additions does not change. A processor
+    whose front end is shared by two hardware threads decodes half as many instructions per cycle, and short vectors need more
+    instructions for the same work.
     """
 
     name = "unroll-reductions"
@@ -33,7 +34,8 @@ class UnrollReductionsPass(TargetPass, KernelPass):
         settings = self.target.costs.unrolling
         if settings is None:
             return
-        constants, max_bytes = ConstantPool(kernel), (self.target.vector_registers - _SPARE_REGISTERS) * self.target.vector_bytes
+        constants = ConstantPool(kernel)
+        max_bytes = (self.target.vector_registers - _SPARE_REGISTERS) * self.target.vector_bytes
         for op in list(kernel.walk()):
             if (
                 isinstance(op, scf.ForOp)
