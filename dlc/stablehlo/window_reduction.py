@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
-from dlc.dialects.dl.dtypes import is_float
-from dlc.ir import SSAValue
+from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
+from dlc.ir import SSAValue, f64, i64
 from dlc.shapes.dims import Size
 from dlc.stablehlo.body_numbering import BodyNumbering, binary_op, returned
 from dlc.stablehlo.contraction_reduction import is_neutral, neutral_number, padding_pairs
@@ -144,16 +144,22 @@ def select_and_scatter(node: StableHloNode) -> SSAValue:
     kind = _selected_extremum(select)
     if not kind or binary_op(combine) != "add" or not is_neutral(init_value, "add"):
         raise node.unsupported("only the gradient of max or min pooling is supported: select by GE or LE, add, initial value 0")
-    if not is_float(node.element):
-        raise node.unsupported("integers are not supported; cast the operand to floats")
+    is_narrow_integer = is_integer(node.element) and not is_bool(node.element) and numpy_dtype(node.element).itemsize <= 4
+    if not is_float(node.element) and not is_narrow_integer:
+        raise node.unsupported("64-bit integers are not supported; cast the operand to 32 bits or to floats")
     rank = len(sizes_of(x))
     if any(map(any, _padding(node, rank))):
         raise node.unsupported("padding is not supported; JAX pads the operand instead")
     strides = node.integers("window_strides", default=[1] * rank)
+    if is_narrow_integer:
+        # f64 represents sums of up to 2²¹ integers of 32 bits exactly.
+        x, g = (node.build(dl.CastOp, v, to=f64) for v in (x, g))
     properties, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
     x = _negate_for_minimum(node, x, kind)
     y = node.build(dl.MaxPoolOp, x, **properties)
-    return _drop_outer_axes(node, node.build(dl.MaxPoolGradientOp, x, y, g, **properties))
+    result = _drop_outer_axes(node, node.build(dl.MaxPoolGradientOp, x, y, g, **properties))
+    # By way of i64, so that sums wrap.
+    return node.build(dl.CastOp, node.build(dl.CastOp, result, to=i64), to=node.element) if is_narrow_integer else result
 
 
 def _selected_extremum(region: Region) -> str:

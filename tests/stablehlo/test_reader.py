@@ -463,6 +463,19 @@ def test_reductions_of_complex_numbers() -> None:
     np.testing.assert_allclose(results, [z.prod().real, z.prod().imag, 2, 3], 1e-6)
 
 
+def test_gradients_of_max_pooling_of_integers_wrap() -> None:
+    lines = (
+        "%c = stablehlo.constant dense<100> : tensor<2xi8>\n%z = stablehlo.constant dense<0> : tensor<i8>\n"
+        "%x = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xi8>\n"
+        '%0 = "stablehlo.select_and_scatter"(%x, %c, %z) <{window_dimensions = array<i64: 2>}> ({\n'
+        "^bb0(%p: tensor<i8>, %q: tensor<i8>):\n%1 = stablehlo.compare GE, %p, %q : (tensor<i8>, tensor<i8>) -> tensor<i1>\n"
+        "stablehlo.return %1 : tensor<i1>\n}, {\n^bb0(%p: tensor<i8>, %q: tensor<i8>):\n"
+        "%1 = stablehlo.add %p, %q : tensor<i8>\nstablehlo.return %1 : tensor<i8>\n}) : "
+        "(tensor<3xi8>, tensor<2xi8>, tensor<i8>) -> tensor<3xi8>\nreturn %0 : tensor<3xi8>"
+    )
+    np.testing.assert_array_equal(run(lines, np.array([1, 5, 2], np.int32))[0], np.array([0, -56, 0], np.int8))
+
+
 def test_complex_to_real() -> None:
     lines = (
         "%0 = stablehlo.complex %a, %b : tensor<3xcomplex<f32>>\n"
