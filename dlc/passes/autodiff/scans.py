@@ -31,6 +31,7 @@ from dlc.passes.autodiff.loop_building import (
     inline_copy,
     pull_back_body,
 )
+from dlc.passes.autodiff.recomputation import choose_saved_values
 from dlc.passes.autodiff.rules import active_states, is_differentiable, values_read
 from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
@@ -76,9 +77,10 @@ def _active_states(op: dl.ScanOp, active: Collection[SSAValue]) -> list[int]:
 # One step and its reverse are derived in one body: it takes the cotangents of the next states and of the step's outputs, and
 # computes those of the previous states, of the sequence elements, and of captured values. The ops that the step's results
 # need form the forward loop, the others the backward loop, which runs from the last step to the first. The forward loop stacks
-# the values that the backward loop reads: the residuals. Loop-invariant ops are hoisted before both. The cotangent of a
-# captured value is a sum over the steps, a state of the backward loop. Where a step adds a product of two factors (the
-# cotangent of a weight matrix), both factors are stacked, and a single contraction over all steps and rows follows the loop.
+# the residuals: values that the backward loop reads, or from which it recomputes them (Note [Recomputation by a minimum cut]).
+# Loop-invariant ops are hoisted before both. The cotangent of a captured value is a sum over the steps, a state of the backward
+# loop. Where a step adds a product of two factors (the cotangent of a weight matrix), both factors are stacked, and a single
+# contraction over all steps and rows follows the loop.
 
 
 @dataclass
@@ -165,7 +167,7 @@ class _DifferentiatedStep:
         return [s.summands for s in self.captured_cotangents.values() if s.summands]
 
     def split(self) -> tuple[Block, list[SSAValue], list[SSAValue]]:
-        """Detach the backward body; return it, its residuals (forward values that it reads), and its outputs.
+        """Detach the backward body; return it, its residuals (the saved forward values that it reads), and its outputs.
 
         The backward body takes the cotangents of states, partial sums, the residuals, and the cotangents of the scan's
         outputs. It yields the updated cotangents and sums, then its own outputs: cotangents of sequence elements, and factors,
@@ -179,10 +181,16 @@ class _DifferentiatedStep:
         forward = _required_ops(yielded_values(self.body), list(self.body.ops))
         backward = [o for o in self.body.ops if o not in forward and not isinstance(o, dl.YieldOp)]
         backward_values = {*self.seeds, *(v for o in backward for v in o.results)}
-        forward_values = {*self.body.args, *(v for o in forward for v in o.results)} - backward_values
+        forward_values = set[SSAValue]((*self.body.args, *(v for o in forward for v in o.results))) - backward_values
         backward_ops = _required_ops([*backward_results, *self.factors], backward)
-        read_values = dict.fromkeys([*(v for o in backward_ops for v in values_read(o)), *backward_results, *self.factors])
-        residuals = [v for v in read_values if v in forward_values]
+        read_values = dict.fromkeys([*(v for o in backward_ops for v in values_read(o)), *backward_results])
+        # Elements of sequences are stacked, as are values of the step that are read after the loop.
+        after_loop = [v for v in (*self.element_cotangents, *self.factors) if v in forward_values]
+        stacked: set[SSAValue] = {*self.body.args[self.op.state_count :], *after_loop}
+        required = [v for v in read_values if v in forward_values - stacked]
+        saved, repeated = choose_saved_values(required, forward_values - stacked, forward, self.op.steps)
+        read_values = dict.fromkeys([*read_values, *self.factors, *(v for o in repeated for v in o.operands), *saved])
+        residuals = [v for v in read_values if v in saved or (v in stacked and v in forward_values)]
         outputs = list(dict.fromkeys([*self.element_cotangents, *(v for v in self.factors if v in backward_values)]))
         count = len(self.states)
         state_cotangents, output_cotangents = self.seeds[:count], self.seeds[count:]
@@ -194,9 +202,12 @@ class _DifferentiatedStep:
         )
         partial_sums = block.args[count : count + len(self.summand_lists)]
         block_arguments = [*block.args[:count], *block.args[count + len(self.summand_lists) :]]
-        value_map = dict(zip([*state_cotangents, *residuals, *output_cotangents], block_arguments, strict=True))
+        mapped = [*state_cotangents, *residuals, *output_cotangents]
+        value_map: dict[SSAValue, SSAValue] = dict(zip(mapped, block_arguments, strict=True))
         for o in backward:
             o.detach()
+        for o in repeated:
+            block.add_op(o.clone(value_map))
         for o in backward_ops:
             block.add_op(o)
             for inner in o.walk():
