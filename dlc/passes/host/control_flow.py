@@ -44,13 +44,21 @@ def writes_to_destination(value: SSAValue) -> bool:
     return isinstance(value.owner, DispatchOp | IfOp | ScanOp) and not is_last_state(value)
 
 
-def is_updated_in_place(state: SSAValue, next_state: SSAValue) -> bool:
-    """Return whether a kernel computes the next state in place of the current one."""
-    op = next_state.owner
-    if not isinstance(op, DispatchOp):
-        return False
-    argument = output_aliases(op).get(op.outputs.index(next_state))
-    return argument is not None and source_of(op.arguments[argument])[0] is state
+def in_place_updates(state: SSAValue, next_state: SSAValue) -> list[SSAValue]:
+    """Return the values that kernels compute one after the other in place of a state, from the next state back.
+
+    The list is empty if the next state is computed in another way.
+    """
+    values: list[SSAValue] = []
+    value = next_state
+    while value is not state:
+        op = value.owner
+        argument = output_aliases(op).get(op.outputs.index(value)) if isinstance(op, DispatchOp) else None
+        if argument is None:
+            return []
+        values.append(value)
+        value, _ = source_of(cast(DispatchOp, op).arguments[argument])
+    return values
 
 
 class Bufferizer:
@@ -189,7 +197,7 @@ class Bufferizer:
         initial_buffers: list[SSAValue] = []
         for argument, state, value in zip(arguments, op.block.args, next_values, strict=False):
             buffer = self.buffers[argument]
-            if is_updated_in_place(state, value):
+            if in_place_updates(state, value):
                 copy = self.allocate(state, op)
                 self.add(memref.CopyOp(buffer, copy), op)
                 buffer = copy
@@ -218,7 +226,7 @@ class Bufferizer:
         Arguments of the body are the states, two buffers for each double-buffered state, the sequence elements that it reads,
         and the sequence elements that it writes. The next state is written to one of the two buffers while the other holds the
         current state; then they swap. A state is not double-buffered if it is also a sequence element, if no op of the body
-        writes it, or if a kernel updates it in place.
+        writes it, or if kernels update it in place.
         """
         source = op.block
         state_arguments = source.args[: len(states)]
@@ -229,9 +237,8 @@ class Bufferizer:
         for value, argument in zip((*state_arguments, *elements), block.args, strict=False):
             self.buffers[value] = argument
             argument.name_hint = value.name_hint
-        self.destinations |= {
-            v: self.buffers[state] for v, state in zip(states, state_arguments, strict=True) if is_updated_in_place(state, v)
-        }
+        for next_state, state in zip(states, state_arguments, strict=True):
+            self.destinations |= dict.fromkeys(in_place_updates(state, next_state), self.buffers[state])
         copies = [
             (v, element)
             for v, element in zip(outputs, output_elements, strict=True)
@@ -243,7 +250,7 @@ class Bufferizer:
             if (
                 value is state
                 or value in elements
-                or is_updated_in_place(state, value)
+                or in_place_updates(state, value)
                 or self.is_preserved(value, source, output_elements)
             ):
                 next_values.append((value, None))

@@ -136,11 +136,11 @@ def test_gradient_of_rows_that_a_loop_writes() -> None:
     """The reverse loop clears the row of a step and adds to the row before it."""
 
     def total(x: Any) -> Any:
-        last = dlc.lax.fori_loop(1, 5, lambda t, x: x.at[t].set(x[t - 1] * x[t - 1] + x[t] * x[0]), x)
+        last = dlc.lax.fori_loop(1, 40, lambda t, x: x.at[t].set(x[t - 1] * x[t - 1] + x[t] * x[t - 1]), x)
         return (last * last).sum()
 
     # Long rows, so that the loop stays in the host program.
-    x, direction = np.random.default_rng(0).uniform(0.2, 0.6, (2, 5, 700))
+    x, direction = np.random.default_rng(0).uniform(0.1, 0.4, (2, 40, 700))
     function = dlc.jit(total, cache=False)
     difference = (function(x + 1e-6 * direction) - function(x - 1e-6 * direction)) / 2e-6
     gradient = dlc.jit(dlc.grad(total), cache=False)(x)
