@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.location_text import location_prefix
 from dlc.ir import Block, SSAValue
 from dlc.passes.autodiff.bodies import clone_body, replace_and_erase
 from dlc.passes.autodiff.loop_building import BodyBuilder, build_scan, new_body
+from dlc.passes.autodiff.shapes import num_bytes
 from dlc.passes.transformations.inline import inline
 from dlc.shapes.dims import Dim, UndecidableError, is_static
 
@@ -44,8 +44,8 @@ def bound_memory(op: dl.CheckpointOp) -> None:
 
 def _split(op: dl.ScanOp, steps: int, memory_bytes: int) -> None:
     """Replace a scan by one over segments, and one over the remaining steps; see Note [Scans in segments]."""
-    state_bytes = max(1, sum(map(_num_bytes, op.arguments[: op.state_count])))
-    step_bytes = max(1, sum(map(_num_bytes, _values(op.block))))
+    state_bytes = max(1, sum(map(num_bytes, op.arguments[: op.state_count])))
+    step_bytes = max(1, sum(map(num_bytes, _values(op.block))))
     if steps * step_bytes <= memory_bytes:
         return
     segment_steps = min(steps, math.isqrt(steps * state_bytes // step_bytes) + 1)
@@ -118,7 +118,3 @@ def _values(block: Block) -> list[SSAValue]:
             steps = op.steps if isinstance(op, dl.ScanOp) and isinstance(op.steps, int) else 1
             values += steps * _values(region.block)
     return values
-
-
-def _num_bytes(value: SSAValue) -> int:
-    return math.prod(map(int, shape_of(value))) * numpy_dtype(element_type_of(value)).itemsize

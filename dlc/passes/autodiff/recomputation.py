@@ -7,11 +7,10 @@ from collections.abc import Collection, Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.arithmetic.pointwise import FloatFunction
-from dlc.dialects.dl.base import element_type_of, shape_of
-from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, Reduction
 from dlc.ir import Operation, SSAValue
 from dlc.passes.autodiff.minimum_cut import MinimumCut
+from dlc.passes.autodiff.shapes import itemsize, num_bytes, static_size
 from dlc.shapes.dims import Size
 
 # Note [Recomputation by a minimum cut]
@@ -38,8 +37,6 @@ _FUNCTIONS = (FloatFunction, dl.PowOp, dl.Atan2Op)
 _CACHED_COST, _MEMORY_COST = 3.0, 32.0
 # Saved values of all steps up to this size stay in the second-level cache.
 _MAX_CACHED_BYTES = 1 << 19
-# The assumed size of symbolic dimensions and numbers of steps.
-_SYMBOLIC_SIZE = 256
 
 
 def choose_saved_values(
@@ -51,7 +48,7 @@ def choose_saved_values(
     other values are available in the reverse without costs. See Note [Recomputation by a minimum cut].
     """
     producers: dict[SSAValue, Operation] = {result: op for op in forward for result in op.results}
-    in_memory = _size(steps) * sum(map(_num_bytes, required)) > _MAX_CACHED_BYTES
+    in_memory = static_size(steps) * sum(map(num_bytes, required)) > _MAX_CACHED_BYTES
     cut, pending, values = MinimumCut(), list(required), dict.fromkeys(required)
     operations = set[Operation]()
     for value in required:
@@ -60,7 +57,7 @@ def choose_saved_values(
         value = pending.pop()
         op, saving = producers.get(value), _CACHED_COST * _vector_bytes(value)
         if in_memory:
-            saving = max(saving, _MEMORY_COST * _num_bytes(value))
+            saving = max(saving, _MEMORY_COST * num_bytes(value))
         if op is None:
             cut.add_edge(cut.SOURCE, value, saving)
             continue
@@ -89,7 +86,7 @@ def _computing_cost(op: Operation) -> float:
         case dl.GatherOp():
             return math.inf
         case Contraction():
-            return max(_VECTOR_BYTES, math.prod(map(_size, op.structure().extents)) * _itemsize(op.results[0]))
+            return max(_VECTOR_BYTES, math.prod(map(static_size, op.structure().extents)) * itemsize(op.results[0]))
         case Reduction():
             return _vector_bytes(op.operands[0])
         case Elementwise():
@@ -102,16 +99,4 @@ def _computing_cost(op: Operation) -> float:
 
 
 def _vector_bytes(value: SSAValue) -> float:
-    return max(_VECTOR_BYTES, _num_bytes(value))
-
-
-def _num_bytes(value: SSAValue) -> int:
-    return math.prod(map(_size, shape_of(value))) * _itemsize(value)
-
-
-def _itemsize(value: SSAValue) -> int:
-    return numpy_dtype(element_type_of(value)).itemsize
-
-
-def _size(size: Size) -> int:
-    return size if isinstance(size, int) else _SYMBOLIC_SIZE
+    return max(_VECTOR_BYTES, num_bytes(value))

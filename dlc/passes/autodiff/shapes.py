@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.location_text import location_prefix
 from dlc.ir import Attribute, SSAValue
 from dlc.passes.autodiff.term import Term
 from dlc.shapes.dims import Size, UndecidableError, is_static
+
+# The assumed size of symbolic dimensions in estimates of costs.
+_SYMBOLIC_SIZE = 256
 
 
 def unbroadcast(cotangent: Term, shape: Sequence[Size]) -> Term:
@@ -44,3 +49,18 @@ def padded(x: Term, low: Sequence[int], high: Sequence[int], interior: Sequence[
     if any(interior):
         x = x.op(dl.DilateOp, 0, interior=interior)
     return x.op(dl.PadOp, 0, low=low, high=high) if any((*low, *high)) else x
+
+
+def num_bytes(value: SSAValue) -> int:
+    """Return the size of a value in bytes; an estimate if it has symbolic dimensions."""
+    return math.prod(map(static_size, shape_of(value))) * itemsize(value)
+
+
+def itemsize(value: SSAValue) -> int:
+    """Return the size of an element in bytes."""
+    return numpy_dtype(element_type_of(value)).itemsize
+
+
+def static_size(size: Size) -> int:
+    """Return a size, or the assumed size of a symbolic dimension."""
+    return int(size) if is_static((size,)) else _SYMBOLIC_SIZE

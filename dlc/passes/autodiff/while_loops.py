@@ -29,11 +29,13 @@ from dlc.passes.autodiff.loop_building import (
     pull_back_body,
 )
 from dlc.passes.autodiff.rules import active_states
-from dlc.passes.autodiff.shapes import zeros
+from dlc.passes.autodiff.shapes import num_bytes, zeros
 from dlc.passes.autodiff.term import Term
 
-# The number of iterations whose states are saved together.
-_STATES_PER_RUN = 64
+# The maximum and minimum number of iterations whose states are saved together: as many as stay in the second-level cache. All
+# states of a run take time, also those after the last iteration.
+_MAX_STATES_PER_RUN, _MIN_STATES_PER_RUN = 64, 8
+_MAX_RUN_BYTES = 1 << 19
 # The maximum number of saved states from which iterations are repeated.
 _MAX_SNAPSHOT_STATES = 32
 
@@ -65,15 +67,16 @@ def _active_states(op: dl.WhileOp, active: Collection[SSAValue]) -> list[int]:
 
 # Note [Reverse of a while loop]
 #
-# The forward loop counts its iterations. The reverse processes them in runs of _STATES_PER_RUN, the last run first: it
+# The forward loop counts its iterations. The reverse processes them in runs of 8 to 64 iterations, the last run first: it
 # restores the states before the run (Note [Binomial checkpoints]), saves the states of each iteration of the run in sequences,
-# and pulls the cotangents back through them. So memory is independent of the number of iterations; 36,000 iterations are
-# repeated up to twice, 400,000 up to three times.
+# and pulls the cotangents back through them. So memory is independent of the number of iterations; in runs of 64, 36,000
+# iterations are repeated up to twice, 400,000 up to three times.
 
 
 def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     """Build the loops that compute the cotangents of a while loop; see Note [Reverse of a while loop]."""
     build_op, step, initial_states = context.build, op.block, list(op.arguments)
+    run_length = _run_length(initial_states)
     differentiated = _active_states(op, context.active)
     captures = [v for v in captured_values(step) if v in context.active]
     cotangents = [(context.take(op.results[i]) or zeros(build_op, op.results[i])).value for i in differentiated]
@@ -90,14 +93,17 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     silent_region = Region(clone_body_without_prints(step))
     silent_step = silent_region.block
 
+    def first_iteration(build: DlBuilder, run: SSAValue) -> SSAValue:
+        return build(dl.MulOp, run, i64_constant(build, run_length))
+
     def advance(build: DlBuilder, states: Sequence[SSAValue], first: SSAValue, end: SSAValue) -> Sequence[SSAValue]:
-        limit = _first_iteration(build, end)
+        limit = first_iteration(build, end)
 
         def repeat(build: DlBuilder, states: Sequence[SSAValue], next_k: SSAValue) -> Sequence[SSAValue]:
             return [build(dl.LessOp, next_k, limit), *inline_copy(build, silent_step, states)[1:]]
 
         has_runs = build(dl.LessOp, first, end)
-        return build_counting_loop(build, has_runs, states, _first_iteration(build, first), repeat)[:-1]
+        return build_counting_loop(build, has_runs, states, first_iteration(build, first), repeat)[:-1]
 
     def pull_back_run(
         build: DlBuilder, states: Sequence[SSAValue], run: SSAValue, cotangents: Sequence[SSAValue]
@@ -108,7 +114,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
             next_states = build_branch(build, is_in_run, states, lambda build: inline_copy(build, silent_step, states)[1:])
             return [*next_states, build(dl.AddOp, k, i64_constant(build, 1)), *states, k]
 
-        saved = build_scan(build, [*states, _first_iteration(build, run)], [], _STATES_PER_RUN, save_step)[len(states) + 1 :]
+        saved = build_scan(build, [*states, first_iteration(build, run)], [], run_length, save_step)[len(states) + 1 :]
 
         def pull_back_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             incoming, states, k = args[: len(cotangents)], args[len(cotangents) : -1], args[-1]
@@ -120,7 +126,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
                 lambda build: pull_back_iteration(build, states, incoming),
             )
 
-        return build_scan(build, cotangents, saved, _STATES_PER_RUN, pull_back_step, reverse=True)
+        return build_scan(build, cotangents, saved, run_length, pull_back_step, reverse=True)
 
     def pull_back_iteration(build: DlBuilder, states: Sequence[SSAValue], incoming: Sequence[SSAValue]) -> Sequence[SSAValue]:
         seeds = {1 + i: cotangent for i, cotangent in zip(differentiated, incoming, strict=False)}
@@ -129,8 +135,8 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
         sums = zip(incoming[kept:], pulled[kept:], strict=True)
         return [*pulled[:kept], *(build(dl.AddOp, x, y) for x, y in sums)]
 
-    rounded = build_op(dl.AddOp, count, i64_constant(build_op, _STATES_PER_RUN - 1))
-    num_runs = build_op(dl.FloordivOp, rounded, i64_constant(build_op, _STATES_PER_RUN))
+    rounded = build_op(dl.AddOp, count, i64_constant(build_op, run_length - 1))
+    num_runs = build_op(dl.FloordivOp, rounded, i64_constant(build_op, run_length))
     previous = reverse_segments(
         build_op, num_runs, _MAX_SNAPSHOT_STATES, initial_states, [*cotangents, *sums], advance, pull_back_run
     )
@@ -140,5 +146,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
         context.add(value, Term(build_op, cotangent))
 
 
-def _first_iteration(build: DlBuilder, run: SSAValue) -> SSAValue:
-    return build(dl.MulOp, run, i64_constant(build, _STATES_PER_RUN))
+def _run_length(states: Sequence[SSAValue]) -> int:
+    """Return the number of iterations of a run: a power of two."""
+    num_states = max(1, _MAX_RUN_BYTES // max(1, sum(map(num_bytes, states))))
+    return max(_MIN_STATES_PER_RUN, min(_MAX_STATES_PER_RUN, 1 << num_states.bit_length() - 1))
