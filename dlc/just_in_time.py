@@ -508,8 +508,9 @@ def jit(
             `DistributedArray`s; results that are sharded are `DistributedArray`s.
         in_shardings, out_shardings: Trees of `dlc.P` for the arguments, a tuple with one entry per parameter, and for the
             result. A `P` or None applies to all arrays below it; None leaves them to the compiler.
-        auto: Choose the shardings that annotations leave open by their estimated time (docs/distributed.md). Needs scipy.
-        memory_price: Seconds that `auto` gives for a byte of arguments that a rank need not store.
+        auto: Choose the shardings that annotations do not specify, to minimize the estimated time (docs/automatic_sharding.md).
+            Needs scipy.
+        memory_price: Seconds of estimated time that `auto` trades for each byte of arguments that a rank does not store.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """

@@ -220,7 +220,7 @@ class Options:
     def of(**values: Any) -> Options:
         """Return options with these values; None leaves an option at its default.
 
-        By default, each stream has its share of the threads, which are as many as the processors `cpus`.
+        By default, each stream has an equal share of the threads, of which there is one per processor of `cpus`.
         """
         given = {name: value for name, value in values.items() if value is not None}
         if "cpus" in given:

@@ -20,7 +20,7 @@ from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace
 
 # The batch axis of an argument; None for an unbatched argument; or a container with an entry for each child.
 BatchAxes: TypeAlias = Any
-_WHERE = "dlc.vmap"
+_API_NAME = "dlc.vmap"
 
 
 def vmap(fun: Callable[..., Any], in_axes: BatchAxes = 0, out_axes: BatchAxes = 0) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def vmap(fun: Callable[..., Any], in_axes: BatchAxes = 0, out_axes: BatchAxes = 
         block = Block(arg_types=[remove_batch_axis(v.value, axis) for v, axis in arguments.batched])
         with discard_on_error([block]), trace.in_body(block):
             args, kwargs = arguments.unbatched(trace, block)
-            results = NamedLeaves.of(_WHERE, "result", call_user_function(fun, *args, **kwargs))
+            results = NamedLeaves.of(_API_NAME, "result", call_user_function(fun, *args, **kwargs))
             result_axes = _out_axes(results, out_axes)
             terminate_body(trace, block, results.values)
         operands, axes = [v.value for v, _ in arguments.batched], [axis for _, axis in arguments.batched]
@@ -169,4 +169,4 @@ def _child_axes(axes: BatchAxes, tree: Tree) -> list[BatchAxes] | None:
 
 
 def _error(error_type: type[DlcError], problem: str) -> DlcError:
-    return with_user_line(error_type(f"{_WHERE}: {problem}"))
+    return with_user_line(error_type(f"{_API_NAME}: {problem}"))

@@ -23,14 +23,14 @@ from dlc.runtime.collectives.mesh import Mesh
 from dlc.traced_functions.bodies import discard_on_error, terminate_body
 from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace
 
-_WHERE = "dlc.shard_map"
+_API_NAME = "dlc.shard_map"
 
 
 def shard_map(fun: Callable[..., Any], *, in_specs: Any, out_specs: Any, mesh: Mesh | None = None) -> Callable[..., Any]:
     """Return a function of global arrays that runs `fun` on each rank's shards of them.
 
     `fun` sees the shard of each argument, and exchanges data by the collectives of `dlc.lax`: psum, pmean, pmax, pmin,
-    all_gather, psum_scatter, all_to_all, ppermute and axis_index. Arrays that it closes over are replicated.
+    all_gather, psum_scatter, all_to_all and ppermute. Arrays that it closes over are replicated.
 
     Args:
         in_specs: A tree of `dlc.P` for the positional arguments: one for all, or a tuple with an entry for each. Axes that a
@@ -45,13 +45,13 @@ def shard_map(fun: Callable[..., Any], *, in_specs: Any, out_specs: Any, mesh: M
 
     def call(*args: Any) -> Any:
         used_mesh = _require_mesh(mesh)
-        trace, arguments = require_trace(), NamedLeaves.of(_WHERE, "argument", args)
+        trace, arguments = require_trace(), NamedLeaves.of(_API_NAME, "argument", args)
         in_axes = _specs(used_mesh, in_specs, arguments.tree, arguments.values, "in_specs")
         shards = [_to_shards(trace, used_mesh, v, spec) for v, spec in zip(arguments.values, in_axes, strict=True)]
         block = Block()
         with discard_on_error([block]), trace.in_body(block), local_mesh(used_mesh):
             local = [Tracer(trace, s.value, v.weak) for s, v in zip(shards, arguments.values, strict=True)]
-            results = NamedLeaves.of(_WHERE, "result", call_user_function(fun, *arguments.with_leaves(local)))
+            results = NamedLeaves.of(_API_NAME, "result", call_user_function(fun, *arguments.with_leaves(local)))
             terminate_body(trace, block, results.values)
         _replicate_captures(used_mesh, block, {s.value for s in shards})
         values = _inline(trace, block)
@@ -65,26 +65,28 @@ def shard_map(fun: Callable[..., Any], *, in_specs: Any, out_specs: Any, mesh: M
 def _require_mesh(mesh: Mesh | None) -> Mesh:
     """Return the mesh of a call. Raises DlcError if there is none, or inside of another shard_map."""
     if current_local_mesh() is not None:
-        raise with_user_line(DlcError(f"{_WHERE}: called inside of a function that dlc.shard_map runs"))
+        raise with_user_line(DlcError(f"{_API_NAME}: called inside of a function that dlc.shard_map runs"))
     if mesh is None:
         mesh = current_jit_mesh()
     if mesh is None:
-        raise with_user_line(DlcError(f"{_WHERE}: no mesh; pass mesh=, or call it in a function that dlc.jit(mesh=…) compiles"))
+        raise with_user_line(
+            DlcError(f"{_API_NAME}: no mesh; pass mesh=, or call it in a function that dlc.jit(mesh=…) compiles")
+        )
     return mesh
 
 
 def _specs(mesh: Mesh, prefix: Any, tree: Tree, values: Sequence[Tracer], name: str, split: bool = True) -> list[Spec]:
     """Return the spec of each leaf. Raises DTypeError and ShapeError for specs that do not fit."""
     with errors_at_user_line():
-        specs = [spec or P() for spec in specs_of_leaves(prefix, tree, f"{_WHERE}: {name}")]
+        specs = [spec or P() for spec in specs_of_leaves(prefix, tree, f"{_API_NAME}: {name}")]
         result: list[Spec] = []
         for spec, value in zip(specs, values, strict=True):
             if None in spec.axes:
-                raise DTypeError(f"{_WHERE}: {name} has {spec}; P.UNCONSTRAINED is not possible here")
+                raise DTypeError(f"{_API_NAME}: {name} has P.UNCONSTRAINED; expected mesh axes or None")
             shape = shape_of(value.value)
             padded = tuple(axes or () for axes in spec.padded(len(shape), ()))
             whole = shape if split else [size * mesh.shard_count(axes) for size, axes in zip(shape, padded, strict=False)]
-            require_valid_spec(mesh, whole, padded, f"{_WHERE}: {name}")
+            require_valid_spec(mesh, whole, padded, f"{_API_NAME}: {name}")
             result.append(padded)
         return result
 
@@ -100,7 +102,7 @@ def _from_shards(trace: Trace, mesh: Mesh, value: Tracer, spec: Spec) -> Tracer:
 
 
 def _replicate_captures(mesh: Mesh, block: Block, shards: set[SSAValue]) -> None:
-    """Convert the global values that a block reads to values of ranks; constants are both."""
+    """Convert the global values that a block reads to per-rank values; constants need no conversion."""
     for value in captured_values(block):
         if value in shards or isinstance(value.owner, dl.ConstantOp | dl.WeightOp):
             continue

@@ -171,7 +171,7 @@ threads_option = click.option(
 
 
 def _parse_cpus(context: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
-    """Return the processors of a list of numbers and ranges, as taskset has it."""
+    """Return the processors of a list of numbers and ranges, in the syntax of `taskset --cpu-list`."""
     if value is None:
         return None
     cpus: list[int] = []

@@ -65,7 +65,7 @@ _SHUTDOWN_SECONDS = 30
     type=click.IntRange(1, MAX_THREADS),
     default=1,
     show_default=True,
-    help="Calls of a model, or texts of a language model, at once.",
+    help="Number of calls of a model, or texts of a language model, that run at once.",
 )
 @click.option(
     "--max-batch",

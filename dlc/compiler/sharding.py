@@ -74,8 +74,8 @@ def shard_program(
 ) -> ShardedProgram:
     """Partition a program; `inputs` and `outputs` annotate its arguments and results; None leaves one to propagation.
 
-    With `auto`, an integer program chooses the shardings that the annotations leave open. Results without annotation are then
-    whole, except in donated memory.
+    With `auto`, an integer program chooses the shardings that the annotations do not specify. Results without annotation are
+    then replicated, except in donated memory.
 
     Derivatives and batching are expanded first, so that their ops are partitioned as well. Raises ShapeError for an annotation
     that does not fit, and what `choose_shardings` raises.
@@ -171,7 +171,7 @@ def _propagate(
 def _choose(
     module: ModuleOp, mesh: Mesh, names: Sequence[TensorInfo], inputs: Sequence[PartialSpec | None], auto: AutoSharding
 ) -> dict[SSAValue, Spec]:
-    """Choose the shardings that the annotations leave open."""
+    """Choose the shardings that the annotations do not specify."""
     main, shardings = entry_of(module), _annotated(module, mesh, names, inputs)
     shardings.collect(main.body.block)
     donations = [(main.args[k], value) for k, value in _donations(main)]

@@ -157,7 +157,7 @@ def sharding_text(sharded: ShardedProgram) -> str:
 
 
 def _flops_by_line(module: ModuleOp, shardings: Shardings | None = None) -> dict[str, int]:
-    """Return the FLOPs of the ops of each line; with `shardings`, those of all ranks for values of ranks that differ."""
+    """Return the FLOPs of the ops of each line; with `shardings`, count per-rank values on all ranks where they differ."""
     result: dict[str, int] = defaultdict(int)
     for op in walk_ops(module, DlOp):
         if not isinstance(op, Collective | ShardMapBoundary | dl.WeightOp | dl.ConstantOp):

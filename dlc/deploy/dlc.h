@@ -746,8 +746,8 @@ static dlc__pool *dlc__start_threads(const dlc__image *image, int64_t threads)
     return pool;
 }
 
-/* Moves this thread to processors, unless NULL, and stores its current ones. */
-static void dlc__move_to(const cpu_set_t *cpus, cpu_set_t *previous)
+/* Restricts this thread to processors, unless NULL, and stores its previous ones. */
+static void dlc__set_affinity(const cpu_set_t *cpus, cpu_set_t *previous)
 {
     if (!cpus) return;
     if (previous) sched_getaffinity(0, sizeof *previous, previous);
@@ -758,9 +758,9 @@ static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads, cons
 {
     cpu_set_t previous;
     /* The pool and its threads inherit the processors of this thread. */
-    dlc__move_to(cpus, &previous);
+    dlc__set_affinity(cpus, &previous);
     dlc__pool *pool = dlc__start_threads(image, threads);
-    if (cpus) dlc__move_to(&previous, NULL);
+    if (cpus) dlc__set_affinity(&previous, NULL);
     if (pool && cpus) pool->cpus = *cpus;
     return pool;
 }
@@ -1472,9 +1472,9 @@ static void *dlc__run_calls(void *executor)
         if (e->occupied < e->capacity && dlc__has_queued(e)) dlc__wake(e);
         pthread_mutex_unlock(&dlc__executor_lock);
         cpu_set_t previous;
-        dlc__move_to(c->model->cpus, &previous);
+        dlc__set_affinity(c->model->cpus, &previous);
         if (!code) code = dlc_run(c, c->inputs, c->outputs);
-        if (c->model->cpus) dlc__move_to(&previous, NULL);
+        if (c->model->cpus) dlc__set_affinity(&previous, NULL);
         int64_t end = dlc__now(), capacity = end - capacity_time > 1000000000 ? dlc__usable_cpus() : 0;
         pthread_mutex_lock(&dlc__executor_lock);
         double used = (double)(end - start) * (double)threads;

@@ -1,4 +1,4 @@
-"""The mesh of the `dlc.shard_map` that is being traced, whose axes collectives name."""
+"""The meshes of the `dlc.shard_map`, whose axes collectives name, and of the `dlc.jit` that are being traced."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def save_arrays(folder: str | PathLike[str], tree: Any) -> None:
     types = {name: (dtype_name(array.dtype), array.shape) for name, array in arrays.items()}
     transport = _transport(list(arrays.values()))
     rank = 0 if transport is None else transport.rank
-    save_id = _agree(transport, token_hex(4), repr((types, starts)))
+    save_id = _agree_on_save_id(transport, token_hex(4), repr((types, starts)))
     own = {name: _local(array) for name, array in arrays.items() if rank in starts[name]}
     with _errors_on_all_ranks(transport):
         path.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def load_arrays(folder: str | PathLike[str], like: Any = None, shardings: Any = 
         like: A pytree of the saved structure, whose leaves have the expected shapes and dtypes: arrays, `dlc.ShapeDtype`s or
             `DistributedArray`s. None returns a dict of all arrays by name.
         shardings: A tree of `dlc.P`, as in dlc.jit. Arrays with a sharding become `DistributedArray`s of `mesh`; the others are
-            whole on each rank, or have the sharding of a `DistributedArray` in `like`.
+            replicated, or have the sharding of a `DistributedArray` in `like`.
 
     Raises ModelError for missing and damaged files and arrays, ShapeError and DTypeError for arrays that differ from `like`.
     """
@@ -254,14 +254,14 @@ def _transport(arrays: Sequence[Any]) -> Transport | None:
     return find_transport() if mesh is None else transport_of(mesh)
 
 
-def _agree(transport: Transport | None, save_id: str, description: str) -> str:
+def _agree_on_save_id(transport: Transport | None, save_id: str, description: str) -> str:
     """Return the identifier of rank 0. Raises DlcError if ranks save different arrays."""
     if transport is None:
         return save_id
     messages = [json.loads(m) for m in transport.exchange(json.dumps([save_id, description]).encode(), _SAVE)]
     for rank, (_, other) in enumerate(messages):
         if other != messages[0][1]:
-            raise DlcError(f"{_SAVE}: rank {rank} saves other arrays than rank 0; all ranks pass the same tree")
+            raise DlcError(f"{_SAVE}: rank {rank} saves other arrays than rank 0; pass the same tree on all ranks")
     return str(messages[0][0])
 
 

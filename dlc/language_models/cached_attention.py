@@ -39,7 +39,7 @@ class KvCache:
         slot: The slot of each text, i64 [R].
         position: The number of tokens of each text before this step, i64 [R].
         count: The number of valid tokens of each text, i32 [R]; the others are padding, whose keys and values are not written.
-        num_tokens: T.
+        num_tokens: The number T of tokens of each text in this step.
         num_slots: The number of slots.
     """
 

@@ -68,7 +68,7 @@ def generate_batch(
     """Continue several prompts together, in steps of up to `max_texts` texts (docs/language_models.md).
 
     `max_texts` is an argument of `LanguageModel.load`; further texts start when others end. `sampling` is greedy by default.
-    Raises ArgumentError for a prompt that exceeds the context.
+    Returns the results in the order of `prompts`. Raises ArgumentError for a prompt that exceeds the context.
     """
     batch = model.batch()
     texts = [batch.add(prompt_ids(model, prompt), max_tokens, sampling or Sampling()) for prompt in prompts]

@@ -129,7 +129,7 @@ def _example_inputs(decoder: Decoder, sizes: StepSizes, texts: int, tokens: int)
 
 
 def _activation_bits(texts: int, tokens: int) -> int:
-    """Return the minimum bits of activations: 16 where exact results cost little or few steps use the program, else 8."""
+    """Return the minimum bits of activations: 16 for up to two texts and short prompts, else 8."""
     return 16 if texts <= _MAX_EXACT_TEXTS and tokens <= _SHORT_PROMPT_TOKENS else 8
 
 

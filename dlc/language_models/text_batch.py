@@ -40,7 +40,7 @@ class TextBatch:
     def add(self, prompt: Sequence[int], max_tokens: int, sampling: Sampling, *, ignore_end: bool = False) -> Text:
         """Add a text after a prompt of token ids.
 
-        With `ignore_end`, it goes on after tokens that end texts. Raises ArgumentError for an unknown token, and for a prompt
+        With `ignore_end`, it continues after tokens that end texts. Raises ArgumentError for an unknown token, and for a prompt
         that fills the context.
         """
         self._runner.require_ids(prompt)
@@ -55,7 +55,7 @@ class TextBatch:
     def advance(self) -> Iterator[tuple[Text, Event]]:
         """Read a chunk of one prompt, then decode a token of each text whose prompt has been read; yield what results.
 
-        So the texts that run wait at most for one chunk of the prompt of another one.
+        So a running text waits for at most one chunk of another text's prompt.
         """
         self._remove_cancelled()
         self._start_waiting()

@@ -28,7 +28,7 @@ AxisName = str | tuple[str, ...]
 
 
 def psum(x: Any, axis_name: AxisName, /) -> Any:
-    """Return the sum of `x` over the ranks along mesh axes; a Python number is multiplied by their number."""
+    """Return the sum of `x` over the ranks along mesh axes, int64 for bools; a Python number is multiplied by their number."""
     _, size = group_of("dlc.lax.psum", axis_name)
     return _mapped(lambda leaf: leaf * size if is_python_scalar(leaf) else _reduced("psum", leaf, axis_name, "sum"), x)
 
@@ -107,7 +107,7 @@ def all_to_all(x: Any, axis_name: AxisName, /, split_axis: int, concat_axis: int
 def ppermute(x: Any, axis_name: str, /, perm: Sequence[tuple[int, int]]) -> Any:
     """Send `x` along a mesh axis: for each (source, target) of `perm`, the target receives the array of the source.
 
-    A rank that is no target receives zeros. Raises ShapeError for positions that the axis does not have, or that repeat.
+    A rank that is no target receives zeros. Raises ShapeError for rank indices that the axis does not have, or that repeat.
     """
     group = _group("ppermute", axis_name)
     pairs = tuple(int(position) for pair in perm for position in pair)
@@ -115,7 +115,7 @@ def ppermute(x: Any, axis_name: str, /, perm: Sequence[tuple[int, int]]) -> Any:
 
 
 def axis_index(axis_name: AxisName, /) -> Any:
-    """Return the position of this rank along mesh axes, an integer."""
+    """Return the index of this rank along mesh axes, a weakly typed integer scalar."""
     group = _group("axis_index", axis_name)
     trace = require_trace()
     index = trace.apply(dl.AxisIndexOp, **group)

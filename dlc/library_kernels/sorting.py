@@ -213,7 +213,7 @@ class _Heap:
     levels: Value
 
     def sink(self, start: Index, size: Value) -> None:
-        """Sift an element down in a heap of `size` elements."""
+        """Sift the element at `start` down in a heap of `size` elements."""
         row, capacity = self.row, self.row.shape[0]
         # The size is the position of an element that is in its place.
         current = k.variable(start, size=capacity + 1)

@@ -42,7 +42,8 @@ def load(
     """Load a model that `Model.save` wrote from a path, bytes, or an open file; nothing is compiled.
 
     A file given as a path is memory-mapped, so that processes share its weights: replace it by renaming another file, as
-    `Model.save` does, but never write to it. With `mapped=False` it is read into memory.
+    `Model.save` does, but never write to it. With `mapped=False` it is read into memory, in huge pages if the system
+    has them, and processes do not share it.
 
     Args:
         num_threads: Number of threads; by default one per processor that this process may use.

@@ -216,7 +216,7 @@ def test_the_ir_of_the_first_compilation_is_dumped(tmp_path: Path) -> None:
     assert {p: p.read_bytes() for p in (tmp_path / "ir").rglob("*.*")} == written
 
 
-def test_a_pipeline_of_ones_own() -> None:
+def test_a_custom_pipeline() -> None:
     doubled = dlc.jit(target="reference", pipeline="cse,dce")(lambda x: x + x)
     x = normal(3)
     np.testing.assert_allclose(doubled(x), 2 * x)

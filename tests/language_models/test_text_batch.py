@@ -1,4 +1,4 @@
-"""Texts that are decoded together: each goes on as it does alone."""
+"""Texts that are decoded together: each continues as it does alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def finish(batch: TextBatch) -> dict[Text, Generation]:
     return results
 
 
-def test_texts_go_on_as_they_do_alone(model: LanguageModel) -> None:
+def test_batched_texts_continue_as_single_texts(model: LanguageModel) -> None:
     """Prompts of different lengths, of one chunk and several; more texts than slots."""
     together = dlc.generate_batch(model, PROMPTS, max_tokens=9)
     alone = [dlc.generate(model, prompt, max_tokens=9) for prompt in PROMPTS]
@@ -48,7 +48,7 @@ def test_texts_go_on_as_they_do_alone(model: LanguageModel) -> None:
     ]
 
 
-def test_texts_have_settings_of_their_own(model: LanguageModel) -> None:
+def test_texts_have_separate_settings(model: LanguageModel) -> None:
     settings = [Sampling(), Sampling(temperature=1.0, seed=4), Sampling(temperature=0.7, top_k=5, repetition_penalty=1.3)]
     batch = model.batch()
     texts = [batch.add(PROMPTS[0], 8, sampling, ignore_end=True) for sampling in settings]

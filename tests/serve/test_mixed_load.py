@@ -12,13 +12,13 @@ pytest.importorskip("starlette")
 from tests.serve.mixed_load import Load, ServedLoad
 
 
-def test_the_executor_loses_and_crosses_nothing() -> None:
+def test_the_executor_returns_each_result_to_its_request() -> None:
     load = Load()
     load.run(1)
     assert load.outcomes["result"] > 0
 
 
-def test_the_server_loses_and_crosses_nothing(tmp_path: Path) -> None:
+def test_the_server_returns_each_result_to_its_request(tmp_path: Path) -> None:
     load = ServedLoad(tmp_path)
     try:
         load.run(4)

@@ -25,8 +25,8 @@ class UpdateInPlacePass(ModulePass):
 
     Otherwise each step would copy the whole state. `output_aliases` of a dispatch and its kernel gives, for each result, the
     argument whose buffer it reuses, or -1. The kernel then writes only the changed rows. Several dispatches may change the
-    state one after the other. No op may read the old state while the kernel runs, or later: a dispatch moves behind the readers
-    of what it changes. Run it before `dedupe-kernels`, and after passes that move dispatches.
+    state one after the other. No op may read the old state while the kernel runs, or later: a dispatch moves after the readers
+    of the state that it changes. Run it before `dedupe-kernels`, and after passes that move dispatches.
     """
 
     name = "update-in-place"
@@ -43,8 +43,8 @@ def _alias_states(module: ModuleOp, loop: LoopLikeOp, kernels: dict[str, KernelO
     next_states = block.last_op.values[: loop.state_count] if isinstance(loop, ScanOp) else block.last_op.values[1:]
     for state, value in zip(block.args, next_states, strict=False):
         updates = _updates(state, value, kernels)
-        # From the last one: an earlier one moves behind the readers of the state, at most to the next update.
-        if updates and all([_move_behind_readers(update) for update in reversed(updates)]):
+        # From the last one: an earlier one moves after the readers of the state, at most to the next update.
+        if updates and all([_move_after_readers(update) for update in reversed(updates)]):
             for update in updates:
                 set_output_alias(module, kernels, update.dispatch, update.result, update.argument)
 
@@ -77,8 +77,8 @@ def _is_read_by_one_argument(value: SSAValue, update: _Update) -> bool:
     return [source_of(v)[0] is value for v in update.dispatch.arguments].count(True) == 1
 
 
-def _move_behind_readers(update: _Update) -> bool:
-    """Move an update behind the other readers of what it changes; return False if one of them needs the updated value."""
+def _move_after_readers(update: _Update) -> bool:
+    """Move an update after the other readers of the state that it changes; return False if one needs the updated value."""
     dispatch = update.dispatch
     block = dispatch.parent
     assert block is not None

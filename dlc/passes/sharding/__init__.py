@@ -2,7 +2,7 @@
 
 factors.py          which axes of operands and results an op iterates over together: one rule per interface
 propagate.py        the shardings of all values, from annotations
-varying_axes.py     values of ranks inside of `dlc.shard_map`
+varying_axes.py     per-rank values inside of `dlc.shard_map`
 choose.py           the shardings of the least estimated time
 one_hot_program.py  the integer programs for this choice
 reshard.py          the collectives that convert one sharding to another, and their cost

@@ -1,6 +1,6 @@
 """Choose shardings: an integer program for one mesh axis after another (Zheng et al., Alpa, 2022, without its pipelines).
 
-Each op is split over one of its factors or computed by all ranks; each value is stored whole or split along one of its axes.
+Each op is split over one of its factors or computed by all ranks; each value is replicated or split along one of its axes.
 The objective is the estimated time of the ops and of the resharding between producers, values and readers, and a price for the
 memory of arguments. Annotations restrict the options.
 """
@@ -28,7 +28,7 @@ from dlc.passes.sharding.propagate import Shardings, Spec, uniform_element
 from dlc.passes.sharding.reshard import SECONDS_PER_BYTE, SECONDS_PER_COLLECTIVE, compute_seconds
 from dlc.passes.sharding.varying_axes import connections
 
-# A value's axis that is split, or None if it is whole.
+# A value's axis that is split, or None if it is replicated.
 _State: TypeAlias = "int | None"
 # The state of a result: "partial" for a partial sum on each rank.
 _ResultState: TypeAlias = "int | Literal['partial'] | None"
@@ -82,7 +82,7 @@ class _AxisProblem:
     boundaries: list[ShardMapBoundary] = field(default_factory=list[ShardMapBoundary])
     arguments: list[SSAValue] = field(default_factory=list[SSAValue])
     sequences: list[tuple[Operation, SSAValue, SSAValue]] = field(default_factory=list[tuple[Operation, SSAValue, SSAValue]])
-    whole: list[tuple[Operation, SSAValue]] = field(default_factory=list[tuple[Operation, SSAValue]])
+    replicated: list[tuple[Operation, SSAValue]] = field(default_factory=list[tuple[Operation, SSAValue]])
     # Values with one sharding: the next member of the group, and all members by the last one.
     _representative: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     _members: dict[SSAValue, set[SSAValue]] = field(default_factory=lambda: defaultdict(set))
@@ -114,7 +114,7 @@ class _AxisProblem:
             self.sequences += [(op, sequence, element) for sequence, element in (*inputs, *outputs)]
             elements = {*op.block.args[states:], *op.results[states:]}
         known = {dl.ScanOp, dl.WhileOp, dl.IfOp}
-        self.whole += [(op, v) for v in op.operands if type(op) not in known]
+        self.replicated += [(op, v) for v in op.operands if type(op) not in known]
         for value, sources in connections(op) if type(op) in known else ():
             if value not in elements:
                 self.unify((value, *(v for v in sources if shape_of(v) == shape_of(value))))
@@ -148,7 +148,7 @@ class _AxisProblem:
         return isinstance(size, int) and size % (parts * self.ranks) == 0
 
     def states(self, value: SSAValue) -> list[_State]:
-        """Return the states that the annotations admit."""
+        """Return the states that the annotations allow."""
         closed = self.shardings.annotated_axes(value)
         annotated = self.shardings.of(value)
         if (fixed := next((k for k in closed if self.axis in annotated[k]), None)) is not None:
@@ -177,7 +177,7 @@ class _AxisProblem:
             self._add_boundary(op)
         for op, sequence, element in self.sequences:
             self._add_sequence(op, sequence, element)
-        for op, value in self.whole:
+        for op, value in self.replicated:
             self._add_requirement(op, value, None)
         for argument in self.arguments if self.memory_price else ():
             choice, states = self._choice(argument)

@@ -47,7 +47,7 @@ def uniform_element(value: SSAValue) -> int | float | None:
 
 
 class Shardings:
-    """The shardings of the values of a program on a mesh. Values of ranks (`dlc.shard_map`) have none."""
+    """The shardings of the values of a program on a mesh. Per-rank values (`dlc.shard_map`) have none."""
 
     def __init__(self, mesh: Mesh, varying: VaryingAxes) -> None:
         self.mesh = mesh

@@ -1,4 +1,4 @@
-"""Analysis of `dlc.shard_map`: which values belong to ranks, and along which mesh axes they vary. See Note [Varying axes]."""
+"""Analysis of `dlc.shard_map`: which values are per rank, and along which mesh axes they vary. See Note [Varying axes]."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dlc.dialects.dl.programs.transformations import Derivative
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, walk_ops
 from dlc.runtime.collectives.mesh import Mesh
 
-# The mesh axes along which a value of a rank varies; None for a global value.
+# The mesh axes along which a per-rank value varies; None for a global value.
 Varying = frozenset[str] | None
 _NOTHING: frozenset[str] = frozenset()
 
 
 def has_shard_maps(module: ModuleOp) -> bool:
-    """Return whether a module has values of ranks."""
+    """Return whether a module has per-rank values."""
     return any(True for _ in walk_ops(module, ShardMapBoundary))
 
 
@@ -30,12 +30,12 @@ class VaryingAxes:
 
     def __init__(self, block: Block) -> None:
         self._axes: dict[SSAValue, frozenset[str]] = {}
-        # The mesh of the values of ranks.
+        # The mesh of the per-rank values.
         self.mesh = next((Mesh.of_text(op.mesh.data) for op in block.walk() if isinstance(op, ShardMapBoundary)), Mesh(()))
         self._walk(block)
 
     def of(self, value: SSAValue) -> Varying:
-        """Return the axes along which a value of a rank varies; None for a global value."""
+        """Return the axes along which a per-rank value varies; None for a global value."""
         return self._axes.get(value)
 
     def joined(self, values: Iterable[SSAValue]) -> Varying:
@@ -44,7 +44,7 @@ class VaryingAxes:
         return _NOTHING.union(*known) if known else None
 
     def is_local(self, op: Operation) -> bool:
-        """Return whether an op computes values of ranks."""
+        """Return whether an op computes per-rank values."""
         return not isinstance(op, ShardMapBoundary) and any(self.of(v) is not None for v in (*op.operands, *op.results))
 
     def record(self, value: SSAValue, axes: Varying) -> bool:
@@ -117,7 +117,7 @@ def connections(op: Control) -> list[tuple[SSAValue, Sequence[SSAValue]]]:
 
 
 def _derivative_sources(op: SingleFunctionControl) -> Sequence[SSAValue]:
-    """Return the values like which the tangents or cotangents among the results vary."""
+    """Return the values that determine the varying axes of the tangents or cotangents among the results."""
     match op:
         case dl.VjpOp():
             return [op.primals[i] for i in op.wrt_indices]
@@ -158,7 +158,7 @@ def varied_operands(op: Operation, varying: VaryingAxes) -> list[tuple[int, froz
 
 
 def _varied_yields(op: YieldOp, varying: VaryingAxes) -> list[tuple[int, frozenset[str]]]:
-    """Return the values that a body of a loop or branch yields, and that vary less than what they become."""
+    """Return the yielded values of a loop or branch that vary along fewer axes than its results, with all axes."""
     parent = op.parent_op()
     if not isinstance(parent, dl.ScanOp | dl.WhileOp | dl.IfOp):
         return []

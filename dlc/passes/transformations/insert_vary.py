@@ -1,4 +1,4 @@
-"""Insert `dl.vary` into a function that is differentiated, where values of ranks meet that vary along different mesh axes."""
+"""Insert `dl.vary` into a differentiated function, where an op has per-rank operands that vary along different mesh axes."""
 
 from __future__ import annotations
 

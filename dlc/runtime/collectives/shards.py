@@ -22,7 +22,7 @@ def shard_slices(mesh: Mesh, rank: int, shape: Sequence[int], spec: Sequence[tup
 
 
 def shard_of(mesh: Mesh, rank: int, array: NDArray[Any], spec: Sequence[tuple[str, ...]]) -> NDArray[Any]:
-    """Return a rank's shard of a global array, contiguous; the array itself if it is whole on each rank."""
+    """Return a rank's shard of a global array, contiguous; the array itself if it is replicated."""
     if not any(spec):
         return array
     return np.ascontiguousarray(array[shard_slices(mesh, rank, array.shape, spec)]).reshape(

@@ -118,7 +118,7 @@ class BatchedModel(Submittable):
         return self._max_pending
 
     def _enter(self, deadline: float | None) -> bool:
-        """Take a place in the queue, and wait for one while it is full; return False if the deadline passes first."""
+        """Reserve a slot of the queue, and wait for one while it is full; return False if the deadline passes first."""
         with self._lock:
             if self._num_pending < self._max_pending:
                 self._num_pending += 1
@@ -129,14 +129,14 @@ class BatchedModel(Submittable):
         if gate.wait(deadline):
             return True
         with self._lock:
-            # Else the place was assigned after the timeout.
+            # Otherwise the slot was assigned after the timeout.
             is_late = gate in self._blocked
             if is_late:
                 self._blocked.remove(gate)
         return not is_late
 
     def _leave_queue(self, count: int = 1) -> None:
-        """Give the places of requests that have ended to threads that wait; called under the lock."""
+        """Give the slots of `count` requests that have ended to threads that wait; called under the lock."""
         for _ in range(count):
             if self._blocked:
                 self._blocked.popleft().open()

@@ -189,7 +189,7 @@ class Executor:
                     failed = self._admit(request)
                     break
                 gate = self._block(queue)
-            if not self._wait_for_place(queue, gate, deadline):
+            if not self._wait_for_space(queue, gate, deadline):
                 request.end("withdrawn")
                 future.set_exception(deadline_error(queue.name))
                 return future
@@ -230,7 +230,7 @@ class Executor:
         queue.blocked.append(gate)
         return gate
 
-    def _wait_for_place(self, queue: QueueState, gate: Gate, deadline: float | None) -> bool:
+    def _wait_for_space(self, queue: QueueState, gate: Gate, deadline: float | None) -> bool:
         """Wait for space in the queue; return False if the deadline passes first."""
         if gate.wait(None if deadline is None else deadline - self._clock()):
             return True

@@ -75,7 +75,7 @@ def test_rows_are_updated_in_place() -> None:
     assert updated(f"{READ}\n{CHANGE}", "%r")[1] == [{0: 0}]
 
 
-def test_an_update_moves_behind_the_readers_of_the_old_state() -> None:
+def test_an_update_moves_after_the_readers_of_the_old_state() -> None:
     assert updated(f"{CHANGE}\n{READ}", "%r") == (["read", "change"], [{0: 0}])
 
 
@@ -104,7 +104,7 @@ def test_other_states_are_copied(body: str, kernels: str) -> None:
 
 
 def test_an_update_stays_before_the_update_of_what_it_reads() -> None:
-    """The first state is updated in place; the update of the second one reads it, and may not move behind that."""
+    """The first state is updated in place; the update of the second one reads it, and may not move after that."""
     module = parse_module(
         make_context(),
         f"""

@@ -67,14 +67,14 @@ def test_a_tiny_model_is_not_split() -> None:
     assert sharded.inputs == (WHOLE,) * 6 and not collectives(sharded)
 
 
-def test_memory_has_a_price() -> None:
+def test_memory_price_splits_arguments() -> None:
     """At a second per 100 MB, parameters are split as well."""
     sharded = sharded_step(4096, 64, 64, Mesh.of({"ranks": 4}), memory_price=1e-8)
     assert all(any(spec) for spec in sharded.inputs)
 
 
 def test_results_on_two_mesh_axes() -> None:
-    """Annotations are kept: the batch is split over `data`, and the choice over `model` is open."""
+    """Annotations are respected: the batch is split over `data`; the shardings over `model` are chosen."""
     mesh = dlc.make_mesh({"data": 2, "model": 2})
     parameters = [[values(F32, 8, 16, scale=0.3), values(F32, 16, 8, seed=1, scale=0.3)]]
     x, y = values(F32, 4, 8, seed=2), values(F32, 4, 8, seed=3)

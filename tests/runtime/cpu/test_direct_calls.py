@@ -201,7 +201,7 @@ def test_dynamic_shapes_in_several_threads(dynamic_model: Any) -> None:
     assert not failed
 
 
-def test_a_call_that_finds_others_running_gets_a_context_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_calls_get_separate_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that call at the same time use a chain of states, which grows up to its limit when one of them finds none free."""
     monkeypatch.setattr("dlc.runtime.cpu.direct_calls._MAX_CONCURRENT_CALLS", 3)
     model = dlc.jit(lambda x: lax.fori_loop(0, 1000, lambda i, y: y + 1, x), num_threads=1).lower(ROWS).compile()

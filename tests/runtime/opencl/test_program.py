@@ -188,7 +188,7 @@ def test_matrix_products_of_symbolic_sizes(target: str) -> None:
         np.testing.assert_allclose(np.asarray(product(x, w)), x @ w + 1, rtol=1e-4, atol=1e-4)
 
 
-def test_sections_run_in_queues_of_their_own() -> None:
+def test_sections_run_in_separate_queues() -> None:
     """Chains that a sum joins: results, concurrent calls and measured launches are those of the sequence."""
     rng = np.random.default_rng(0)
     weights = [[rng.standard_normal((32, 32), np.float32) / 6 for _ in range(4)] for _ in range(5)]

@@ -182,7 +182,7 @@ def test_results_of_a_network_are_bitwise_those_of_single_calls() -> None:
         np.testing.assert_array_equal(result["logits"], right)
 
 
-def test_mixed_load_loses_and_crosses_nothing() -> None:
+def test_mixed_load_returns_each_result_to_its_request() -> None:
     """Every result is that of its own request, with cancellations, deadlines and errors in between."""
     recorded = Recorded()
     model = dlc.batched(recorded.model, max_batch=7, max_delay_ms=0.5, max_pending=50)

@@ -1,14 +1,15 @@
 """Ops at the boundary of `dlc.shard_map`: between global arrays and the shards on which a function runs on each rank.
 
-A module has global values and values of ranks. Ops on global values describe the whole computation, and the partitioner
-distributes them. Ops on values of ranks are the program of each rank already. `dl.to_shards` and `dl.from_shards` are the only
-ops that connect them.
+A module has global values and per-rank values. Ops on global values describe the whole computation, and the partitioner
+distributes them. Ops on per-rank values are the program of each rank already. Only `dl.to_shards` and `dl.from_shards` connect
+the two.
 
 Note [Varying axes]
-A value of a rank varies along the mesh axes along which the ranks have different values: a shard varies along those that split
-it, the result of an all_reduce does not vary along its axes. Derivatives depend on it: the cotangent of a value that does not
-vary is the sum of those of all ranks that read it. `dl.vary` marks the readers at which this sum is needed; its transpose is
-an all_reduce, and the transpose of an all_reduce is `dl.vary`. These are the types of `jax.shard_map` with `check_vma=True`.
+A per-rank value varies along a mesh axis if ranks along this axis may have different values: a shard varies along the axes that
+split it, and the result of an all_reduce does not vary along its axes. Derivatives depend on it: the cotangent of a value that
+does not vary is the sum of the cotangents of all ranks that read it. `dl.vary` marks the readers at which this sum is needed.
+Its transpose is an all_reduce, and the transpose of an all_reduce is `dl.vary`. `jax.shard_map` with `check_vma=True` has the
+same rules in its types.
 """
 
 from __future__ import annotations

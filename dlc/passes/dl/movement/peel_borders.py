@@ -27,7 +27,7 @@ _MIN_ELEMENTS = 1 << 14
 # Maximum part of a result, in percent, that is computed at the borders, by shorter loops.
 _MAX_BORDER_PERCENT = 10
 # Maximum ops of a stencil, and slices that it reads: they are copied for each border. The copy of a padded tensor costs little
-# beside many reads of it (measured with 3 to 25 reads, 2 to 16 % at the borders, Zen 5).
+# compared with many reads of it (measured with 3 to 25 reads, 2 to 16 % at the borders, Zen 5).
 _MAX_STENCIL_OPS = 64
 _MAX_STENCIL_READS = 12
 # Maximum depth of the sums and products that are computed again for each shifted position.
@@ -204,7 +204,7 @@ def _center(op: PadOp | ConcatOp) -> tuple[SSAValue, Box] | None:
 
 
 def _is_in_memory(value: SSAValue) -> bool:
-    """Return whether a tensor is stored beside its padded copy, or is computed again."""
+    """Return whether a tensor is stored in addition to its padded copy, or is recomputed."""
     owner = value.owner
     if isinstance(owner, SliceOp):
         return _is_in_memory(owner.x)
@@ -220,7 +220,7 @@ def _is_recomputed(value: SSAValue, depth: int = _MAX_RECOMPUTED_DEPTH) -> bool:
 
 
 def _sliced(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
-    """Return a box of a value, read from the tensors that it is made of."""
+    """Return a box of a value, read from the tensors that it pads or concatenates."""
     shape = shape_of(value)
     if box == tuple((0, n) for n in shape):
         return value

@@ -58,8 +58,8 @@ class Runtime:
     def pool(self, num_threads: int, cpus: frozenset[int] | None = None) -> int:
         """Return the address of this process's pool of `num_threads` threads, one of which is the caller; 0 for one thread.
 
-        The other threads run on the processors `cpus`, by default those of the process. It is the first of a chain of as many
-        pools as `reserve_pools` requested: calls use the first one that is free.
+        The other threads run on the processors `cpus`, by default those of the process. It is the first of a chain of pools,
+        of the length that `reserve_pools` requested: calls use the first pool that is free.
 
         Raises DeviceError if the system cannot start the threads.
         """
