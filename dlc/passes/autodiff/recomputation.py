@@ -32,11 +32,11 @@ _VECTOR_BYTES = 64
 _DIVISION_COST, _FUNCTION_COST = 8.0, 20.0
 _DIVISIONS = (dl.DivOp, dl.ReciprocalOp, dl.SqrtOp, dl.RsqrtOp, dl.ModOp, dl.FloordivOp)
 _FUNCTIONS = (FloatFunction, dl.PowOp, dl.Atan2Op)
-# Write and read a saved byte: in the second-level cache a store and a load, in memory 12 bytes of traffic for 4, at 10 to 15
+# Write and read a saved byte: in a cache a store and a load, in memory 12 bytes of traffic for 4, at 10 to 15
 # GB/s per core (Zen 5: 3 to 5 cycles, in which 32 to 64 elements of f32 are added).
 _CACHED_COST, _MEMORY_COST = 3.0, 32.0
-# Saved values of all steps up to this size stay in the second-level cache.
-_MAX_CACHED_BYTES = 1 << 19
+# Saved values of all steps up to this size stay in a core's caches (second level and a share of the third).
+_MAX_CACHED_BYTES = 1 << 22
 
 
 def choose_saved_values(
