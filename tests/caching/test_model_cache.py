@@ -160,7 +160,7 @@ def test_every_option_is_in_the_key_or_does_not_affect_code() -> None:
     in_the_key = {"pipeline", "numerics", "precision", "weights", "group", "tune", "inter_op"}
     watched = {"dump_ir", "verify", "check_each_pass", "plan", "write_plan", "replaced_kernels"}
     # Other targets' own, and how a model is compiled or run, whatever it becomes.
-    without_effect = {"until", "device", "num_threads", "streams", "workers", "cache"}
+    without_effect = {"until", "device", "num_threads", "cpus", "streams", "workers", "cache"}
     assert {f.name for f in fields(Options)} == in_the_key | watched | without_effect
 
 

@@ -60,6 +60,7 @@ NOT_RUN = {
     "python -m tests.suites array-api PATH": _SUITE,
     "python -m tests.suites jax": _SUITE,
     "python -m tests.suites torch-opinfo [--export]": _SUITE,
+    "python -m tests.suites torch-rules": _SUITE,
     "python -m tests.suites torch-mlir PATH": _SUITE,
     "python -m tests.suites stablehlo PATH": _SUITE,
     "python -m dlc.testing dlc_soft_clip": _PLUGIN,

@@ -33,6 +33,7 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
         (dl.AllReduceOp, dl.ReduceScatterOp, dl.AllGatherOp, dl.AllToAllOp, dl.PermuteOp, dl.AxisIndexOp),
         "the host exchanges arrays with other ranks",
     ),
+    **dict.fromkeys((dl.ToShardsOp, dl.FromShardsOp), "partitioning over ranks replaces them"),
 }
 
 IN_KERNELS = [s for s in SAMPLES if s.op not in NOT_IN_KERNELS and all(o.size for o in s.operands)]
