@@ -32,7 +32,13 @@ from dlc.progress import progress_on
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the most probable token.")
 @click.option("--top-k", type=click.IntRange(0), default=0, show_default=True, help="Draw from the k most probable tokens.")
 @click.option("--top-p", type=float, default=1.0, show_default=True, help="Draw from the tokens with this probability.")
-@click.option("--min-p", type=float, default=0.0, show_default=True, help="Least probability, relative to the largest.")
+@click.option(
+    "--min-p",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Draw from the tokens with at least this probability, relative to the largest.",
+)
 @click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Divides logits of earlier tokens.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draws.")
 @click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text (default: up to 8192).")

@@ -32,8 +32,8 @@ from dlc.passes.autodiff.rules import active_states
 from dlc.passes.autodiff.shapes import num_bytes, zeros
 from dlc.passes.autodiff.term import Term
 
-# The maximum and minimum number of iterations whose states are saved together: as many as stay in the second-level cache. All
-# states of a run take time, also those after the last iteration.
+# The maximum and minimum number of iterations of a run, whose states are saved together and should fit in the L2 cache.
+# Saving takes time for all iterations of a run, also those after the last iteration of the loop.
 _MAX_STATES_PER_RUN, _MIN_STATES_PER_RUN = 64, 8
 _MAX_RUN_BYTES = 1 << 19
 # The maximum number of saved states from which iterations are repeated.

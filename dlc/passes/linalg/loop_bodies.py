@@ -104,8 +104,10 @@ def _inline_grid(
         split -= 1
         inner_points *= extent
     with ExitStack() as stack:
-        count, share = product(extents[:split]), max(1, points_per_task // max(1, inner_points))
-        points = _split_index(builder, stack.enter_context(_grid_of_tasks(builder, count, share)), extents[:split])
+        count, iterations_per_task = product(extents[:split]), max(1, points_per_task // max(1, inner_points))
+        points = _split_index(
+            builder, stack.enter_context(_grid_of_tasks(builder, count, iterations_per_task)), extents[:split]
+        )
         for extent, index in zip(extents[split:], indices[split:], strict=True):
             points.append(stack.enter_context(builder.loop(0, builder.size(extent), name=index.name_hint or "i")))
         values.update(zip(indices, (point.ssa for point in points), strict=True))
@@ -141,18 +143,18 @@ def _inline_tiles(
 
 
 @contextmanager
-def _grid_of_tasks(builder: KernelBuilder, count: Size, share: int) -> Generator[KernelValue]:
-    """Open a grid over `count` independent iterations, `share` per task; yield the index of an iteration."""
-    share = min(share, count) if isinstance(count, int) and count else share
+def _grid_of_tasks(builder: KernelBuilder, count: Size, iterations_per_task: int) -> Generator[KernelValue]:
+    """Open a grid over `count` independent iterations, `iterations_per_task` each; yield the index of an iteration."""
+    iterations_per_task = min(iterations_per_task, count) if isinstance(count, int) and count else iterations_per_task
     outer = builder.op_builder
-    points = outer.parallel("grid", [(count, share)], ["task"])
+    points = outer.parallel("grid", [(count, iterations_per_task)], ["task"])
     builder.op_builder = outer.at_block_end(points.body.block)
     first = KernelValue(builder, points.body.block.args[0])
-    if share == 1:
+    if iterations_per_task == 1:
         yield first
     else:
-        end = first + share
-        if not isinstance(count, int) or count % share:
+        end = first + iterations_per_task
+        if not isinstance(count, int) or count % iterations_per_task:
             end = builder.minimum_index(end, builder.size(count))
         with builder.loop(first, end) as iteration:
             yield iteration

@@ -155,16 +155,16 @@ class _AxisProblem:
             return [fixed]
         return [None, *(k for k in range(rank_of(value)) if k not in closed and self.is_divisible(value, k))]
 
-    def seconds(self, value: SSAValue, have: _ResultState, want: _State) -> float:
-        """Return the estimated time of a resharding."""
-        if have == want or (have is None):
+    def seconds(self, value: SSAValue, source: _ResultState, target: _State) -> float:
+        """Return the estimated time of resharding a value from one state to another."""
+        if source == target or source is None:
             return 0.0
-        size, others = self.bytes(value), (self.ranks - 1) / self.ranks
-        if have == "partial":
-            moved = 2 * size * others if want is None else size * others
+        size, other_ranks = self.bytes(value), (self.ranks - 1) / self.ranks
+        if source == "partial":
+            sent_bytes = 2 * size * other_ranks if target is None else size * other_ranks
         else:
-            moved = size * others if want is None else size / self.ranks * others
-        return SECONDS_PER_COLLECTIVE + moved * SECONDS_PER_BYTE
+            sent_bytes = size * other_ranks if target is None else size / self.ranks * other_ranks
+        return SECONDS_PER_COLLECTIVE + sent_bytes * SECONDS_PER_BYTE
 
     # The program
 
@@ -252,20 +252,20 @@ class _AxisProblem:
         if isinstance(op, dl.ToShardsOp):
             self._add_requirement(op, op.x, fixed)
 
-    def _add_requirement(self, op: Operation, value: SSAValue, want: _State) -> None:
-        """Add the cost of reading a value with a given sharding."""
+    def _add_requirement(self, op: Operation, value: SSAValue, target: _State) -> None:
+        """Add the cost of reading a value in the state `target`."""
         if rank_of(value) and uniform_element(value) is None and self.shardings.varying.of(value) is None:
             choice, states = self._choice(value)
             times = self.execution_count(op)
-            self.program.add_costs(choice, [times * self.seconds(value, s, want) for s in states])
+            self.program.add_costs(choice, [times * self.seconds(value, s, target) for s in states])
 
     def _add_sequence(self, op: Operation, sequence: SSAValue, element: SSAValue) -> None:
         """Add the cost of resharding the sequence of a loop to the sharding of its elements."""
         if rank_of(element) and self.shardings.varying.joined((sequence, element)) is None:
             choice, states = self._choice(element)
             times = self.execution_count(op)
-            want = [None if s is None else s + 1 for s in states]
-            costs = [[times * self.seconds(sequence, s, t) for t in want] for s in self._choice(sequence)[1]]
+            targets = [None if s is None else s + 1 for s in states]
+            costs = [[times * self.seconds(sequence, s, t) for t in targets] for s in self._choice(sequence)[1]]
             self._add_edge(sequence, choice, costs)
 
 
