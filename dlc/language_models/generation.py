@@ -86,7 +86,7 @@ def prompt_ids(model: LanguageModel, prompt: str | Sequence[int] | Sequence[Mapp
     """Return the token ids of a text, of ids, or of a conversation."""
     if isinstance(prompt, str):
         ids = model.tokenizer.encode(prompt)
-    elif prompt and isinstance(prompt[0], Mapping):
+    elif len(prompt) and isinstance(prompt[0], Mapping):
         ids = model.chat_prompt(cast("Sequence[dict[str, str]]", prompt))
     else:
         ids = list(cast("Sequence[int]", prompt))

@@ -57,9 +57,9 @@ class StepRunner:
         """Prepare a slot for another text."""
         self._state[0].reshape(self.num_slots, -1)[slot] = False
 
-    def require_ids(self, tokens: Sequence[int]) -> None:
+    def require_ids(self, tokens: Sequence[Any]) -> None:
         """Raise ArgumentError for no tokens or an unknown one."""
-        if not tokens or not all(0 <= t < self.vocabulary_size for t in tokens):
+        if not len(tokens) or not all(isinstance(t, int | np.integer) and 0 <= t < self.vocabulary_size for t in tokens):
             raise ArgumentError(f"tokens {list(tokens)[:8]}…: expected one or more ids below {self.vocabulary_size}")
 
     def chunk_size(self, total: int, remaining: int) -> int:

@@ -40,10 +40,12 @@ class TextBatch:
     def add(self, prompt: Sequence[int], max_tokens: int, sampling: Sampling, *, ignore_end: bool = False) -> Text:
         """Add a text after a prompt of token ids.
 
-        With `ignore_end`, it continues after tokens that end texts. Raises ArgumentError for an unknown token, and for a prompt
-        that fills the context.
+        With `ignore_end`, it continues after tokens that end texts. Raises ArgumentError for an unknown token, for a prompt
+        that exceeds the context, and for `max_tokens` below 1.
         """
         self._runner.require_ids(prompt)
+        if max_tokens < 1:
+            raise ArgumentError(f"max_tokens = {max_tokens!r}; expected 1 or more")
         if len(prompt) > self._context:
             raise ArgumentError(f"{len(prompt)} tokens exceed the context of {self._context}; load the model with a longer one")
         # The result of the last position needs no position of its own.
@@ -62,14 +64,15 @@ class TextBatch:
         if self._prompts:
             text = self._prompts.popleft()
             size = self._runner.chunk_size(len(text.prompt), len(text.remaining))
-            yield from self._step([text], size)
+            events = self._step([text], size)
             if not text.has_read_prompt and text in self.running:
                 self._prompts.append(text)
+            yield from events
         decoding = [text for text in self.running if text.tokens]
         for start in range(0, len(decoding), self._runner.max_texts):
             yield from self._step(decoding[start : start + self._runner.max_texts], 1)
 
-    def _step(self, texts: Sequence[Text], num_tokens: int) -> Iterator[tuple[Text, Event]]:
+    def _step(self, texts: Sequence[Text], num_tokens: int) -> list[tuple[Text, Event]]:
         """Append the next tokens of each text."""
         parts = [TextPart(text.remaining[:num_tokens], text.position, text.slot or 0, text.sampling) for text in texts]
         try:
@@ -77,14 +80,15 @@ class TextBatch:
         except Exception as error:
             for text in texts:
                 self._remove(text)
-                yield text, error
-            return
+            return [(text, error) for text in texts]
+        events: list[tuple[Text, Event]] = []
         for text, token in zip(texts, tokens, strict=True):
             if piece := text.advance(num_tokens, token, self._tokenizer):
-                yield text, piece
+                events.append((text, piece))
             if text.finish_reason is not None:
                 self._remove(text)
-                yield text, text.result()
+                events.append((text, text.result()))
+        return events
 
     def _start_waiting(self) -> None:
         used = {text.slot for text in self.running}
@@ -99,7 +103,8 @@ class TextBatch:
     def _remove_cancelled(self) -> None:
         for text in [text for text in self.running if text.is_cancelled]:
             self._remove(text)
-        for text in [text for text in self.waiting if text.is_cancelled]:
+        # Another thread may append; copying a deque is atomic, iteration in Python is not.
+        for text in [text for text in self.waiting.copy() if text.is_cancelled]:
             self.waiting.remove(text)
 
     def _remove(self, text: Text) -> None:

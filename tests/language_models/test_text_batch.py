@@ -99,5 +99,40 @@ def test_errors_end_the_texts_of_a_step_only(model: LanguageModel, monkeypatch: 
     assert finish(batch).keys() == {other}
     with pytest.raises(ArgumentError, match="ids below"):
         batch.add([10**6], 4, Sampling())
+    with pytest.raises(ArgumentError, match="ids below"):
+        batch.add([1.5], 4, Sampling())
+    with pytest.raises(ArgumentError, match="max_tokens = 0"):
+        dlc.generate_batch(model, PROMPTS[:1], max_tokens=0)
     with pytest.raises(ArgumentError, match="max_texts = 0"):
         LanguageModel.load("m.gguf", max_texts=0)
+
+
+def test_events_may_be_ignored(model: LanguageModel) -> None:
+    """A caller that takes one event of a step and leaves the others does not change the texts."""
+    batch = model.batch()
+    texts = [batch.add(np.array(prompt), 5, Sampling(), ignore_end=True) for prompt in PROMPTS[:4]]
+    while batch.running or batch.waiting:
+        for _ in batch.advance():
+            break
+    assert [text.tokens for text in texts] == [r.tokens for r in dlc.generate_batch(model, PROMPTS[:4], max_tokens=5)]
+
+
+def test_texts_may_be_added_while_others_are_removed(model: LanguageModel) -> None:
+    batch = model.batch()
+
+    class AddingText(Text):
+        """A text that is queried while another thread adds a text."""
+
+        @property
+        def is_cancelled(self) -> bool:
+            if len(batch.waiting) < 3:
+                batch.add(PROMPTS[0], 1, Sampling())
+            return True
+
+        @is_cancelled.setter
+        def is_cancelled(self, value: bool) -> None:
+            pass
+
+    batch.waiting.append(AddingText(PROMPTS[0], 1, Sampling(), frozenset()))
+    batch.add(PROMPTS[0], 1, Sampling())
+    assert len(finish(batch)) == 2
