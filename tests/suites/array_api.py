@@ -120,7 +120,7 @@ def _outcome_of(error: BaseException) -> BaseException:
     errors = [error, *getattr(error, "exceptions", ())]
     texts = " ".join([str(e) + " ".join(getattr(e, "__notes__", ())) for e in errors])
     if _COMPLEX.search(texts):
-        return NotComparableError("uses complex dtypes, which dlc.numpy has through arithmetic and fft only")
+        return NotComparableError("uses complex dtypes, which some functions of dlc.numpy do not accept")
     unsupported = next((e for e in errors if isinstance(e, UnsupportedError)), None)
     if unsupported is not None or isinstance(error, DlcError | AssertionError):
         return unsupported or error

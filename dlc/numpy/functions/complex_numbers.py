@@ -1,8 +1,8 @@
 """Complex numbers: the results and operands of Fourier transforms, and their arithmetic.
 
 `dlc.numpy.fft`, `1j * x` and complex arguments create complex arrays, which are pairs of real arrays. They support the
-operators + - * / @ ** (integer exponents), == and !=, the functions here, elementary functions such as `sin`, and the functions
-that act on the real and the imaginary part separately (componentwise.py); for everything else use `.real` and `.imag`.
+operators + - * / @, ** with integer exponents, == and !=. They also support the functions here, elementary functions such as
+`sin`, and functions that act on the two parts separately (componentwise.py). For everything else use `.real` and `.imag`.
 Derivatives treat the two parts as two real arrays: the gradient of a real function points in the direction of steepest ascent.
 """
 
