@@ -20,4 +20,4 @@ def comparison_facts(trace: KernelTrace, predicate: str, a: LinearForm, b: Linea
         Fact(a.terms, interval + b_range - a.constant),
         Fact(b.terms, -interval + a_range - b.constant),
     ]
-    return [f for fact in facts if fact.terms for f in (fact, fact.negated())]
+    return [f for fact in facts for f in ((fact, fact.negated()) if fact.terms else (fact,))]

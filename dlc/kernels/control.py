@@ -13,7 +13,7 @@ from dlc.frontend.trace import user_line_text
 from dlc.ir import Block, DenseArrayBase, IntegerAttr, Operation, i64, scf
 from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.functions import index, require_value
-from dlc.kernels.index_ranges import Interval, LinearForm
+from dlc.kernels.index_ranges import Interval, LinearForm, is_less
 from dlc.kernels.kernel_trace import GridLanes, KernelTrace, LoopVariable, Scope, current_kernel_trace
 from dlc.kernels.shapes import is_python_integer, is_size
 from dlc.kernels.values import Value, require_uniform
@@ -71,13 +71,13 @@ class GridIterator(LoopIterator):
     def _open(self) -> tuple[Value, ...]:
         sizes = list(map(self._trace.local_size, self._sizes))
         points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, sizes, self._parallel, self._tile))
-        is_empty = any(n < 1 for n in self._sizes)
         scope = Scope(
             "grid",
             user_line_text(),
             [LoopVariable(p.ssa, 0, 1, n) for p, n in zip(points, self._sizes, strict=True)],
-            runs_once_or_more=not is_empty,
-            never_runs=is_empty,
+            runs_once_or_more=all(is_less(0, n) is True for n in self._sizes),
+            never_runs=any(is_less(n, 1) is True for n in self._sizes),
+            conditions=[n - 1 for n in self._sizes],
         )
         for point, size in zip(points, self._sizes, strict=True):
             self._trace.set_range(point.ssa, Interval(0, size - 1))
@@ -109,7 +109,7 @@ class RangeIterator(LoopIterator):
         if isinstance(step, int):
             residue = self._trace.residue_of(self._low.form or LinearForm(), step)
             if (first := low.value) is not None:
-                max_trip_count = max(0, -(-(cast(TracedSize, high.high) - first) // step))
+                max_trip_count = -(-(cast(TracedSize, high.high) - first) // step)
                 interval = Interval(first, first + (max_trip_count - 1) * step)
                 if high.value is not None:
                     variables = [LoopVariable(variable.ssa, first, step, max_trip_count)]
@@ -128,8 +128,9 @@ class RangeIterator(LoopIterator):
             user_line_text(),
             variables,
             facts,
-            runs_once_or_more=low.high < high.low,
+            runs_once_or_more=is_less(low.high, high.low) is True,
             never_runs=interval.is_empty,
+            conditions=[cast(TracedSize, r.high - r.low) for r in (Interval(low.low, high.high - 1), interval) if r.is_finite],
         )
         return self._start(scope, [variable])
 

@@ -34,12 +34,12 @@ _INT64_RANGE = Interval(-(1 << 63), (1 << 63) - 1)
 
 def maximum(x: ValueLike, y: ValueLike) -> Value:
     """Return the larger of two values, elementwise; NaN if one is NaN."""
-    return _extremum("maximum", x, y, kernel_values.maximum, lambda a, b: Interval(max(a.low, b.low), max(a.high, b.high)))
+    return _extremum("maximum", x, y, kernel_values.maximum, Interval.maximum)
 
 
 def minimum(x: ValueLike, y: ValueLike) -> Value:
     """Return the smaller of two values, elementwise; NaN if one is NaN."""
-    return _extremum("minimum", x, y, kernel_values.minimum, lambda a, b: Interval(min(a.low, b.low), min(a.high, b.high)))
+    return _extremum("minimum", x, y, kernel_values.minimum, Interval.minimum)
 
 
 def _extremum(

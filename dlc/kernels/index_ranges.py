@@ -1,18 +1,20 @@
 """Ranges of indices: intervals, and linear forms in loop variables.
 
-The ends of an interval may be sizes of the trace, whose comparisons are decided by guards (dlc/shapes/traced_dims.py).
+The ends of an interval may be sizes of the trace, whose comparisons are decided by guards (dlc/shapes/traced_dims.py), or by
+proofs. Ranges remain valid, but become wider, if a comparison is not decided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from math import inf
 from typing import TypeAlias, cast
 
 from dlc.ir import SSAValue
-from dlc.shapes.dims import is_nonnegative, is_same
-from dlc.shapes.traced_dims import TracedSize, untraced
+from dlc.shapes.dims import UndecidableError, asymptotic_key, is_nonnegative, is_same, termwise_minimum
+from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 # An end of an interval: an integer, a size, or ±infinity.
 Bound: TypeAlias = "TracedSize | float"
@@ -29,7 +31,12 @@ class Interval:
 
     @property
     def is_empty(self) -> bool:
-        return self.low == inf or self.high == -inf or self.low > self.high
+        """True if low > high; false if that is not decided."""
+        return self.low == inf or self.high == -inf or is_less(self.high, self.low) is True
+
+    @property
+    def is_finite(self) -> bool:
+        return not isinstance(self.low, float) and not isinstance(self.high, float)
 
     @property
     def value(self) -> TracedSize | None:
@@ -47,7 +54,7 @@ class Interval:
 
     def __mul__(self, other: Interval) -> Interval:
         products = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
-        return Interval(min(products), max(products))
+        return Interval(reduce(_lower_bound, products), reduce(_upper_bound, products))
 
     def scaled(self, factor: int) -> Interval:
         """Return the range of the integers times a factor."""
@@ -55,10 +62,24 @@ class Interval:
         return Interval(low, high) if factor >= 0 else Interval(high, low)
 
     def __and__(self, other: Interval) -> Interval:
+        """Return the integers in both; raise UndecidableError if that depends on a comparison that is not decided."""
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
+    def limited(self, other: Interval) -> Interval:
+        """Return an interval that contains the integers in both."""
+        return Interval(_larger(self.low, other.low), _smaller(self.high, other.high))
+
     def __or__(self, other: Interval) -> Interval:
-        return Interval(min(self.low, other.low), max(self.high, other.high))
+        """Return an interval that contains the integers of both."""
+        return Interval(_lower_bound(self.low, other.low), _upper_bound(self.high, other.high))
+
+    def maximum(self, other: Interval) -> Interval:
+        """Return the range of the larger of two integers."""
+        return Interval(_larger(self.low, other.low), _upper_bound(self.high, other.high))
+
+    def minimum(self, other: Interval) -> Interval:
+        """Return the range of the smaller of two integers."""
+        return Interval(_lower_bound(self.low, other.low), _smaller(self.high, other.high))
 
     def complement(self) -> tuple[Interval, Interval]:
         """Return the integers below and above."""
@@ -76,12 +97,12 @@ class Interval:
     def floor_divided(self, divisor: Interval) -> Interval:
         """Return the range of ⌊a / b⌋ for b of `divisor`, which is positive."""
         quotients = [floor_divide(a, b) for a in (self.low, self.high) for b in (divisor.low, divisor.high)]
-        return Interval(min(quotients), max(quotients))
+        return Interval(reduce(_lower_bound, quotients), reduce(_upper_bound, quotients))
 
     def remainder(self, divisor: Interval) -> Interval:
         """Return the range of a - b·⌊a / b⌋ for b of `divisor`, which is positive."""
         last = _sum(divisor.high, -1)
-        return Interval(0, min(self.high, last) if self.low >= 0 else last)
+        return Interval(0, _smaller(self.high, last) if is_less(self.low, 0) is False else last)
 
     def __str__(self) -> str:
         return str(self.low) if self.low == self.high else f"{self.low}..{self.high}"
@@ -100,6 +121,47 @@ def _product(a: Bound, b: Bound) -> Bound:
 def floor_divide(a: Bound, b: Bound) -> Bound:
     """Return ⌊a / b⌋ for b > 0."""
     return a if isinstance(a, float) else 0 if isinstance(b, float) else a // b
+
+
+def is_less(a: Bound, b: Bound) -> bool | None:
+    """Return whether a < b; None if that is not decided."""
+    try:
+        return a < b
+    except UndecidableError:
+        return None
+
+
+def _decided_minimum(a: Bound, b: Bound) -> Bound | None:
+    """Return the smaller bound; None if that is not decided."""
+    for x, y in ((a, b), (b, a)):
+        if (is_y_less := is_less(y, x)) is not None:
+            return y if is_y_less else x
+    return None
+
+
+def _smaller(a: Bound, b: Bound) -> Bound:
+    """Return the smaller bound; if that is not decided, the one that is smaller for large sizes."""
+    smaller = _decided_minimum(a, b)
+    return min(a, b, key=lambda bound: asymptotic_key(untraced(bound))) if smaller is None else smaller
+
+
+def _larger(a: Bound, b: Bound) -> Bound:
+    """Return the larger bound; if that is not decided, the one that is larger for large sizes."""
+    return -_smaller(-a, -b)
+
+
+def _lower_bound(a: Bound, b: Bound) -> Bound:
+    """Return the smaller bound; if that is not decided, a bound below both."""
+    smaller = _decided_minimum(a, b)
+    if smaller is not None:
+        return smaller
+    size = a if isinstance(a, TracedDim) else cast(TracedDim, b)
+    return size.in_scope(termwise_minimum(untraced(a), untraced(b)))
+
+
+def _upper_bound(a: Bound, b: Bound) -> Bound:
+    """Return the larger bound; if that is not decided, a bound above both."""
+    return -_lower_bound(-a, -b)
 
 
 @dataclass(frozen=True)

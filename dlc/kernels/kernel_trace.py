@@ -18,7 +18,7 @@ from dlc.kernels.run_time_checks import PointChecks
 from dlc.passes.kernel_builder import Buffer, KernelBuilder
 from dlc.passes.kernel_values import KernelValue
 from dlc.passes.types import memref_type
-from dlc.shapes.dims import Atom, Dim, Size, UndecidableError
+from dlc.shapes.dims import Atom, Dim, Monomial, Size, UndecidableError, is_nonnegative
 from dlc.shapes.traced_dims import TracedSize, untraced
 
 _INT64 = Interval(-(1 << 63), (1 << 63) - 1)
@@ -48,6 +48,7 @@ class Scope:
         runs_once_or_more: Whether its body certainly runs.
         never_runs: Whether its body certainly does not run.
         index_set: The exact set of points at which a branch runs, if known.
+        conditions: Sizes that are not negative if the body runs.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Scope:
     runs_once_or_more: bool = True
     never_runs: bool = False
     index_set: IndexSet | None = None
+    conditions: Sequence[TracedSize] = ()
 
 
 @dataclass(frozen=True)
@@ -220,13 +222,15 @@ class KernelTrace:
 
     def range_of(self, form: LinearForm) -> Interval:
         """Return the range of a linear form, from the ranges of its variables and the conditions of the open scopes."""
+        if not form.coefficients:
+            return Interval(form.constant, form.constant)
         total = Interval(0, 0)
         for variable, coefficient in form.coefficients.items():
-            interval = self._ranges[variable] & self._fact_range(LinearForm.of(variable))
+            interval = self._ranges[variable].limited(self._fact_range(LinearForm.of(variable)))
             if interval.is_empty:
                 return interval
             total += interval.scaled(coefficient)
-        return (total & self._fact_range(form)) - -form.constant
+        return total.limited(self._fact_range(form)) - -form.constant
 
     def _fact_range(self, form: LinearForm) -> Interval:
         """Return the range of a form without its constant that the conditions of the open scopes imply."""
@@ -234,24 +238,37 @@ class KernelTrace:
         for scope in self.scopes:
             for fact in scope.facts:
                 if fact.terms == form.terms:
-                    result &= fact.range
+                    result = result.limited(fact.range)
         return result
+
+    def size_conditions(self) -> list[Dim]:
+        """Return symbolic sizes that are not negative in the open scopes."""
+        conditions: list[Bound] = []
+        for scope in self.scopes:
+            # A condition without indices is one on sizes: its range contains 0.
+            ranges = (fact.range for fact in scope.facts if not fact.terms)
+            conditions += [*scope.conditions, *(end for r in ranges for end in (-r.low, r.high))]
+        return list({size for size in map(untraced, conditions) if isinstance(size, Dim)})
 
     def require_no_overflow(self, form: LinearForm) -> None:
         """Raise DlcError if index arithmetic may exceed 64 bits, so that its range would be wrong."""
         interval = self.range_of(form)
-        if not all(map(_fits_int64, (interval.low, interval.high))):
+        if not all(map(self._fits_int64, (interval.low, interval.high))):
             raise self.error(f"an index of {interval} may overflow; limit it by k.clip(index, n) first")
 
+    def _fits_int64(self, end: Bound) -> bool:
+        """Return whether an end of a range fits in 64 bits, for all possible sizes of arrays."""
+        if isinstance(end, int | float):
+            return _INT64.low <= end <= _INT64.high
+        terms = cast(Dim, untraced(end)).terms
+        if sum(abs(c) << self._size_bits(monomial) for monomial, c in terms.items()) > _INT64.high:
+            raise UndecidableError(f"does an index of {end} fit 64 bits?")
+        return True
 
-def _fits_int64(end: Bound) -> bool:
-    """Return whether an end of a range fits in 64 bits, for all possible sizes of arrays."""
-    if isinstance(end, int | float):
-        return _INT64.low <= end <= _INT64.high
-    plain = cast(Dim, untraced(end))
-    if sum(abs(c) << (_MAX_SIZE_BITS * len(monomial)) for monomial, c in plain.terms.items()) > _INT64.high:
-        raise UndecidableError(f"does an index of {end} fit 64 bits?")
-    return True
+    def _size_bits(self, monomial: Monomial) -> int:
+        """Return the number of bits of a product of sizes, which are those of one size if an axis is at least as long."""
+        is_below_axis = any(is_nonnegative(size - Dim({monomial: 1})) for shape in self._shapes for size in shape)
+        return _MAX_SIZE_BITS * (1 if is_below_axis else len(monomial))
 
 
 _current: ContextVar[KernelTrace | None] = ContextVar("kernel_trace", default=None)

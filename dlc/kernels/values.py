@@ -21,7 +21,7 @@ from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Attribute, DenseIntOrFPElementsAttr, arith, bf16, f16, i64, vector
 from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.conversions import convert, divide_by_positive, floor_divide
-from dlc.kernels.index_ranges import Fact, Interval, LinearForm
+from dlc.kernels.index_ranges import Fact, Interval, LinearForm, is_less
 from dlc.kernels.index_sets import IndexSet
 from dlc.kernels.kernel_trace import GridLanes, KernelTrace, Scope
 from dlc.kernels.shapes import require_shape
@@ -357,7 +357,8 @@ class Value:
             require_uniform(operator, a, b)
             if b.range.low <= 0:
                 raise a.error(f"{operator} of an index by {b.range}; the divisor must be positive")
-            quotient, remainder = divide_by_positive(a.kernel_value, b.kernel_value, may_be_negative=a.range.low < 0)
+            may_be_negative = is_less(a.range.low, 0) is not False
+            quotient, remainder = divide_by_positive(a.kernel_value, b.kernel_value, may_be_negative=may_be_negative)
             ranges = a.range.floor_divided(b.range), a.range.remainder(b.range)
             return a.index_of(quotient, ranges[0]), a.index_of(remainder, ranges[1])
         quotient, remainder = floor_divide(a.kernel_value, b.kernel_value)

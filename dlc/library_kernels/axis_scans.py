@@ -14,7 +14,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import element_type_of, flag
 from dlc.kernels.references import ArrayReference, Variable
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Index, points_per_task, split_extent
+from dlc.library_kernels.vectors import Index, is_one, points_per_task, split_extent
 
 # Lanes along b.
 _COLUMN_LANES = 16
@@ -68,7 +68,7 @@ def arg_extremum(op: dl.ArgExtremumOp, x: ArrayReference, y: ArrayReference) -> 
         else:
             y[(*outer, column)] = indices.astype(np.int64)
 
-    if columns == 1:
+    if is_one(columns):
         for row, segment in k.grid(rows, num_segments, parallel=points_per_task(length)):
             first = k.minimum(segment * length, n - length)
             store(row, segment, 0, extreme.of_row(row, first, length))

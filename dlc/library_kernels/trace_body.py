@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, NoReturn
 
 from dlc.dialects.dl.base import element_type_of, shape_of
@@ -15,31 +16,46 @@ from dlc.kernels.references import ArrayReference
 from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.linalg.library_kernels import BodyTracer
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.shapes.dims import Dim, Size, product, substitute
+from dlc.shapes.dims import Dim, Size, is_nonnegative, product
 from dlc.shapes.traced_dims import TracedDim, traced_sizes
 
-# The value of all symbolic sizes for comparisons of them while loops are traced.
-_LARGE_SIZE = 1 << 20
+# A proof adds up at most this many conditions on sizes.
+_MAX_CONDITION_TERMS = 2
 
 
-class _LargeSizes:
-    """Decide comparisons of symbolic sizes for large sizes: loops over no indices do not run, for any sizes."""
+@dataclass(frozen=True)
+class _SizeProofs:
+    """Decide comparisons of symbolic sizes by proofs, from the constraints of the op and the conditions of the open scopes.
 
-    def is_negative(self, size: Dim) -> bool:
-        return self._value(size) < 0
+    Neither branches nor guards are added: kernels are lowered after the guards of a program are known.
+    """
 
-    def is_zero(self, size: Dim) -> bool:
-        return self._value(size) == 0
+    trace: KernelTrace
+    constraints: Sequence[Size]
 
-    def _value(self, size: Dim) -> int:
-        return int(substitute(size, dict.fromkeys(size.symbols(), _LARGE_SIZE)))
+    def is_negative(self, size: Dim) -> bool | None:
+        """See SizeDecisions."""
+        if self._is_nonnegative(size):
+            return False
+        return True if self._is_nonnegative(-size - 1) else None
+
+    def is_zero(self, size: Dim) -> bool | None:
+        """See SizeDecisions."""
+        if self._is_nonnegative(size - 1) or self._is_nonnegative(-size - 1):
+            return False
+        return True if self._is_nonnegative(size) and self._is_nonnegative(-size) else None
+
+    def _is_nonnegative(self, size: Size) -> bool:
+        conditions = [*self.constraints, *self.trace.size_conditions()]
+        sums = (sum(c) for n in range(_MAX_CONDITION_TERMS + 1) for c in combinations(conditions, n))
+        return any(is_nonnegative(size - total) for total in sums)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Sizes:
     """The scope of the sizes of one op."""
 
-    size_guards: _LargeSizes = field(default_factory=_LargeSizes)
+    size_guards: _SizeProofs
 
     def size_as_array(self, size: Dim) -> NoReturn:
         raise CompileError(f"the size {size} is used as an array")
@@ -60,7 +76,8 @@ def traced(rule: Callable[..., None], *, is_batched: bool = False) -> BodyTracer
     def trace(op: LibraryKernel) -> tuple[func.FuncOp, Sequence[Size]]:
         function = func.FuncOp(op.name.replace(".", "_"), FunctionType.from_lists([], []), Region(Block()))
         builder = KernelBuilder(OpBuilder(ConstantPool(function), function.body.block, op.location))
-        trace, sizes, leading = KernelTrace(function, builder, is_trusted=True), _Sizes(), len(shape_of(op.operands[0])) - 2
+        trace, leading = KernelTrace(function, builder, is_trusted=True), len(shape_of(op.operands[0])) - 2
+        sizes = _Sizes(_SizeProofs(trace, op.size_constraints))
         references: list[ArrayReference] = []
         for name, value in _names(op):
             shape, element = shape_of(value), element_type_of(value)

@@ -24,6 +24,11 @@ def points_per_task(work: Any) -> int:
     return max(1, _TASK_MULTIPLY_ADDS // max(1, work)) if isinstance(work, int) else 1
 
 
+def is_one(size: TracedSize) -> bool:
+    """Return whether a size is 1 for all values of its symbols."""
+    return isinstance(size, int) and size == 1
+
+
 def split_extent(extent: Any, width: int) -> list[tuple[int, int, Any]]:
     """Split an extent into (start, width, count): `count` tiles of `width`, then one tile for the remainder.
 

@@ -324,11 +324,13 @@ def is_known_less(a: Size, b: Size) -> bool:
 def is_negative(size: Size) -> bool | None:
     """Return whether a size is negative; None if that depends on the values of its symbols.
 
-    Symbols and quotients are never negative: a polynomial without negative coefficients is at least its constant.
+    Symbols are never negative, and quotients are not assumed to be unless their dividend is never positive, as in -n // 4. A
+    polynomial of such factors without negative coefficients is at least its constant.
     """
     if isinstance(size, int):
         return size < 0
-    return False if all(c >= 0 for c in size.terms.values()) else None
+    has_negative_quotient = any(isinstance(atom, tuple) and is_nonnegative(-atom[0]) for m in size.terms for atom in m)
+    return False if all(c >= 0 for c in size.terms.values()) and not has_negative_quotient else None
 
 
 def is_zero(size: Size) -> bool | None:
@@ -434,6 +436,15 @@ def is_nonnegative(size: Size) -> bool:
         if power is not None:
             return is_nonnegative(size + Dim({power: factor, monomial: -factor}))
     return all(factor >= 0 for factor in terms.values())
+
+
+def termwise_minimum(a: Size, b: Size) -> Size:
+    """Return a polynomial that is at most `a` and at most `b`; raise UndecidableError if a factor of a term may be negative."""
+    terms, other_terms = _terms(a), _terms(b)
+    monomials = {**terms, **other_terms}
+    if not all(_is_atom_nonnegative(atom) for monomial in monomials for atom in monomial):
+        raise UndecidableError(f"is {a} < {b}?")
+    return Dim({m: min(terms.get(m, 0), other_terms.get(m, 0)) for m in monomials}).simplified()
 
 
 def _divisor(atom: tuple[Dim, Dim]) -> int | None:

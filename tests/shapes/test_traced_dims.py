@@ -13,7 +13,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc.errors import DlcError
 from dlc.frontend.trace import Trace, tracing
-from dlc.shapes.dims import Dim, UndecidableError
+from dlc.shapes.dims import Dim, UndecidableError, is_negative, is_nonnegative
 from dlc.shapes.parsing import parse_size
 from dlc.shapes.traced_dims import TracedDim, untraced
 
@@ -119,3 +119,10 @@ def test_sizes_of_two_traces_do_not_mix(name: str) -> None:
         n, m = TracedDim(Dim.symbol("n"), inner), TracedDim(Dim.symbol("n"), outer)
         with pytest.raises(DlcError, match=r"the size n belongs to another trace than that of inner"):
             uses[name](n, m)
+
+
+def test_a_quotient_of_a_negated_size_is_not_taken_for_positive() -> None:
+    n = Dim.symbol("n")
+    padded = -(-n // 4) * 4
+    assert is_negative(n - padded) is None
+    assert is_nonnegative(padded - n)

@@ -226,6 +226,11 @@ class LibraryKernel(DlOp, ABC):
     are in `dlc/library_kernels`. The leading axes that all operands have are batch axes.
     """
 
+    @property
+    def size_constraints(self) -> Sequence[Size]:
+        """The sizes that the constraints of the op require not to be negative; its loops rely on them."""
+        return ()
+
 
 class RowwiseKernel(LibraryKernel, ABC):
     """A library kernel on independent rows (sorting, scans): the first axis is a batch of any size."""

@@ -172,6 +172,11 @@ class SmallestKOp(RowwiseKernel):
             raise ShapeError(f"{self.name}: size {size} for rows of {n} elements; expected at most {n} (C2)")
         return [tensor_type((rows, size), element_type_of(self.x))]
 
+    @property
+    def size_constraints(self) -> Sequence[Size]:
+        """See LibraryKernel."""
+        return [shape_of(self.x)[1] - sizes(self.size)[0]]
+
     def reference(self, *operands: Array) -> Array:
         return np.sort(operands[0], axis=1)[:, : int(sizes(self.size)[0])]
 
