@@ -15,6 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from os import PathLike
 from pathlib import Path
 from secrets import token_hex
@@ -52,6 +53,15 @@ class _Shard:
     @property
     def slices(self) -> tuple[slice, ...]:
         return tuple(slice(start, start + size) for start, size in zip(self.start, self.shape, strict=True))
+
+
+@dataclass(frozen=True)
+class _SavedArray:
+    """The entry of an array in the manifest; `dtype` is a name of safetensors files."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    shards: tuple[_Shard, ...]
 
 
 def save_arrays(folder: str | PathLike[str], tree: Any) -> None:
@@ -98,7 +108,7 @@ def load_arrays(folder: str | PathLike[str], like: Any = None, shardings: Any = 
     if like is None:
         if shardings is not None:
             raise DTypeError(f"{_LOAD}: shardings need `like`, a tree of the saved structure")
-        return {name: saved.read(name, [slice(0, size) for size in saved.shape(name)]) for name in saved.entries}
+        return {name: saved.read(name, [slice(0, size) for size in array.shape]) for name, array in saved.entries.items()}
     leaves, structure = flatten(like)
     specs = specs_of_leaves(shardings, structure, "shardings")
     if mesh is None and any(spec is not None for spec in specs):
@@ -110,7 +120,8 @@ def load_arrays(folder: str | PathLike[str], like: Any = None, shardings: Any = 
 def _load(saved: _SavedArrays, name: str, like: Any, spec: P | None, mesh: Mesh | None) -> Any:
     """Return one array: this rank's shard, or the whole array."""
     expected = like if isinstance(like, DistributedArray | ShapeDtype) else to_numpy(like)
-    shape, dtype = saved.shape(name), saved.dtype(name)
+    entry = saved.entry(name)
+    shape, dtype = entry.shape, entry.dtype
     if shape != tuple(expected.shape):
         raise ShapeError(f"{_LOAD}: {name} has shape {shape} in {saved.folder}; expected {tuple(expected.shape)}")
     if dtype != dtype_name(expected.dtype):
@@ -134,7 +145,7 @@ class _SavedArrays:
         self._files: dict[str, dict[str, NDArray[Any]]] = {}
 
     @cached_property
-    def entries(self) -> Mapping[str, Mapping[str, Any]]:
+    def entries(self) -> Mapping[str, _SavedArray]:
         """The entry of each array. Raises ModelError for a folder without a valid manifest."""
         path = self.folder / _MANIFEST_NAME
         try:
@@ -145,19 +156,16 @@ class _SavedArrays:
             raise ModelError(f"{path}: not valid JSON: {error}") from error
         if not isinstance(manifest, dict) or cast("dict[str, Any]", manifest).get("format") != _FORMAT:
             raise ModelError(f"{path}: expected the format {_FORMAT!r}")
-        return cast("dict[str, dict[str, dict[str, Any]]]", manifest)["arrays"]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._entry(name)["shape"])
-
-    def dtype(self, name: str) -> str:
-        return str(self._entry(name)["dtype"])
+        arrays = cast("dict[str, Any]", manifest).get("arrays")
+        if not isinstance(arrays, dict):
+            raise ModelError(f"{path}: expected an object 'arrays'")
+        return {name: _parse_entry(entry, path, name) for name, entry in cast("dict[str, Any]", arrays).items()}
 
     def read(self, name: str, slices: Sequence[slice]) -> NDArray[Any]:
         """Return a part of an array, copied from the shards that contain it."""
         result: NDArray[Any] | None = None
         missing = 1
-        for shard in self.shards(name):
+        for shard in self.entry(name).shards:
             content = self._content(name, shard)
             if result is None:
                 result = np.empty([s.stop - s.start for s in slices], content.dtype)
@@ -174,21 +182,10 @@ class _SavedArrays:
             raise ModelError(f"{self.folder / _MANIFEST_NAME}: the shards of {name} do not cover it")
         return result
 
-    def _entry(self, name: str) -> Mapping[str, Any]:
+    def entry(self, name: str) -> _SavedArray:
         if name not in self.entries:
             raise ModelError(f"{self.folder}: no array {name!r}; it has {', '.join(sorted(self.entries)[:8])}, …")
         return self.entries[name]
-
-    def shards(self, name: str) -> list[_Shard]:
-        """Return the shards of an array. Raises ModelError for an entry that is not one."""
-        try:
-            shards = [_Shard(s["file"], tuple(s["start"]), tuple(s["shape"])) for s in self._entry(name)["shards"]]
-        except (KeyError, TypeError) as error:
-            raise ModelError(f"{self.folder / _MANIFEST_NAME}: the entry of {name} has no shards") from error
-        rank = len(self.shape(name))
-        if any(len(s.start) != rank or len(s.shape) != rank or Path(s.file).name != s.file for s in shards):
-            raise ModelError(f"{self.folder / _MANIFEST_NAME}: invalid shards of {name}")
-        return shards
 
     def _content(self, name: str, shard: _Shard) -> NDArray[Any]:
         if shard.file not in self._files:
@@ -197,6 +194,20 @@ class _SavedArrays:
         if array is None or array.shape != shard.shape:
             raise ModelError(f"{self.folder / shard.file}: no shard of {name} with shape {shard.shape}")
         return array
+
+
+def _parse_entry(entry: Any, path: Path, name: str) -> _SavedArray:
+    """Return an entry of a manifest. Raises ModelError if it is none."""
+    try:
+        shape = tuple(map(index, entry["shape"]))
+        shards = [_Shard(s["file"], tuple(map(index, s["start"])), tuple(map(index, s["shape"]))) for s in entry["shards"]]
+        are_valid = all(len(s.start) == len(s.shape) == len(shape) and Path(s.file).name == s.file for s in shards)
+        dtype = str(entry["dtype"])
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"{path}: invalid entry of {name}") from error
+    if not are_valid:
+        raise ModelError(f"{path}: invalid shards of {name}")
+    return _SavedArray(dtype, shape, tuple(shards))
 
 
 def _relative(slices: Sequence[slice], start: Sequence[int]) -> tuple[slice, ...]:
@@ -285,7 +296,7 @@ def _replace_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     obsolete: set[str] = set()
     if path.exists():
         with suppress(ModelError):
-            obsolete = {shard.file for name in previous.entries for shard in previous.shards(name)}
+            obsolete = {shard.file for array in previous.entries.values() for shard in array.shards}
     atomic_write_text(path, json.dumps(manifest, indent=1) + "\n")
     for file in obsolete:
         (folder / file).unlink(missing_ok=True)

@@ -25,6 +25,7 @@ _DTYPES: Mapping[str, Any] = {
     "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
 _DTYPE_NAMES: Mapping[np.dtype[Any], str] = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_METADATA_NAME = "__metadata__"
 _ALIGNMENT_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000
 _MAX_RANK = 16
@@ -49,14 +50,17 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
     if not isinstance(header, dict):
         raise ModelError(f"{path}: not a safetensors file: its header is no object")
     entries = cast("dict[str, Any]", header)
-    return {n: _tensor(path, n, entry, content[8 + header_bytes :]) for n, entry in entries.items() if n != "__metadata__"}
+    return {n: _tensor(path, n, entry, content[8 + header_bytes :]) for n, entry in entries.items() if n != _METADATA_NAME}
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write tensors to a file, which replaces an older one at the end.
 
-    Raises UnsupportedError for a dtype without a name in the format, and DlcError if the file cannot be written.
+    Raises UnsupportedError for a dtype without a name in the format and for the name of the metadata, and DlcError if the file
+    cannot be written.
     """
+    if _METADATA_NAME in tensors:
+        raise UnsupportedError(f"safetensors files have no tensor named {_METADATA_NAME!r}; rename it")
     # Wide elements first: then all tensors are aligned.
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     header, offset = dict[str, Any](), 0

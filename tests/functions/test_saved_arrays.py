@@ -90,6 +90,7 @@ def test_errors(folder: Path, tmp_path: Path) -> None:
         (lambda: dlc.load_arrays(folder, like, P("data"), dlc.make_mesh({"data": 5})), ShapeError, "axis 0 .* pad to 10"),
         (lambda: dlc.save_arrays(tmp_path, {"a": {"b": W}, "a.b": W}), DTypeError, r"the name 'a\.b'"),
         (lambda: dlc.save_arrays(tmp_path, W.astype(np.longdouble)), UnsupportedError, "no dtype"),
+        (lambda: dlc.save_arrays(tmp_path, {"__metadata__": W}), DlcError, "no tensor named '__metadata__'"),
         (lambda: dlc.save_arrays(tmp_path / "file" / "folder", W), DlcError, "file"),
     ]  # fmt: skip
     (tmp_path / "file").write_bytes(b"")
@@ -109,9 +110,13 @@ def test_errors(folder: Path, tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": "other"}, "expected the format"),
-        ({"arrays": {"array": {"dtype": "F32", "shape": [8, 12]}}}, "the entry of array has no shards"),
+        ({"arrays": {"array": {"dtype": "F32", "shape": [8, 12]}}}, "invalid entry of array"),
+        ({"arrays": {"array": 3}}, "invalid entry of array"),
+        ({"arrays": [1]}, "expected an object 'arrays'"),
         ({"arrays": {"array": {"dtype": "F32", "shape": [8, 12], "shards": []}}}, "do not cover it"),
         ({"shard": {"file": "../a.safetensors"}}, "invalid shards"),
+        ({"shard": {"file": 3}}, "invalid entry of array"),
+        ({"shard": {"start": [0.0, 0]}}, "invalid entry of array"),
         ({"shard": {"file": "absent.safetensors"}}, "cannot be read"),
         ({"shard": {"start": [4, 0]}}, "do not cover it"),
         ({"shard": {"shape": [4, 12]}}, "no shard of array with shape"),
