@@ -145,6 +145,8 @@ def serve_command(
                 context=context,
                 max_texts=streams,
                 num_threads=num_threads,
+                cpus=cpus,
+                inter_op=inter_op,
                 cache=False if no_cache else None,
             ),
             max_pending,

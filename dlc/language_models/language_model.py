@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -61,6 +61,8 @@ class LanguageModel:
         cache_dtype: str = "f16",
         max_texts: int = 1,
         num_threads: int | None = None,
+        cpus: Iterable[int] | None = None,
+        inter_op: str = "auto",
         cache: bool | None = None,
         progress: Callable[[str], None] = lambda step: None,
     ) -> LanguageModel:
@@ -68,14 +70,15 @@ class LanguageModel:
 
         `context` is the maximum number of tokens of a text, by default that of the model up to 8192. `cache_dtype` is the
         dtype of the KV cache, f32 or f16. `max_texts` is the number of texts that a batch decodes together; it is compiled into
-        additional programs. Raises ModelError and UnsupportedError for checkpoints that cannot be read.
+        additional programs. `num_threads`, `cpus`, `inter_op` and `cache` are as in `compile_model`. Raises ModelError and
+        UnsupportedError for checkpoints that cannot be read.
         """
         if cache_dtype not in CACHE_DTYPES:
             raise ArgumentError(f"cache_dtype = {cache_dtype!r}; expected {' or '.join(CACHE_DTYPES)}")
         if not 1 <= max_texts <= MAX_TEXTS:
             raise ArgumentError(f"max_texts = {max_texts!r}; expected 1 to {MAX_TEXTS}")
         path = Path(to_path(path))
-        options = Options.of(num_threads=num_threads, cache=cache)
+        options = Options.of(num_threads=num_threads, cpus=cpus, inter_op=inter_op, cache=cache)
         backend = backend_of(target, options.device)
         progress("reading the checkpoint")
         checkpoint = read_checkpoint(path)
@@ -102,7 +105,12 @@ class LanguageModel:
                 "fields": dict(key.fields),
             }
             model, _ = Cache.standard().fetch(
-                MODEL_KIND, key.digest, lambda entry: load(entry, num_threads=options.num_threads), make, _write, about
+                MODEL_KIND,
+                key.digest,
+                lambda entry: load(entry, num_threads=options.num_threads, cpus=options.cpus),
+                make,
+                _write,
+                about,
             )
         return LanguageModel(checkpoint.name, model, positions, lambda: tokenizer_of(checkpoint))
 

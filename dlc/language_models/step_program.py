@@ -95,7 +95,7 @@ def compile_steps(
     for program in programs:
         specialized.add(program)
     model = specialized.model()
-    model.num_threads = options.num_threads
+    model.num_threads, model.cpus = options.num_threads, options.cpus
     return model
 
 

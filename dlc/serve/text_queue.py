@@ -12,6 +12,7 @@ from dlc.language_models.generated_text import Generation, Text
 from dlc.language_models.language_model import LanguageModel
 from dlc.language_models.sampling import Sampling
 from dlc.language_models.text_batch import Event, TextBatch
+from dlc.machine.cpus import running_on
 
 
 class TextQueue:
@@ -60,11 +61,13 @@ class TextQueue:
             if not self._events:
                 self._is_needed.clear()
                 await self._is_needed.wait()
-            for text, event in await run_in_threadpool(_advance, self._batch):
+            for text, event in await run_in_threadpool(_advance, self._batch, self.model.model.cpus):
                 # The client of a cancelled text has gone.
                 if text in self._events:
                     self._events[text].put_nowait(event)
 
 
-def _advance(batch: TextBatch) -> list[tuple[Text, Event]]:
-    return list(batch.advance())
+def _advance(batch: TextBatch, cpus: frozenset[int] | None) -> list[tuple[Text, Event]]:
+    """Advance the texts by a step on these processors, or on all of the process."""
+    with running_on(cpus):
+        return list(batch.advance())

@@ -13,11 +13,13 @@ import pytest
 import dlc
 from dlc.language_models.language_model import LanguageModel
 from dlc.language_models.step_runner import StepRunner, TextPart
+from dlc.machine.cpus import cpu_affinity
 from tests.language_models.models import TEXTS, write_llama
 
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
+from dlc.serve import text_queue  # noqa: E402
 from dlc.serve.application import ServerLimits, application  # noqa: E402
 from dlc.serve.metrics import Metrics  # noqa: E402
 from dlc.serve.repository import Repository  # noqa: E402
@@ -53,7 +55,17 @@ class Server:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     path = write_llama(tmp_path_factory.mktemp("models") / "small.gguf", is_quantized=False, num_layers=1)
-    return LanguageModel.load(path, max_texts=2, num_threads=1)
+    return LanguageModel.load(path, max_texts=2, num_threads=1, cpus=cpu_affinity())
+
+
+def test_texts_advance_on_the_processors_of_the_model(model: LanguageModel) -> None:
+    class Batch:
+        def advance(self) -> list[frozenset[int]]:
+            return [cpu_affinity()]
+
+    cpu = min(cpu_affinity())
+    assert model.model.cpus == cpu_affinity()
+    assert text_queue._advance(Batch(), frozenset([cpu])) == [{cpu}]
 
 
 @pytest.fixture(scope="module")
