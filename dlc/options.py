@@ -210,7 +210,9 @@ class Options:
             raise UnsupportedError(f"streams {self.streams!r}: expected an integer from 1 to {MAX_THREADS}")
         if self.cpus is not None and not (self.cpus and self.cpus <= cpu_affinity()):
             available = sorted(cpu_affinity())
-            raise UnsupportedError(f"cpus {sorted(self.cpus)}: expected at least one of the processors {available}")
+            raise UnsupportedError(
+                f"cpus {sorted(self.cpus)}: expected one or more of the processors {available}, and no others"
+            )
         if self.workers is not None and not _is_count(self.workers):
             raise UnsupportedError(f"workers {self.workers!r}: expected an integer >= 1")
         if not isinstance(cast(object, self.tune), int | float) or not self.tune >= 0:

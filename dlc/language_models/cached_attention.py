@@ -84,7 +84,7 @@ class KvCache:
         tokens, heads, size = query.shape
         scaled = query * (1 / math.sqrt(size) if scale is None else scale)
         groups = dnp.reshape(scaled, (-1, self.num_tokens, keys.shape[1], heads // keys.shape[1], size))
-        arguments = groups, keys, values, self.first_row, self.position
+        arguments = groups, keys, values, self.first_row, self.position, self.count
         mixed = _attend(*arguments, capacity=self.capacity, window=window, softcap=softcap)
         return dnp.reshape(mixed, (tokens, heads * size))
 
@@ -94,7 +94,7 @@ def _task_tokens(tokens: int, heads_per_group: int) -> int:
     return next(n for n in range(max(1, _MAX_TASK_QUERIES // heads_per_group), 0, -1) if tokens % n == 0)
 
 
-def _result(query: Any, keys: Any, values: Any, first_row: Any, position: Any) -> k.Result:
+def _result(query: Any, keys: Any, values: Any, first_row: Any, position: Any, valid: Any) -> k.Result:
     return k.Result(query.shape, np.float32)
 
 
@@ -105,6 +105,7 @@ def _attend(
     values: Any,
     first_row: Any,
     position: Any,
+    valid: Any,
     output: Any,
     *,
     capacity: int,
@@ -113,7 +114,8 @@ def _attend(
 ) -> None:
     """Online softmax over blocks of keys (Milakov and Gimelshein, 2018), for query [R, T, groups, heads per group, D].
 
-    Query t of text r attends to position[r] + t + 1 rows of `keys` and `values` [rows, groups, D], from first_row[r] on.
+    Query t of text r attends to position[r] + t + 1 rows of `keys` and `values` [rows, groups, D], from first_row[r] on. Rows
+    after the valid[r] tokens of the step are not read: those of an earlier text may be infinite.
     """
     texts, tokens, groups, heads, size = query.shape
     width, count = math.gcd(size, _VECTOR_LANES), _task_tokens(tokens, heads)
@@ -121,6 +123,7 @@ def _attend(
     for text, task, group in k.grid(texts, tokens // count, groups):
         base = k.clip(first_row[text], keys.shape[0] - capacity + 1)
         first = k.minimum(k.clip(position[text], capacity) + task * count, capacity - 1)
+        last_row = k.clip(position[text] + valid[text].astype(np.int64) - 1, capacity)
         weights = k.buffer((len(rows), _BLOCK_ROWS), np.float32)
         sums = k.buffer((len(rows), size), np.float32, fill=0)
         rescale = k.buffer((len(rows),), np.float32, fill=0)
@@ -129,7 +132,7 @@ def _attend(
         low = 0 if window is None else k.maximum(first - (window - 1), 0) // _BLOCK_ROWS * _BLOCK_ROWS
         for start in k.range(low, k.minimum(first + count, capacity), _BLOCK_ROWS):
             for j in k.range(_BLOCK_ROWS):
-                row = base + k.minimum(start + j, capacity - 1)
+                row = base + k.minimum(start + j, last_row)
                 key = [keys.load(row, group, d, width=width).astype(np.float32) for d in chunks]
                 for r in rows:
                     products = k.full(width, 0, np.float32)
@@ -155,7 +158,7 @@ def _attend(
             for d in k.range(0, size, width):
                 accumulators = [k.variable(sums.load(r, d, width=width) * rescale[r]) for r in rows]
                 for j in k.range(_BLOCK_ROWS):
-                    value = values.load(base + k.minimum(start + j, capacity - 1), group, d, width=width).astype(np.float32)
+                    value = values.load(base + k.minimum(start + j, last_row), group, d, width=width).astype(np.float32)
                     for r in rows:
                         accumulators[r].value = k.fma(value, k.full(width, weights[r, j], np.float32), accumulators[r].value)
                 for r in rows:

@@ -74,6 +74,18 @@ def test_rows_do_not_depend_on_each_other(model: LanguageModel) -> None:
     np.testing.assert_array_equal(logits([3, 1, 0]), expected)
 
 
+def test_overflow_of_a_text_does_not_reach_later_ones_in_its_slot(model: LanguageModel) -> None:
+    """Infinite values of f16 caches would be multiplied by weights of 0."""
+    tokens, results = PROMPTS[3], []
+    for initial in (0, np.inf):
+        runner = StepRunner(model.model)
+        for cache in runner._state[1:]:
+            cache[...] = initial
+        runner.run([TextPart(tokens[:5], 0, 1, Sampling())])
+        results.append(runner.run([TextPart(tokens[5:6], 5, 1, Sampling())])[1][0])
+    np.testing.assert_array_equal(*results)
+
+
 def test_cancelled_texts_leave_their_slots_to_others(model: LanguageModel) -> None:
     expected = dlc.generate(model, PROMPTS[3], max_tokens=6).tokens
     batch = model.batch()

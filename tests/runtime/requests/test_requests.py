@@ -357,7 +357,7 @@ def test_calls_run_on_the_processors_of_their_model() -> None:
     assert model.num_threads == 1 and model.cpus == {first}
     np.testing.assert_array_equal(model.submit(X).result(60)["result"], 2 * X)
     assert seen == [frozenset({first})]
-    with pytest.raises(DlcError, match=r"cpus \[99999\]: expected at least one of the processors"):
+    with pytest.raises(DlcError, match=r"cpus \[99999\]: expected one or more of the processors"):
         dlc.jit(lambda x: x, cpus=[99999])
 
 
