@@ -5,7 +5,8 @@
 Each case is written once, for `dlc` and `jax`, which have the same functions, in C (benchmarks/simulations.c, one thread), and
 some for Numba. They run interleaved in one process; the median of the processor time of a call counts, all threads included. A
 ratio above 1 means that dlc is faster. Results are compared with those of C. `--compile` also prints the processor time of the
-first call. Without JAX, Numba or gcc, their columns are empty.
+first call. Without JAX, Numba or gcc, their columns are empty. `--gradient` compares, in dlc only, the sum of squared results
+with its gradient by all float arguments.
 """
 
 from __future__ import annotations
@@ -400,9 +401,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time per case")
     parser.add_argument("--wall", action="store_true", help="measure wall time, on an idle machine, in place of processor time")
     parser.add_argument("--compile", action="store_true", help="print the processor time of the first calls")
+    parser.add_argument("--gradient", action="store_true", help="compare the sum of squared results with its gradient, in dlc")
     arguments = parser.parse_args()
     dtype = np.dtype(np.float32 if arguments.dtype == "f32" else np.float64)
     libraries = [Library("dlc", dlc.numpy, dlc.lax, dlc)]
+    clock = time.perf_counter if arguments.wall else time.process_time
+    if arguments.gradient:
+        print("| case | sum µs | gradient µs | gradient / sum |\n|---|---|---|---|")
+        for name in arguments.cases:
+            print(measure_gradient(name, CASES[name], dtype, libraries[0], arguments, clock), flush=True)
+        return
     try:
         import jax
 
@@ -413,7 +421,6 @@ def main() -> None:
     c = None
     if shutil.which("gcc"):
         c = compile_c(Path(__file__).with_suffix(".c"), f"-DREAL={'float' if arguments.dtype == 'f32' else 'double'}")
-    clock = time.perf_counter if arguments.wall else time.process_time
     columns = [cell for other in OTHERS for cell in (f"{other} µs", f"{other} / dlc")]
     print(f"| case | dlc µs | {' | '.join(columns)} | compile s |\n|{'---|' * (3 + len(columns))}")
     for name in arguments.cases:
@@ -433,7 +440,7 @@ def measure(
     clock: Callable[[], float],
 ) -> str:
     """Return the row of a case."""
-    inputs = [x.astype(dtype) if x.dtype.kind == "f" else x for x in case.arguments]
+    inputs = inputs_of(case, dtype)
     runs: dict[str, Callable[[], Any]] = {}
     results: dict[str, list[np.ndarray]] = {}
     compile_seconds: list[str] = []
@@ -466,6 +473,28 @@ def measure(
     for other in OTHERS:
         cells += [f"{times[other]:.1f}", f"{times[other] / times['dlc']:.2f}"] if other in times else ["", ""]
     return f"| {name} | {' | '.join(cells)} | {', '.join(compile_seconds) if options.compile else ''} |"
+
+
+def measure_gradient(
+    name: str, case: Case, dtype: np.dtype[Any], library: Library, options: argparse.Namespace, clock: Callable[[], float]
+) -> str:
+    """Return the row of the sum of a case's squared results and its gradient."""
+    inputs, function = inputs_of(case, dtype), case.function(library)
+
+    def total(*arguments: Any) -> Any:
+        return sum((x * x).sum() for x in dlc.tree.leaves(function(*arguments)))
+
+    floats = tuple(k for k, x in enumerate(inputs) if x.dtype.kind == "f")
+    jit = dlc.jit(num_threads=options.threads, cache=False)
+    compiled = {"dlc": jit(total), "gradient": jit(dlc.grad(total, argnums=floats))}
+    times = median_microseconds({k: lambda f=f: f(*inputs) for k, f in compiled.items()}, options.seconds, clock)
+    ratio = times["gradient"] / times["dlc"]
+    return f"| {name} | {times['dlc']:.1f} | {times['gradient']:.1f} | {ratio:.2f} |"
+
+
+def inputs_of(case: Case, dtype: np.dtype[Any]) -> list[np.ndarray]:
+    """Return the arguments of a case, with floats of a dtype."""
+    return [x.astype(dtype) if x.dtype.kind == "f" else x for x in case.arguments]
 
 
 def c_function(
