@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import sys
 import tempfile
 import traceback
@@ -176,10 +177,11 @@ def _parse_cpus(context: click.Context, option: click.Parameter, value: str | No
         return None
     cpus: list[int] = []
     for part in value.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
+        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not numbers:
             raise click.BadParameter(f"{value}: expected numbers and ranges of processors, such as 0-3,8")
-        cpus += range(int(first), int(last or first) + 1)
+        cpus += numbers
     return cpus
 
 

@@ -39,6 +39,11 @@ def test_runs_that_differ_are_reported(slowdown: float, is_shared: bool, monkeyp
     assert ("1.50 times as long" in bench(MNIST, "--kernels", "--num-threads", 1).stdout) == is_shared
 
 
+@pytest.mark.parametrize("cpus", ["abc", "", "0-", "-1", "5-3", "0,,1", "0-99999999999"])
+def test_invalid_processors(cpus: str) -> None:
+    assert "expected numbers and ranges of processors" in bench(MNIST, f"--cpus={cpus}").stderr
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_tables(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", width)
