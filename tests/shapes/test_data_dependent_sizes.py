@@ -462,3 +462,13 @@ def test_a_size_of_zero_must_equal_another_size() -> None:
     compiled = dlc.jit(num_threads=1, dynamic={"x": {0: "N"}}, cache=False)(function)
     with pytest.raises(ShapeError, match="contracted sizes differ"):
         compiled(np.array([3, 0, 0], np.float32))
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_selection_of_which_only_the_size_is_used_next_to_a_gradient(target: str) -> None:
+    def function(x: Any) -> Any:
+        return dlc.grad(lambda v: (v * v).sum())(x), dnp.zeros((x[x > 0].shape[0] // 2 + 1,))
+
+    gradient, zeros = dlc.jit(target=target, num_threads=1, cache=False)(function)(np.array([1, -1, 2, 3], np.float32))
+    assert gradient.tolist() == [2, -2, 4, 6]
+    assert zeros.shape == (2,)

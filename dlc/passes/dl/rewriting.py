@@ -11,7 +11,7 @@ from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.control import Control, has_effect
 from dlc.errors import CompileError
@@ -30,7 +30,7 @@ from dlc.ir import (
     func,
     ops_with_regions,
 )
-from dlc.shapes.dims import Size, product
+from dlc.shapes.dims import Size, is_static, product
 
 Op = TypeVar("Op", bound=Operation)
 _ERASABLE = SubclassTest((DlOp, Control))
@@ -103,18 +103,29 @@ def decompose_in_place(op: Composite) -> Operation | None:
 def erase_unused(ops: Iterable[Operation]) -> None:
     """Erase the given `dl` ops, loops and branches that have no users, then their producers likewise.
 
-    Ops without results stay: a branch without results exists for its failing body.
+    Ops without results stay: a branch without results exists for its failing body. Producers of data-dependent sizes stay:
+    types and sizes of other ops may name these.
     """
     pending = list(ops)
+    given = set(pending)
     while pending:
         op = pending.pop()
         if not _ERASABLE[op.__class__] or op.parent is None or not op.results:
             continue
-        if not any([r.first_use for r in op.results]) and not has_effect(op):
+        if not any([r.first_use for r in op.results]) and not has_effect(op) and (op in given or not _defines_sizes(op)):
             read_values = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
             op.detach()
             op.erase()
             pending += [owner for v in read_values if isinstance(owner := v.owner, Operation)]
+
+
+def erase_dead_ops(block: Block) -> None:
+    """Erase the ops of a block that have no users, as `erase_unused`; those that define data-dependent sizes stay."""
+    erase_unused([op for op in block.ops if not _defines_sizes(op)])
+
+
+def _defines_sizes(op: Operation) -> bool:
+    return isinstance(op, DataDependent) and not is_static(op.data_dependent_sizes)
 
 
 def defining_op(value: SSAValue, op: type[Op]) -> Op | None:

@@ -13,7 +13,7 @@ from dlc.passes.autodiff.forward_mode import add_tangents
 from dlc.passes.autodiff.reverse_mode import add_cotangents
 from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.batching.expand_vmap import expand_vmap
-from dlc.passes.dl.rewriting import erase_unused, nested_blocks
+from dlc.passes.dl.rewriting import erase_dead_ops, nested_blocks
 from dlc.passes.dl.simplification.cse import CsePass, merge_equal_ops
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.sharding.varying_axes import has_shard_maps
@@ -72,7 +72,7 @@ def _run_cse_and_dce(op: Transformation) -> None:
     for block in nested_blocks(op.blocks):
         merge_equal_ops(block)
     for block in nested_blocks(op.blocks):
-        erase_unused(list(block.ops))
+        erase_dead_ops(block)
 
 
 def _expand(op: Transformation) -> None:
