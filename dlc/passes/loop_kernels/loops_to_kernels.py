@@ -50,7 +50,7 @@ from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.target import Target
 
 # Registers for the states of the lanes of a grid point. More hide the latency of longer chains of instructions, but temporaries
-# are then spilled (measured with 2 to 24 states on Zen 5, AVX2 and AVX-512).
+# are then spilled (measured with 2 to 24 states on Zen 4, AVX2 and AVX-512).
 _STATE_REGISTERS = 10
 # Maximum registers of a value of a grid point.
 _MAX_REGISTERS_PER_VALUE = 4

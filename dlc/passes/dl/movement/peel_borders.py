@@ -27,7 +27,7 @@ _MIN_ELEMENTS = 1 << 14
 # Maximum part of a result, in percent, that is computed at the borders, by shorter loops.
 _MAX_BORDER_PERCENT = 10
 # Maximum ops of a stencil, and slices that it reads: they are copied for each border. The copy of a padded tensor costs little
-# compared with many reads of it (measured with 3 to 25 reads, 2 to 16 % at the borders, Zen 5).
+# compared with many reads of it (measured with 3 to 25 reads, 2 to 16 % at the borders, Zen 4).
 _MAX_STENCIL_OPS = 64
 _MAX_STENCIL_READS = 12
 # Maximum depth of the sums and products that are computed again for each shifted position.
