@@ -30,6 +30,7 @@ from dlc.distributed.meshes import rank_on, transport_of
 from dlc.distributed.partition_spec import P, specs_of_leaves
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError
 from dlc.files.atomic_writes import atomic_write_text, to_path
+from dlc.files.json_files import read_json
 from dlc.files.safetensors import dtype_name, read_safetensors, write_safetensors
 from dlc.frontend.pytree import Tree, flatten, unflatten
 from dlc.passes.sharding.propagate import require_valid_spec
@@ -149,14 +150,12 @@ class _SavedArrays:
         """The entry of each array. Raises ModelError for a folder without a valid manifest."""
         path = self.folder / _MANIFEST_NAME
         try:
-            manifest = json.loads(path.read_bytes())
-        except OSError as error:
-            raise ModelError(f"{path}: cannot be read: {error.strerror}; expected a folder of dlc.save_arrays") from error
-        except (ValueError, RecursionError) as error:
-            raise ModelError(f"{path}: not valid JSON: {error}") from error
-        if not isinstance(manifest, dict) or cast("dict[str, Any]", manifest).get("format") != _FORMAT:
+            manifest = read_json(path)
+        except ModelError as error:
+            raise ModelError(f"{error}; expected a folder of dlc.save_arrays") from error
+        if manifest.get("format") != _FORMAT:
             raise ModelError(f"{path}: expected the format {_FORMAT!r}")
-        arrays = cast("dict[str, Any]", manifest).get("arrays")
+        arrays = manifest.get("arrays")
         if not isinstance(arrays, dict):
             raise ModelError(f"{path}: expected an object 'arrays'")
         return {name: _parse_entry(entry, path, name) for name, entry in cast("dict[str, Any]", arrays).items()}

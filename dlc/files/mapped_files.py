@@ -38,6 +38,16 @@ class MappedFile(mmap.mmap):
         weakref.finalize(file, os.close, descriptor)
         return file
 
+    @staticmethod
+    def of_model(path: Path) -> MappedFile:
+        """Map the file of a model. Raises ModelError if it cannot be read or is empty."""
+        try:
+            return MappedFile.of(path)
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ModelError(f"{path}: the file is empty") from error
+
     def bytes_at(self, start: int, stop: int) -> bytes:
         """Return the bytes between two offsets. Raises ModelError as `read_at` does."""
         array = np.empty(max(stop - start, 0), np.uint8)

@@ -33,13 +33,7 @@ _MAX_RANK = 16
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
     """Return the tensors of a file by name. Raises ModelError for a malformed file, UnsupportedError for a dtype."""
-    try:
-        file = MappedFile.of(path)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ModelError(f"{path}: the file is empty") from error
-    content = np.frombuffer(file, np.uint8)
+    content = np.frombuffer(MappedFile.of_model(path), np.uint8)
     header_bytes = int.from_bytes(content[:8].tobytes(), "little")
     if len(content) < 8 or header_bytes > min(len(content) - 8, _MAX_HEADER_BYTES):
         raise ModelError(f"{path}: not a safetensors file, or truncated: a header of {header_bytes} bytes")

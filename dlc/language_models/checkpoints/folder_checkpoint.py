@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import ModelError, UnsupportedError
+from dlc.files.json_files import read_json
 from dlc.files.safetensors import read_safetensors
 from dlc.language_models.checkpoints.checkpoint import Checkpoint, ModelConfig, ModelWeights
 from dlc.language_models.checkpoints.hugging_face_names import canonical_options, canonical_tensor_name, is_transposed
@@ -19,19 +19,6 @@ _INDEX_NAME, _SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
 _MAX_SHARD_FILES = 10_000
 # Buffers that Transformers saved with the weights: rotary frequencies and causal masks.
 _BUFFER_SUFFIXES = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises ModelError if it holds none."""
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelError(f"{path}: expected a JSON object")
-    return cast("dict[str, Any]", value)
 
 
 def read_folder(folder: Path) -> Checkpoint:

@@ -62,13 +62,7 @@ class GgufFile:
     @staticmethod
     def read(path: Path) -> GgufFile:
         """Map a file. Raises ModelError for a file that is truncated, malformed, or not GGUF, UnsupportedError for a type."""
-        try:
-            file = MappedFile.of(path)
-        except OSError as error:
-            raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise ModelError(f"{path}: the file is empty") from error
-        return _Reader(path, file).read()
+        return _Reader(path, MappedFile.of_model(path)).read()
 
 
 class _Reader:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dlc.errors import ModelError, UnsupportedError
-from dlc.language_models.checkpoints.folder_checkpoint import read_json
+from dlc.files.json_files import read_json
 from dlc.language_models.tokenizers.gguf_vocabulary import GgufVocabulary
 
 # The pre-tokenization regular expressions, by tokenizer.ggml.pre (llama-vocab.cpp).

@@ -135,14 +135,7 @@ class _Stencil:
 
         def operand(value: SSAValue) -> SSAValue:
             if value not in copies:
-                shape = shape_of(value)
-                own = box[len(box) - len(shape) :]
-                if any(n != 1 for n in shape):
-                    copies[value] = _sliced(
-                        builder, value, tuple((0, 1) if n == 1 else r for n, r in zip(shape, own, strict=True))
-                    )
-                else:
-                    copies[value] = value
+                copies[value] = _sliced_operand(builder, value, box)
             return copies[value]
 
         assert self.root.parent is not None
@@ -171,7 +164,7 @@ def _padding(value: SSAValue, box: Box, reads: dict[SSAValue, set[Box]]) -> list
                 return none
             center, placed = padded
             ends = [(max(0, c - a), max(0, b - d)) for (a, b), (c, d) in zip(box, placed, strict=True)]
-            inner = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, placed, strict=True))
+            inner = _intersection(box, placed)
             if any(a >= b for a, b in inner):
                 return none
             offsets = [-c for c, _ in placed]
@@ -192,7 +185,7 @@ def _center(op: PadOp | ConcatOp) -> tuple[SSAValue, Box] | None:
         if op.mode != "constant" or any(n < 0 for side in op.padding for n in side):
             return None
         return op.x, tuple((low, low + n) for (low, _), n in zip(op.padding, shape, strict=True))
-    axis, begin = op.concat_axis, 0
+    axis = op.concat_axis
     extents = [cast(int, shape_of(v)[axis]) for v in op.values]
     widest = max(extents)
     if sum(extents) - widest > 2 * _MAX_BORDER_ELEMENTS:
@@ -231,23 +224,25 @@ def _sliced(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
             return _sliced_pad(builder, op, box)
         case ConcatOp() as op:
             return _sliced_concat(builder, op, box)
-        case (AddOp() | SubOp() | MulOp() | NegOp()) as op if _is_recomputed(value):
-            operands: list[SSAValue] = []
-            for v in op.operands:
-                sizes_of_v = shape_of(v)
-                own = zip(sizes_of_v, box[len(box) - len(sizes_of_v) :], strict=True)
-                operands.append(_sliced(builder, v, tuple((0, 1) if n == 1 else r for n, r in own)) if sizes_of_v else v)
-            return builder(type(op), *operands, **op.properties)
+        case Elementwise() as op if _is_recomputed(value):
+            return builder(type(op), *(_sliced_operand(builder, v, box) for v in op.operands), **op.properties)
         case _:
             starts, limits = zip(*box, strict=True)
             return builder(SliceOp, value, starts=starts, limits=limits, strides=[1] * len(box))
+
+
+def _sliced_operand(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
+    """Return what a box of an elementwise result needs of an operand, which may be broadcast."""
+    shape = shape_of(value)
+    own = zip(shape, box[len(box) - len(shape) :], strict=True)
+    return _sliced(builder, value, tuple((0, 1) if n == 1 else part for n, part in own))
 
 
 def _sliced_pad(builder: DlBuilder, op: PadOp, box: Box) -> SSAValue:
     center = _center(op)
     assert center is not None
     x, placed = center
-    inner = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, placed, strict=True))
+    inner = _intersection(box, placed)
     if any(a >= b for a, b in inner):
         return builder(BroadcastToOp, op.value, shape=[b - a for a, b in box])
     part = _sliced(builder, x, _shifted(inner, [-c for c, _ in placed]))
@@ -266,6 +261,10 @@ def _sliced_concat(builder: DlBuilder, op: ConcatOp, box: Box) -> SSAValue:
             parts.append(_sliced(builder, v, (*box[:axis], own, *box[axis + 1 :])))
         begin = end
     return parts[0] if len(parts) == 1 else builder(ConcatOp, *parts, axis=axis)
+
+
+def _intersection(box: Box, other: Box) -> Box:
+    return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True))
 
 
 def _shifted(box: Box, offsets: Sequence[int]) -> Box:

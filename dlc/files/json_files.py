@@ -1,0 +1,22 @@
+"""JSON files that users give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from dlc.errors import ModelError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises ModelError if it holds none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: expected a JSON object")
+    return cast("dict[str, Any]", value)
