@@ -29,8 +29,8 @@ def raised_in(
     """Assert that a call raises `kind` with the line at this offset from the function's first line."""
     with pytest.raises(kind, match=message) as caught:
         dlc.jit(**options)(function)(*arguments)
-    place = f"{Path(__file__).name}:{inspect.getsourcelines(function)[1] + line}: "
-    assert str(caught.value).startswith(place), f"{caught.value} does not start with {place}"
+    location = f"{Path(__file__).name}:{inspect.getsourcelines(function)[1] + line}: "
+    assert str(caught.value).startswith(location), f"{caught.value} does not start with {location}"
 
 
 def test_errors_of_shape_name_the_users_line() -> None:
