@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from dlc.language_models.generation import generate_batch as generate_batch
     from dlc.language_models.language_model import LanguageModel as LanguageModel
     from dlc.model_transforms import TrainStep as TrainStep
+    from dlc.options import CompileOptions as CompileOptions
     from dlc.plugins.registry import register as register
     from dlc.quantization.post_training import quantize as quantize
     from dlc.runtime.load import load as load
@@ -139,6 +140,7 @@ __version__: str
 _PUBLIC = {
     "Array": "dlc.arrays",
     "DeviceArray": "dlc.runtime.opencl.array",
+    "CompileOptions": "dlc.options",
     "compile_model": "dlc.api",
     "checkpoint": "dlc.calculus.custom_rules",
     "custom_jvp": "dlc.calculus.custom_rules",

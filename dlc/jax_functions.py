@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ShapeError, UnsupportedError
-from dlc.files.atomic_writes import to_path
 from dlc.frontend.complex_numbers import from_parts, real_and_imaginary
-from dlc.options import Options
+from dlc.options import CompileOptions, Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
@@ -74,33 +72,21 @@ def from_jax(
     f: Callable[..., Any],
     *examples: Any,
     target: str | Backend = "cpu",
-    num_threads: int | None = None,
-    streams: int = 1,
-    cpus: Iterable[int] | None = None,
-    dump_ir: str | PathLike[str] | None = None,
-    pipeline: str | None = None,
-    check_each_pass: bool = False,
-    cache: bool | None = None,
-    numerics: str = "default",
-    precision: str = "f32",
-    weights: str = "float",
-    group: int = 32,
-    tune: float = 0.0,
-    inter_op: str = "auto",
+    **options: Unpack[CompileOptions],
 ) -> JaxFunction:
     """Compile a JAX function for arguments with the shapes and dtypes of the examples.
 
     Examples are arrays, `jax.ShapeDtypeStruct`, or pytrees of them. Dimensions of `jax.export.symbolic_shape` stay symbolic:
-    one compilation is valid for all sizes. See `compile_model` for the other arguments.
+    one compilation is valid for all sizes. See `CompileOptions` for the options.
 
     Raises UnsupportedError for ops that dlc does not support (all of them, with their lines in the StableHLO text), and
     DlcError if JAX is not installed.
     """
+    compile_options = Options.from_keywords("dlc.from_jax", options)
     try:
         jax = import_module("jax")
     except ImportError as error:
         raise DlcError(f"dlc.from_jax: {error}; install jax") from error
-    folder = to_path(dump_ir) if dump_ir is not None else None
     name = getattr(f, "__name__", "function")
     paths, _ = jax.tree_util.tree_flatten_with_path(examples)
     text, results = _lowered(jax, f, examples)
@@ -108,22 +94,7 @@ def from_jax(
     if len({info.name for info in imported.outputs}) != len(imported.outputs):
         names = ", ".join(info.name for info in imported.outputs)
         raise UnsupportedError(f"dlc.from_jax: {name}: results must have different names: {names}")
-    options = Options.of(
-        num_threads=num_threads,
-        streams=streams,
-        cpus=cpus,
-        dump_ir=folder,
-        pipeline=pipeline,
-        check_each_pass=check_each_pass,
-        cache=cache,
-        numerics=numerics,
-        precision=precision,
-        weights=weights,
-        group=group,
-        tune=tune,
-        inter_op=inter_op,
-    )
-    model = compile(Program(imported.module, imported.weights, name), target, options)
+    model = compile(Program(imported.module, imported.weights, name), target, compile_options)
     return JaxFunction(model, jax.eval_shape(_identity, *examples), results, jax)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from dlc.frontend.pytree import ARRAY_TYPES, Tree, tree_of_positional_arrays, un
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
-from dlc.options import Environment, Options, thread_count
+from dlc.options import CompileOptions, Environment, Options, thread_count
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCall
@@ -430,24 +429,12 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
     donate_argnames: str | Sequence[str] = (),
-    dump_ir: str | Path | None = None,
-    num_threads: int | None = None,
-    streams: int = 1,
-    cpus: Iterable[int] | None = None,
-    pipeline: str | None = None,
-    check_each_pass: bool = False,
-    cache: bool | None = None,
-    numerics: str = "default",
-    precision: str = "f32",
-    weights: str = "float",
-    group: int = 32,
-    tune: float = 0.0,
-    inter_op: str = "auto",
     mesh: Mesh | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
     auto: bool = False,
     memory_price: float = 0.0,
+    **options: Unpack[CompileOptions],
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -458,24 +445,12 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
     donate_argnames: str | Sequence[str] = (),
-    dump_ir: str | Path | None = None,
-    num_threads: int | None = None,
-    streams: int = 1,
-    cpus: Iterable[int] | None = None,
-    pipeline: str | None = None,
-    check_each_pass: bool = False,
-    cache: bool | None = None,
-    numerics: str = "default",
-    precision: str = "f32",
-    weights: str = "float",
-    group: int = 32,
-    tune: float = 0.0,
-    inter_op: str = "auto",
     mesh: Mesh | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
     auto: bool = False,
     memory_price: float = 0.0,
+    **options: Unpack[CompileOptions],
 ) -> Any:
     """Compile a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -487,23 +462,6 @@ def jit(
         donate_argnames: Arguments whose memory the caller gives up. Each of their arrays is overwritten by the first remaining
             result of the same shape and dtype (on CPUs; a read-only array is copied first). Raises ShapeError for an array
             without such a result.
-        dump_ir: A folder for the IR after every pass of the first compilation.
-        num_threads: Number of threads; by default one per processor that this process may use.
-        streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
-        cpus: The processors on which the threads of the model run, such as `range(4)`; by default those of the process.
-        pipeline: Passes to run instead of the target's.
-        check_each_pass: Verify every pass numerically during the first call with new shapes, on its arguments. CompileError
-            names the first pass after which results are wrong, and the lines of your function.
-        cache: Store compiled programs in the cache, and load them from it, keyed by the IR of the function.
-        numerics: `"strict"` keeps the operations as they are written (docs/numerics.md).
-        precision: `bf16` or `f16` rounds the operands of f32 contractions with weights (docs/numerics.md). Weights are arrays
-            that the function closes over, not its arguments.
-        weights: `int8` or `int4` quantizes the large weights of matrix products, with one scale per `group`
-            (docs/weight_only_quantization.md).
-        group: The number of weights that share a scale.
-        tune: Seconds to spend on measuring tile plans for a CPU; results are cached.
-        inter_op: Whether independent kernels that are too small to use all threads run concurrently on a CPU: `auto` (if the
-            cost model expects a gain), `on` or `off` (docs/concurrency.md).
         mesh: The ranks that run the function together (docs/distributed.md). They pass the same global arrays or
             `DistributedArray`s; results that are sharded are `DistributedArray`s.
         in_shardings, out_shardings: Trees of `dlc.P` for the arguments, a tuple with one entry per parameter, and for the
@@ -511,6 +469,8 @@ def jit(
         auto: Choose the shardings that annotations do not specify, to minimize the estimated time (docs/automatic_sharding.md).
             Needs scipy.
         memory_price: Seconds of estimated time that `auto` trades for each byte of arguments that a rank does not store.
+        options: `num_threads`, `cache`, `numerics` and others: see `CompileOptions`. Only the first compilation writes
+            `dump_ir`.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
@@ -520,28 +480,15 @@ def jit(
         raise DTypeError('dlc.jit: auto needs a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}), auto=True)')
     if mesh is not None and dynamic:
         raise UnsupportedError("dlc.jit: dynamic dimensions on a mesh; functions on a mesh have static shapes")
-    folder = Path(dump_ir) if dump_ir is not None else None
-    options = Options.of(
-        num_threads=num_threads,
-        streams=streams,
-        cpus=cpus,
-        dump_ir=folder,
-        pipeline=pipeline,
-        check_each_pass=check_each_pass,
-        cache=cache,
-        numerics=numerics,
-        precision=precision,
-        weights=weights,
-        group=group,
-        tune=tune,
-        inter_op=inter_op,
-    )
+    compile_options = Options.from_keywords("dlc.jit", options)
 
     def wrap(f: Callable[..., Any]) -> JitFunction:
         static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
         donated = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
         static_positions = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
         placement = None if mesh is None else Placement(mesh, in_shardings, out_shardings, memory_price if auto else None)
-        return JitFunction(ParameterKinds(f, static, static_positions, donated, dynamic or {}), target, options, placement)
+        return JitFunction(
+            ParameterKinds(f, static, static_positions, donated, dynamic or {}), target, compile_options, placement
+        )
 
     return wrap if function is None else wrap(function)

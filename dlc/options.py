@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from operator import index
+from os import PathLike
 from pathlib import Path
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex, TypedDict, cast
 
 from dlc.errors import UnsupportedError
+from dlc.files.atomic_writes import to_path
 from dlc.machine.cpus import cpu_affinity, usable_cpus
 
 # No system has more processors; more threads would only compete for them.
@@ -145,32 +148,57 @@ WEIGHTS = ("float", "int8", "int4")
 INTER_OP_MODES = ("auto", "on", "off")
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a compilation.
+class CompileOptions(TypedDict, total=False):
+    """Options by keyword of the functions that compile: `compile_model`, `jit`, `from_torch` and `from_jax`.
 
     Attributes:
-        pipeline: Passes to run instead of the target's, such as `"a,b{k=1}"`.
+        num_threads: Number of threads; by default one per processor that this process may use.
+        streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
+        cpus: The processors on which the threads run, such as `range(4)`; by default those of the process.
         dump_ir: A folder for the IR after every pass that changed something.
+        pipeline: Passes to run instead of the target's, such as `"a,b{k=1}"`.
+        check_each_pass: Verify the results of every pass during the first call, on its arguments. CompileError names the first
+            pass after which results are wrong, the kernel or op, and the nodes or lines that it comes from.
+        cache: Store compiled programs in the cache, and load them from it, keyed by the content of the model or the IR of the
+            function; by default True unless DLC_CACHE=0.
+        numerics: `"default"`, or `"strict"`: every operation is rounded as it is written (docs/numerics.md).
+        precision: The dtype to which f32 contractions with weights round their operands (docs/numerics.md): `"f32"` (no
+            rounding), `"bf16"` or `"f16"`. The weights of a function are the arrays that it closes over, not its arguments.
+        weights: The storage format of the large weights of matrix products: `"float"` (as in the model), `"int8"` or `"int4"`:
+            less memory, different results (docs/weight_only_quantization.md).
+        group: The number of quantized weights that share a scale, a multiple of 8.
+        tune: Seconds to spend on measuring tile plans for a CPU; results are cached. 0: use the cost model only.
+        inter_op: Whether independent kernels that are too small to use all threads run concurrently on a CPU: `"auto"` (if the
+            cost model expects a gain), `"on"` or `"off"` (docs/concurrency.md).
+    """
+
+    num_threads: int | None
+    streams: int
+    cpus: Iterable[int] | None
+    dump_ir: str | PathLike[str] | None
+    pipeline: str | None
+    check_each_pass: bool
+    cache: bool | None
+    numerics: str
+    precision: str
+    weights: str
+    group: int
+    tune: float
+    inter_op: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a compilation: those of `CompileOptions`, with the same meaning, and internal ones.
+
+    Attributes:
         until: The stage whose module the target `reference` runs (None: the imported module).
         verify: Verify the module after each pass.
-        num_threads: Number of threads; None: one per processor that this process may use.
-        streams: Number of submitted calls that run at once.
-        cpus: The processors on which the threads run; None: those of the process.
         workers: Maximum number of processes that compile kernels.
-        cache: Load programs from the cache and store them there.
-        check_each_pass: Verify the results of each pass, on the inputs of the model's first run.
         device: The device of the target `opencl`, such as "0:1"; None: the first one that works.
-        numerics: `default`, or `strict`: every operation of the model is rounded separately (docs/numerics.md).
-        precision: The dtype to which f32 contractions with weights round their operands: `f32` (no rounding), `bf16` or `f16`.
-        weights: The storage format of large weights of matrix products: `float` (as in the model), or `int8` or `int4` with
-            one scale per `group` of weights (docs/weight_only_quantization.md).
-        group: The number of weights that share a scale.
         replaced_kernels: Files with kernels that replace those with these names (docs/edit_kernels.md).
         plan: A file of tile plans to use.
         write_plan: A file to which the tile plans are written.
-        tune: Seconds to spend on measuring tile plans for a CPU; 0: use the cost model only.
-        inter_op: Whether independent kernels run concurrently on a CPU: `auto` (if the cost model expects a gain), `on`, `off`.
     """
 
     pipeline: str | None = None
@@ -219,6 +247,15 @@ class Options:
             raise UnsupportedError(f"tune {self.tune!r}: expected a number of seconds >= 0")
 
     @staticmethod
+    def from_keywords(function: str, keywords: CompileOptions) -> Options:
+        """Return the options that a user passed to `function` by keyword. Raises TypeError for an unknown keyword."""
+        for name in keywords.keys() - CompileOptions.__annotations__.keys():
+            close = get_close_matches(name, CompileOptions.__annotations__, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+        return Options.of(**keywords)
+
+    @staticmethod
     def of(**values: Any) -> Options:
         """Return options with these values; None leaves an option at its default.
 
@@ -227,6 +264,8 @@ class Options:
         given = {name: value for name, value in values.items() if value is not None}
         if "cpus" in given:
             given["cpus"] = _processors(given["cpus"])
+        if "dump_ir" in given:
+            given["dump_ir"] = to_path(given["dump_ir"])
         options = Options(**given)
         if "num_threads" in given or (options.streams == 1 and options.cpus is None):
             return options

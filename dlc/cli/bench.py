@@ -19,23 +19,15 @@ from dlc.backends.limits import Limits
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     NonNanFloatRange,
-    cpus_option,
     examples,
-    inter_op_option,
     json_option,
     model_argument,
-    no_cache_option,
-    numerics_option,
     out,
-    plan_options,
-    precision_option,
     progress_display,
-    replace_kernel_option,
     reports_errors,
     target_option,
-    threads_option,
-    weights_options,
 )
+from dlc.cli.compile_options import NUMERIC_OPTIONS, PLAN_OPTIONS, compile_options
 from dlc.cli.run import input_option, load_or_compile, seed_option
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
@@ -92,15 +84,6 @@ def _parse_names(context: click.Context, option: click.Parameter, value: str | N
 @target_option
 @shape_option
 @seed_option
-@threads_option
-@cpus_option
-@numerics_option
-@precision_option
-@inter_op_option
-@weights_options
-@no_cache_option
-@replace_kernel_option
-@plan_options
 @click.option("--seconds", type=NonNanFloatRange(0), default=2.0, show_default=True, help="How long to measure, in seconds.")
 @click.option("--kernels", is_flag=True, help="Profile: show the time of each kernel and its share of the machine's limit.")
 @click.option(
@@ -122,6 +105,7 @@ def _parse_names(context: click.Context, option: click.Parameter, value: str | N
     help="Measure throughput with these numbers of streams (calls at once); auto tries several and marks the best.",
 )
 @click.option("--in-flight", type=click.IntRange(1), help="With --streams: submitted requests; default: 2 per stream.")
+@compile_options("num_threads", "cpus", "inter_op", *NUMERIC_OPTIONS, "cache", *PLAN_OPTIONS)
 @json_option
 @reports_errors
 def bench_command(
@@ -130,17 +114,6 @@ def bench_command(
     target: str,
     shapes: Shapes,
     seed: int,
-    num_threads: int | None,
-    cpus: list[int] | None,
-    numerics: str,
-    precision: str,
-    inter_op: str,
-    weights: str,
-    group: int,
-    no_cache: bool,
-    replaced_kernels: dict[str, Path],
-    plan: Path | None,
-    write_plan: Path | None,
     seconds: float,
     kernels: bool,
     trace: Path | None,
@@ -148,6 +121,7 @@ def bench_command(
     streams: list[int],
     in_flight: int | None,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Measures a model's latency and profiles its kernels.
 
@@ -157,35 +131,13 @@ def bench_command(
     peer_runtimes = installed_peers(peer_names) if peer_names else []
     if peer_runtimes and model.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"--vs: other runtimes read ONNX models, got {model}; give the ONNX file")
-    options = Options.of(
-        num_threads=num_threads,
-        cpus=cpus,
-        numerics=numerics,
-        precision=precision,
-        inter_op=inter_op,
-        weights=weights,
-        group=group,
-        cache=False if no_cache else None,
-        replaced_kernels=replaced_kernels,
-        plan=plan,
-        write_plan=write_plan,
-    )
+    options = Options.of(**compile_settings)
     if streams:
-        if peer_runtimes or kernels or trace is not None or replaced_kernels or plan is not None or write_plan is not None:
+        if peer_runtimes or kernels or trace is not None or any(compile_settings[name] for name in PLAN_OPTIONS):
             raise click.UsageError(
                 "--streams measures throughput: remove --vs, --kernels, --trace, --replace-kernel, --plan and --write-plan"
             )
-        settings = {
-            "numerics": numerics,
-            "precision": precision,
-            "inter_op": inter_op,
-            "weights": weights,
-            "group": group,
-            "num_threads": num_threads,
-            "cpus": cpus,
-            "cache": False if no_cache else None,
-        }
-        by_streams = {count: Options.of(streams=count, **settings) for count in streams}
+        by_streams = {count: Options.of(streams=count, **compile_settings) for count in streams}
         with progress_display() as progress:
             measured = _measure_streams(model, shapes, inputs, seed, target, by_streams, in_flight, seconds, progress)
         _print_throughputs(model.stem, measured, as_json)
@@ -196,7 +148,7 @@ def bench_command(
     with progress_display() as progress:
         compiled, arrays = load_or_compile(model, shapes, inputs, seed, target, options, progress)
         originals: dict[str, Model] = {}
-        if replaced_kernels or plan is not None:
+        if options.replaced_kernels or options.plan is not None:
             original_options = replace(options, replaced_kernels={}, plan=None, write_plan=None)
             originals["original"] = load_or_compile(model, shapes, inputs, seed, target, original_options, progress)[0]
         artifact = compiled.artifact
@@ -212,7 +164,7 @@ def bench_command(
         runs = {
             "dlc": partial(_run_and_wait, compiled, arrays),
             **{name: partial(_run_and_wait, original, arrays) for name, original in originals.items()},
-            **{p.name: p.open(model, arrays, threads, precision) for p in peer_runtimes},
+            **{p.name: p.open(model, arrays, threads, options.precision) for p in peer_runtimes},
         }
         latencies = measure_interleaved(runs, seconds, threads)
         measurement = None

@@ -28,6 +28,7 @@ from dlc.cli.common import (
     target_option,
     tolerance_option,
 )
+from dlc.cli.compile_options import NUMERIC_OPTIONS, compile_options
 from dlc.cli.diff import describe_difference, load_comparable
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
@@ -66,8 +67,8 @@ Arrays = dict[str, NDArray[Any]]
     "reference evaluator. Another target is bisected as well.",
 )
 @tolerance_option
-@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write a reproducer to this folder.")
+@compile_options("pipeline", *NUMERIC_OPTIONS)
 @json_option
 @reports_errors
 def bisect_command(
@@ -79,9 +80,9 @@ def bisect_command(
     seed: int,
     against: str,
     tolerance: float | None,
-    pipeline: str | None,
     output: Path | None,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Finds the pass or kernel that makes a model's results wrong.
 
@@ -100,7 +101,7 @@ def bisect_command(
             _require_same_program(program, model, load_comparable(Path(against), shapes, values), against, arrays, tolerance)
         is_target = not against.endswith(".npz") and not is_program and against != "reference"
         targets = [target, against] if is_target else [target]
-        verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
+        verdicts = {t: _bisect(program, arrays, t, tolerance, compile_settings, output, progress) for t in targets}
     if as_json:
         click.echo(json.dumps({name: _as_json(verdict) for name, verdict in verdicts.items()}, indent=2))
         raise click.exceptions.Exit(int(any(verdict.fault is not None for verdict in verdicts.values())))
@@ -118,11 +119,11 @@ def _bisect(
     arrays: Arrays,
     target: str,
     tolerance: float | None,
-    pipeline: str | None,
+    compile_settings: dict[str, Any],
     output: Path | None,
     progress: Progress | None,
 ) -> Verdict:
-    options = Options.of(pipeline=pipeline)
+    options = Options.of(**compile_settings)
     return bisect(
         program, list(arrays.values()), target, tolerance=tolerance, options=options, folder=output, progress=progress
     )

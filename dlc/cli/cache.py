@@ -21,13 +21,11 @@ from dlc.cli.common import (
     fail,
     json_option,
     model_argument,
-    numerics_option,
     out,
-    precision_option,
     reports_errors,
     target_option,
-    weights_options,
 )
+from dlc.cli.compile_options import NUMERIC_OPTIONS, compile_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.options import Options
 
@@ -89,28 +87,21 @@ def clear_command(as_json: bool) -> None:
 @model_argument
 @target_option
 @shape_option
-@click.option("--pipeline", metavar="PASSES", help='The passes, such as "a,b{k=1}", if they are not the target\'s.')
-@numerics_option
-@precision_option
-@weights_options
+@compile_options("pipeline", *NUMERIC_OPTIONS)
 @json_option
 @reports_errors
 def explain_command(
     model: Path,
     target: str,
     shapes: Shapes,
-    pipeline: str | None,
-    numerics: str,
-    precision: str,
-    weights: str,
-    group: int,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Explains a cache hit or miss, that is a recompilation.
 
     A miss lists what differs from the most similar entry: the file, shapes, options, target or version of dlc.
     """
-    options = Options.of(pipeline=pipeline, numerics=numerics, precision=precision, weights=weights, group=group)
+    options = Options.of(**compile_settings)
     device = backend_of(target, options.device).for_compilation().target
     _require_folder(Cache.standard())
     if (reason := reason_not_cached(device, options, model)) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import sys
 import tempfile
 import traceback
@@ -27,7 +26,7 @@ from dlc.arrays import TensorInfo, read_npy, read_npz
 from dlc.cli.structured_values import assemble_value, infer_value_type, is_input_name, tensor_infos
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.instrument.report import Progress
-from dlc.options import INTER_OP_MODES, MAX_THREADS, NUMERICS, PRECISIONS, WEIGHTS, columns
+from dlc.options import columns
 from dlc.progress import progress_on
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
@@ -166,105 +165,6 @@ target_option = click.option(
 tolerance_option = click.option(
     "--tolerance", type=NonNanFloatRange(0), help="Allowed deviation, relative to the largest magnitude; default: by dtype."
 )
-threads_option = click.option(
-    "--num-threads", type=click.IntRange(1, MAX_THREADS), help="Number of threads; default: all usable CPU cores."
-)
-
-
-def _parse_cpus(context: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
-    """Return the processors of a list of numbers and ranges, in the syntax of `taskset --cpu-list`."""
-    if value is None:
-        return None
-    cpus: list[int] = []
-    for part in value.split(","):
-        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
-        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
-        if not numbers:
-            raise click.BadParameter(f"{value}: expected numbers and ranges of processors, such as 0-3,8")
-        cpus += numbers
-    return cpus
-
-
-cpus_option = click.option(
-    "--cpus",
-    metavar="0-3,8",
-    callback=_parse_cpus,
-    help="Run the threads on these processors; default: all that the process may use.",
-)
-inter_op_option = click.option(
-    "--inter-op",
-    type=click.Choice(INTER_OP_MODES),
-    default="auto",
-    show_default=True,
-    help="Run independent small kernels concurrently: auto, where that is expected to be faster.",
-)
-no_cache_option = click.option("--no-cache", is_flag=True, help="Recompile: neither read nor write the cache.")
-check_option = click.option(
-    "--check-each-pass", is_flag=True, help="Evaluate the model after each pass; report the first pass that changes results."
-)
-numerics_option = click.option(
-    "--numerics",
-    type=click.Choice(NUMERICS),
-    default="default",
-    show_default=True,
-    help="strict: no folding across linear operations; each function is rounded once.",
-)
-precision_option = click.option(
-    "--precision",
-    type=click.Choice(PRECISIONS),
-    default="f32",
-    show_default=True,
-    help="Mixed precision: round operands of contractions with weights to bf16 or f16; sums stay f32.",
-)
-
-
-def weights_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options `--weights` and `--group` of weight-only quantization."""
-    weights_option = click.option(
-        "--weights",
-        type=click.Choice(WEIGHTS),
-        default="float",
-        show_default=True,
-        help="Weight-only quantization of large MatMul weights: less memory, lower accuracy.",
-    )
-    group_option = click.option(
-        "--group", type=click.IntRange(8), default=32, show_default=True, help="Weights per scale, with --weights int8 or int4."
-    )
-    return weights_option(group_option(command))
-
-
-def _parse_replacements(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
-    files: dict[str, Path] = {}
-    for value in values:
-        name, separator, file = value.partition("=")
-        if not separator or not name or not Path(file).is_file():
-            raise click.BadParameter(f"{value!r}: expected NAME=FILE with an existing file", context, option)
-        files[name] = Path(file)
-    return files
-
-
-replace_kernel_option = click.option(
-    "--replace-kernel",
-    "replaced_kernels",
-    multiple=True,
-    metavar="NAME=FILE.mlir",
-    callback=_parse_replacements,
-    help="Use an edited kernel from ir/kernels/ of --dump-ir in place of the kernel NAME. Repeatable.",
-)
-
-
-plan_option = click.option("--plan", type=MODEL, metavar="FILE.toml", help="Use the tile plans of this file.")
-
-
-def plan_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options `--plan` and `--write-plan` of tile plans."""
-    write_option = click.option(
-        "--write-plan",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.toml",
-        help="Write the tile plans of all kernels to this file.",
-    )
-    return plan_option(write_option(command))
 
 
 def json_number(number: float) -> float | None:

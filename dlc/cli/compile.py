@@ -15,27 +15,18 @@ from rich.markup import escape
 from dlc.arrays import ShapeDtype, named_dtype
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
-    NonNanFloatRange,
-    check_option,
     examples,
-    inter_op_option,
     json_option,
     make_inputs,
-    no_cache_option,
-    numerics_option,
     options_on_command_line,
     out,
-    plan_options,
-    precision_option,
     progress_display,
     read_array,
-    replace_kernel_option,
     reports_errors,
     show_log,
     target_option,
-    threads_option,
-    weights_options,
 )
+from dlc.cli.compile_options import COMPILATION_PARAMETERS, IR_OPTIONS, NUMERIC_OPTIONS, PLAN_OPTIONS, compile_options
 from dlc.cli.compile_variants import compile_variants, count_programs
 from dlc.cli.python_functions import read_function
 from dlc.cli.shape_options import Shapes, each_shape_option, each_value_option
@@ -59,8 +50,8 @@ if TYPE_CHECKING:
 GGUF_SUFFIX = ".gguf"
 # Parameters of the command that do not apply to language models.
 _NOT_FOR_LANGUAGE_MODELS = (
-    *("shapes", "values", "form", "dump_ir", "pipeline", "print_pipeline", "check_each_pass", "time_passes", "tune"),
-    *("numerics", "precision", "inter_op", "weights", "group", "replaced_kernels", "plan", "write_plan"),
+    *("shapes", "values", "form", "print_pipeline", "time_passes"),
+    *(name for name in COMPILATION_PARAMETERS if name != "target"),
 )
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
@@ -126,26 +117,11 @@ def _read_dtypes(context: click.Context, option: click.Parameter, values: tuple[
     help="Write the compiled model here: a .dlc file, or a C library or object file (.so, .o, .a) "
     "with its header; with --emit, the text.",
 )
-@click.option(
-    "--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass to this folder."
-)
-@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
 @click.option("--print-pipeline", is_flag=True, help="Print the passes by stage without running them.")
-@check_option
 @click.option("--time-passes", is_flag=True, help="Print the time of each pass; bypasses the cache.")
-@click.option(
-    "--tune", type=NonNanFloatRange(0), default=0, metavar="SECONDS", help="Autotune: measure tile plans for up to this long."
-)
-@threads_option
-@numerics_option
-@precision_option
-@inter_op_option
-@weights_options
-@no_cache_option
-@replace_kernel_option
-@plan_options
 @json_option
 @click.option("-v", "--verbose", is_flag=True, help="List the kernels and log cache lookups.")
+@compile_options("num_threads", "inter_op", *NUMERIC_OPTIONS, "tune", "cache", *IR_OPTIONS, *PLAN_OPTIONS)
 @reports_errors
 def compile_command(
     model: Path,
@@ -155,25 +131,12 @@ def compile_command(
     dtypes: dict[str, np.dtype[Any]],
     form: str | None,
     output: Path | None,
-    dump_ir: Path | None,
-    pipeline: str | None,
     print_pipeline: bool,
-    check_each_pass: bool,
     time_passes: bool,
-    tune: float,
-    num_threads: int | None,
-    numerics: str,
-    precision: str,
-    inter_op: str,
-    weights: str,
-    group: int,
-    no_cache: bool,
-    replaced_kernels: dict[str, Path],
-    plan: Path | None,
-    write_plan: Path | None,
     as_json: bool,
     verbose: bool,
     transform: ModelTransform | None,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Compiles a model to native code (ahead-of-time compilation).
 
@@ -194,28 +157,14 @@ def compile_command(
             f"{', '.join(SUFFIXES)} for a C library or object; to write IR or code as text, add --emit"
         )
     # --time-passes needs a compilation, so the cache is bypassed.
-    options = Options.of(
-        pipeline=pipeline,
-        dump_ir=dump_ir,
-        check_each_pass=check_each_pass,
-        num_threads=num_threads,
-        numerics=numerics,
-        precision=precision,
-        inter_op=inter_op,
-        weights=weights,
-        group=group,
-        tune=tune,
-        cache=False if no_cache or time_passes else None,
-        replaced_kernels=replaced_kernels,
-        plan=plan,
-        write_plan=write_plan,
-    )
+    options = Options.of(**compile_settings | ({"cache": False} if time_passes else {}))
     if verbose:
         show_log()
     if output is not None:
         require_writable(output)
     header: Path | None = None
-    if len(shapes) * len(values) > 1 and (print_pipeline or form is not None or check_each_pass or dump_ir is not None):
+    needs_one_program = print_pipeline or form is not None or options.check_each_pass or options.dump_ir is not None
+    if len(shapes) * len(values) > 1 and needs_one_program:
         raise click.UsageError(
             "--print-pipeline, --emit, --check-each-pass and --dump-ir take one program; give one --shape and --value per input"
         )
@@ -224,7 +173,7 @@ def compile_command(
             raise click.UsageError(f"a language model is compiled to a {ARTIFACT_SUFFIX} file: add -o NAME{ARTIFACT_SUFFIX}")
         if unsupported := options_on_command_line(_NOT_FOR_LANGUAGE_MODELS):
             raise click.UsageError(f"a language model takes no {' and no '.join(unsupported)}; `dlc generate` runs it")
-        _compile_language_model(model, target, num_threads, not no_cache, output)
+        _compile_language_model(model, target, options.num_threads, options.cache, output)
         return
     function = custom_target_location(str(model))
     if function is None and model.suffix == ".py":
@@ -258,7 +207,7 @@ def compile_command(
             )
 
         compiled = compile_variants(compile_one, shapes, constants)
-        if check_each_pass:
+        if options.check_each_pass:
             # The passes are checked on the inputs of this first call.
             compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
         if output is not None:
@@ -292,10 +241,10 @@ def compile_command(
         out.print(f"Saved as {_saved_message(compiled, output, header)}.")
         if isinstance(compiled.artifact, Artifact) and not host_supports(compiled.artifact.target):
             out.print(f"It needs a processor of {compiled.artifact.target.name} and does not run on this machine.")
-    if check_each_pass:
+    if options.check_each_pass:
         out.print("Every pass preserves the results on random inputs.")
-    if dump_ir is not None and deferral is None:
-        out.print(f"Wrote the IR after every pass to {dump_ir}; start with {dump_ir / 'index.md'}.")
+    if options.dump_ir is not None and deferral is None:
+        out.print(f"Wrote the IR after every pass to {options.dump_ir}; start with {options.dump_ir / 'index.md'}.")
 
 
 def _deferred_compilation(compiled: Model, report: Report) -> str | None:

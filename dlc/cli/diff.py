@@ -23,14 +23,13 @@ from dlc.cli.common import (
     json_option,
     make_inputs,
     out,
-    plan_option,
     progress_display,
     read_array,
-    replace_kernel_option,
     reports_errors,
     target_option,
     tolerance_option,
 )
+from dlc.cli.compile_options import compile_options
 from dlc.cli.run import input_option, seed_option, with_bound_sizes
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.difference import ComparedProgram, ProgramDifference, difference, for_inputs
@@ -51,8 +50,7 @@ from dlc.shapes.shape_specs import bind_symbolic_sizes
 @seed_option
 @tolerance_option
 @target_option
-@replace_kernel_option
-@plan_option
+@compile_options("replaced_kernels", "plan")
 @json_option
 @reports_errors
 def diff_command(
@@ -64,9 +62,8 @@ def diff_command(
     seed: int,
     tolerance: float | None,
     target: str,
-    replaced_kernels: dict[str, Path],
-    plan: Path | None,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Finds the first value in which two programs differ.
 
@@ -77,14 +74,14 @@ def diff_command(
 
     With --replace-kernel or --plan, A is compiled without and with them, and the two are compared.
     """
-    is_edited = bool(replaced_kernels) or plan is not None
+    is_edited = any(compile_settings.values())
     if is_edited == (second is not None):
         raise click.UsageError("give a second program B, or --replace-kernel or --plan to compare A with")
     with progress_display() as progress:
         if progress is not None:
             progress(ProgressEvent("evaluating"))
         if second is None:
-            edits = Options.of(replaced_kernels=replaced_kernels, plan=plan)
+            edits = Options.of(**compile_settings)
             programs: list[ComparedProgram] = [compile_file(first, target, shapes, options) for options in (Options(), edits)]
             second = first.with_stem(f"{first.stem} with edits")
         else:

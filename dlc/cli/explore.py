@@ -23,17 +23,14 @@ from dlc.cli.common import (
     json_option,
     make_inputs,
     named_target,
-    numerics_option,
     out,
-    precision_option,
     progress_display,
     read_array,
     read_arrays,
     reports_errors,
     target_option,
-    threads_option,
-    weights_options,
 )
+from dlc.cli.compile_options import NUMERIC_OPTIONS, compile_options
 from dlc.cli.python_functions import read_function
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
@@ -94,10 +91,7 @@ def _parse_against(context: click.Context, option: click.Parameter, value: str |
 @value_option
 @transform_options
 @seed_option
-@threads_option
-@numerics_option
-@precision_option
-@weights_options
+@compile_options("num_threads", *NUMERIC_OPTIONS)
 @json_option
 @reports_errors
 def explore_command(
@@ -112,13 +106,9 @@ def explore_command(
     shapes: Shapes,
     values: dict[str, Path],
     seed: int,
-    num_threads: int | None,
-    numerics: str,
-    precision: str,
-    weights: str,
-    group: int,
     transform: ModelTransform | None,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Writes an HTML page: graph, passes, kernels, memory, time.
 
@@ -131,7 +121,7 @@ def explore_command(
     """
     if serve and as_json:
         raise click.UsageError("--serve and --json exclude each other: --serve writes no page")
-    options = Options.of(num_threads=num_threads, numerics=numerics, precision=precision, weights=weights, group=group)
+    options = Options.of(**compile_settings)
     path = _model_path(model)
     if (values or transform is not None) and any(custom_target_location(name) is not None for name in (model, against or "")):
         raise click.UsageError(

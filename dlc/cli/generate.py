@@ -6,11 +6,13 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
-from dlc.cli.common import examples, json_option, no_cache_option, reports_errors, target_option
+from dlc.cli.common import examples, json_option, reports_errors, target_option
+from dlc.cli.compile_options import compile_options
 from dlc.instrument.report import ProgressEvent
 from dlc.language_models.generation import finish, prompt_ids
 from dlc.language_models.language_model import LanguageModel, stream
@@ -45,7 +47,7 @@ from dlc.progress import progress_on
 @click.option("--ignore-end", is_flag=True, help="Continue after a token that ends the text, to measure speed.")
 @target_option
 @click.option("--threads", "--num-threads", "num_threads", type=click.IntRange(1), help="Number of threads (default: all).")
-@no_cache_option
+@compile_options("cache")
 @json_option
 @reports_errors
 def generate_command(
@@ -63,8 +65,8 @@ def generate_command(
     ignore_end: bool,
     target: str,
     num_threads: int | None,
-    no_cache: bool,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Continues a prompt with a language model.
 
@@ -79,7 +81,7 @@ def generate_command(
             target=target,
             context=context,
             num_threads=num_threads,
-            cache=False if no_cache else None,
+            **compile_settings,
             progress=(lambda phase: progress(ProgressEvent(phase))) if progress is not None else (lambda phase: None),
         )
         ids = prompt_ids(loaded, [{"role": "user", "content": text}] if chat else text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -17,8 +18,8 @@ from dlc.cli.common import (
     out,
     progress_display,
     reports_errors,
-    threads_option,
 )
+from dlc.cli.compile_options import compile_options
 from dlc.files.atomic_writes import require_writable
 from dlc.frontend.onnx.graph import load
 from dlc.frontend.onnx.tensor_names import inputs_of
@@ -93,7 +94,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--layers", is_flag=True, help="Measure the output error of each layer quantized alone.")
 @click.option("--page", type=FILE, metavar="FILE.html", help="Write the measurements as an HTML page.")
-@threads_option
+@compile_options("num_threads")
 @json_option
 @reports_errors
 def quantize_command(
@@ -114,8 +115,8 @@ def quantize_command(
     max_error: float | None,
     layers: bool,
     page: Path | None,
-    num_threads: int | None,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Quantizes an ONNX model to int8.
 
@@ -146,7 +147,7 @@ def quantize_command(
         file = load(model)
         data = None if samples is None else CalibrationData.read(samples, inputs_of(file))
         quantized = quantize_file(
-            file, data, settings, ModelRunner(Options.of(num_threads=num_threads, cache=False), progress), layers=layers
+            file, data, settings, ModelRunner(Options.of(**compile_settings, cache=False), progress), layers=layers
         )
     quantized.save(output)
     if page is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import click
 
@@ -21,6 +22,7 @@ from dlc.cli.common import (
     target_option,
     tolerance_option,
 )
+from dlc.cli.compile_options import NUMERIC_OPTIONS, command_line, compile_options
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.outcome import WRONG_RESULTS, outcome_of_command, outcome_on
@@ -51,7 +53,6 @@ from dlc.runtime.models.model import require_matching_inputs
     metavar="COMMAND",
     help="The failing shell command, with {} for the file; default: compile, run, and compare with the reference evaluator.",
 )
-@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
 @tolerance_option
 @click.option("--seconds", type=NonNanFloatRange(0), default=120.0, show_default=True, help="Time limit in seconds.")
 @click.option(
@@ -62,6 +63,7 @@ from dlc.runtime.models.model import require_matching_inputs
     show_default=True,
     help="Write the reduced program and its inputs to this folder.",
 )
+@compile_options("pipeline", *NUMERIC_OPTIONS)
 @json_option
 @reports_errors
 def reduce_command(
@@ -72,11 +74,11 @@ def reduce_command(
     values: dict[str, Path],
     seed: int,
     command: str | None,
-    pipeline: str | None,
     tolerance: float | None,
     seconds: float,
     output: Path,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Reduces a failing model to a minimal failing program.
 
@@ -86,7 +88,7 @@ def reduce_command(
     if command is not None:
         outcome, success = outcome_of_command(command), "the command exits with status 0"
     else:
-        outcome = outcome_on(target, Options.of(pipeline=pipeline, cache=False), tolerance)
+        outcome = outcome_on(target, Options.of(**compile_settings, cache=False), tolerance)
         success = "it compiles and agrees with the reference evaluator"
     with progress_display() as progress:
         program = import_program(model, shapes, {name: read_array(file) for name, file in values.items()}, None)
@@ -97,7 +99,7 @@ def reduce_command(
     file = output / "reduced.mlir"
     save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining_passes)
     num_ops_before, num_ops_after = len(ops_of(program)), len(ops_of(case.program))
-    option_text = f" --target {quote(target)}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
+    option_text = "".join(f" {quote(word)}" for word in command_line({**compile_settings, "target": target}))
     if command is not None:
         reproduction = command.replace("{}", quote(str(file)))
     else:

@@ -17,27 +17,18 @@ from dlc.arrays import TensorInfo, format_type
 from dlc.caching.model_cache import MLIR_SUFFIX
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
-    check_option,
-    cpus_option,
     examples,
     fail,
-    inter_op_option,
     json_option,
     make_inputs,
     model_argument,
-    no_cache_option,
-    numerics_option,
     options_on_command_line,
     out,
-    plan_options,
-    precision_option,
     progress_display,
-    replace_kernel_option,
     reports_errors,
     target_option,
-    threads_option,
-    weights_options,
 )
+from dlc.cli.compile_options import COMPILATION_PARAMETERS, IR_OPTIONS, NUMERIC_OPTIONS, PLAN_OPTIONS, compile_options
 from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.structured_values import flatten_value
@@ -58,22 +49,6 @@ from dlc.value_types import OBJECT_DTYPE
 
 # Maximum number of printed elements of a list.
 _MAX_SHOWN_ELEMENTS = 4
-
-# Parameters of the command that affect compilation.
-_COMPILE_PARAMETERS = (
-    "target",
-    "numerics",
-    "precision",
-    "inter_op",
-    "weights",
-    "group",
-    "dump_ir",
-    "pipeline",
-    "check_each_pass",
-    "replaced_kernels",
-    "plan",
-    "write_plan",
-)
 
 input_option = click.option(
     "--input",
@@ -104,7 +79,7 @@ def load_or_compile(
     if model.suffix == ARTIFACT_SUFFIX:
         if transform is not None:
             raise click.UsageError(f"{model} is already compiled: derivatives and training steps need the ONNX model")
-        if compile_options := options_on_command_line(_COMPILE_PARAMETERS):
+        if compile_options := options_on_command_line(COMPILATION_PARAMETERS):
             raise click.UsageError(
                 f"{model} is already compiled: remove {' and '.join(compile_options)}, or give the ONNX model"
             )
@@ -167,24 +142,13 @@ def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -
 )
 @transform_options
 @click.option("--stage", help="With --target reference: evaluate the module at the end of this stage.")
-@click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
-@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
-@check_option
 @click.option(
     "--unchecked",
     is_flag=True,
     help="Skip the bounds check of a dumped module of loops (.mlir), which evaluates it first.",
 )
 @mesh_options(required=False)
-@threads_option
-@cpus_option
-@numerics_option
-@precision_option
-@inter_op_option
-@weights_options
-@no_cache_option
-@replace_kernel_option
-@plan_options
+@compile_options("num_threads", "cpus", "inter_op", *NUMERIC_OPTIONS, "cache", *IR_OPTIONS, *PLAN_OPTIONS)
 @json_option
 @reports_errors
 @job_fails_on_error()
@@ -198,25 +162,12 @@ def run_command(
     output: Path | None,
     first_nan: bool,
     stage: str | None,
-    dump_ir: Path | None,
-    pipeline: str | None,
-    check_each_pass: bool,
     unchecked: bool,
     mesh: Mesh | None,
     specs: Mapping[str, InputSpec],
-    num_threads: int | None,
-    cpus: list[int] | None,
-    numerics: str,
-    precision: str,
-    inter_op: str,
-    weights: str,
-    group: int,
-    no_cache: bool,
-    replaced_kernels: dict[str, Path],
-    plan: Path | None,
-    write_plan: Path | None,
     as_json: bool,
     transform: ModelTransform | None,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Runs a model and prints or saves its outputs.
 
@@ -236,23 +187,7 @@ def run_command(
     if first_nan:
         _report_first_nan(model, shapes, inputs, seed, transform, as_json)
         return
-    options = Options.of(
-        dump_ir=dump_ir,
-        pipeline=pipeline,
-        check_each_pass=check_each_pass,
-        num_threads=num_threads,
-        cpus=cpus,
-        numerics=numerics,
-        precision=precision,
-        inter_op=inter_op,
-        weights=weights,
-        group=group,
-        until=stage,
-        cache=False if no_cache else None,
-        replaced_kernels=replaced_kernels,
-        plan=plan,
-        write_plan=write_plan,
-    )
+    options = Options.of(**compile_settings, until=stage)
     cases = _cases(each) if each is not None else []
     if output is not None and cases and output.exists() and not output.is_dir():
         raise click.UsageError(f"-o {output}: expected a folder with --each, got a file")

@@ -6,22 +6,20 @@ import logging
 import secrets
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     NonNanFloatRange,
-    cpus_option,
     err,
     examples,
     fail,
-    inter_op_option,
-    no_cache_option,
     reports_errors,
     target_option,
-    threads_option,
 )
+from dlc.cli.compile_options import compile_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
 from dlc.language_models.language_model import LanguageModel
@@ -57,9 +55,6 @@ _SHUTDOWN_SECONDS = 30
 @click.option("--no-token", is_flag=True, help="Serve clients without a token.")
 @target_option
 @shape_option
-@threads_option
-@cpus_option
-@inter_op_option
 @click.option(
     "--streams",
     type=click.IntRange(1, MAX_THREADS),
@@ -83,7 +78,7 @@ _SHUTDOWN_SECONDS = 30
 @click.option("--max-request-mb", type=click.IntRange(1), default=64, show_default=True, help="Larger requests get status 413.")
 @click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text of a language model.")
 @click.option("--deadline-ms", type=NonNanFloatRange(0, min_open=True), help="Requests that start later get status 504.")
-@no_cache_option
+@compile_options("num_threads", "cpus", "inter_op", "cache")
 @reports_errors
 def serve_command(
     models: tuple[Path, ...],
@@ -94,9 +89,6 @@ def serve_command(
     no_token: bool,
     target: str,
     shapes: Shapes,
-    num_threads: int | None,
-    cpus: list[int] | None,
-    inter_op: str,
     streams: int,
     max_batch: int,
     max_delay_ms: float,
@@ -104,7 +96,7 @@ def serve_command(
     max_request_mb: int,
     context: int | None,
     deadline_ms: float | None,
-    no_cache: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Serves models over HTTP: KServe v2 protocol, OpenAI's API.
 
@@ -130,9 +122,7 @@ def serve_command(
 
     logging.basicConfig(format="%(message)s")
     logging.getLogger("dlc.serve").setLevel(logging.INFO)
-    options = Options.of(
-        num_threads=num_threads, streams=streams, cpus=cpus, inter_op=inter_op, cache=False if no_cache else None
-    )
+    options = Options.of(**compile_settings, streams=streams)
     read = partial(_load, target=target, shapes=shapes, options=options)
     limits = ServerLimits(max_pending, max_request_mb << 20, None if deadline_ms is None else deadline_ms / 1e3)
     require_distinct_names([*models])
@@ -144,10 +134,7 @@ def serve_command(
                 target=target,
                 context=context,
                 max_texts=streams,
-                num_threads=num_threads,
-                cpus=cpus,
-                inter_op=inter_op,
-                cache=False if no_cache else None,
+                **compile_settings,
             ),
             max_pending,
         )

@@ -22,13 +22,12 @@ from dlc.cli.common import (
     examples,
     json_option,
     model_argument,
-    no_cache_option,
     out,
     progress_display,
     reports_errors,
     target_option,
-    threads_option,
 )
+from dlc.cli.compile_options import compile_options
 from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.transform_options import (
     decay_option,
@@ -105,8 +104,7 @@ _DEFAULT_BATCH_SIZE = 32
 )
 @mesh_options(required=False)
 @target_option
-@threads_option
-@no_cache_option
+@compile_options("num_threads", "cache")
 @json_option
 @reports_errors
 @job_fails_on_error()
@@ -130,9 +128,8 @@ def train_command(
     mesh: Mesh | None,
     specs: Mapping[str, InputSpec],
     target: str,
-    num_threads: int | None,
-    no_cache: bool,
     as_json: bool,
+    compile_settings: dict[str, Any],
 ) -> None:
     """Trains the weights of an ONNX model on examples.
 
@@ -159,7 +156,7 @@ def train_command(
     if loss == "cross_entropy":
         _require_labels(examples, class_count(file, trained_output(names, step)))
     shapes = {info.name: (examples_per_step, *examples.arrays[info.name].shape[1:]) for info in names.inputs}
-    options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
+    options = Options.of(**compile_settings)
     with progress_display() as progress:
         if mesh is None:
             compiled = compile_file(model, target, shapes, options, transform=step, progress=progress)

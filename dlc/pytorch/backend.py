@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dlc.errors import DlcError, UnsupportedError
-from dlc.options import Options
+from dlc.options import CompileOptions, Options
 from dlc.pytorch.aot_graphs import AotGraph, GraphCall
 from dlc.pytorch.complex_arrays import join_arrays, split_arrays, split_complex_values
 from dlc.pytorch.fx_conversion import (
@@ -46,6 +46,10 @@ _NAME = "torch.compile"
 _MAX_CONSTANT_MODELS = 64
 
 
+# Compilation options that do not apply to graphs: PyTorch compiles several per module, and waits for each call.
+_OPTIONS_OF_ONE_PROGRAM = ("dump_ir", "pipeline", "check_each_pass", "streams")
+
+
 @dataclass(frozen=True)
 class BackendSettings:
     """The `options` of torch.compile.
@@ -54,39 +58,30 @@ class BackendSettings:
     the target and the options of `dlc.compile_model` that apply to every graph.
     """
 
-    fallback: str = "error"
-    target: str = "cpu"
-    num_threads: int | None = None
-    cpus: Iterable[int] | None = None
-    numerics: str = "default"
-    precision: str = "f32"
-    weights: str = "float"
-    group: int = 32
-    tune: float = 0.0
-    inter_op: str = "auto"
-    cache: bool | None = None
+    fallback: str
+    target: str
+    compile_options: Options
 
     @staticmethod
     def of(options: dict[str, Any] | None) -> BackendSettings:
         """Parse `options`. Raises DlcError for an unknown option or value."""
-        option_values = options or {}
-        option_names = BackendSettings.__dataclass_fields__
-        if unknown := sorted(option_values.keys() - option_names):
+        values = {"fallback": "error", "target": "cpu", **(options or {})}
+        names = [
+            "fallback",
+            "target",
+            *(name for name in CompileOptions.__annotations__ if name not in _OPTIONS_OF_ONE_PROGRAM),
+        ]
+        if unknown := sorted(values.keys() - set(names)):
             raise DlcError(
-                f"{_NAME}: unknown options {', '.join(unknown)}; the options of the backend dlc are {', '.join(option_names)}"
+                f"{_NAME}: unknown options {', '.join(unknown)}; the options of the backend dlc are {', '.join(names)}"
             )
-        settings = BackendSettings(**option_values)
-        if settings.fallback not in ("error", "eager"):
-            raise DlcError(f"{_NAME}: options: fallback {settings.fallback!r}; expected 'error' or 'eager'")
+        fallback, target = values.pop("fallback"), values.pop("target")
+        if fallback not in ("error", "eager"):
+            raise DlcError(f"{_NAME}: options: fallback {fallback!r}; expected 'error' or 'eager'")
         try:
-            _ = settings.compile_options
+            return BackendSettings(fallback, target, Options.of(**values))
         except UnsupportedError as error:
             raise DlcError(f"{_NAME}: options: {error}") from None
-        return settings
-
-    @property
-    def compile_options(self) -> Options:
-        return Options.of(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("fallback", "target")})
 
 
 def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import pytest
 
 import dlc
-from dlc.options import Options
+from dlc.options import CompileOptions, Options
 
 # Options that are no arguments of an entry point, and their other form.
 NOT_ARGUMENTS = {
@@ -20,25 +21,29 @@ NOT_ARGUMENTS = {
     **dict.fromkeys(("replaced_kernels", "plan", "write_plan"), "options of dlc run, bench and diff: files for one model"),
     "device": "a part of the target, or DLC_DEVICE",
 }
-DEFAULTS = {f.name: f.default for f in fields(Options) if f.name not in NOT_ARGUMENTS}
+
+
+def test_every_option_is_an_argument_or_has_another_form() -> None:
+    assert CompileOptions.__annotations__.keys() == {f.name for f in fields(Options)} - NOT_ARGUMENTS.keys()
 
 
 @pytest.mark.parametrize("function", [dlc.compile_model, dlc.jit, dlc.from_torch, dlc.from_jax])
 def test_every_compiling_function_accepts_all_options(function: Callable[..., Any]) -> None:
-    parameters = inspect.signature(function).parameters
-    assert DEFAULTS.keys() <= parameters.keys()
-    # None leaves the default of the environment.
-    environment_defaults = {"num_threads", "cache"}
-    defaults = {name: None if name in environment_defaults else default for name, default in DEFAULTS.items()}
-    assert {name: parameters[name].default for name in DEFAULTS} == defaults
+    annotations = {p.annotation for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD}
+    assert annotations == {"Unpack[CompileOptions]"}
 
 
-def test_torch_compile_accepts_the_options_of_graphs() -> None:
-    pytest.importorskip("torch")
-    backend = pytest.importorskip("dlc.pytorch.backend")
-    # PyTorch waits for each graph.
-    one_program = {"dump_ir", "pipeline", "check_each_pass", "streams"}
-    assert {f.name for f in fields(backend.Settings)} - {"fallback", "target"} == DEFAULTS.keys() - one_program
+@pytest.mark.parametrize("call", [dlc.jit, partial(dlc.compile_model, "m.onnx"), partial(dlc.from_jax, abs)])
+def test_an_unknown_option_raises_a_type_error(call: Callable[..., Any]) -> None:
+    with pytest.raises(
+        TypeError, match=r"dlc\.\w+\(\) got an unexpected keyword argument 'num_thread'; did you mean 'num_threads'"
+    ):
+        call(num_thread=2)
+
+
+def test_internal_options_are_not_arguments() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'workers'"):
+        dlc.jit(workers=1)  # pyright: ignore[reportCallIssue]
 
 
 def test_exceptions_are_options() -> None:
