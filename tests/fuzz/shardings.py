@@ -59,6 +59,8 @@ def run_sharded(
     """Return the results of a program that all ranks of a mesh run, each as a thread."""
     sharded = shard_program(program, mesh, inputs, outputs)
     model = compile(sharded.program, target, OPTIONS)
+    # Programs take arrays; functions may draw NumPy scalars.
+    arrays = list(map(np.asarray, arrays))
 
     def run(rank: int) -> list[Array]:
         shards = [shard_of(mesh, rank, x, spec) for x, spec in zip(arrays, sharded.inputs, strict=True)]
