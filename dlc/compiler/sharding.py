@@ -23,6 +23,7 @@ from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.sharding.buckets import merge_collectives
+from dlc.passes.sharding.canonicalize_collectives import canonicalize_collectives
 from dlc.passes.sharding.choose import choose_shardings
 from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
 from dlc.passes.sharding.partition import partition
@@ -98,6 +99,8 @@ def shard_program(
     local = partition(module, shardings)
     _simplify(local)
     merge_collectives(local)
+    canonicalize_collectives(local)
+    _simplify(local)
     _record_shardings(entry_of(local), input_specs, output_specs)
     verify(local)
     local_program = replace(program, module=local, reimport=None)

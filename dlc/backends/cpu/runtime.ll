@@ -9,7 +9,7 @@
 ;             `task` is the offset of the task's code from the record: bytecode is position-independent and read-only.
 ;             Runs task(arguments, 0 … tasks - 1) in any order and in parallel. The number of tasks is slots[slot] + offset,
 ;             computed like an argument. A negative value is minus the number of tasks: too little work to use other threads.
-;   others    begin with an opcode from 0 to 6; `distance` is in 64-bit words from the start of the record
+;   others    begin with an opcode from 0 to 7; `distance` is in 64-bit words from the start of the record
 ;     1  {i64 slot, i64 from, i64 offset}      slots[slot] = slots[from] + offset
 ;     2  {i64 slot, i64 distance}              slots[slot] -= 1; jump unless it is 0 now
 ;     3  {i64 slot, i64 offset, i64 distance}  jump if the byte at slots[slot] + offset is 0
@@ -17,6 +17,9 @@
 ;     4  {i64 distance}                        jump
 ;     6  {i64 n, i64 threads, i64 distance, n distances}   run n sections of records, each of which ends with a stop, and jump.
 ;        Sections are independent: they run concurrently, each on one thread, unless the pool has more than `threads` threads
+;     7  {i64 slot, i64 offset, i64 code, i64 slot, i64 offset, i64 slot, i64 offset}   call a function of MPI, which the
+;        %Collective at slots[slot] + offset describes, with the addresses of an operand and a result. Stop with `code` if
+;        slots[slot] or the function is null, or if the function fails: Python runs the collective or reports the error
 ;     0  {i64 code}                            stop: return this code; 0: the program ended; negative: Python continues
 ;   slots     the registers of the interpreter: addresses and sizes; the program defines their meaning
 ;   pool      see %Pool; all zero before dlc_pool_init
@@ -57,6 +60,16 @@
   ptr,         ; 17 the callback's `user` argument
   i32,         ; 18 whether the threads should exit
   ptr          ; 19 another pool with as many threads, for a caller that finds this one in use; null: none
+}
+
+; A collective between ranks as a call of MPI (runtime/collectives/native_calls.py). The monitor of the job reads the state.
+%Collective = type {
+  ptr,         ;  0 the function; null: there is none for this collective
+  ptr,         ;  1 the state of the process: {i64 group, i64 label, i64 error}; the group is 0 between collectives
+  ptr,         ;  2 the group of ranks: {i64 its number in the state, i64 the number of its collectives so far}
+  i64,         ;  3 the label, a number for messages
+  i64,         ;  4 which argument is the address of the result; that of the operand is argument 0
+  [12 x i64]   ;  5 arguments; a function takes as many of them as it has parameters
 }
 
 declare i32 @llvm.umin.i32(i32, i32)
@@ -529,6 +542,97 @@ sequence:
   ret void
 }
 
+; Runs a collective, and records it in the state of the process; returns whether it completed.
+define private i1 @run_collective(ptr %record, ptr %slots) {
+entry:
+  %table.index.at = getelementptr i64, ptr %record, i64 1
+  %table.index = load i64, ptr %table.index.at
+  %table.at = getelementptr ptr, ptr %slots, i64 %table.index
+  %table = load ptr, ptr %table.at
+  %no.table = icmp eq ptr %table, null
+  br i1 %no.table, label %python, label %look
+
+look:
+  %offset.at = getelementptr i64, ptr %record, i64 2
+  %offset = load i64, ptr %offset.at
+  %collective = getelementptr i8, ptr %table, i64 %offset
+  %function = load ptr, ptr %collective
+  %no.function = icmp eq ptr %function, null
+  br i1 %no.function, label %python, label %start
+
+start:
+  %state.at = getelementptr %Collective, ptr %collective, i64 0, i32 1
+  %group.at = getelementptr %Collective, ptr %collective, i64 0, i32 2
+  %label.at = getelementptr %Collective, ptr %collective, i64 0, i32 3
+  %state = load ptr, ptr %state.at
+  %group = load ptr, ptr %group.at
+  %label = load i64, ptr %label.at
+  %state.label.at = getelementptr i64, ptr %state, i64 1
+  %state.error.at = getelementptr i64, ptr %state, i64 2
+  %count.at = getelementptr i64, ptr %group, i64 1
+  %before = load i64, ptr %count.at
+  %count = add i64 %before, 1
+  %number = load i64, ptr %group
+  store i64 %count, ptr %count.at
+  store i64 %label, ptr %state.label.at
+  ; The monitor's thread reads the group first.
+  store atomic i64 %number, ptr %state release, align 8
+  %operand = call i64 @address_in(ptr %record, i64 4, ptr %slots)
+  %result = call i64 @address_in(ptr %record, i64 6, ptr %slots)
+  %where.at = getelementptr %Collective, ptr %collective, i64 0, i32 4
+  %where = load i64, ptr %where.at
+  %arguments.at = getelementptr %Collective, ptr %collective, i64 0, i32 5
+  %arguments = load [12 x i64], ptr %arguments.at
+  %is.1 = icmp eq i64 %where, 1
+  %is.3 = icmp eq i64 %where, 3
+  %is.5 = icmp eq i64 %where, 5
+  %own.1 = extractvalue [12 x i64] %arguments, 1
+  %own.3 = extractvalue [12 x i64] %arguments, 3
+  %own.5 = extractvalue [12 x i64] %arguments, 5
+  %a1 = select i1 %is.1, i64 %result, i64 %own.1
+  %a2 = extractvalue [12 x i64] %arguments, 2
+  %a3 = select i1 %is.3, i64 %result, i64 %own.3
+  %a4 = extractvalue [12 x i64] %arguments, 4
+  %a5 = select i1 %is.5, i64 %result, i64 %own.5
+  %a6 = extractvalue [12 x i64] %arguments, 6
+  %a7 = extractvalue [12 x i64] %arguments, 7
+  %a8 = extractvalue [12 x i64] %arguments, 8
+  %a9 = extractvalue [12 x i64] %arguments, 9
+  %a10 = extractvalue [12 x i64] %arguments, 10
+  %a11 = extractvalue [12 x i64] %arguments, 11
+  ; A function ignores the arguments for which it has no parameters.
+  %error = call i32 %function(i64 %operand, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8, i64 %a9, i64 %a10, i64 %a11)
+  %error.wide = sext i32 %error to i64
+  store i64 %error.wide, ptr %state.error.at
+  %completed = icmp eq i32 %error, 0
+  br i1 %completed, label %end, label %python
+
+end:
+  store atomic i64 0, ptr %state release, align 8
+  ret i1 true
+
+python:
+  ret i1 false
+}
+
+; Returns the address of the buffer reference at a word of a record.
+define private i64 @address_in(ptr %record, i64 %word, ptr %slots) {
+  %slot.at = getelementptr i64, ptr %record, i64 %word
+  %offset.at = getelementptr i64, ptr %slot.at, i64 1
+  %slot = load i64, ptr %slot.at
+  %offset = load i64, ptr %offset.at
+  %base.at = getelementptr i64, ptr %slots, i64 %slot
+  %base = load i64, ptr %base.at
+  %address = add i64 %base, %offset
+  ret i64 %address
+}
+
+; A function for a %Collective: stores argument 2, the index of the rank along mesh axes, as the result.
+define i32 @dlc_store_index(i64 %operand, ptr %result, i64 %index) {
+  store i64 %index, ptr %result
+  ret i32 0
+}
+
 ; Interprets bytecode from %records on. Returns the code of the stop record that ends execution; or, after %limit launches and
 ; loop back-edges, the address of the next record. If `pool` is null, this thread runs everything.
 define i64 @dlc_execute(ptr %records, i64 %limit, ptr %slots, ptr %pool) {
@@ -551,7 +655,17 @@ next:
     i64 4, label %jump
     i64 5, label %add
     i64 6, label %sections
+    i64 7, label %collective
   ]
+
+collective:
+  %completed = call i1 @run_collective(ptr %record, ptr %slots)
+  %collective.next = getelementptr i64, ptr %record, i64 8
+  br i1 %completed, label %counted, label %fall.back
+
+fall.back:
+  %fall.back.code = load i64, ptr %three.at
+  ret i64 %fall.back.code
 
 sections:
   call void @run_sections(ptr %record, ptr %slots, ptr %pool)
@@ -613,7 +727,7 @@ jump:
   br label %counted
 
 counted:
-  %after = phi ptr [ %sections.next, %sections ], [ %launched, %run ], [ %count.next, %count ], [ %jump.next, %jump ]
+  %after = phi ptr [ %sections.next, %sections ], [ %collective.next, %collective ], [ %launched, %run ], [ %count.next, %count ], [ %jump.next, %jump ]
   %rest = sub i64 %left, 1
   %over = icmp eq i64 %rest, 0
   br i1 %over, label %pause, label %next

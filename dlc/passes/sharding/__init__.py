@@ -9,4 +9,5 @@ reshard.py          the collectives that convert one sharding to another, and th
 partition.py        the program of one rank, with collectives
 split_rows.py       gathers and scatters of rows that are split
 buckets.py          merges collectives into one message
+canonicalize_collectives.py   expresses collectives by those that native code calls
 """

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TypeAlias
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import PropertyValue, element_type_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import captured_values
-from dlc.ir import Block, ModuleOp, Operation, SSAValue
+from dlc.ir import Block, ModuleOp, Operation
 from dlc.passes.dl.rewriting import program_blocks
+from dlc.passes.sharding.canonicalize_collectives import as_rows, from_rows
 from dlc.shapes.dims import Size, is_static
 
 _Mergeable: TypeAlias = "dl.AllReduceOp | dl.ReduceScatterOp | dl.AllGatherOp"
@@ -104,7 +104,7 @@ def _merge(block: Block, ops: Sequence[_Mergeable]) -> None:
     first, build = ops[0], DlBuilder(block.last_op, ops[0].location) if block.last_op is not None else DlBuilder(block)
     ranks = first.ranks
     group: dict[str, PropertyValue] = {"axes": first.axes, "group_size": ranks}
-    rows = [_as_rows(build, op) for op in ops]
+    rows = [as_rows(build, op) for op in ops]
     joined = build(dl.ConcatOp, *rows, axis=1)
     match first:
         case dl.AllReduceOp():
@@ -117,37 +117,11 @@ def _merge(block: Block, ops: Sequence[_Mergeable]) -> None:
     for op, row in zip(ops, rows, strict=True):
         size, count = shape_of(row)[1], shape_of(merged)[0]
         part = build(dl.SliceOp, merged, starts=(0, start), limits=(count, start + size), strides=(1, 1))
-        op.result.replace_all_uses_with(_from_rows(build, op, part))
+        op.result.replace_all_uses_with(from_rows(build, op, part))
         start = start + size
     for op in ops:
         op.detach()
         op.erase()
-
-
-def _as_rows(build: DlBuilder, op: _Mergeable) -> SSAValue:
-    """Return the operand as a matrix; for a reduce_scatter, row p contains the elements for the rank at position p."""
-    shape = shape_of(op.x)
-    if not isinstance(op, dl.ReduceScatterOp):
-        return build(dl.ReshapeOp, op.x, shape=(1, _product(shape)))
-    axis = op.axis_of(op.axis)
-    split = build(dl.ReshapeOp, op.x, shape=(*shape[:axis], op.ranks, shape[axis] // op.ranks, *shape[axis + 1 :]))
-    order = (axis, *(a for a in range(len(shape) + 1) if a != axis))
-    return build(dl.ReshapeOp, build(dl.TransposeOp, split, permutation=order), shape=(op.ranks, _product(shape) // op.ranks))
-
-
-def _from_rows(build: DlBuilder, op: _Mergeable, rows: SSAValue) -> SSAValue:
-    """Return the result from its part of the merged collective; for an all_gather, row p contains the operand of position p."""
-    shape = shape_of(op.result)
-    if not isinstance(op, dl.AllGatherOp):
-        return build(dl.ReshapeOp, rows, shape=shape)
-    axis, operand = op.axis_of(op.axis), shape_of(op.x)
-    by_rank = build(dl.ReshapeOp, rows, shape=(op.ranks, *operand))
-    order = (*range(1, axis + 1), 0, *range(axis + 1, len(operand) + 1))
-    return build(dl.ReshapeOp, build(dl.TransposeOp, by_rank, permutation=order), shape=shape)
-
-
-def _product(shape: Sequence[Size]) -> int:
-    return prod(int(size) for size in shape if isinstance(size, int))
 
 
 def _sort_by_dependencies(block: Block) -> None:

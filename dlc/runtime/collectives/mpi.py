@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from dlc.arrays import address_of
 from dlc.errors import DlcError, UnsupportedError
 from dlc.runtime.collectives.mesh import Mesh
-from dlc.runtime.collectives.transport import Array, Combinator, Transport
+from dlc.runtime.collectives.mpi_functions import MpiFunctions, mpi_call
+from dlc.runtime.collectives.transport import Array, CollectiveCall, Combinator, NativeCall, Transport
 
-# Reductions that MPI defines, by kind of dtype. MPI's maximum and minimum of floats may drop NaN.
-_MPI_OPERATIONS: dict[str, dict[Combinator, str]] = {
-    "b": {"max": "LOR", "min": "LAND"},
-    "i": {"sum": "SUM", "max": "MAX", "min": "MIN"},
-    "u": {"sum": "SUM", "max": "MAX", "min": "MIN"},
-    "f": {"sum": "SUM"},
-}
 _NAN_PROPAGATING = {"max": np.maximum, "min": np.minimum}
 # The dtypes that mpi4py maps to MPI's, as NumPy's type characters.
 _MPI_DTYPES = "?bBhHiIlLqQfd"
@@ -27,11 +21,21 @@ _MPI_DTYPES = "?bBhHiIlLqQfd"
 PendingCollective: TypeAlias = tuple[tuple[int, ...], int]
 
 
-@dataclass
+# The words of the state: the number of the group (0 between collectives), that of the label, and the error of native code.
+_GROUP, _LABEL, _ERROR = range(3)
+
+
 class _Group:
-    communicator: Any
-    ranks: tuple[int, ...]
-    call_count: int = 0
+    """A group of ranks and its communicator.
+
+    Attributes:
+        words: Its number in the state of the process, and the number of its collectives so far; native code counts them too.
+    """
+
+    def __init__(self, ranks: tuple[int, ...], number: int) -> None:
+        self.ranks = ranks
+        self.communicator: Any = None
+        self.words = np.array([number, 0], np.int64)
 
 
 class MpiProcesses:
@@ -40,8 +44,8 @@ class MpiProcesses:
     Attributes:
         mpi: The module `mpi4py.MPI`.
         world: A communicator of all processes.
-        pending: The collective in which this process is; the job's monitor reads it.
-        last_label: The label of the pending or last collective.
+        functions: The C functions of the library.
+        state: What this process does, as three words; native code writes it and the job's monitor reads it.
     """
 
     def __init__(self) -> None:
@@ -53,37 +57,62 @@ class MpiProcesses:
         self.world: Any = self.mpi.COMM_WORLD.Dup()
         self.rank: int = self.world.rank
         self.size: int = self.world.size
-        self.pending: PendingCollective | None = None
-        self.last_label = ""
+        self.functions = MpiFunctions(self.mpi)
+        self.state = np.zeros(3, np.int64)
         self._groups: dict[tuple[int, ...], _Group] = {}
-        self._operations = {
-            (kind, combine): getattr(self.mpi, name)
-            for kind, names in _MPI_OPERATIONS.items()
-            for combine, name in names.items()
-        }
+        self._groups_by_number: list[_Group] = []
+        self._labels = [""]
+        self._label_numbers: dict[str, int] = {}
 
-    def group(self, ranks: tuple[int, ...]) -> _Group:
+    @property
+    def pending(self) -> PendingCollective | None:
+        """The collective in which this process is; the job's monitor reads it."""
+        number = int(self.state[_GROUP])
+        if not number:
+            return None
+        group = self._groups_by_number[number - 1]
+        return group.ranks, int(group.words[1])
+
+    @property
+    def last_label(self) -> str:
+        """The label of the pending or last collective."""
+        return self._labels[int(self.state[_LABEL])]
+
+    def group(self, ranks: tuple[int, ...], label: str) -> _Group:
         """Return the group of some ranks; the first call must be made by all of them."""
         group = self._groups.get(ranks)
         if group is None:
-            communicator = self.world.Create_group(self.world.group.Incl(ranks))
-            group = self._groups[ranks] = _Group(communicator, ranks)
+            group = _Group(ranks, len(self._groups_by_number) + 1)
+            self._groups_by_number.append(group)
+            group.communicator = self.call(group, label, self.world.Create_group, self.world.group.Incl(ranks))
+            self._groups[ranks] = group
         return group
 
-    def operation(self, combine: Combinator, dtype: np.dtype[Any]) -> Any:
-        """Return MPI's reduction for a dtype; None if it has none that propagates NaN."""
-        return self._operations.get((dtype.kind, combine))
+    def label_number(self, label: str) -> int:
+        """Return the number of a label in the state."""
+        number = self._label_numbers.get(label)
+        if number is None:
+            number = self._label_numbers[label] = len(self._labels)
+            self._labels.append(label)
+        return number
 
     def call(self, group: _Group, label: str, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of the group's communicator, and record it for the monitor. Raises DlcError if MPI reports an error."""
-        group.call_count += 1
-        self.last_label = label
-        self.pending = group.ranks, group.call_count
+        """Call a method of a communicator of the group, and record it for the monitor.
+
+        Raises DlcError if MPI reports an error, or native code has stored one.
+        """
+        state = self.state
+        if error := int(state[_ERROR]):
+            state[_ERROR] = 0
+            raise DlcError(f"{label}: {self.mpi.Get_error_string(error)}")
+        group.words[1] += 1
+        state[_LABEL] = self.label_number(label)
+        state[_GROUP] = group.words[0]
         try:
             result = method(*arguments)
         except self.mpi.Exception as error:
             raise DlcError(f"{label}: {error}") from error
-        self.pending = None
+        state[_GROUP] = 0
         return result
 
 
@@ -95,15 +124,25 @@ class MpiTransport(Transport):
         self._processes = processes
         self._groups: dict[tuple[str, ...], _Group] = {}
 
-    def _group(self, axes: Sequence[str]) -> _Group:
+    def _group(self, axes: Sequence[str], label: str) -> _Group:
         key = tuple(axes)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = self._processes.group(self.group(axes).ranks)
+            group = self._groups[key] = self._processes.group(self.group(axes).ranks, label)
         return group
 
+    def native_call(self, call: CollectiveCall) -> NativeCall | None:
+        processes, label, functions = self._processes, str(call.settings["label"]), self._processes.functions
+        group = self._group(call.axes, label)
+        function_and_arguments = mpi_call(functions, group.communicator, self.group(call.axes), call)
+        if function_and_arguments is None:
+            return None
+        name, result_index, arguments = function_and_arguments
+        state, words = address_of(processes.state), address_of(group.words)
+        return NativeCall(functions.address(name), state, words, processes.label_number(label), result_index, arguments)
+
     def all_reduce(self, x: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:
-        group, operation = self._group(axes), self._processes.operation(combine, x.dtype)
+        group, operation = self._group(axes, label), self._processes.functions.reduction(combine, x.dtype)
         if operation is not None:
             result = np.empty_like(x)
             self._processes.call(group, label, group.communicator.Allreduce, x, result, operation)
@@ -116,7 +155,7 @@ class MpiTransport(Transport):
         return self.all_gather(own_part, axes, label).reshape(-1)[: x.size].reshape(x.shape)
 
     def reduce_scatter(self, parts: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:
-        group, operation = self._group(axes), self._processes.operation(combine, parts.dtype)
+        group, operation = self._group(axes, label), self._processes.functions.reduction(combine, parts.dtype)
         if operation is None:
             return np.asarray(_NAN_PROPAGATING[combine].reduce(self.all_to_all(parts, axes, label), axis=0))
         result = np.empty(parts.shape[1:], parts.dtype)
@@ -124,18 +163,18 @@ class MpiTransport(Transport):
         return result
 
     def all_gather(self, x: Array, axes: Sequence[str], label: str) -> Array:
-        group = self._group(axes)
+        group = self._group(axes, label)
         result = np.empty((len(group.ranks), *x.shape), x.dtype)
         self._processes.call(group, label, group.communicator.Allgather, _buffer(x), _buffer(result))
         return result
 
     def all_to_all(self, parts: Array, axes: Sequence[str], label: str) -> Array:
-        group, result = self._group(axes), np.empty_like(parts)
+        group, result = self._group(axes, label), np.empty_like(parts)
         self._processes.call(group, label, group.communicator.Alltoall, _buffer(parts), _buffer(result))
         return result
 
     def permute(self, x: Array, axis: str, pairs: Sequence[tuple[int, int]], label: str) -> Array:
-        group, result, nobody = self._group([axis]), np.zeros_like(x), self._processes.mpi.PROC_NULL
+        group, result, nobody = self._group([axis], label), np.zeros_like(x), self._processes.mpi.PROC_NULL
         position = self.group([axis]).position
         target = dict(pairs).get(position, nobody)
         source = {target: source for source, target in pairs}.get(position, nobody)
@@ -144,7 +183,7 @@ class MpiTransport(Transport):
         return result
 
     def exchange(self, message: bytes, label: str) -> list[bytes]:
-        group = self._processes.group(tuple(range(self.mesh.size)))
+        group = self._processes.group(tuple(range(self.mesh.size)), label)
         return self._processes.call(group, label, group.communicator.allgather, message)
 
 

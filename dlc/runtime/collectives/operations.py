@@ -40,11 +40,16 @@ def all_to_all(x: Array, *, axes: str, group_size: int, split_axis: int, concat_
 
 def permute(x: Array, *, axes: str, group_size: int, pairs: str, label: str) -> tuple[Array]:
     """`dl.permute`."""
-    positions = [int(position) for position in pairs.split(",") if position]
-    routes = list(zip(positions[::2], positions[1::2], strict=True))
+    routes = permute_routes(pairs)
     if group_size == 1:
         return (x if routes else np.zeros_like(x),)
     return (current_transport().permute(_contiguous(x), axes, routes, label),)
+
+
+def permute_routes(pairs: str) -> list[tuple[int, int]]:
+    """Return the pairs (source, target) of positions of `dl.permute`, from its setting."""
+    positions = [int(position) for position in pairs.split(",") if position]
+    return list(zip(positions[::2], positions[1::2], strict=True))
 
 
 def axis_index(*, axes: str, group_size: int, label: str) -> tuple[Array]:

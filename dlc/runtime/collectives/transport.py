@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import DlcError
@@ -16,6 +19,46 @@ from dlc.runtime.collectives.mesh import Mesh, RankGroup
 Array: TypeAlias = "NDArray[Any]"
 # How a reduction combines elements; `max` and `min` propagate NaN.
 Combinator: TypeAlias = Literal["sum", "max", "min"]
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """A collective of a program.
+
+    Attributes:
+        op: Its name in `native_calls.COLLECTIVES`.
+        settings: The keyword arguments of its function in `operations.py`.
+        shape, dtype: The type of its operand; unspecified if there is none.
+        result_bytes: The size of its result.
+    """
+
+    op: str
+    settings: Mapping[str, Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    result_bytes: int
+
+    @property
+    def axes(self) -> list[str]:
+        """The mesh axes."""
+        return cast(str, self.settings["axes"]).split()
+
+    @property
+    def bytes(self) -> int:
+        """The size of its operand."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """A C function that runs a collective, with the fields of %Collective (backends/cpu/runtime.ll): integers and addresses."""
+
+    function: int
+    state: int
+    group: int
+    label: int
+    result_index: int
+    arguments: tuple[int, ...]
 
 
 class Transport(ABC):
@@ -43,6 +86,13 @@ class Transport(ABC):
     def group(self, axes: Sequence[str]) -> RankGroup:
         """Return the ranks that a collective along `axes` involves, and the position of this rank among them."""
         return self.mesh.group(self.rank, axes)
+
+    def native_call(self, call: CollectiveCall) -> NativeCall | None:
+        """Return the C function that runs a collective, for native code; None if the methods of this class run it.
+
+        All ranks of the group call this, since it may create the group. The function computes what the methods compute.
+        """
+        return None
 
     @abstractmethod
     def all_reduce(self, x: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:

@@ -120,6 +120,7 @@ def extend_if_busy(call: DirectCall | None) -> None:
 def _new_state(program: NativeProgram, shapes: list[tuple[int, ...]]) -> _State:
     """Return the state of a direct call, with a context of its own."""
     context = program.acquire_context(shapes)
+    program.bind_collectives(context)
     pool = program.runtime.pool_cell(program.num_threads, program.cpus)
     next_record = np.zeros(1, np.int64)
     resume = partial(_resume, program, next_record, context, pool)

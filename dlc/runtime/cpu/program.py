@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from struct import Struct
 from time import perf_counter
 from typing import Any, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from dlc.arrays import Array, address_of, aligned
 from dlc.errors import DlcError
 from dlc.options import thread_count
+from dlc.runtime.collectives.native_calls import native_calls
+from dlc.runtime.collectives.transport import CollectiveCall, Transport, find_transport
 from dlc.runtime.cpu.buffer_pool import BufferPool
 from dlc.runtime.cpu.code.native import Runtime
 from dlc.runtime.cpu.context import Context
@@ -107,6 +110,8 @@ class NativeProgram:
         self.runtime = runtime
         self._execute = runtime.execute
         self._free_contexts: list[Context] = []
+        # Tables of native calls, which contexts refer to by their addresses.
+        self._native_call_tables: WeakKeyDictionary[Transport, NDArray[np.int64]] = WeakKeyDictionary()
         inits, arena_bytes = slot_inits(operations, self._bytecode)
         self._slots = np.array([slot for slot, _, _ in inits], np.int64)
         self._sizing_constants = (
@@ -239,6 +244,7 @@ class NativeProgram:
         pool = self.runtime.pool(self.num_threads, self.cpus)
         context = self.acquire_context(self._static_shapes or [a.shape for a in arrays])
         try:
+            self.bind_collectives(context)
             outputs: list[NDArray[Any]] = [result.empty() for result in context.results]
             for k, donor in donors.items():
                 outputs[k] = arrays[donor]
@@ -274,6 +280,17 @@ class NativeProgram:
         if shapes != context.shapes:
             self._bind(context, shapes, self.host.initial_sizes)
         return context
+
+    def bind_collectives(self, context: Context) -> None:
+        """Let a context run its collectives on the transport of the calling rank; without one, Python runs them."""
+        slot, transport = self._bytecode.collectives_slot, find_transport()
+        if slot is None or transport is None:
+            return
+        table = self._native_call_tables.get(transport)
+        if table is None:
+            calls = [_collective_call(call) for call in self._bytecode.collectives]
+            table = self._native_call_tables[transport] = native_calls(transport, calls, self.runtime.store_index)
+        context.slots[slot] = address_of(table)
 
     def _new_context(self) -> Context:
         context = Context(self._bytecode.slots)
@@ -326,6 +343,13 @@ class NativeProgram:
             if context.outputs[k].nbytes < context.results[k].bytes:
                 context.outputs[k] = context.results[k].empty()
                 context.slots[FIRST_INPUT_SLOT + len(self.inputs) + k] = address_of(context.outputs[k])
+
+
+def _collective_call(call: PythonCall) -> CollectiveCall:
+    """Return the types of a collective's arrays; the sizes of programs on a mesh are static."""
+    operand = call.arguments[0] if call.arguments else call.results[0]
+    shape, result_bytes = tuple(map(int, operand.shape)), int(call.results[0].bytes)
+    return CollectiveCall(call.op, call.settings, shape, operand.dtype, result_bytes)
 
 
 def _data_dependent_sizes_of(context: Context) -> list[int]:

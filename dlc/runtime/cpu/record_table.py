@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from dlc.runtime.collectives.native_calls import COLLECTIVE_BYTES, COLLECTIVES
 from dlc.runtime.program.host_program import (
     NULL_SLOT,
     Branch,
@@ -38,7 +39,7 @@ from dlc.shapes.size_code import task_count_word
 
 # Bytes that one task of a copy launch copies; `dlc_copy` in runtime.ll has the same constant.
 COPY_TASK_BYTES = 64 << 10
-_RETURN, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD, _PARALLEL = range(7)
+_RETURN, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD, _PARALLEL, _COLLECTIVE = range(8)
 
 # A kernel and the index of one of its grids; None: the memory-copy task.
 Task: TypeAlias = "tuple[str | None, int]"
@@ -55,6 +56,9 @@ class RecordTable:
         launch_ends: The launches, by the index of the word after their last record.
         sizes: The slots of symbolic sizes.
         work: The slots of symbolic task counts (`task_count_word`), by number of tasks and bytes.
+        collectives: The collectives, in the order of the table whose address is in `collectives_slot`.
+        collectives_slot: The slot of the address of a table of native calls (runtime/collectives/native_calls.py), or of null:
+            then Python runs the collectives.
         stops: The instructions that Python executes, and the index of the word at which execution continues. Stop code -k
             refers to entry k - 1.
     """
@@ -65,6 +69,8 @@ class RecordTable:
     launch_ends: dict[int, Launch] = field(default_factory=dict[int, Launch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
+    collectives: list[PythonCall] = field(default_factory=list[PythonCall])
+    collectives_slot: int | None = None
     stops: list[tuple[Fail | SetSize | PythonInstruction, int]] = field(
         default_factory=list["tuple[Fail | SetSize | PythonInstruction, int]"]
     )
@@ -106,6 +112,8 @@ class _RecordAssembler:
                     self.branch(instruction)
                 case Parallel():
                     self.parallel(instruction)
+                case PythonCall(op=op) if op in COLLECTIVES:
+                    self.collective(instruction)
                 case Fail() | SetSize() | PrintArrays() | PythonCall():
                     self.emit(_RETURN, -len(self.table.stops) - 1)
                     self.table.stops.append((instruction, len(self.table.words)))
@@ -214,6 +222,17 @@ class _RecordAssembler:
             self.block(section)
             self.emit(_RETURN, 0)
         self.table.words[begin + 3] = len(self.table.words) - begin
+
+    def collective(self, call: PythonCall) -> None:
+        """Emit a collective, which stops if there is no native call for it."""
+        table = self.table
+        if table.collectives_slot is None:
+            table.collectives_slot = self.scratch()
+        operand = call.arguments[0].ref if call.arguments else (NULL_SLOT, 0)
+        offset = len(table.collectives) * COLLECTIVE_BYTES
+        self.emit(_COLLECTIVE, table.collectives_slot, offset, -len(table.stops) - 1, *operand, *call.results[0].ref)
+        table.collectives.append(call)
+        table.stops.append((call, len(table.words)))
 
     def move(self, moves: Sequence[tuple[int, BufferRef]]) -> None:
         """Assign slots in parallel: a source that is overwritten before it is read is saved to a temporary slot."""

@@ -218,7 +218,8 @@ def test_conditionals_and_while_loops() -> None:
 
 def test_softmax_over_a_sharded_axis_is_decomposed() -> None:
     counts = check(lambda x: dlc.nn.softmax(x), [values(F32, 4, 8)], DATA, [(R, D)], [(R, D)])
-    assert counts == {"all_reduce": 2}
+    # The maximum is gathered: MPI's reduction drops NaN.
+    assert counts == {"all_gather": 1, "all_reduce": 1}
 
 
 def test_an_embedding_of_split_rows_is_not_gathered() -> None:
