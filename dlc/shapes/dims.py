@@ -322,15 +322,10 @@ def is_known_less(a: Size, b: Size) -> bool:
 
 
 def is_negative(size: Size) -> bool | None:
-    """Return whether a size is negative; None if that depends on the values of its symbols.
-
-    Symbols are never negative, and quotients are not assumed to be unless their dividend is never positive, as in -n // 4. A
-    polynomial of such factors without negative coefficients is at least its constant.
-    """
-    if isinstance(size, int):
-        return size < 0
-    has_negative_quotient = any(isinstance(atom, tuple) and is_nonnegative(-atom[0]) for m in size.terms for atom in m)
-    return False if all(c >= 0 for c in size.terms.values()) and not has_negative_quotient else None
+    """Return whether a size is negative; None if that depends on the values of its symbols, or is not proved."""
+    if is_nonnegative(size):
+        return False
+    return True if is_nonnegative(-size - 1) else None
 
 
 def is_zero(size: Size) -> bool | None:
