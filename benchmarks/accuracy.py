@@ -56,7 +56,7 @@ ROUNDED_ONCE = {
 COMPOSED = {
     "angle", "deg2rad", "elu", "expit", "float_power", "log_softmax", "logsumexp", "rad2deg", "round", "selu", "softmax",
 }  # fmt: skip
-NOT_MEASURED = {"polygamma", "zeta"}
+NOT_MEASURED = {"betainc", "betaln", "gammainc", "gammaincc", "polygamma", "zeta"}
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ FUNCTIONS = [
     _unary("erfcx", lambda x: (x * x).exp() * x.erfc(), max_exponent=6),
     _unary("erfinv"),
     _unary("ndtr", _normal),
+    _unary("ndtri", lambda p: -(2 * p).erfcinv() * arb(2).sqrt()),
     _unary("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), max_exponent=4),
     _unary("gammaln", _ln_gamma, max_exponent=15),
     _unary("digamma", max_exponent=15),
@@ -163,6 +164,14 @@ FUNCTIONS = [
     _unary("i0e", lambda x: x.bessel_i(0) * (-abs(x)).exp(), max_exponent=3),
     _unary("i1", lambda x: x.bessel_i(1), max_exponent=2.84),
     _unary("i1e", lambda x: x.bessel_i(1) * (-abs(x)).exp(), max_exponent=3),
+    _unary("j0", lambda x: x.bessel_j(0), max_exponent=8),
+    _unary("j1", lambda x: x.bessel_j(1), max_exponent=8),
+    _unary("y0", lambda x: x.bessel_y(0), max_exponent=8),
+    _unary("y1", lambda x: x.bessel_y(1), max_exponent=8),
+    _unary("k0", lambda x: x.bessel_k(0), max_exponent=2.84),
+    _unary("k0e", lambda x: x.bessel_k(0) * x.exp(), max_exponent=3),
+    _unary("k1", lambda x: x.bessel_k(1), max_exponent=2.84),
+    _unary("k1e", lambda x: x.bessel_k(1) * x.exp(), max_exponent=3),
     _binary("divide", lambda x, y: x / y),
     _binary("power", lambda x, y: x**y),
     _binary("atan2", arb.atan2),

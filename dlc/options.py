@@ -37,7 +37,7 @@ class Environment:
     DLC_LOG=inter_op    log which kernels run concurrently, and the estimated times
     DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
     DLC_PLUGINS=0       ignore the plug-ins of installed packages (plugins/registry.py)
-    DLC_MEMORY_LIMIT    the maximum memory for intermediate results of one call on a CPU: bytes, `500M`, `4G`
+    DLC_MEMORY_LIMIT    the maximum memory for intermediate results of one call on a CPU: bytes, `500M`, `4G`; 0: no limit
     DLC_COLLECTIVE_TIMEOUT=N  seconds that a rank waits for others in a collective before the job ends (default: 300)
     DLC_TOKEN           the token that clients of `dlc serve` must send
     """

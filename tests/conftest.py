@@ -34,6 +34,10 @@ def pytest_configure() -> None:
         raise pytest.UsageError(f"tests read and print UTF-8, and this locale's encoding is {encoding}: set PYTHONUTF8=1")
 
 
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["DLC_CACHE_DIR"], ignore_errors=True)
+
+
 def pytest_runtest_setup() -> None:
     folder = os.environ.get("TMPDIR") or tempfile.gettempdir()  # gettempdir may ignore a full TMPDIR
     if (free := shutil.disk_usage(folder).free) < REQUIRED_FREE_BYTES:

@@ -28,7 +28,7 @@ from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.outcome import WRONG_RESULTS, outcome_of_command, outcome_on
 from dlc.debug.reduce import reduce
 from dlc.debug.subprogram import ops_of
-from dlc.instrument.reproducer import save_program
+from dlc.instrument.reproducer import save_program, shell_command
 from dlc.model_files import import_program
 from dlc.options import Options
 from dlc.runtime.models.model import require_matching_inputs
@@ -99,12 +99,14 @@ def reduce_command(
     file = output / "reduced.mlir"
     save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining_passes)
     num_ops_before, num_ops_after = len(ops_of(program)), len(ops_of(case.program))
-    option_text = "".join(f" {quote(word)}" for word in command_line({**compile_settings, "target": target}))
     if command is not None:
         reproduction = command.replace("{}", quote(str(file)))
     else:
-        subcommand = "bisect" if failure == WRONG_RESULTS else "run"
-        reproduction = f"dlc {subcommand} {quote(str(file))} --input {quote(str(output))}{option_text}"
+        is_wrong = failure == WRONG_RESULTS
+        settings = {**compile_settings, "target": target, "tolerance": tolerance if is_wrong else None}
+        reproduction = shell_command(
+            "bisect" if is_wrong else "run", str(file), "--input", str(output), *command_line(settings)
+        )
     if as_json:
         click.echo(
             json.dumps(

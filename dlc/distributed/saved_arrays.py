@@ -206,7 +206,20 @@ def _parse_entry(entry: Any, path: Path, name: str) -> _SavedArray:
         raise ModelError(f"{path}: invalid entry of {name}") from error
     if not are_valid:
         raise ModelError(f"{path}: invalid shards of {name}")
+    if _have_overlap(shards):
+        raise ModelError(f"{path}: shards of {name} overlap")
     return _SavedArray(dtype, shape, tuple(shards))
+
+
+def _have_overlap(shards: Sequence[_Shard]) -> bool:
+    """Return whether two shards have a common element."""
+    if len(shards) < 2:
+        return False
+    starts, shapes = np.array([s.start for s in shards]), np.array([s.shape for s in shards])
+    is_before: NDArray[np.bool_] = (starts + shapes)[:, None] <= starts
+    are_disjoint = (is_before | is_before.swapaxes(0, 1)).any(axis=2)
+    is_empty = (shapes == 0).any(axis=1)
+    return not bool((are_disjoint | is_empty | is_empty[:, None] | np.eye(len(shards), dtype=np.bool_)).all())
 
 
 def _relative(slices: Sequence[slice], start: Sequence[int]) -> tuple[slice, ...]:

@@ -6,13 +6,13 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from shlex import quote
 from time import perf_counter
 from typing import Any
 
 from dlc.errors import CompileError, DlcError
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.report import PassRecord, Progress, ProgressEvent
+from dlc.instrument.reproducer import shell_command
 from dlc.instrument.verify import Verifier, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, op_count, print_module
 from dlc.passes.base import ReportingPass, Stage
@@ -119,7 +119,7 @@ class PassManager:
         folder.mkdir(exist_ok=True)
         file = folder / "before.mlir"
         file.write_text(print_module(start), "utf-8")
-        line = f"dlc opt {quote(str(file))} -p '{current}'"
+        line = shell_command("opt", str(file), "-p", str(current))
         (folder / "error.txt").write_text(f"{line}\n\n{''.join(traceback.format_exception(error))}", "utf-8")
         failure = "left a module that does not verify" if isinstance(error, VerifyException) else "failed"
         first_line = str(error).strip().partition("\n")[0]

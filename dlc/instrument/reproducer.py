@@ -24,6 +24,7 @@ from dlc.files.atomic_writes import write_text
 from dlc.instrument.capture import KernelRun
 from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, StringAttr, func, print_module
+from dlc.options import Environment
 from dlc.weights import WeightStore
 
 
@@ -59,7 +60,19 @@ def save(
     save_program(folder / "before.mlir", before, inputs, weights, remaining)
     if after is not None:
         write_text(folder / "after.mlir", print_module(after))
-    return Reproducer(folder, shlex.join(["dlc", "bisect", str(folder / "before.mlir"), "--input", str(folder), *settings]))
+    return Reproducer(folder, shell_command("bisect", str(folder / "before.mlir"), "--input", str(folder), *settings))
+
+
+def shell_command(*words: str) -> str:
+    """Return a command line of `dlc` for a shell, with the environment variables that change compilation."""
+    return environment_prefix() + shlex.join(["dlc", *words])
+
+
+def environment_prefix() -> str:
+    """Return the assignments before a command line that set this process's variables that change compilation."""
+    environment = Environment.read()
+    settings = {"DLC_CPU": environment.cpu, "DLC_DEVICE": environment.device}
+    return "".join(f"{name}={shlex.quote(value)} " for name, value in settings.items() if value)
 
 
 def save_program(file: Path, module: ModuleOp, inputs: Sequence[Array], weights: WeightStore, remaining: str | None) -> None:

@@ -15,7 +15,7 @@ from dlc.distributed.local_mesh import group_of
 from dlc.errors import ShapeError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Tracer, is_python_scalar
-from dlc.numpy.apply import apply, convert, operand, refuse
+from dlc.numpy.apply import apply, convert, operand, promote_to_float, refuse
 from dlc.numpy.functions.elementwise import divide
 from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, squeeze
 from dlc.traced_functions.leaf_functions import require_trace
@@ -34,9 +34,14 @@ def psum(x: Any, axis_name: AxisName, /) -> Any:
 
 
 def pmean(x: Any, axis_name: AxisName, /) -> Any:
-    """Return the mean of `x` over the ranks along mesh axes."""
+    """Return the mean of `x` over the ranks along mesh axes; integers are promoted to float64 before they are added."""
     _, size = group_of("dlc.lax.pmean", axis_name)
-    return _mapped(lambda leaf: divide(_reduced("pmean", leaf, axis_name, "sum"), size), x)
+
+    def mean(leaf: Any) -> Any:
+        (array,) = promote_to_float(leaf)
+        return divide(_reduced("pmean", array, axis_name, "sum"), size)
+
+    return _mapped(mean, x)
 
 
 def pmax(x: Any, axis_name: AxisName, /) -> Any:

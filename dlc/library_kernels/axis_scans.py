@@ -14,7 +14,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import element_type_of, flag
 from dlc.kernels.references import ArrayReference, Variable
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Index, is_one, points_per_task, split_extent
+from dlc.library_kernels.vectors import Index, is_one, points_per_task, position_dtype, split_extent
 
 # Lanes along b.
 _COLUMN_LANES = 16
@@ -87,12 +87,15 @@ class _ArgExtremum:
         self.smallest, self.last = flag(op.smallest), flag(op.last)
         low, high = scalar.limits(element_type_of(op.x))
         self.worst = high if self.smallest else low
+        self.position_dtype = position_dtype(x.shape[1])
 
     def of_columns(self, row: Value, column: Value, first: Value, n: Any, width: int) -> Value:
         """Return the indices for `width` adjacent columns."""
         best = self._initial(width, first)
         for j in k.range(first, first + n):
-            best.update(self.x.load(row, j, column, width=width), k.full(width, j.astype(np.int32), np.int32))
+            best.update(
+                self.x.load(row, j, column, width=width), k.full(width, j.astype(self.position_dtype), self.position_dtype)
+            )
         return best.position.value
 
     def of_row(self, row: Value, first: Value, n: Any) -> Value:
@@ -109,13 +112,13 @@ class _ArgExtremum:
         """Return the start of the block with the best value: this is twice as fast as tracking the index of every element."""
         choose = k.minimum if self.smallest else k.maximum
         worst = k.full(_BLOCK_LANES, self.worst, self.x.dtype)
-        best = _RunningBest(self, k.variable(self.extreme(worst)), k.variable(begin.astype(np.int32)))
+        best = _RunningBest(self, k.variable(self.extreme(worst)), k.variable(begin.astype(self.position_dtype)))
 
         def update_from_block(first: Value) -> None:
             lanes = k.variable(worst)
             for offset in k.range(0, _BLOCK_ELEMENTS, _BLOCK_LANES):
                 lanes.value = choose(lanes.value, self._load(row, offset + first, _BLOCK_LANES))
-            best.update(self.extreme(lanes.value), first.astype(np.int32))
+            best.update(self.extreme(lanes.value), first.astype(self.position_dtype))
 
         for first in k.range(0, n - n % _BLOCK_ELEMENTS, _BLOCK_ELEMENTS):
             update_from_block(first + begin)
@@ -145,7 +148,7 @@ class _ArgExtremum:
             return position
         best = _RunningBest(self, k.variable(value), k.variable(position))
         for offset in k.range(whole, n):
-            best.update_unordered(self.x[row, offset + first, 0], (offset + first).astype(np.int32))
+            best.update_unordered(self.x[row, offset + first, 0], (offset + first).astype(self.position_dtype))
         return best.position.value
 
     def _lanes(self, n: Any) -> int:
@@ -168,12 +171,12 @@ class _ArgExtremum:
 
     def _initial(self, width: int, first: Value) -> _RunningBest:
         """Return the worst value with the first index, which is the result if no element is better."""
-        position = k.full(width, first.astype(np.int32), np.int32)
+        position = k.full(width, first.astype(self.position_dtype), self.position_dtype)
         return _RunningBest(self, k.variable(k.full(width, self.worst, self.x.dtype)), k.variable(position))
 
     def _positions(self, start: Value, width: int) -> Value:
-        """Return start, start + 1, … as i32 values."""
-        return k.iota(width, np.int32) + start.astype(np.int32)
+        """Return start, start + 1, … as values."""
+        return k.iota(width, self.position_dtype) + start.astype(self.position_dtype)
 
     def _reduce_lanes(self, lanes: _RunningBest) -> tuple[Value, Value]:
         """Return the best value of the lanes and its index."""
@@ -183,7 +186,7 @@ class _ArgExtremum:
         if best.is_float:
             # A NaN extremum has the position of a NaN, which does not equal itself.
             is_extreme |= best != best
-        positions = k.select(is_extreme, position, -1 if self.last else (1 << 31) - 1)
+        positions = k.select(is_extreme, position, -1 if self.last else np.iinfo(self.position_dtype).max)
         return extreme, positions.max() if self.last else positions.min()
 
 

@@ -11,7 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import ints
 from dlc.kernels.references import ArrayReference, Variable
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import lanes_of, points_per_task
+from dlc.library_kernels.vectors import lanes_of, points_per_task, position_dtype
 
 # Histograms that consecutive elements alternate between, so that equal digits need not wait for the previous store.
 _NUM_HISTOGRAMS = 2
@@ -52,14 +52,14 @@ class _RankSearch:
         self.x, self.n, self.digit_bits = x, int(x.shape[0]), digit_bits
         self.unsigned = np.dtype(f"u{x.dtype.itemsize}")
         self.width = min(lanes_of(x.dtype), 1 << (self.n.bit_length() - 1))
-        self.histograms = k.buffer((max(_NUM_HISTOGRAMS, len(ranks)), 1 << digit_bits), np.int32, fill=None)
+        self.histograms = k.buffer((max(_NUM_HISTOGRAMS, len(ranks)), 1 << digit_bits), position_dtype(self.n), fill=None)
         self.minimum, max_distance = self._minimum_and_range()
         # The first digit starts at the most significant bit in which distances differ.
         bits = 8 * x.dtype.itemsize
         self.shift = k.variable(0, size=bits)
         for bit in range(digit_bits, bits):
             self.shift.value = k.select((max_distance >> bit) == 0, self.shift.value, bit - digit_bits + 1)
-        self.ranks = [_Rank(k.variable(0, x.dtype), k.variable(rank, np.int32)) for rank in ranks]
+        self.ranks = [_Rank(k.variable(0, x.dtype), k.variable(rank, position_dtype(self.n))) for rank in ranks]
 
     def _minimum_and_range(self) -> tuple[Value, Value]:
         """Return the minimum and its distance to the maximum."""
@@ -154,8 +154,9 @@ class _DigitSearch:
 
     @staticmethod
     def start(rank: _Rank, num_digits: int) -> _DigitSearch:
-        num_before_digit, num_before = (k.variable(0, np.int32) for _ in range(2))
-        return _DigitSearch(rank.remaining_rank.value, k.variable(0, size=num_digits), num_before_digit, num_before)
+        remaining_rank = rank.remaining_rank.value
+        num_before_digit, num_before = (k.variable(0, remaining_rank.dtype) for _ in range(2))
+        return _DigitSearch(remaining_rank, k.variable(0, size=num_digits), num_before_digit, num_before)
 
     def update(self, digit: Value, count: Value) -> None:
         """Update the best digit: the last one that has elements, and at most `remaining_rank` elements before it."""

@@ -15,7 +15,7 @@ from dlc.dialects.dl.base import element_type_of, flag
 from dlc.dialects.dl.library_kernels.row_sorting import RadixDigit, rows_per_network
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Dtype, Index, is_one, lanes_of, points_per_task, split_extent
+from dlc.library_kernels.vectors import Dtype, Index, is_one, lanes_of, points_per_task, position_dtype, split_extent
 
 # Elements per iteration of loops that count or scatter keys, to amortize the loop overhead.
 _UNROLLED_ELEMENTS = 4
@@ -123,7 +123,7 @@ def sort_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference, scratc
             bucket = (key >> digit.shift) & ((1 << digit.bits) - 1)
             return k.assume_index(bucket ^ digit.flip if digit.flip and minimum is None else bucket, 1 << digit.bits)
 
-        counts = k.buffer((len(digits), num_buckets), np.int32)
+        counts = k.buffer((len(digits), num_buckets), position_dtype(n))
         for i in k.range(n, unroll=_UNROLLED_ELEMENTS):
             value = x[row, i]
             for d, digit in enumerate(digits):
@@ -138,7 +138,7 @@ def sort_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference, scratc
                 with k.when(~is_needed):
                     _copy_row(source, destination, row)
             with k.when(is_needed) if is_needed is not None else nullcontext():
-                bucket_start = k.variable(0, np.int32)
+                bucket_start = k.variable(0, position_dtype(n))
                 for bucket in k.range(1 << digit.bits):
                     count = counts[d, bucket]
                     counts[d, bucket] = bucket_start.value

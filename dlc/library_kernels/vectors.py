@@ -24,6 +24,11 @@ def points_per_task(work: Any) -> int:
     return max(1, _TASK_MULTIPLY_ADDS // max(1, work)) if isinstance(work, int) else 1
 
 
+def position_dtype(size: TracedSize) -> Dtype:
+    """Return the dtype of positions in rows of `size` elements: int32, of which a vector has more, if it is sufficient."""
+    return np.dtype(np.int32 if isinstance(size, int) and size < 1 << 31 else np.int64)
+
+
 def is_one(size: TracedSize) -> bool:
     """Return whether a size is 1 for all values of its symbols."""
     return isinstance(size, int) and size == 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -75,3 +78,10 @@ def test_the_cache_tells_them_apart() -> None:
 def test_others_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="numerics 'fast': expected default or strict"):
         dlc.jit(numerics="fast")(dnp.exp)
+
+
+def test_the_benchmark_of_errors_lists_every_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(sys.modules, "flint", MagicMock())
+    assert runpy.run_path(str(folder / "accuracy.py"))["missing_functions"]() == []

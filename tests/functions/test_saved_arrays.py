@@ -106,6 +106,9 @@ def test_errors(folder: Path, tmp_path: Path) -> None:
         run_ranks(mesh, save)
 
 
+OVERLAPPING = [{"file": "a.safetensors", "start": [row, 0], "shape": [4, 12]} for row in (0, 3)]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -114,6 +117,7 @@ def test_errors(folder: Path, tmp_path: Path) -> None:
         ({"arrays": {"array": 3}}, "invalid entry of array"),
         ({"arrays": [1]}, "expected an object 'arrays'"),
         ({"arrays": {"array": {"dtype": "F32", "shape": [8, 12], "shards": []}}}, "do not cover it"),
+        ({"arrays": {"array": {"dtype": "F32", "shape": [8, 12], "shards": OVERLAPPING}}}, "shards of array overlap"),
         ({"shard": {"file": "../a.safetensors"}}, "invalid shards"),
         ({"shard": {"file": 3}}, "invalid entry of array"),
         ({"shard": {"start": [0.0, 0]}}, "invalid entry of array"),

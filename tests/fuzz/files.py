@@ -25,6 +25,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.errors import CompileError, DlcError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import WEIGHTS, module_text
+from dlc.instrument.reproducer import environment_prefix
 from dlc.ir import TensorType
 from dlc.options import Options
 from dlc.runtime.load import program_in
@@ -69,7 +70,8 @@ class Trial:
     family: str
 
     def __str__(self) -> str:
-        return f"seed {self.seed}: reproduce: python -m tests.fuzz files --seed {self.seed} --count 1 --of {self.family}"
+        command = f"{environment_prefix()}python -m tests.fuzz files --seed {self.seed} --count 1 --of {self.family}"
+        return f"seed {self.seed}: reproduce: {command}"
 
 
 def trials(seed: int, count: int, families: Sequence[str]) -> list[Trial]:

@@ -40,13 +40,15 @@ class Function:
     """A function of f64 arrays; `plain` is the same function in NumPy.
 
     `finite`: all intermediate values and slopes at the point are finite. Otherwise a zero tangent may be multiplied by an
-    infinite slope.
+    infinite slope. `moderate`: no value is so large that a factor of a second derivative, such as its fourth power or the
+    reciprocal of that, leaves the range of f64.
     """
 
     point: list[Array]
     run: Callable[..., list[Any]]
     plain: Callable[..., list[Array]]
     finite: bool
+    moderate: bool = True
 
 
 def random_function(seed: int, sizes: Sequence[int] = SIZES) -> Function:
@@ -104,7 +106,9 @@ def _program(seed: int, sizes: Sequence[int]) -> Function | None:
     evaluate(module, inputs, program.weights, observer=probe)
     if probe.depends_on_rounding:
         return None
-    return _restrict_to_f64(inputs, run, lambda *inputs: evaluate(module, inputs, program.weights), probe.finite)
+    return _restrict_to_f64(
+        inputs, run, lambda *inputs: evaluate(module, inputs, program.weights), probe.finite, probe.moderate
+    )
 
 
 class _EvaluationProbe:
@@ -112,7 +116,7 @@ class _EvaluationProbe:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
-        self.finite = True
+        self.finite = self.moderate = True
         self.depends_on_rounding = False
         # Values computed from Fourier transforms, whose zeros are only zero up to rounding.
         self.noisy: set[SSAValue] = set()
@@ -120,6 +124,7 @@ class _EvaluationProbe:
     def __call__(self, op: Operation, frame: Frame, results: Sequence[Any]) -> None:
         # The slopes of results without elements cannot be checked.
         self.finite &= all(x.size and np.isfinite(x).all() for x in results if x.dtype == F64)
+        self.moderate &= all(_largest(x) < _MAX_MODERATE for x in results if x.dtype == F64)
         if isinstance(op, DlOp) and op.operands:
             operands = [frame.array(v) for v in op.operands]
             directions = [self.rng.uniform(-1, 1, x.shape) for x in operands]
@@ -165,6 +170,8 @@ def _jumps(x: Array, perturbed: Array, scale: Array | None, noisy: bool) -> bool
 # A tiny value replaces zeros, to detect infinite slopes there (square root), together with the largest acceptable slope.
 # Changing the last bit of operands detects infinite slopes elsewhere (arccosine): the largest acceptable relative change.
 _TINY, _MAX_SLOPE_FACTOR, _MAX_CHANGE_PER_ULP = 1e-100, 1e10, 1e-10
+# The largest magnitude of which the fourth power is in the range of f64.
+_MAX_MODERATE = 1e75
 
 
 def _no_zeros(x: Array) -> Array:
@@ -207,7 +214,7 @@ def _retrace(program: RandomProgram, op: Any, values: dict[SSAValue, Any]) -> Se
 
 
 def _restrict_to_f64(
-    inputs: Sequence[Array], run: Callable[..., Any], plain: Callable[..., Any], finite: bool
+    inputs: Sequence[Array], run: Callable[..., Any], plain: Callable[..., Any], finite: bool, moderate: bool = True
 ) -> Function | None:
     """Restrict a function to its f64 inputs and results; None if it has none of either."""
     moving = [i for i, x in enumerate(inputs) if x.dtype == F64]
@@ -221,6 +228,6 @@ def _restrict_to_f64(
 
         return call
 
-    result = Function([inputs[i] for i in moving], restrict(run), restrict(plain), finite)
+    result = Function([inputs[i] for i in moving], restrict(run), restrict(plain), finite, moderate)
     with np.errstate(all="ignore"):
         return result if moving and result.plain(*result.point) else None

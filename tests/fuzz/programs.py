@@ -11,6 +11,7 @@ import numpy as np
 from dlc.backends.reference import evaluate
 from dlc.compiler import compile
 from dlc.dialects.dl.base import DlOp
+from dlc.instrument.reproducer import environment_prefix
 from dlc.options import Options
 from dlc.target import host_supports, resolve
 from tests.fuzz.bounded_value import difference
@@ -48,7 +49,7 @@ class Failure:
         batch = f" --batch {len(seeds)}" if len(seeds) > 1 else ""
         rounded = f" --precision {precision}" if precision != "f32" else ""
         command = f"programs --seed {seeds[0]} --count {len(seeds)}{batch} --target {self.trial.target}{rounded}"
-        return f"seed {seeds[0]}: {self.message.strip()}\n  reproduce: python -m tests.fuzz {command}"
+        return f"seed {seeds[0]}: {self.message.strip()}\n  reproduce: {environment_prefix()}python -m tests.fuzz {command}"
 
 
 @dataclass

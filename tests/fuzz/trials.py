@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from dlc.instrument.reproducer import environment_prefix
 from tests.fuzz.supervise import run_supervised
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ class Trial:
         return f" --target {self.target}" if len(self.targets) == 1 else ""
 
     def __str__(self) -> str:
-        command = f"python -m tests.fuzz {self.fuzzer} --seed {self.seed} --count 1{self.options}"
+        command = f"{environment_prefix()}python -m tests.fuzz {self.fuzzer} --seed {self.seed} --count 1{self.options}"
         return f"seed {self.seed}: reproduce: {command}"
 
 

@@ -125,4 +125,7 @@ def test_a_quotient_of_a_negated_size_is_not_taken_for_positive() -> None:
     n = Dim.symbol("n")
     padded = -(-n // 4) * 4
     assert is_negative(n - padded) is None
+    assert is_negative((n - 3) // 2) is None
+    assert is_negative((n + 1) // 2) is False
+    assert is_negative(-n - 1) is True
     assert is_nonnegative(padded - n)
