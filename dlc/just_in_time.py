@@ -404,7 +404,7 @@ class JitFunction(Submittable):
             error = None
         # An error that is independent of symbolic sizes is raised here again.
         lowered = self._lower(arguments, tuple({} for _ in arguments.leaves))
-        if error is not None and key not in self._static_keys:
+        if error is not None and any(partly_static):
             warnings.warn(f"{self._parameters.name} is specialized per shape: {error}", stacklevel=5)
             self._static_keys.add(key)
         compiled = compile_specialization(lowered.program, self._target, self._first_options(), {}, self._weights)

@@ -8,7 +8,7 @@ is traced, ops are appended to it, and it may read values of the enclosing block
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
@@ -41,7 +41,7 @@ from dlc.ir import (
     UnknownLoc,
     i64,
 )
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_different, is_known_less, is_static, product
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_less, is_static, product
 from dlc.shapes.guards import Guard, assume_comparison
 from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 from dlc.source_locations import find_user_line, format_line
@@ -85,21 +85,27 @@ class Trace:
         # The weakly typed integers with a known smallest and largest value, such as counters of loops.
         self._integer_ranges: dict[SSAValue, tuple[int, int]] = {}
 
-    def is_less(self, a: Size, b: Size, name: str) -> bool:
+    def is_less(self, a: Size, b: Size, name: str, problem: str = "") -> bool:
         """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard.
 
-        `name` is the function that compares. Data-dependent sizes are not restricted: the code may run for some data only.
+        `name` is the function that compares. Data-dependent sizes are checked where they are used, since branches run for some
+        data only; `problem` describes a failure of this check.
         """
-        return self._compare(is_known_less, a, b, name)
-
-    def are_different(self, a: Size, b: Size, name: str) -> bool:
-        """Return whether two sizes differ, as `is_less`: if that is undecidable, equality becomes a guard."""
-        return self._compare(is_known_different, a, b, name)
-
-    def _compare(self, comparison: Callable[[Size, Size], bool], a: Size, b: Size, name: str) -> bool:
-        if any(map(self.data_dependent_sizes.is_data_dependent, (a, b))):
-            return False
-        return assume_comparison(comparison, a, b, location_prefix(user_location()) + name, self.guards)
+        guards: list[Guard] = []
+        result = assume_comparison(is_known_less, a, b, location_prefix(user_location()) + name, guards)
+        for guard in guards:
+            if self.is_data_dependent(guard.size):
+                symbols = sorted(guard.size.symbols())
+                message = (
+                    (f"{name}: {problem}" if problem else f"{name} requires {guard}")
+                    + "; with "
+                    + ", ".join(f"{symbol} = {{}}" for symbol in symbols)
+                )
+                is_valid = self.apply(dl.GreaterEqualOp, self.value(guard.size), self.value(np.zeros((), np.int64)))
+                self.require(is_valid, message, *map(self.value, map(Dim.symbol, symbols)))
+            else:
+                self.guards.append(guard)
+        return result
 
     def record_range(self, number: Tracer, low: int, high: int) -> None:
         """Record the smallest and the largest value of a weakly typed integer."""

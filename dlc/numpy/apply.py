@@ -32,7 +32,7 @@ from dlc.frontend.trace import (
     with_user_line,
 )
 from dlc.ir import Block, i64
-from dlc.shapes.dims import Dim, Size, is_known_different, is_known_less, product
+from dlc.shapes.dims import Dim, Size, is_known_less, product
 from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 # Accepted as an array argument. Python scalars are weakly typed: they take the dtype of the array operands.
@@ -268,35 +268,27 @@ def refuse(error: DlcError) -> Any:
     raise with_user_line(error)
 
 
-def is_less(x: Operand, a: Size, b: Size, name: str) -> bool:
+def is_less(x: Operand, a: Size, b: Size, name: str, problem: str = "") -> bool:
     """Return whether `a < b` for all values of the symbols; if that is undecidable, `a >= b` becomes a guard of the trace.
 
-    The sizes are those of `x`, an operand of the function `name`.
+    The sizes are those of `x`, an operand of the function `name`. Data-dependent sizes are checked when the function is called;
+    `problem` describes a failure.
     """
-    return x.owner.is_less(a, b, name) if isinstance(x, Tracer) else is_known_less(a, b)
+    return x.owner.is_less(a, b, name, problem) if isinstance(x, Tracer) else is_known_less(a, b)
 
 
-def are_different(x: Operand, a: Size, b: Size, name: str) -> bool:
-    """Return whether two sizes differ, as `is_less`: if that is undecidable, equality becomes a guard of the trace."""
-    return x.owner.are_different(a, b, name) if isinstance(x, Tracer) else is_known_different(a, b)
+def is_empty(name: str, x: Operand, axes: Collection[int], axis: Axes) -> bool:
+    """Return whether a reduction of `x` over these axes, `axis` for users, has results of no elements.
 
-
-def is_empty(name: str, x: Operand, axes: Collection[int]) -> bool:
-    """Return whether a reduction of `x` over these axes has results of no elements; that it has none may become a guard."""
-    return is_less(x, _excess_elements(x, axes), 0, name)
+    That it has none may become a guard, or a check when the function is called.
+    """
+    return is_less(x, _excess_elements(x, axes), 0, name, f"no elements along axis {axis} of shape {x.shape}")
 
 
 def require_elements(name: str, x: Operand, axes: Collection[int], axis: Axes) -> None:
-    """Raise ShapeError if a reduction of `x` over these axes, `axis` for users, has results of no elements.
-
-    It may become a guard; a number of elements that depends on data is checked when the function is called.
-    """
-    message = f"{name}: no elements along axis {axis} of shape {x.shape}; pass initial"
-    if is_empty(name, x, axes):
-        refuse(ShapeError(message))
-    excess = _excess_elements(x, axes)
-    if isinstance(x, Tracer) and isinstance(excess, Dim) and x.owner.is_data_dependent(excess):
-        x.owner.require(x.owner.apply(dl.GreaterEqualOp, x.owner.value(excess), x.owner.value(np.zeros((), np.int64))), message)
+    """Raise ShapeError if a reduction of `x` has results of no elements, as `is_empty` finds."""
+    if is_empty(name, x, axes, axis):
+        refuse(ShapeError(f"{name}: no elements along axis {axis} of shape {x.shape}; pass initial"))
 
 
 def _excess_elements(x: Operand, axes: Collection[int]) -> Size:

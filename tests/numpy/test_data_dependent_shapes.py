@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,39 @@ def test_an_extremum_of_no_elements_is_an_error_when_the_function_is_called() ->
         function(ROWS, 11)
     # Reductions that have no results need no elements.
     assert dlc.jit(lambda x: x[x[:, 0] > 8].max(axis=1), target="reference")(ROWS).shape == (0,)
+
+
+def test_a_reshape_to_a_data_dependent_size_of_zero_is_an_error_when_the_function_is_called() -> None:
+    def flattened(x: Any) -> Any:
+        rows = x[x[:, 0] > 0]
+        return dnp.reshape(rows, (rows.size, -1))
+
+    function = dlc.jit(flattened, target="reference")
+    assert function(ROWS).shape == (8, 1)
+    with pytest.raises(DlcError, match=r"reshape requires 4 \* count0 >= 1; with count0 = 0"):
+        function(-ROWS)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_medians_of_selections(name: str, keepdims: bool) -> None:
+    rows = np.where(ROWS == 5, np.nan, ROWS)
+    selected = dlc.jit(lambda x, mask: getattr(dnp, name)(x[mask], 0, keepdims=keepdims), target="reference")
+    for mask in np.array([[1, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]], bool):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = getattr(np, name)(rows[mask], 0, keepdims=keepdims)
+        np.testing.assert_array_equal(selected(rows, mask), expected)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_derivatives_of_padded_selections(mode: str) -> None:
+    def loss(x: Any) -> Any:
+        return (dnp.pad(x, 2, mode=mode) ** 2).sum()
+
+    x = np.arange(1.0, 6)
+    gradient = dlc.jit(dlc.grad(lambda x, limit: loss(x[x > limit])), target="reference")
+    np.testing.assert_allclose(gradient(x, 2), [0, 0, *dlc.grad(loss)(x[2:])])
 
 
 def test_a_data_dependent_size_bounds_a_slice_of_a_static_axis() -> None:

@@ -32,7 +32,9 @@ def rows(*shape: int) -> Any:
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., bool], int]] = {
     "branch": (lambda x: x * 2 if x.shape[0] > 10 else x + 1, lambda n: True, 2),
     "two_branches": (lambda x: x[0] if x.shape[0] > 50 else x * 2 if x.shape[0] % 2 == 0 else -x, lambda n: True, 3),
-    "slice": (lambda x: x[2:500].sum(0), lambda n: True, 2),
+    "slice": (lambda x: x[2:500].sum(0), lambda n: True, 3),
+    "backward_slice": (lambda x: x[500:2:-3].sum(0), lambda n: True, 3),
+    "first_half": (lambda x: x[: x.shape[0] // 2].sum(0), lambda n: True, 1),
     "element": (lambda x: x[7] * 2, lambda n: n >= 8, 1),
     "divisibility": (lambda x: x.reshape(-1, 2).sum(1), lambda n: n % 2 == 0, 1),
     "broadcast": (lambda x, y: x + y, lambda n, m: n == m or 1 in (n, m), 3),
@@ -69,6 +71,23 @@ def test_a_function_compiles_as_few_programs_as_its_guards_demand(name: str, mon
             num_refused += 1
             with pytest.raises(DlcError):
                 called(*arrays)
+    assert len(compiled) <= max_programs
+
+
+SLICES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], int]] = {
+    "head": (lambda x: (x[:5] ** 2).sum(), lambda x: np.where(np.arange(len(x)) < 5, 2 * x, 0), 2),
+    "every_second": (lambda x: (x[2::2] ** 2).sum(), lambda x: np.where(np.arange(len(x)) % 2 + (np.arange(len(x)) < 2), 0, 2 * x), 2),
+    "half": (lambda x: (x[: x.shape[0] // 2] ** 2).sum(), lambda x: np.where(np.arange(len(x)) < len(x) // 2, 2 * x, 0), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_gradients_of_slices_are_not_compiled_for_each_size(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, derivative, max_programs = SLICES[name]
+    compiled = count_compilations(monkeypatch)
+    gradient = dlc.jit(target="reference", dynamic={"x": {0: "N"}}, cache=False)(dlc.grad(function))
+    for n in (9, 6, 5, 4, 3, 2, 1, 0, 30):
+        np.testing.assert_allclose(gradient(rows(n)), derivative(rows(n)), 1e-6)
     assert len(compiled) <= max_programs
 
 

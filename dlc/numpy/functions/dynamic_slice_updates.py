@@ -83,7 +83,7 @@ def _select_along_axis(key: Any, axis: int, x: Operand) -> _AxisSelection:
             return _AxisSelection(size)
         first, last, step = key.indices(size)
         count = len(range(first, last, step))
-    elif (bounds := symbolic_slice_bounds(size, key.start, key.stop)) is not None:
+    elif (bounds := symbolic_slice_bounds(size, key)) is not None:
         first, last = bounds
         count = (last - first + step - 1) // step
     else:

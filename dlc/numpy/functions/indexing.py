@@ -43,7 +43,7 @@ from dlc.numpy.functions.shape_manipulation import (
     reshape,
     slice_axis,
 )
-from dlc.shapes.dims import UndecidableError, is_nonnegative
+from dlc.shapes.dims import UndecidableError
 from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
@@ -198,11 +198,13 @@ def has_dynamic_length(size: int, k: slice[Any, Any, Any]) -> bool:
 
 def dynamic_slice(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
     """Return `x[k]` along one axis, for a symbolic size or traced bounds."""
-    size, step = x.shape[axis], slice_step(k)
-    if step > 0 and (bounds := symbolic_slice_bounds(size, k.start, k.stop)) is not None:
-        return slice_axis(x, axis, *bounds, step)
+    size = x.shape[axis]
+    if (bounds := symbolic_slice_bounds(size, k)) is not None:
+        step = slice_step(k)
+        x = apply(dl.ReverseOp, x, axes=(axis,)) if step < 0 else x
+        return slice_axis(x, axis, *bounds, abs(step))
     first, offsets = dynamic_slice_range(size, k)
-    return apply(dl.GatherOp, x, operand(add(multiply(offsets, step), first)), axis=axis)
+    return apply(dl.GatherOp, x, operand(add(multiply(offsets, slice_step(k)), first)), axis=axis)
 
 
 def slice_step(k: slice[Any, Any, Any]) -> int:
@@ -234,20 +236,28 @@ def dynamic_slice_range(size: int, k: slice[Any, Any, Any]) -> tuple[Operand, Op
     return operand(first), dynamic_arange(operand(count), -(-size // abs(step)))
 
 
-def symbolic_slice_bounds(size: int, start: Any, stop: Any) -> tuple[int, int] | None:
-    """Return the non-negative bounds of a slice if they are sizes that are provably ordered and within the axis, else None."""
+def symbolic_slice_bounds(size: int, k: slice[Any, Any, Any]) -> tuple[int, int] | None:
+    """Return the bounds of a slice, clamped to the axis and ordered; None if they depend on data.
 
-    def from_front(bound: Any, default: int) -> int | None:
-        if not isinstance(bound, int | TracedDim):
-            return default if bound is None else None
-        position = cast(int, size + bound if isinstance(bound, int) and bound < 0 else bound)
-        return position if is_ordered(0, position) and is_ordered(position, size) else None
+    For a negative step, they are bounds in the reversed axis. Comparisons of sizes may become guards of the trace.
+    """
+    if not all(bound is None or isinstance(bound, int | TracedDim) for bound in (k.start, k.stop)):
+        return None
+    is_reversed = slice_step(k) < 0
+    low, high = (-1, size - 1) if is_reversed else (0, size)
 
-    def is_ordered(low: int, high: int) -> bool:
-        return is_nonnegative(untraced(high - low))
+    def clamped(bound: int) -> int:
+        return min(max(bound + size if bound < 0 else bound, low), high)
 
-    first, last = from_front(start, 0), from_front(stop, size)
-    return (first, last) if first is not None and last is not None and is_ordered(first, last) else None
+    try:
+        first = (high if is_reversed else low) if k.start is None else clamped(k.start)
+        last = (low if is_reversed else high) if k.stop is None else clamped(k.stop)
+        if is_reversed:
+            first, last = high - first, high - last
+        is_empty = untraced(first) == untraced(size) or untraced(last) == 0
+        return first, first if is_empty else max(last, first)
+    except UndecidableError:
+        return None
 
 
 def _counts_from(bound: Any, end: int) -> bool:
@@ -302,8 +312,9 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
     if isinstance(k, int):
         min_size = k + 1 if k >= 0 else -k
         if isinstance(size, TracedDim):
-            # The minimum size becomes a guard; a data-dependent size is checked at run time.
-            is_less(x, size.dim, min_size, "index")
+            # The gather checks a data-dependent size.
+            if not cast(Tracer, x).owner.is_data_dependent(size):
+                is_less(x, size.dim, min_size, "index")
             return axis, cast(Tracer, x).owner.constant(np.asarray(k))
         if size < min_size:
             refuse(OutOfBoundsError(f"index {k} is out of bounds for axis {axis} of shape {x.shape}"))

@@ -30,8 +30,8 @@ from dlc.numpy.functions.creation import full
 from dlc.numpy.functions.cumulative import cumsum
 from dlc.numpy.functions.elementwise import add, ceil, divide, floor, multiply, remainder, rint, subtract, where
 from dlc.numpy.functions.indexing import take, take_along_axis
-from dlc.numpy.functions.joining import stack
-from dlc.numpy.functions.reductions import align_weights, sum
+from dlc.numpy.functions.joining import concat, stack
+from dlc.numpy.functions.reductions import align_weights, any, sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, moveaxis, reshape
 from dlc.numpy.functions.sorting import argsort, sort
 
@@ -97,7 +97,15 @@ def nanmedian(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> 
 def _median(x: ArrayLike, axis: Axes, keepdims: bool, *, ignore_nan: bool) -> Any:
     (x,) = promote_to_float(x)
     axes = normalize_axes("median", x, axis)
-    if is_empty("quantile", x, axes):
+    if isinstance(x, Tracer) and x.owner.is_data_dependent(math.prod(x.shape[a] for a in axes)):
+        # A row of NaN is the median of no elements.
+        rows = _rows(x, axes)
+        padded_rows = concat([rows, full((1, *rows.shape[1:]), np.nan, x.dtype)])
+        result = _quantile(padded_rows, 0.5, 0, "linear", False, None, ignore_nan=True)
+        if not ignore_nan:
+            result = where(any(isnan(rows), 0), np.nan, result)
+        return _restore_axes(result, operand(0.5), x, axes) if keepdims else result
+    if is_empty("median", x, axes, axis):
         warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
         sizes = [1 if a in axes else s for a, s in enumerate(x.shape) if keepdims or a not in axes]
         return full(sizes, np.nan, x.dtype)
@@ -181,7 +189,7 @@ def _quantile(
         method = "nearest"
     x = operand(x) if method in _DISCRETE_RANKS else promote_to_float(x)[0]
     axes = normalize_axes("quantile", x, axis)
-    if is_empty("quantile", x, axes):
+    if is_empty("quantile", x, axes, axis):
         refuse(OutOfBoundsError(f"quantile: no elements along axis {axis} of shape {x.shape}"))
     if fraction.ndim > 2:
         refuse(ShapeError(f"quantile: q of shape {fraction.shape}; expected at most two axes"))

@@ -9,7 +9,6 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import flag, ints, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.ir import i64
-from dlc.passes.autodiff.shapes import require_static_shape
 from dlc.passes.autodiff.term import Term, where
 from dlc.passes.dl.rewriting import inverse
 from dlc.shapes.dims import Size, product
@@ -154,15 +153,28 @@ def _is_update_visible(op: dl.ScatterRowsOp, indices: Term) -> Term:
 
 def nonconstant_pad(op: dl.PadOp, cotangent: Term) -> Term:
     """Scatter-add cotangents of padding elements to the elements that these copy, one axis after another."""
-    shape = require_static_shape(op, op.x)
-    for axis, size in reversed(list(enumerate(shape))):
+    build = cotangent.build
+    for axis, size in reversed(list(enumerate(shape_of(op.x)))):
         low, high = op.padding[axis]
         if low == 0 == high:
             continue
-        linear_indices = dl.padding_source_indices(op.mode, size, size + low + high, low)
-        indices = cotangent.build.constant(linear_indices, i64)
-        permutation = [axis, *(a for a in range(len(shape)) if a != axis)]
-        rows = cotangent.transpose(*permutation)
-        initial = Term(cotangent.build, cotangent.build.scalar(0, like=cotangent.value)).broadcast(size, *rows.shape[1:])
-        cotangent = _scatter_add(initial, Term(cotangent.build, indices), rows).transpose(*inverse(permutation))
+        if isinstance(size, int):
+            indices = Term(build, build.constant(dl.padding_source_indices(op.mode, size, size + low + high, low), i64))
+        else:
+            indices = _linear_indices(build, (size,), 1).op(dl.PadOp, 0, low=(low,), high=(high,), pad_mode=op.mode)
+        cotangent = _scatter_along_axis(cotangent, axis, indices, size)
     return cotangent
+
+
+def scatter_slice(cotangent: Term, axis: int, start: Size, step: int, size: Size) -> Term:
+    """Return zeros with the cotangent of a slice of one axis at the elements that the slice reads."""
+    indices = _linear_indices(cotangent.build, (cotangent.shape[axis],), 1) * step + _size_term(cotangent.build, start)
+    return _scatter_along_axis(cotangent, axis, indices, size)
+
+
+def _scatter_along_axis(cotangent: Term, axis: int, indices: Term, size: Size) -> Term:
+    """Scatter-add the slices of a cotangent along one axis to an axis of this size."""
+    permutation = [axis, *(a for a in range(len(cotangent.shape)) if a != axis)]
+    rows = cotangent.transpose(*permutation)
+    initial = Term(cotangent.build, cotangent.build.scalar(0, like=cotangent.value)).broadcast(size, *rows.shape[1:])
+    return _scatter_add(initial, indices, rows).transpose(*inverse(permutation))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
@@ -31,24 +32,26 @@ def zeros(build: DlBuilder, like: SSAValue | Attribute) -> Term:
 
 
 def require_static_shape(op: DlOp, value: SSAValue) -> tuple[int, ...]:
-    """Return a value's shape, which must be static."""
-    return tuple(require_static_sizes(op, shape_of(value)))
-
-
-def require_static_sizes(op: DlOp, sizes: Sequence[Size]) -> list[int]:
-    """Return sizes, which must be static; a difference of symbolic sizes may be static. Raises UndecidableError for others."""
-    if not is_static(sizes):
-        sizes_text = ", ".join(map(str, sizes))
+    """Return a value's shape, which must be static. Raises UndecidableError for another one."""
+    shape = shape_of(value)
+    if not is_static(shape):
+        sizes_text = ", ".join(map(str, shape))
         problem = f"its transpose rule needs static sizes, got ({sizes_text}); bind the symbolic dimensions (pass bind-dims)"
         raise UndecidableError(f"{location_prefix(op.location)}{op.name}: {problem}")
-    return [int(size) for size in sizes]
+    return cast("tuple[int, ...]", shape)
 
 
-def padded(x: Term, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Term:
-    """Insert zeros between the elements of `x` and around them; a negative size removes elements."""
+def padded(x: Term, low: Sequence[Size], high: Sequence[Size], interior: Sequence[int]) -> Term:
+    """Insert zeros between the elements of `x` and around them; a negative static size removes elements."""
     if any(interior):
         x = x.op(dl.DilateOp, 0, interior=interior)
-    return x.op(dl.PadOp, 0, low=low, high=high) if any((*low, *high)) else x
+    static_low, static_high = [*low], [*high]
+    for axis, amounts in enumerate(zip(low, high, strict=True)):
+        if not is_static(amounts):
+            before, after = (x.like(0).broadcast(*x.shape[:axis], size, *x.shape[axis + 1 :]) for size in amounts)
+            x = before.op(dl.ConcatOp, x, after, axis=axis)
+            static_low[axis] = static_high[axis] = 0
+    return x.op(dl.PadOp, 0, low=static_low, high=static_high) if any((*static_low, *static_high)) else x
 
 
 def num_bytes(value: SSAValue) -> int:

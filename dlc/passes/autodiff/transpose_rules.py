@@ -23,12 +23,13 @@ from dlc.passes.autodiff.indexing_transposes import (
     max_pool_gradient,
     nonconstant_pad,
     scatter_rows,
+    scatter_slice,
 )
-from dlc.passes.autodiff.shapes import padded, require_static_sizes, unbroadcast, zeros
+from dlc.passes.autodiff.shapes import padded, unbroadcast, zeros
 from dlc.passes.autodiff.term import Term
 from dlc.passes.dl.rewriting import inverse
 from dlc.plugins.tables import ExtensionTable
-from dlc.shapes.dims import Size
+from dlc.shapes.dims import Size, is_static
 
 # (op, cotangent of the result, operand index) -> cotangent of the operand.
 Transpose: TypeAlias = Callable[[Any, Term, int], Term]
@@ -58,12 +59,17 @@ def _reverse(op: dl.ReverseOp, cotangent: Term, index: int) -> Term:
 
 
 def _slice(op: dl.SliceOp, cotangent: Term, index: int) -> Term:
-    starts, strides, result_sizes = sizes(op.starts), ints(op.strides), shape_of(op.result)
+    starts, strides, result_sizes = [*sizes(op.starts)], [*ints(op.strides)], shape_of(op.result)
     if 0 in result_sizes:
         return zeros(cotangent.build, op.x)
-    limits = [s + (n - 1) * k + 1 for s, n, k in zip(starts, result_sizes, strides, strict=True)]
+    for axis, (stride, size) in enumerate(zip(strides, result_sizes, strict=True)):
+        if stride > 1 and not is_static((size,)):
+            # The slice may be empty, which cannot be dilated.
+            cotangent = scatter_slice(cotangent, axis, starts[axis], stride, shape_of(op.x)[axis])
+            starts[axis], strides[axis] = 0, 1
+    limits = [s + (n - 1) * k + 1 for s, n, k in zip(starts, cotangent.shape, strides, strict=True)]
     high = [n - e for n, e in zip(shape_of(op.x), limits, strict=True)]
-    return padded(cotangent, require_static_sizes(op, starts), require_static_sizes(op, high), [k - 1 for k in strides])
+    return padded(cotangent, starts, high, [k - 1 for k in strides])
 
 
 def _windows(op: dl.SlidingWindowsOp, cotangent: Term, index: int) -> Term:
@@ -82,9 +88,7 @@ def _windows(op: dl.SlidingWindowsOp, cotangent: Term, index: int) -> Term:
         strides = [windows_by_axis[a][1] if a in windows_by_axis else 1 for a in range(len(shape))]
         low = [starts.get(a, 0) for a in range(len(shape))]
         high = [n - first - ((m - 1) * s + 1) for n, first, m, s in zip(shape, low, window_positions, strides, strict=True)]
-        contribution = padded(
-            window_cotangent.reshape(*window_positions), low, require_static_sizes(op, high), [s - 1 for s in strides]
-        )
+        contribution = padded(window_cotangent.reshape(*window_positions), low, high, [s - 1 for s in strides])
         total = contribution if total is None else total + contribution
     return total if total is not None else zeros(cotangent.build, op.x)
 
@@ -134,7 +138,7 @@ def _sum_pool(op: dl.SumPoolOp, cotangent: Term, index: int) -> Term:
     kernel, strides, dilations = ints(op.kernel), ints(op.strides), ints(op.dilations)
     window_reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
     begins = [(m - 1) * s + 1 for m, s in zip(shape_of(op.result)[1:-1], strides, strict=True)]
-    high = require_static_sizes(op, [p - q for p, q in zip(shape_of(op.x)[1:-1], begins, strict=True)])
+    high = [p - q for p, q in zip(shape_of(op.x)[1:-1], begins, strict=True)]
     dilated = padded(cotangent, (0, *window_reach, 0), (0, *high, 0), (0, *(s - 1 for s in strides), 0))
     return dilated.op(dl.SumPoolOp, kernel=kernel, strides=(1,) * len(kernel), dilations=dilations)
 
