@@ -120,6 +120,8 @@ if TYPE_CHECKING:
     from dlc.jax_functions import from_jax as from_jax
     from dlc.just_in_time import jit as jit
     from dlc.kernel_functions.kernel import kernel as kernel
+    from dlc.language_models.embedding_model import EmbeddingModel as EmbeddingModel
+    from dlc.language_models.embedding_model import embed as embed
     from dlc.language_models.generation import generate as generate
     from dlc.language_models.generation import generate_batch as generate_batch
     from dlc.language_models.language_model import LanguageModel as LanguageModel
@@ -168,6 +170,8 @@ _PUBLIC = {
     "devices": "dlc.api",
     "from_jax": "dlc.jax_functions",
     "from_torch": "dlc.api",
+    "embed": "dlc.language_models.embedding_model",
+    "EmbeddingModel": "dlc.language_models.embedding_model",
     "generate": "dlc.language_models.generation",
     "generate_batch": "dlc.language_models.generation",
     "LanguageModel": "dlc.language_models.language_model",

@@ -22,6 +22,7 @@ from dlc.cli.common import (
 from dlc.cli.compile_options import compile_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
+from dlc.language_models.embedding_model import EmbeddingModel, is_encoder
 from dlc.language_models.language_model import LanguageModel
 from dlc.model_files import compile_file
 from dlc.options import MAX_THREADS, Environment, Options
@@ -101,7 +102,8 @@ def serve_command(
     """Serves models over HTTP: KServe v2 protocol, OpenAI's API.
 
     The name of a model is that of its file without the suffix. Requests go to /v2/models/NAME/infer, as JSON or with binary
-    tensors; those to language models (a GGUF file, a folder with config.json) to /v1/chat/completions and /v1/completions.
+    tensors; those to language models (a GGUF file, a folder with config.json) to /v1/chat/completions and /v1/completions,
+    and those to encoders (a folder with config.json) to /v1/embeddings.
     /v2/health/ready and /metrics are for monitoring. By default, the server listens on this machine only, and clients
     must send a token. SIGTERM and Ctrl-C end it when the requests in progress have ended.
     """
@@ -113,7 +115,8 @@ def serve_command(
         # Optional packages.
         import uvicorn
 
-        from dlc.serve.application import ServerLimits, application
+        from dlc.serve.application import ModelQueues, ServerLimits, application
+        from dlc.serve.embeddings import EmbeddingQueue
         from dlc.serve.text_queue import TextQueue
     except ImportError as error:
         fail(f"{error}; install the packages of the server: pip install 'dlc[serve]'")
@@ -127,19 +130,20 @@ def serve_command(
     limits = ServerLimits(max_pending, max_request_mb << 20, None if deadline_ms is None else deadline_ms / 1e3)
     require_distinct_names([*models])
     language_models = [path for path in models if path.is_dir() or path.suffix == ".gguf"]
+    encoders = {
+        path.stem: EmbeddingQueue(EmbeddingModel.load(path, target=target, **compile_settings), max_pending)
+        for path in language_models
+        if is_encoder(path)
+    }
     texts = {
         path.stem: TextQueue(
-            LanguageModel.load(
-                path,
-                target=target,
-                context=context,
-                max_texts=streams,
-                **compile_settings,
-            ),
+            LanguageModel.load(path, context=context, max_texts=streams, target=target, **compile_settings),
             max_pending,
         )
         for path in language_models
+        if path.stem not in encoders
     }
+    queues = ModelQueues(texts, encoders)
     secret = None if no_token else token or Environment.read().token or secrets.token_urlsafe(24)
     metrics = Metrics()
 
@@ -157,7 +161,7 @@ def serve_command(
     if secret is not None and not token and not Environment.read().token:
         err.print(f"token: {secret}", markup=False)
     config = uvicorn.Config(
-        application(repository, metrics, secret, limits, texts),
+        application(repository, metrics, secret, limits, queues),
         host=host,
         port=port,
         log_level="warning",
@@ -168,7 +172,7 @@ def serve_command(
     socket = config.bind_socket()
     socket.listen(config.backlog)
     err.print(
-        f"serving {', '.join(sorted([*repository.models, *texts])) or 'no models yet'} at http://{host}:{socket.getsockname()[1]}",
+        f"serving {', '.join(sorted([*repository.models, *queues.all])) or 'no models yet'} at http://{host}:{socket.getsockname()[1]}",
         markup=False,
     )
     server.run(sockets=[socket])

@@ -11,12 +11,17 @@ from dlc.errors import ModelError
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raises ModelError if it holds none."""
+    value = read_json_value(path)
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: expected a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def read_json_value(path: Path) -> object:
+    """Return the value in a JSON file. Raises ModelError if it cannot be read."""
     try:
-        value = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelError(f"{path}: expected a JSON object")
-    return cast("dict[str, Any]", value)

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dlc.backends.registry import backend_of
-from dlc.caching.cache import Cache
-from dlc.caching.keys import CacheKey, compilation_fields, file_digest
-from dlc.caching.model_cache import MODEL_KIND, reason_not_cached
 from dlc.errors import ArgumentError, UnsupportedError
 from dlc.files.atomic_writes import to_path
 from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.reading import read_checkpoint
+from dlc.language_models.compiled_checkpoint import load_or_compile
 from dlc.language_models.families.registry import build_decoder
 from dlc.language_models.generated_text import Generation
 from dlc.language_models.sampling import Sampling
@@ -25,9 +23,7 @@ from dlc.language_models.text_batch import TextBatch
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
 from dlc.options import Options
-from dlc.runtime.load import load
 from dlc.runtime.models.model import Model
-from dlc.runtime.saving.container import save
 
 # The default number of positions of the caches, and their maximum unless the caller states another.
 _DEFAULT_CONTEXT_POSITIONS = 8192
@@ -92,26 +88,7 @@ class LanguageModel:
         def make() -> Model:
             return compile_steps(build_decoder(checkpoint), sizes, checkpoint.name, target, options, progress)
 
-        if reason_not_cached(backend.target, options) is not None:
-            model = make()
-        else:
-            progress("looking in the cache")
-            digests = {"file": " ".join(map(file_digest, checkpoint.files)), "shapes": str(sizes)}
-            key = CacheKey({**digests, **compilation_fields(backend.target, options)})
-            about: dict[str, Any] = {
-                "model": checkpoint.name,
-                "inputs": [],
-                "file": str(path.resolve()),
-                "fields": dict(key.fields),
-            }
-            model, _ = Cache.standard().fetch(
-                MODEL_KIND,
-                key.digest,
-                lambda entry: load(entry, num_threads=options.num_threads, cpus=options.cpus),
-                make,
-                _write,
-                about,
-            )
+        model = load_or_compile(checkpoint, path, str(sizes), backend.target, options, make, progress)
         return LanguageModel(checkpoint.name, model, positions, lambda: tokenizer_of(checkpoint))
 
     @property
@@ -190,8 +167,3 @@ def stream(
             if isinstance(event, Exception):
                 raise event
             yield event
-
-
-def _write(model: Model, path: Path) -> None:
-    assert model.artifact is not None
-    save(path, model.artifact)

@@ -7,7 +7,7 @@ import hmac
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from dlc.errors import DeadlineError, DlcError, DTypeError, ShapeError
 from dlc.serve.completions import Completions
+from dlc.serve.embeddings import EmbeddingQueue, Embeddings
 from dlc.serve.http_requests import HttpError, error_response, read_body, until_disconnected
 from dlc.serve.metrics import Metrics
 from dlc.serve.repository import Repository, ServedModel
@@ -50,15 +51,28 @@ class ServerLimits:
     deadline: float | None = None
 
 
+@dataclass(frozen=True)
+class ModelQueues:
+    """The queues of models with endpoints of OpenAI's API, by name: language models, and encoders."""
+
+    texts: Mapping[str, TextQueue] = field(default_factory=dict[str, TextQueue])
+    encoders: Mapping[str, EmbeddingQueue] = field(default_factory=dict[str, EmbeddingQueue])
+
+    @property
+    def all(self) -> Mapping[str, TextQueue | EmbeddingQueue]:
+        return {**self.texts, **self.encoders}
+
+
 def application(
-    repository: Repository, metrics: Metrics, token: str | None, limits: ServerLimits, texts: Mapping[str, TextQueue]
+    repository: Repository, metrics: Metrics, token: str | None, limits: ServerLimits, queues: ModelQueues
 ) -> Starlette:
-    """Return the application; its lifespan reloads replaced models, and advances the texts of language models, by name.
+    """Return the application; its lifespan reloads replaced models, and runs the queues.
 
     Without a token, every request is authorized.
     """
-    server = _Server(repository, metrics, token, limits, texts)
-    completions = Completions(texts, metrics, limits.max_request_bytes)
+    server = _Server(repository, metrics, token, limits, queues)
+    completions = Completions(queues.texts, metrics, limits.max_request_bytes)
+    embeddings = Embeddings(queues.encoders, metrics, limits.max_request_bytes)
     authorized = server.authorized
 
     def model_routes(suffix: str, endpoint: Callable[[Request], Awaitable[Response]], method: str) -> list[Route]:
@@ -72,9 +86,10 @@ def application(
         Route("/v2", authorized(server.metadata)),
         Route("/metrics", authorized(server.metrics_text)),
         Route("/v2/repository/index", authorized(server.index), methods=["POST"]),
-        Route("/v1/models", authorized(completions.models)),
+        Route("/v1/models", authorized(server.openai_models)),
         Route("/v1/completions", authorized(completions.completions), methods=["POST"]),
         Route("/v1/chat/completions", authorized(completions.chat_completions), methods=["POST"]),
+        Route("/v1/embeddings", authorized(embeddings.embeddings), methods=["POST"]),
         *model_routes("/infer", server.infer, "POST"),
         *model_routes("/ready", server.model_ready, "GET"),
         *model_routes("", server.model_metadata, "GET"),
@@ -89,13 +104,13 @@ class _Server:
         metrics: Metrics,
         token: str | None,
         limits: ServerLimits,
-        texts: Mapping[str, TextQueue],
+        queues: ModelQueues,
     ) -> None:
-        self.repository, self.metrics, self.token, self.limits, self.texts = repository, metrics, token, limits, texts
+        self.repository, self.metrics, self.token, self.limits, self.queues = repository, metrics, token, limits, queues
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncGenerator[None]:
-        tasks = [asyncio.create_task(self._reload()), *(asyncio.create_task(queue.run()) for queue in self.texts.values())]
+        tasks = [asyncio.create_task(self._reload()), *(asyncio.create_task(queue.run()) for queue in self.queues.all.values())]
         try:
             yield
         finally:
@@ -135,9 +150,13 @@ class _Server:
         models = self.repository.models
         pending = {name: model.calls.num_pending for name, model in models.items()}
         running = {name: model.calls.requests.running for name, model in models.items()}
-        pending |= {name: queue.num_pending for name, queue in self.texts.items()}
-        running |= {name: queue.num_running for name, queue in self.texts.items()}
+        pending |= {name: queue.num_pending for name, queue in self.queues.all.items()}
+        running |= {name: queue.num_running for name, queue in self.queues.all.items()}
         return PlainTextResponse(self.metrics.text(pending, running), media_type="text/plain; version=0.0.4")
+
+    async def openai_models(self, request: Request) -> Response:
+        models = [{"id": name, "object": "model", "created": 0, "owned_by": "dlc"} for name in sorted(self.queues.all)]
+        return JSONResponse({"object": "list", "data": models})
 
     async def index(self, request: Request) -> Response:
         models = self.repository.models.values()

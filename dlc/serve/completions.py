@@ -21,7 +21,7 @@ from dlc.errors import ArgumentError, DlcError, QueueFullError
 from dlc.language_models.generated_text import Generation
 from dlc.language_models.generation import prompt_ids
 from dlc.language_models.sampling import Sampling
-from dlc.serve.http_requests import HttpError, read_body, until_disconnected
+from dlc.serve.http_requests import HttpError, read_json_body, until_disconnected
 from dlc.serve.metrics import Metrics
 from dlc.serve.text_queue import TextQueue
 
@@ -56,10 +56,6 @@ class Completions:
     def __init__(self, texts: Mapping[str, TextQueue], metrics: Metrics, max_request_bytes: int) -> None:
         self._texts, self._metrics, self._max_request_bytes = texts, metrics, max_request_bytes
 
-    async def models(self, request: Request) -> Response:
-        models = [{"id": name, "object": "model", "created": 0, "owned_by": "dlc"} for name in sorted(self._texts)]
-        return JSONResponse({"object": "list", "data": models})
-
     async def completions(self, request: Request) -> Response:
         return await self._complete(request, is_chat=False)
 
@@ -68,16 +64,11 @@ class Completions:
 
     async def _complete(self, request: Request, is_chat: bool) -> Response:
         start = perf_counter()
-        try:
-            fields = json.loads(await read_body(request, self._max_request_bytes))
-        except (ValueError, RecursionError) as error:
-            raise HttpError(400, f"the body is not JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise HttpError(400, "the body is not an object")
-        name, texts = self._queue(cast("dict[str, Any]", fields).get("model"))
+        fields = await read_json_body(request, self._max_request_bytes)
+        name, texts = self._queue(fields.get("model"))
         status = 500
         try:
-            parsed = await run_in_threadpool(_parse, texts, cast("dict[str, Any]", fields), is_chat)
+            parsed = await run_in_threadpool(_parse, texts, fields, is_chat)
             pieces = _until_stop(texts.generate(parsed.prompt, parsed.max_tokens, parsed.sampling), parsed.stop)
             reply = _Reply(name, parsed)
             if parsed.is_stream:

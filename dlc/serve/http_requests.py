@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -39,6 +40,17 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     except ClientDisconnect:
         raise HttpError(499, "the client disconnected") from None
     return b"".join(parts)
+
+
+async def read_json_body(request: Request, max_bytes: int) -> dict[str, Any]:
+    """Return the object in the body. Raises HttpError with status 400 if it holds none, and what `read_body` raises."""
+    try:
+        fields = json.loads(await read_body(request, max_bytes))
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise HttpError(400, "the body is not an object")
+    return cast("dict[str, Any]", fields)
 
 
 async def until_disconnected(request: Request, result: Awaitable[Any]) -> Any:

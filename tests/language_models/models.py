@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 RECORDED = Path(__file__).parent / "families.json"
+RECORDED_ENCODERS = Path(__file__).parent / "encoders.json"
 TOKENS = [5, 17, 3, 88, 41, 9, 2, 60, 33, 7]
 STRING, ARRAY = 8, 9
 
@@ -43,6 +44,24 @@ def write_model(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, Se
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     write_safetensors(folder / "model.safetensors", {name: weight(name, shape) for name, shape in shapes.items()})
+
+
+# A tokenizer of words, which truncates to two tokens.
+WORDS = {
+    "version": "1.0",
+    "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+    "added_tokens": [],
+    "pre_tokenizer": {"type": "Whitespace"},
+    "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"},
+}
+
+
+def write_encoder(folder: Path, name: str = "bert", **changes: Any) -> Path:
+    """Write the folder of a recorded encoder; `changes` replaces options."""
+    recorded = json.loads(RECORDED_ENCODERS.read_text())[name]
+    write_model(folder, {**recorded["config"], **changes}, recorded["shapes"])
+    (folder / "tokenizer.json").write_text(json.dumps(WORDS))
+    return folder
 
 
 def _value(value: Any) -> tuple[int, bytes]:

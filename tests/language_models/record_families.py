@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.language_models.models import RECORDED, TOKENS, read_header, write_model
+from tests.language_models.models import RECORDED, RECORDED_ENCODERS, TOKENS, read_header, write_model
 
 COMMON = {
     "vocab_size": 96,
@@ -56,6 +56,20 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2_moe": ("Qwen2MoeConfig", {**EXPERTS, "shared_expert_intermediate_size": 80, "norm_topk_prob": False}),
     "qwen3_moe": ("Qwen3MoeConfig", {**EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
 }
+ENCODER_SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+}
+ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertConfig", {}),
+    "xlm-roberta": ("XLMRobertaConfig", {"type_vocab_size": 1}),
+    "distilbert": ("DistilBertConfig", {"hidden_dim": 48}),
+    "nomic_bert": ("NomicBertConfig", {}),
+}
 GREEDY_TOKENS = 6
 
 
@@ -80,10 +94,32 @@ def record(config_class: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"config": written, "shapes": shapes, "logits": rows, "greedy": greedy[0].tolist()[len(TOKENS) :]}
 
 
+def record_encoder(config_class: str, options: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    config = getattr(transformers, config_class)(**ENCODER_SIZES | options)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        transformers.AutoModel.from_config(config).save_pretrained(folder)
+        shapes, written = read_header(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+        write_model(folder, written, shapes)
+        model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
+        with torch.no_grad():
+            x = model(torch.tensor([TOKENS])).last_hidden_state[0].numpy()
+    vectors = {"mean": x.mean(0), "cls": x[0]}
+    return {"config": written, "shapes": shapes, **{k: [round(float(e), 5) for e in v] for k, v in vectors.items()}}
+
+
+def write(path: Path, recorded: dict[str, Any]) -> None:
+    lines = [f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in recorded.items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def main() -> None:
     recorded = {name: record(*model) for name, model in MODELS.items()}
-    lines = [f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in recorded.items()]
-    RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write(RECORDED, recorded)
+    write(RECORDED_ENCODERS, {name: record_encoder(*model) for name, model in ENCODERS.items()})
     print({name: np.round(value["greedy"], 2).tolist() for name, value in recorded.items()})
 
 

@@ -23,7 +23,7 @@ from dlc.cli import main
 from dlc.runtime.opencl.devices import all_devices
 from dlc.target import host_lacks, resolve
 from tests.frontend.tflite.recorded_models import recorded
-from tests.language_models.models import write_llama
+from tests.language_models.models import write_encoder, write_llama
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,6 +56,7 @@ NOT_RUN = {
     "dlc serve model.dlc": _SERVER,
     "dlc serve --models folder --streams 2": _SERVER,
     "dlc serve model.gguf --streams 4": _SERVER,
+    "dlc serve all-MiniLM-L6-v2": _SERVER,
     "python -m tests.suites numpy [--traced]": _SUITE,
     "python -m tests.suites array-api PATH": _SUITE,
     "python -m tests.suites jax": _SUITE,
@@ -249,6 +250,7 @@ _PREPARATIONS = {
     "explorer.md": _functions,
     "extending.md": lambda page, folder: shutil.copy(ROOT / "examples" / "c_target.py", folder),
     "deploy.md": lambda page, folder: write_llama(folder / "model.gguf"),
+    "embeddings.md": lambda page, folder: write_encoder(folder / "all-MiniLM-L6-v2"),
     "language_models.md": lambda page, folder: write_llama(folder / "model.gguf"),
     "jax.md": lambda page, folder: (folder / "m.mlir").write_text(_STABLEHLO),
     "pytorch.md": _exported,

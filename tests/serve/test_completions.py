@@ -20,7 +20,7 @@ uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
 from dlc.serve import text_queue  # noqa: E402
-from dlc.serve.application import ServerLimits, application  # noqa: E402
+from dlc.serve.application import ModelQueues, ServerLimits, application  # noqa: E402
 from dlc.serve.metrics import Metrics  # noqa: E402
 from dlc.serve.repository import Repository  # noqa: E402
 from dlc.serve.text_queue import TextQueue  # noqa: E402
@@ -36,7 +36,9 @@ class Server:
     def __init__(self, model: LanguageModel, max_pending: int = 2) -> None:
         self.texts = TextQueue(model, max_pending)
         repository = Repository([], None, dlc.load, lambda name, result: None)
-        app = application(repository, Metrics(), None, ServerLimits(max_request_bytes=1 << 16), {"small": self.texts})
+        app = application(
+            repository, Metrics(), None, ServerLimits(max_request_bytes=1 << 16), ModelQueues({"small": self.texts})
+        )
         config = uvicorn.Config(app, port=0, log_level="error")
         self.server, socket = uvicorn.Server(config), config.bind_socket()
         socket.listen()

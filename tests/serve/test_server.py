@@ -23,7 +23,7 @@ from tests.project.documented import network
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from dlc.serve.application import ServerLimits, application  # noqa: E402
+from dlc.serve.application import ModelQueues, ServerLimits, application  # noqa: E402
 from dlc.serve.metrics import Metrics  # noqa: E402
 from dlc.serve.repository import Repository  # noqa: E402
 
@@ -58,7 +58,9 @@ class Server:
         metrics = Metrics()
         self.repository = Repository([], folder, load, lambda name, result: metrics.reloads.__setitem__((name, result), 1))
         self.repository.open()
-        config = uvicorn.Config(application(self.repository, metrics, "secret", limits, {}), port=0, log_level="error")
+        config = uvicorn.Config(
+            application(self.repository, metrics, "secret", limits, ModelQueues()), port=0, log_level="error"
+        )
         self.server, socket = uvicorn.Server(config), config.bind_socket()
         socket.listen()
         self.port = socket.getsockname()[1]

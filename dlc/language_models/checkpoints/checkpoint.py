@@ -6,7 +6,8 @@ Both record what a family reads, so that an option or a tensor that it does not 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -18,13 +19,14 @@ from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
 _MAX_SIZE = 1 << 31
 # Options that do not affect the logits: names, training, generation and storage.
 _IGNORED_TEXT = """
-architectures attention_dropout attn_pdrop auto_map bos_token_id cache_implementation chunk_size_feed_forward dtype embd_pdrop
-embedding_dropout eos_token_id gradient_checkpointing id2label initializer_range is_decoder is_encoder_decoder label2id
-model_type n_ctx original_max_position_embeddings output_attentions output_hidden_states output_router_logits pad_token_id
-pretraining_tp problem_type reorder_and_upcast_attn resid_dropout resid_pdrop return_dict router_aux_loss_coef
-router_jitter_noise sep_token_id summary_activation summary_first_dropout summary_proj_to_labels summary_type
-summary_use_proj task_specific_params tokenizer_class torch_dtype transformers_version unk_token_id use_cache
-_attn_implementation _name_or_path
+architectures attention_dropout attention_probs_dropout_prob attn_pdrop auto_map bos_token_id cache_implementation
+chunk_size_feed_forward classifier_dropout directionality dropout dtype embd_pdrop embedding_dropout eos_token_id
+gradient_checkpointing hidden_dropout_prob id2label initializer_range is_decoder is_encoder_decoder label2id model_type n_ctx
+original_max_position_embeddings output_attentions output_hidden_states output_router_logits pad_token_id pooler_fc_size
+pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type pretraining_tp problem_type qa_dropout
+reorder_and_upcast_attn resid_dropout resid_pdrop return_dict router_aux_loss_coef router_jitter_noise sep_token_id
+seq_classif_dropout summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+task_specific_params tokenizer_class torch_dtype transformers_version unk_token_id use_cache _attn_implementation _name_or_path
 """
 _IGNORED = frozenset(_IGNORED_TEXT.split())
 
@@ -133,12 +135,43 @@ class ModelWeights:
         weight = self.weight(name, *shape)
         return weight.dequantize() if isinstance(weight, QuantizedMatrix) else weight.astype(np.float32)
 
+    def ignore(self, *prefixes: str) -> None:
+        """Accept tensors whose names begin so, which the family does not use."""
+        self._read.update(name for name in self.shapes if name.startswith(prefixes))
+
     def require_all_read(self) -> None:
         """Raise UnsupportedError for tensors that the family does not know."""
         unknown = sorted(n for n in self.shapes if n not in self._read and not self.ignored(n))
         if unknown:
             more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
             raise UnsupportedError(f"{self.source}: tensors that are not supported: {', '.join(unknown[:8])}{more}", unknown)
+
+
+def split_weights(weights: ModelWeights, parts: Mapping[str, Mapping[str, int]], inputs: int) -> ModelWeights:
+    """Return the weights with some matrices [rows, inputs] split into blocks of consecutive rows.
+
+    `parts` has for each matrix the names of its blocks and their numbers of rows. Raises ModelError for another shape.
+    """
+    shapes, sources = dict(weights.shapes), dict[str, Callable[[], Weight]]()
+    for name, blocks in parts.items():
+        expected, shape = (sum(blocks.values()), inputs), shapes.pop(name, None)
+        if shape != expected:
+            raise ModelError(f"{weights.source}: tensor {name!r} has shape {shape}; expected {expected} from the options")
+        start = 0
+        for block, rows in blocks.items():
+            shapes[block] = (rows, inputs)
+            sources[block] = partial(_rows, weights, name, expected, slice(start, start + rows))
+            start += rows
+
+    def read(name: str) -> Weight:
+        return sources[name]() if name in sources else weights.read(name)
+
+    return replace(weights, shapes=shapes, read=read)
+
+
+def _rows(weights: ModelWeights, name: str, shape: tuple[int, ...], selected: slice) -> Weight:
+    weight = weights.weight(name, *shape)
+    return weight.rows(selected) if isinstance(weight, QuantizedMatrix) else weight[selected]
 
 
 @dataclass(frozen=True)

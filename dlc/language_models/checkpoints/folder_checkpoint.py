@@ -18,7 +18,7 @@ from dlc.language_models.checkpoints.hugging_face_names import canonical_options
 _INDEX_NAME, _SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
 _MAX_SHARD_FILES = 10_000
 # Buffers that Transformers saved with the weights: rotary frequencies and causal masks.
-_BUFFER_SUFFIXES = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+_BUFFER_SUFFIXES = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".position_ids")
 
 
 def read_folder(folder: Path) -> Checkpoint:

@@ -18,8 +18,33 @@ _OPTION_NAMES: Mapping[str, Mapping[str, str]] = {
         "activation_function": "hidden_act",
         "layer_norm_epsilon": "layer_norm_eps",
     },
+    "distilbert": {
+        "dim": "hidden_size",
+        "n_heads": "num_attention_heads",
+        "n_layers": "num_hidden_layers",
+        "hidden_dim": "intermediate_size",
+        "activation": "hidden_act",
+    },
     **{name: {"num_local_experts": "num_experts"} for name in ("mixtral", "qwen2_moe", "qwen3_moe")},
 }
+# Patterns of the names of encoders.
+_BERT_NAMES = (
+    (r"^(bert|roberta|distilbert)\.", ""),
+    (r"\.gamma$", ".weight"),
+    (r"\.beta$", ".bias"),
+    (r"^(embeddings\.LayerNorm|emb_ln)\.", "embed_norm."),
+    (r"^embeddings\.word_embeddings\.", "embed_tokens."),
+    (r"^embeddings\.", ""),
+    (r"^(encoder\.layers?|transformer\.layer)\.", "layers."),
+    (r"\.(attention\.output\.LayerNorm|sa_layer_norm|norm1)\.", ".post_attention_layernorm."),
+    (r"\.(output\.LayerNorm|output_layer_norm|norm2)\.", ".post_feedforward_layernorm."),
+    (r"\.(attention\.output\.dense|attention\.out_lin|attn\.out_proj)\.", ".self_attn.o_proj."),
+    (r"\.attention\.(?:self\.)?([qkv])(?:uery|ey|alue|_lin)\.", r".self_attn.\1_proj."),
+    (r"\.attn\.Wqkv\.", ".self_attn.qkv_proj."),
+    (r"\.(intermediate\.dense|ffn\.lin1|mlp\.fc11)\.", ".mlp.up_proj."),
+    (r"\.mlp\.fc12\.", ".mlp.gate_proj."),
+    (r"\.(output\.dense|ffn\.lin2|mlp\.fc2)\.", ".mlp.down_proj."),
+)
 # Patterns of tensor names, in order, and their replacements.
 _TENSOR_NAMES: Mapping[str, Sequence[tuple[str, str]]] = {
     "gpt2": (
@@ -35,6 +60,7 @@ _TENSOR_NAMES: Mapping[str, Sequence[tuple[str, str]]] = {
         (r"\.mlp\.c_fc\.", ".mlp.up_proj."),
         (r"\.mlp\.c_proj\.", ".mlp.down_proj."),
     ),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "nomic_bert"), _BERT_NAMES),
     "mixtral": (
         (r"\.block_sparse_moe\.", ".mlp."),
         (r"\.w1\.weight$", ".gate_proj.weight"),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dlc.numpy as dnp
 from dlc import nn
-from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.checkpoints.checkpoint import ModelConfig, ModelWeights
 from dlc.language_models.decoder import DecoderSizes
 from dlc.language_models.layers import apply_rotary, embed, linear
@@ -42,13 +41,34 @@ class Projection:
         return linear(x, self.weight, self.bias)
 
 
+class AttentionContext(Protocol):
+    """The tokens to which those of a step attend: a KV cache, or the other tokens of each text."""
+
+    positions: Any
+    """The position of each token in its text, [T]."""
+
+    def attend(
+        self,
+        layer: int,
+        query: Any,
+        key: Any,
+        value: Any,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Any:
+        """Return attention of query [T, heads, D] to keys and values [T, kv heads, D] of a layer, as [T, heads · D]."""
+        ...
+
+
 @dataclass(frozen=True)
 class Attention:
-    """Self-attention of a layer with rotary positions.
+    """Self-attention of a layer.
 
     Attributes:
         query, key, value, output: The projections.
-        frequencies: The angle per position of each pair of features.
+        frequencies: The angle per position of each pair of features; None without rotary positions.
         normalize_query, normalize_key: Applied to [T, heads, D] before the rotation.
         limit: Clips projected queries, keys and values to -limit … limit.
     """
@@ -58,7 +78,7 @@ class Attention:
     key: Projection
     value: Projection
     output: Projection
-    frequencies: NDArray[np.float64]
+    frequencies: NDArray[np.float64] | None = None
     scale: float | None = None
     window: int | None = None
     softcap: float | None = None
@@ -77,13 +97,14 @@ class Attention:
         query, output = projection("q", query_size, hidden), projection("o", hidden, query_size)
         return Attention(sizes, query, projection("k", kv_size, hidden), projection("v", kv_size, hidden), output, **options)
 
-    def __call__(self, x: Any, caches: KvCache, layer: int) -> Any:
+    def __call__(self, x: Any, context: AttentionContext, layer: int) -> Any:
         projected = [self._heads(p(x), n) for p, n in zip((self.query, self.key, self.value), self._counts, strict=True)]
         query, key, value = projected
-        angles = caches.positions.astype(np.float32)[:, None] * self.frequencies.astype(np.float32)
-        query = apply_rotary(self.normalize_query(query), angles)
-        key = apply_rotary(self.normalize_key(key), angles)
-        mixed = caches.attend(layer, query, key, value, scale=self.scale, window=self.window, softcap=self.softcap)
+        query, key = self.normalize_query(query), self.normalize_key(key)
+        if self.frequencies is not None:
+            angles = context.positions.astype(np.float32)[:, None] * self.frequencies.astype(np.float32)
+            query, key = apply_rotary(query, angles), apply_rotary(key, angles)
+        mixed = context.attend(layer, query, key, value, scale=self.scale, window=self.window, softcap=self.softcap)
         return self.output(mixed)
 
     @property
@@ -113,6 +134,23 @@ class GatedMlp:
 
     def __call__(self, x: Any) -> Any:
         return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """A layer norm with a scale and a bias."""
+
+    scale: NDArray[Any]
+    bias: NDArray[Any]
+    epsilon: float
+
+    @staticmethod
+    def read(weights: ModelWeights, name: str, size: int, epsilon: float) -> LayerNorm:
+        """Read `name.weight` and `name.bias`."""
+        return LayerNorm(weights.vector(f"{name}.weight", size), weights.vector(f"{name}.bias", size), epsilon)
+
+    def __call__(self, x: Any) -> Any:
+        return nn.layer_norm(x, self.scale, self.bias, epsilon=self.epsilon)
 
 
 def read_embedding(

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import dlc.numpy as dnp
-from dlc import nn
 from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.checkpoints.checkpoint import ModelConfig, ModelWeights
 from dlc.language_models.decoder import Decoder, DecoderSizes, Layer
-from dlc.language_models.families.blocks import ACTIVATIONS, Projection, read_embedding
+from dlc.language_models.families.blocks import ACTIVATIONS, LayerNorm, Projection, read_embedding
 
 
 def gpt2(config: ModelConfig, weights: ModelWeights) -> Decoder:
@@ -26,8 +22,8 @@ def gpt2(config: ModelConfig, weights: ModelWeights) -> Decoder:
     embed, head = read_embedding(config, weights, sizes, is_tied=True)
     positions_table = weights.vector("model.position_embeddings.weight", sizes.context, sizes.hidden)
 
-    def read_norm(name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        return weights.vector(f"{name}.weight", sizes.hidden), weights.vector(f"{name}.bias", sizes.hidden)
+    def read_norm(name: str) -> LayerNorm:
+        return LayerNorm.read(weights, name, sizes.hidden, epsilon)
 
     def read_layer(index: int) -> Layer:
         prefix = f"model.layers.{index}"
@@ -38,9 +34,9 @@ def gpt2(config: ModelConfig, weights: ModelWeights) -> Decoder:
         down = Projection.read(weights, f"{prefix}.mlp.down_proj", sizes.hidden, inner)
 
         def layer(x: Any, caches: KvCache) -> Any:
-            heads = dnp.reshape(joint(_normalize(x, attention_norm, epsilon)), (x.shape[0], 3, sizes.heads, sizes.head))
+            heads = dnp.reshape(joint(attention_norm(x)), (x.shape[0], 3, sizes.heads, sizes.head))
             x = x + output(caches.attend(index, heads[:, 0], heads[:, 1], heads[:, 2]))
-            return x + down(activation(up(_normalize(x, mlp_norm, epsilon))))
+            return x + down(activation(up(mlp_norm(x))))
 
         return layer
 
@@ -53,9 +49,5 @@ def gpt2(config: ModelConfig, weights: ModelWeights) -> Decoder:
         sizes.head,
         lambda tokens, positions: embed(tokens) + dnp.take(positions_table, positions, 0, mode="clip"),
         layers,
-        lambda x: head(_normalize(x, final_norm, epsilon)),
+        lambda x: head(final_norm(x)),
     )
-
-
-def _normalize(x: Any, norm: tuple[NDArray[Any], NDArray[Any]], epsilon: float) -> Any:
-    return nn.layer_norm(x, *(np.asarray(v, np.float32) for v in norm), epsilon=epsilon)

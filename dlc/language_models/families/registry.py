@@ -9,6 +9,8 @@ from typing import TypeAlias
 from dlc.errors import UnsupportedError
 from dlc.language_models.checkpoints.checkpoint import Checkpoint, ModelConfig, ModelWeights
 from dlc.language_models.decoder import Decoder
+from dlc.language_models.encoder import Encoder
+from dlc.language_models.families.bert import bert
 from dlc.language_models.families.gemma import gemma
 from dlc.language_models.families.gpt2 import gpt2
 from dlc.language_models.families.llama import llama
@@ -24,6 +26,20 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": phi3,
     "gpt2": gpt2,
 }
+ENCODER_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "nomic_bert")
+
+
+def build_encoder(checkpoint: Checkpoint) -> Encoder:
+    """Build the encoder of a checkpoint. Raises what `build_decoder` raises."""
+    if checkpoint.model_type not in ENCODER_FAMILIES:
+        raise UnsupportedError(
+            f"{checkpoint.config.source}: model_type {checkpoint.model_type!r} has no embeddings; supported: "
+            f"{', '.join(ENCODER_FAMILIES)}"
+        )
+    encoder = bert(checkpoint.config, checkpoint.weights, checkpoint.model_type)
+    checkpoint.config.require_all_read()
+    checkpoint.weights.require_all_read()
+    return encoder
 
 
 def build_decoder(checkpoint: Checkpoint) -> Decoder:
@@ -32,6 +48,8 @@ def build_decoder(checkpoint: Checkpoint) -> Decoder:
     Raises UnsupportedError for an unknown family, option or tensor, and ModelError for a missing or mismatched one.
     """
     family = FAMILIES.get(checkpoint.model_type)
+    if checkpoint.model_type in ENCODER_FAMILIES:
+        raise UnsupportedError(f"{checkpoint.config.source}: {checkpoint.model_type} generates no text; use dlc.embed")
     if family is None:
         raise UnsupportedError(
             f"{checkpoint.config.source}: model_type {checkpoint.model_type!r} is not supported; supported: "

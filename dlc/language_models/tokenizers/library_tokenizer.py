@@ -70,6 +70,9 @@ class LibraryTokenizer:
             if isinstance(error, UnsupportedError):
                 raise
             raise ModelError(f"{path}: not a tokenizer: {error}") from error
+        # Files of encoders may truncate texts and pad them to a fixed length.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         settings = [read_json(p) if (p := folder / name).exists() else {} for name in ("tokenizer_config.json", "config.json")]
         generation = read_json(p) if (p := folder / "generation_config.json").exists() else {}
         ends: set[int] = set()

@@ -1,0 +1,185 @@
+"""Embeddings of texts: a compiled encoder and its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import ShapeDtype
+from dlc.backends.registry import backend_of
+from dlc.errors import ArgumentError
+from dlc.files.atomic_writes import to_path
+from dlc.files.json_files import read_json
+from dlc.just_in_time import jit
+from dlc.language_models.checkpoints.reading import read_checkpoint
+from dlc.language_models.compiled_checkpoint import load_or_compile
+from dlc.language_models.encoder import Encoder
+from dlc.language_models.families.registry import ENCODER_FAMILIES, build_encoder
+from dlc.language_models.pooling import Pooling
+from dlc.language_models.tokenizers.reading import tokenizer_of
+from dlc.language_models.tokenizers.tokenizer import Tokenizer
+from dlc.options import Options
+from dlc.ragged import Ragged
+from dlc.runtime.models.model import Model
+
+# A text, or its token ids.
+EmbeddingInput = str | Sequence[int]
+# Texts are encoded in batches of about this number of tokens, which limits the memory of activations.
+_MAX_BATCH_TOKENS = 4096
+# The program is compiled for symbolic sizes, of which these are an example.
+_EXAMPLE_TOKENS, _EXAMPLE_TEXTS = 64, 4
+_DYNAMIC_SIZES = {"texts.values": {0: "L:1..1048576"}, "texts.lengths": {0: "B:1..1048576"}}
+
+
+@dataclass
+class EmbeddingModel:
+    """A compiled encoder.
+
+    Attributes:
+        model: The program: token ids [L] and the number of tokens of each text [B] → vectors [B, size].
+        vocabulary_size: The number of token ids.
+        max_tokens: The maximum number of tokens of a text.
+        size: The number of features of a vector.
+    """
+
+    name: str
+    model: Model
+    vocabulary_size: int
+    max_tokens: int
+    size: int
+    _read_tokenizer: Callable[[], Tokenizer]
+    _tokenizer: Tokenizer | None = field(default=None, repr=False)
+
+    @staticmethod
+    def load(
+        path: str | PathLike[str],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        target: str = "cpu",
+        num_threads: int | None = None,
+        cpus: Iterable[int] | None = None,
+        inter_op: str = "auto",
+        cache: bool | None = None,
+        progress: Callable[[str], None] = lambda step: None,
+    ) -> EmbeddingModel:
+        """Compile the encoder of a Hugging Face folder, or load it from the cache.
+
+        `pooling` is mean, cls (the first token), last or max, and `normalize` divides vectors by their norm; by default as the
+        folder's sentence-transformers settings request, else the mean without normalization. The other arguments are those of
+        `LanguageModel.load`. Raises ModelError and UnsupportedError for checkpoints that cannot be read.
+        """
+        path = Path(to_path(path))
+        options = Options.of(num_threads=num_threads, cpus=cpus, inter_op=inter_op, cache=cache)
+        progress("reading the checkpoint")
+        checkpoint = read_checkpoint(path)
+        stored = Pooling.of_folder(path)
+        kind, is_normalized = pooling or stored.kind, stored.normalize if normalize is None else normalize
+        chosen = replace(stored, kind=kind, normalize=is_normalized)
+        encoder = build_encoder(checkpoint)
+        sizes = f"embeddings {chosen.kind} {chosen.normalize}"
+
+        def make() -> Model:
+            progress("compiling the encoder")
+            return _compile(encoder, chosen, target, options)
+
+        model = load_or_compile(checkpoint, path, sizes, backend_of(target, options.device).target, options, make, progress)
+        limit = min(encoder.max_tokens, chosen.max_tokens or encoder.max_tokens)
+        return EmbeddingModel(
+            checkpoint.name, model, encoder.vocabulary_size, limit, encoder.size, lambda: tokenizer_of(checkpoint)
+        )
+
+    def token_ids(self, text: EmbeddingInput) -> list[int]:
+        """Return the token ids of a text, with the special tokens of the model.
+
+        Raises ArgumentError for no tokens, an unknown token, and more tokens than the model supports.
+        """
+        if isinstance(text, str):
+            if self._tokenizer is None:
+                self._tokenizer = self._read_tokenizer()
+            ids = self._tokenizer.encode(text)
+        else:
+            ids = list(text)
+        # The type of elements is not checked by callers.
+        if not ids or not all(isinstance(cast(object, i), int | np.integer) and 0 <= i < self.vocabulary_size for i in ids):
+            raise ArgumentError(f"tokens {ids[:8]}…: expected one or more ids below {self.vocabulary_size}")
+        if len(ids) > self.max_tokens:
+            raise ArgumentError(f"a text of {len(ids)} tokens; {self.name} supports up to {self.max_tokens}: split the text")
+        return ids
+
+    def embed(self, texts: Sequence[EmbeddingInput]) -> NDArray[np.float32]:
+        """Return the vectors of texts, f32 [number of texts, size]. Raises what `token_ids` raises."""
+        return self.embed_ids([self.token_ids(text) for text in texts])
+
+    def embed_ids(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the vectors of texts given as results of `token_ids`."""
+        vectors = np.empty((len(texts), self.size), np.float32)
+        for batch in _batches(texts):
+            tokens = np.concatenate([np.asarray(texts[i], np.int32) for i in batch])
+            lengths = np.array([len(texts[i]) for i in batch], np.int64)
+            (result,) = self.model.run_unchecked([tokens, lengths])
+            vectors[batch] = np.asarray(result)
+        return vectors
+
+
+def embed(
+    model: str | PathLike[str] | EmbeddingModel,
+    texts: Sequence[EmbeddingInput],
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    target: str = "cpu",
+    num_threads: int | None = None,
+    cache: bool | None = None,
+) -> NDArray[np.float32]:
+    """Return the embeddings of texts, f32 [number of texts, features] (docs/embeddings.md).
+
+    Args:
+        model: The path of a Hugging Face folder with an encoder, or an `EmbeddingModel.load` of it, which several calls share.
+        texts: Texts, or their token ids with special tokens.
+        pooling, normalize: See `EmbeddingModel.load`; for a path only.
+
+    Raises ArgumentError for a text with more tokens than the model supports, and what `EmbeddingModel.load` raises.
+    """
+    if not isinstance(model, EmbeddingModel):
+        model = EmbeddingModel.load(
+            model, pooling=pooling, normalize=normalize, target=target, num_threads=num_threads, cache=cache
+        )
+    elif pooling is not None or normalize is not None:
+        raise ArgumentError("pooling and normalize are compiled into the model; pass them to EmbeddingModel.load")
+    return model.embed(texts)
+
+
+def is_encoder(path: Path) -> bool:
+    """Return whether a path is a folder with an encoder. Raises ModelError if its config.json cannot be read."""
+    config = path / "config.json"
+    return path.is_dir() and config.exists() and read_json(config).get("model_type") in ENCODER_FAMILIES
+
+
+def _compile(encoder: Encoder, pooling: Pooling, target: str, options: Options) -> Model:
+    @jit(target=target, dynamic=_DYNAMIC_SIZES, num_threads=options.num_threads)
+    def embed(texts: Ragged) -> Any:
+        return pooling(encoder.encode(texts))
+
+    example = Ragged(ShapeDtype((_EXAMPLE_TOKENS,), np.int32), ShapeDtype((_EXAMPLE_TEXTS,), np.int64))
+    # The model is cached as a whole.
+    return replace(embed.lower(example), options=replace(options, cache=False)).compile()
+
+
+def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield the indices of consecutive texts."""
+    batch, tokens = list[int](), 0
+    for index, text in enumerate(texts):
+        if batch and tokens + len(text) > _MAX_BATCH_TOKENS:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(index)
+        tokens += len(text)
+    if batch:
+        yield batch
