@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, ints, number
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import captured_values, has_effect
-from dlc.ir import Block, BlockArgument, Operation, Region, SSAValue
+from dlc.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from dlc.passes.autodiff.binomial_checkpoints import reverse_segments
 from dlc.passes.autodiff.bodies import (
     ForwardModeContext,
@@ -33,7 +33,7 @@ from dlc.passes.autodiff.loop_building import (
 )
 from dlc.passes.autodiff.recomputation import choose_saved_values
 from dlc.passes.autodiff.rules import active_states, is_differentiable, values_read
-from dlc.passes.autodiff.shapes import zeros
+from dlc.passes.autodiff.shapes import num_bytes, zeros
 from dlc.passes.autodiff.term import Term
 
 
@@ -83,17 +83,58 @@ def _active_states(op: dl.ScanOp, active: Collection[SSAValue]) -> list[int]:
 # contraction over all steps and rows follows the loop.
 
 
-@dataclass
-class _CapturedCotangent:
-    """The cotangent that one step adds to a captured value: a sum of products of two factors, and of the remaining summands."""
+@dataclass(frozen=True)
+class _LinearOp:
+    """An op that is applied once, to a sum over all steps. The operand None stands for the sum."""
 
-    products: list[dl.DotGeneralOp] = field(default_factory=list[dl.DotGeneralOp])
-    summands: list[SSAValue] = field(default_factory=list[SSAValue])
+    kind: type[Operation]
+    operands: Sequence[SSAValue | None]
+    type: Attribute
+    properties: Mapping[str, Attribute]
+
+    def apply(self, build: DlBuilder, value: SSAValue) -> SSAValue:
+        operands = [value if v is None else v for v in self.operands]
+        op = self.kind.create(operands=operands, result_types=[self.type], properties=dict(self.properties))
+        return build.insert(op).results[0]
+
+
+@dataclass
+class _Sum:
+    """Values that the steps add up, and the ops that are applied to the sum, in order."""
+
+    summands: list[SSAValue]
+    linear_ops: Sequence[_LinearOp] = ()
 
     @classmethod
-    def of(cls, total: SSAValue, body: Block, backward: Sequence[Operation]) -> _CapturedCotangent:
-        """Split a sum of the backward ops into products of two values that vary from step to step, and the other summands."""
-        cotangent, pending = cls(), [total]
+    def of(cls, summand: SSAValue, body_values: Collection[SSAValue], max_bytes: float) -> _Sum:
+        """Return the sum of a value of a step: of the elements that it adds up along the first axis, if they fit in a limit."""
+        value, ops, best = summand, list[_LinearOp](), cls([summand])
+        while isinstance(op := value.owner, dl.NegOp | dl.ReshapeOp | dl.ReduceSumOp | dl.MulOp) and value in body_values:
+            varying = [v for v in op.operands if v in body_values]
+            if len(varying) != 1 or (isinstance(op, dl.MulOp) and varying[0].type != value.type):
+                break
+            operands = [None if v in body_values else v for v in op.operands]
+            ops.insert(0, _LinearOp(type(op), operands, value.type, op.properties))
+            (value,) = varying
+            if isinstance(op, dl.ReduceSumOp) and 0 in op.reduction_axes and num_bytes(value) <= max_bytes:
+                best = cls([value], list(ops))
+        return best
+
+
+@dataclass
+class _CapturedCotangent:
+    """The cotangent that the steps add to a captured value: products of two factors, and sums of the remaining summands."""
+
+    products: list[dl.DotGeneralOp] = field(default_factory=list[dl.DotGeneralOp])
+    sums: list[_Sum] = field(default_factory=list[_Sum])
+
+    @classmethod
+    def of(cls, total: SSAValue, body: Block, backward: Sequence[Operation], max_bytes: float) -> _CapturedCotangent:
+        """Split a sum of the backward ops into products of two values that vary from step to step, and the other summands.
+
+        `max_bytes` limits the size of a summand that is summed along its first axis after the loop.
+        """
+        cotangent, pending, summands = cls(), [total], list[SSAValue]()
         body_values = {*body.args, *(r for o in body.ops for r in o.results)}
         while pending:
             value = pending.pop()
@@ -103,7 +144,13 @@ class _CapturedCotangent:
                 case dl.DotGeneralOp() as op if op in backward and body_values.issuperset(op.operands):
                     cotangent.products.append(op)
                 case _:
-                    cotangent.summands.append(value)
+                    sum_ = _Sum.of(value, body_values, max_bytes)
+                    if sum_.linear_ops:
+                        cotangent.sums.append(sum_)
+                    else:
+                        summands.append(value)
+        if summands:
+            cotangent.sums.append(_Sum(summands))
         return cotangent
 
 
@@ -146,8 +193,9 @@ class _DifferentiatedStep:
         ]
         _hoist(body, op)
         backward = _backward_ops(body, seeds)
+        max_bytes = sum(num_bytes(body.args[i]) for i in states)
         captured_cotangents = {
-            v: _CapturedCotangent.of(g, body, backward)
+            v: _CapturedCotangent.of(g, body, backward, max_bytes)
             for v, g in zip(active_captures, gradients[total:], strict=True)
             if g is not None
         }
@@ -164,7 +212,7 @@ class _DifferentiatedStep:
     @property
     def summand_lists(self) -> list[list[SSAValue]]:
         """The summands that are accumulated from step to step."""
-        return [s.summands for s in self.captured_cotangents.values() if s.summands]
+        return [sum_.summands for s in self.captured_cotangents.values() for sum_ in s.sums]
 
     def split(self) -> tuple[Block, list[SSAValue], list[SSAValue]]:
         """Detach the backward body; return it, its residuals (the saved forward values that it reads), and its outputs.
@@ -289,8 +337,11 @@ def scan_reverse(op: dl.ScanOp, context: ReverseModeContext) -> None:
     for i, value in zip(step.sequences, step.element_cotangents, strict=True):
         context.add(arguments[i], Term(build, stacked_values[value]))
     for value, s in step.captured_cotangents.items():
-        if s.summands:
-            context.add(value, Term(build, next(sums)))
+        for sum_ in s.sums:
+            total = next(sums)
+            for linear_op in sum_.linear_ops:
+                total = linear_op.apply(build, total)
+            context.add(value, Term(build, total))
         for axes, lhs, rhs in products[value]:
             context.add(value, _contract_over_steps(build, axes, stacked_values[lhs], stacked_values[rhs]))
 

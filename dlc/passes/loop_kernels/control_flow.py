@@ -18,8 +18,9 @@ from dlc.dialects.dl.programs.program import YieldOp
 from dlc.ir import Block, Operation, Region, SSAValue, arith, i64, index, scf
 from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.loop_kernels.element_body import Range
-from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS, ElementOps
+from dlc.passes.loop_kernels.element_ops import ElementOps
 from dlc.passes.loop_kernels.elements import (
+    MAX_REGISTER_ELEMENTS,
     ArrayInMemory,
     Elements,
     LoopValue,
@@ -75,6 +76,10 @@ class LoopLowering:
         self._checked: set[SSAValue] = set()
         # Arrays that the kernel may overwrite: results and local buffers.
         self.writable: set[SSAValue] = set()
+        # The buffers of the kernel's results.
+        self.result_buffers: dict[SSAValue, SSAValue] = {}
+        # Local buffers with an element per lane, and their lane axes.
+        self.lane_buffers: dict[SSAValue, int] = {}
 
     # Blocks
 
@@ -89,9 +94,9 @@ class LoopLowering:
         """Lower one op."""
         match op:
             case ScanOp():
-                self.scan(op, None)
+                self._scan(op)
             case WhileOp():
-                self.while_(op, None)
+                self._while(op)
             case IfOp() if any(isinstance(b.last_op, FailOp) for b in op.blocks):
                 self._check(op)
             case IfOp():
@@ -123,18 +128,16 @@ class LoopLowering:
 
     # Loops
 
-    def scan(self, op: ScanOp, buffers: Sequence[SSAValue] | None) -> None:
-        """Lower a scan. `buffers` are those of the results; by default large results are local to the kernel."""
+    def _scan(self, op: ScanOp) -> None:
+        """Lower a scan. Large results are stored in the buffers of the kernel's results, or in local buffers."""
         steps, count = op.steps, op.state_count
         if not isinstance(steps, int):
             raise NotLowerableError("it has a symbolic number of steps")
         stacked = [
-            self.array(r, buffers[count + k] if buffers is not None else self._local(r))
-            for k, r in enumerate(op.results[count:])
+            None if r.first_use is None else self.array(r, self.result_buffers.get(r) or self._local(r))
+            for r in op.results[count:]
         ]
-        initial = [
-            self._initial_state(v, buffers[k] if buffers is not None else None, op) for k, v in enumerate(op.arguments[:count])
-        ]
+        initial = [self._initial_state(v, r, op) for v, r in zip(op.arguments[:count], op.results, strict=False)]
         registers = self._flat(initial)
         b = self.builder.op_builder
         loop = b.loop(0, steps, 1, registers, name="step")
@@ -149,15 +152,15 @@ class LoopLowering:
                     self.values[argument] = self._element(sequence, position)
             yielded = self.run(op.block)
             for value, array in zip(yielded[count:], stacked, strict=True):
-                self._store(self.values[value], array.at(position))
+                if array is not None:
+                    self._store(self.values[value], array.at(position))
             self.builder.op_builder.yield_(*self._next_states(yielded[:count], initial))
         self._bind(op.results[:count], initial, loop.results)
-        for result, array in zip(op.results[count:], stacked, strict=True):
-            self.values[result] = array
+        self.values.update((r, array) for r, array in zip(op.results[count:], stacked, strict=True) if array is not None)
 
-    def while_(self, op: WhileOp, buffers: Sequence[SSAValue] | None) -> None:
+    def _while(self, op: WhileOp) -> None:
         """Lower a while loop; it ends at a failure, and does not begin after one: its values might let it run forever."""
-        initial = [self._initial_state(v, buffers[k] if buffers is not None else None, op) for k, v in enumerate(op.arguments)]
+        initial = [self._initial_state(v, r, op) for v, r in zip(op.arguments, op.results, strict=True)]
         condition = self._scalar(self._initial_condition(op))
         if self.failures.record is not None:
             condition = scalar.bit_and(self._elements.body(), condition, self._has_not_failed())
@@ -183,9 +186,9 @@ class LoopLowering:
         running = None if self._lanes is None else self._lanes.running.get(op)
         return op.condition if running is None else op.arguments[running]
 
-    def _initial_state(self, value: SSAValue, buffer: SSAValue | None, loop: Operation) -> LoopValue:
+    def _initial_state(self, value: SSAValue, result: SSAValue, loop: Operation) -> LoopValue:
         """Return the initial value of a state: in registers if it is small, else in an array that the loop may update."""
-        state = self.values[value]
+        state, buffer = self.values[value], self.result_buffers.get(result)
         if prod(self.shape(value)) <= MAX_REGISTER_ELEMENTS:
             return state if isinstance(state, Elements) else load_all(self.builder, state)
         if not isinstance(state, ArrayInMemory):
@@ -273,9 +276,12 @@ class LoopLowering:
 
     def _local(self, value: SSAValue) -> SSAValue:
         """Return a local array for a value."""
-        if self._lanes is not None:
-            raise NotLowerableError("a lane needs a local array")
         element, shape = element_storage(value), static_shape(value)
+        if self._lanes is not None and value in self._lanes.axes:
+            buffer = self.builder.op_builder.alloca(element, shape)
+            self.lane_buffers[buffer] = self._lanes.axes[value]
+            self.writable.add(buffer)
+            return buffer
         if prod(shape) * max(1, cast(Any, element).bitwidth // 8) > _MAX_LOCAL_BYTES:
             raise NotLowerableError(f"it needs a local array of shape {shape}")
         buffer = self.builder.op_builder.alloca(element, shape)

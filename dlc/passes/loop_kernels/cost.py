@@ -9,7 +9,7 @@ from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, ScatterLike
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.control import ScanOp, WhileOp
-from dlc.ir import Operation
+from dlc.ir import Block, Operation
 from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
 from dlc.passes.loop_kernels.lanes import Lanes
 
@@ -47,8 +47,8 @@ def require_gain(loop: ScanOp | WhileOp) -> None:
         raise NotLowerableError(f"a step has {work} scalar ops, more than {launches} launches cost")
 
 
-def require_gain_of_lanes(loop: ScanOp | WhileOp, lanes: Lanes) -> None:
+def require_gain_of_lanes(block: Block, lanes: Lanes) -> None:
     """Raise NotLowerableError if a lane has so much work that its values would not stay in registers."""
-    work = sum(scalar_ops(op) for op in loop.block.ops) // lanes.count
+    work = max(map(scalar_ops, block.ops)) // lanes.count
     if work > _MAX_LANE_OPS:
         raise NotLowerableError(f"a step of a lane has {work} scalar ops")

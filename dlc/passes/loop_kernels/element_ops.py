@@ -29,6 +29,7 @@ from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.linalg.linalg_builder import dense_tensor_type
 from dlc.passes.loop_kernels.element_body import ElementBody, IntegerRanges, Read
 from dlc.passes.loop_kernels.elements import (
+    MAX_REGISTER_ELEMENTS,
     ArrayInMemory,
     ElementArray,
     Elements,
@@ -44,8 +45,6 @@ from dlc.passes.loop_kernels.elements import (
 from dlc.passes.structured import Index
 
 Shape: TypeAlias = "Callable[[SSAValue], tuple[int, ...]]"
-# Maximum elements of a tensor in registers.
-MAX_REGISTER_ELEMENTS = 64
 # Maximum multiply-adds of a contraction or window that are unrolled.
 MAX_UNROLLED_PRODUCTS = 1024
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.interfaces import storage_type
 from dlc.ir import Attribute, SSAValue, memref
 from dlc.passes.kernel_builder import Buffer, KernelBuilder
@@ -17,6 +18,8 @@ from dlc.passes.kernel_values import Index as KernelIndex
 from dlc.passes.structured import Index
 from dlc.passes.types import memref_of
 
+# Maximum elements of a tensor in registers.
+MAX_REGISTER_ELEMENTS = 64
 # The bytes that a copy loads at once.
 _COPY_BYTES = 64
 # An array of SSA values of an element type, with the shape of a tensor.
@@ -78,6 +81,11 @@ def static_shape(value: SSAValue | Attribute) -> tuple[int, ...]:
     if not all(isinstance(n, int) for n in shape):
         raise NotLowerableError("it has symbolic sizes")
     return cast("tuple[int, ...]", shape)
+
+
+def is_small_constant(value: SSAValue) -> bool:
+    """Return whether a value is a constant that a kernel computes, and does not read from memory."""
+    return isinstance(value.owner, ConstantOp) and prod(static_shape(value)) <= MAX_REGISTER_ELEMENTS
 
 
 def element_storage(value: SSAValue) -> Attribute:

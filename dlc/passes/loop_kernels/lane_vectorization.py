@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from dlc.dialects.dl.scalar import constant_integer
-from dlc.ir import AffineDimExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue, arith, i1, memref, scf, vector
+from dlc.ir import (
+    AffineDimExpr,
+    AffineMap,
+    Attribute,
+    Block,
+    MemRefType,
+    Operation,
+    Region,
+    SSAValue,
+    arith,
+    i1,
+    memref,
+    scf,
+    vector,
+)
 from dlc.passes.loop_kernels.elements import NotLowerableError
 from dlc.passes.structured import OpBuilder
 from dlc.passes.types import memref_of, vector_type
 
+# The minimum number of tasks, if there are more vectors of lanes, and the number of vectors for which there is another task.
+_MIN_TASKS, _POINTS_PER_TASK = 16, 16
 
-def vectorize_lanes(grid: scf.ParallelOp, builder: OpBuilder, width: int) -> None:
+
+def vectorize_lanes(grid: scf.ParallelOp, builder: OpBuilder, width: int, lane_buffers: Mapping[SSAValue, int]) -> None:
     """Replace a grid over lanes, before which the builder inserts, by grids over vectors of lanes.
 
         scf.parallel %lane = 0 to 100 { %x = memref.load %a[%lane];  … }
@@ -21,18 +39,55 @@ def vectorize_lanes(grid: scf.ParallelOp, builder: OpBuilder, width: int) -> Non
 
     A while loop runs until no lane runs; its body masks the lanes that have ended (Note [Lanes of while loops]).
     Uniform values stay scalars. Raises NotLowerableError for a gather, at indices that differ between lanes.
+
+    Local buffers of lanes, given with their lane axes, become arguments of the function: an array per task, for one vector of
+    lanes at a time, so that it stays in the cache. A task then runs several grid points.
     """
     count = constant_integer(grid.upperBound[0])
     assert count is not None
     varying = _Varying(grid)
+    num_tasks = 0
+    if lane_buffers:
+        num_points = max(1, count // width)
+        num_tasks = min(num_points, max(_MIN_TASKS, num_points // _POINTS_PER_TASK))
+    task_buffers = {v: _task_buffer(v, axis, num_tasks, min(width, count), builder) for v, axis in lane_buffers.items()}
     for low, lanes, points in ((0, width, count // width), (count - count % width, count % width, 1)):
         if lanes and points:
-            new_grid = builder.parallel("grid", [(points, 1)], ["lanes"])
-            body = builder.at_block_end(new_grid.body.block)
-            first = body.value(body.add(body.multiply(new_grid.body.block.args[0], lanes), low))
-            _Widener(varying, grid.body.block.args[0], first, lanes).block(grid.body.block, body)
+            tasks = min(points, num_tasks) if lane_buffers else points
+            new_grid = builder.parallel("grid", [(tasks, 1)], ["lanes"])
+            task, body = new_grid.body.block.args[0], builder.at_block_end(new_grid.body.block)
+            inner, point = body, task
+            if tasks < points:
+                first, end = (body.floordiv(body.multiply(body.add(task, k), points), tasks) for k in (0, 1))
+                loop = body.loop(first, end, 1, name="point")
+                inner, point = body.at_block_end(loop.body.block), loop.body.block.args[0]
+            lane = inner.value(inner.add(inner.multiply(point, lanes), low))
+            _Widener(varying, grid.body.block.args[0], lane, lanes, task, task_buffers).block(grid.body.block, inner)
+            if inner is not body:
+                inner.yield_()
+            body.insert(scf.ReduceOp())
     grid.detach()
     grid.erase()
+
+
+@dataclass(frozen=True)
+class _TaskBuffer:
+    """A buffer of arrays, one per task; the lane axis of the local buffer of a lane is their last axis."""
+
+    buffer: SSAValue
+    lane_axis: int
+
+    def indices(self, task: SSAValue, indices: Sequence[SSAValue], zero: SSAValue) -> list[SSAValue]:
+        """Return the indices of a vector of lanes, given those in the local buffer of a lane."""
+        return [task, *indices[: self.lane_axis], *indices[self.lane_axis + 1 :], zero]
+
+
+def _task_buffer(local: SSAValue, lane_axis: int, num_tasks: int, width: int, builder: OpBuilder) -> _TaskBuffer:
+    """Add an argument to the function, with an array per task in place of a local buffer of each lane."""
+    shape = list(memref_of(local).get_shape())
+    del shape[lane_axis]
+    type_ = MemRefType(memref_of(local).element_type, (num_tasks, *shape, width))
+    return _TaskBuffer(builder.block.insert_arg(type_, len(builder.block.args)), lane_axis)
 
 
 class _Varying:
@@ -88,8 +143,17 @@ def _yielded(block: Block) -> Sequence[SSAValue]:
 class _Widener:
     """Copies the ops of a lane, with vectors for the values that differ between lanes."""
 
-    def __init__(self, varying: _Varying, lane: SSAValue, first: SSAValue, width: int) -> None:
+    def __init__(
+        self,
+        varying: _Varying,
+        lane: SSAValue,
+        first: SSAValue,
+        width: int,
+        task: SSAValue,
+        task_buffers: Mapping[SSAValue, _TaskBuffer],
+    ) -> None:
         self._varying, self._lane, self._first, self._width = varying.values, lane, first, width
+        self._task, self._task_buffers = task, task_buffers
         self._values: dict[SSAValue, SSAValue] = {}
 
     def block(self, block: Block, builder: OpBuilder) -> None:
@@ -104,10 +168,10 @@ class _Widener:
                     self._while(op, builder)
                 case scf.IfOp():
                     self._if(op, builder)
-                case scf.YieldOp():
+                case scf.YieldOp() | scf.ReduceOp():
                     pass
-                case scf.ReduceOp():
-                    builder.insert(scf.ReduceOp())
+                case memref.AllocaOp() if op.results[0] in self._task_buffers:
+                    pass
                 case _:
                     self._compute(op, builder)
 
@@ -137,22 +201,29 @@ class _Widener:
         if any(i in self._varying for i in op.indices):
             raise NotLowerableError("a lane accesses an index of its own")
         indices = [self._first if i is self._lane else self._values.get(i, i) for i in op.indices]
-        axes = [k for k, i in enumerate(op.indices) if i is self._lane]
+        axes, buffer = [k for k, i in enumerate(op.indices) if i is self._lane], self._values.get(op.memref, op.memref)
+        if op.memref in self._task_buffers:
+            arrays = self._task_buffers[op.memref]
+            indices, buffer = arrays.indices(self._task, indices, builder.constants.index(0)), arrays.buffer
+            axes = [len(indices) - 1]
         rank = len(indices)
         map_ = AffineMap(rank, 0, tuple(AffineDimExpr(axis) for axis in axes))
         if isinstance(op, memref.LoadOp):
             if axes:
-                self._values[op.res] = builder.transfer_read(op.memref, indices, (self._width,), map_)
+                self._values[op.res] = builder.transfer_read(buffer, indices, (self._width,), map_)
             else:
-                element = memref_of(op.memref).element_type
-                load = memref.LoadOp.create(operands=[op.memref, *indices], result_types=[element])
+                element = memref_of(buffer).element_type
+                load = memref.LoadOp.create(operands=[buffer, *indices], result_types=[element])
                 self._values[op.res] = builder.op(load)
             return
-        if not axes:
-            raise NotLowerableError("all lanes store to one element")
         value = self._values.get(op.value, op.value)
-        value = value if op.value in self._varying else builder.splat(value, (self._width,))
-        builder.transfer_write(value, op.memref, indices, map_)
+        if axes:
+            value = value if op.value in self._varying else builder.splat(value, (self._width,))
+            builder.transfer_write(value, buffer, indices, map_)
+        elif op.value in self._varying or not isinstance(op.memref.owner, memref.AllocaOp):
+            raise NotLowerableError("all lanes store to one element")
+        else:
+            builder.insert(memref.StoreOp.create(operands=[value, buffer, *indices]))
 
     def _for(self, op: scf.ForOp, builder: OpBuilder) -> None:
         arguments = op.body.block.args

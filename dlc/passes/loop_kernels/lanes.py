@@ -21,20 +21,20 @@ from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.reductions.reduction import ReduceAnyOp
 from dlc.ir import AffineDimExpr, Block, Operation, SSAValue
 from dlc.passes.dl.rewriting import splat
-from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
+from dlc.passes.loop_kernels.elements import NotLowerableError, is_small_constant, static_shape
 
 # Minimum lanes: fewer are elements of a single kernel.
 _MIN_LANES = 16
 
 
 class Lanes:
-    """The lane axis of each value of a loop. Values without one are uniform: equal in all lanes.
+    """The lane axis of each value of loops and of the ops between them. Values without one are uniform: equal in all lanes.
 
-    Raises NotLowerableError if the loop has no lanes.
+    Raises NotLowerableError if the loops have no lanes.
     """
 
-    def __init__(self, loop: ScanOp | WhileOp) -> None:
-        states = loop.arguments[: loop.state_count] if isinstance(loop, ScanOp) else loop.arguments
+    def __init__(self, block: Block) -> None:
+        states = [v for op in block.ops if isinstance(op, ScanOp | WhileOp) for v in _states(op)]
         sizes = {shape[0] for v in states if (shape := static_shape(v)) and shape[0] >= _MIN_LANES}
         if len(sizes) != 1:
             raise NotLowerableError("its states have no common axis of lanes")
@@ -44,9 +44,13 @@ class Lanes:
         self.running: dict[WhileOp, int] = {}
         # Divergent conditions, whose tensors have no lane axis.
         self._conditions: set[SSAValue] = set()
-        for value in captured_values(loop.block):
-            self._assume(value)
-        self._loop(loop)
+        captured = captured_values(block)
+        self._sequences = _sequences_only(block, captured)
+        for value in captured:
+            if value not in self._sequences:
+                self._assume(value)
+        for op in block.ops:
+            self._visit(op)
 
     def shape(self, value: SSAValue) -> tuple[int, ...]:
         """Return the shape of one lane of a value: the size of its lane axis is 1."""
@@ -69,18 +73,22 @@ class Lanes:
     # Loops and branches
 
     def _loop(self, loop: ScanOp | WhileOp) -> None:
-        count = loop.state_count if isinstance(loop, ScanOp) else len(loop.arguments)
-        for argument, value in zip(loop.block.args[:count], loop.arguments[:count], strict=True):
-            if value not in self.axes:
-                self._assume(value)
+        states = _states(loop)
+        count = len(states)
+        for argument, value in zip(loop.block.args[:count], states, strict=True):
             if value in self.axes:
                 self.axes[argument] = self.axes[value]
         for argument, sequence in zip(loop.block.args[count:], loop.arguments[count:], strict=True):
             if isinstance(sequence.owner, IotaOp):
                 continue
-            self._assume(argument)
-            if argument in self.axes:
-                self.axes[sequence] = self.axes[argument] + 1
+            if sequence in self._sequences and sequence not in self.axes:
+                if not is_small_constant(sequence):
+                    self._assume(argument)
+                if argument in self.axes:
+                    self.axes[sequence] = self.axes[argument] + 1
+            elif sequence in self.axes:
+                self._require(self.axes[sequence] > 0, loop)
+                self.axes[argument] = self.axes[sequence] - 1
         for op in loop.block.ops:
             self._visit(op)
         yielded = loop.yielded if isinstance(loop, ScanOp) else loop.yielded[1:]
@@ -221,6 +229,20 @@ class Lanes:
         for v, map_ in zip(op.operands, maps, strict=True):
             self._require(v in self.axes or lane.position not in map_.used_dims(), op)
         return result.results.index(lane)
+
+
+def _states(loop: ScanOp | WhileOp) -> Sequence[SSAValue]:
+    return loop.arguments[: loop.state_count] if isinstance(loop, ScanOp) else loop.arguments
+
+
+def _sequences_only(block: Block, values: Sequence[SSAValue]) -> set[SSAValue]:
+    """Return those of the values that a block reads only as sequences of scans: their lane axis follows from the elements."""
+    sequences, others = set[SSAValue](), set[SSAValue]()
+    for op in block.walk():
+        count = op.state_count if isinstance(op, ScanOp) else len(op.operands)
+        sequences.update(op.operands[count:])
+        others.update(op.operands[:count])
+    return sequences.intersection(values) - others
 
 
 def _any_of(condition: SSAValue) -> SSAValue | None:

@@ -24,6 +24,7 @@ from dlc.ir import (
     FunctionType,
     MemRefType,
     ModuleOp,
+    Operation,
     Region,
     SSAValue,
     StringAttr,
@@ -32,21 +33,25 @@ from dlc.ir import (
     scf,
 )
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.rewriting import nested_blocks, program_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import erase_dead_ops, nested_blocks, program_blocks, rewrite_forward
 from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.loop_kernels.control_flow import Failures, LoopLowering
 from dlc.passes.loop_kernels.cost import require_gain, require_gain_of_lanes
-from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS
 from dlc.passes.loop_kernels.elements import (
+    MAX_REGISTER_ELEMENTS,
     ArrayInMemory,
     NotLowerableError,
+    is_small_constant,
     load_all,
     static_shape,
     store,
 )
 from dlc.passes.loop_kernels.lane_vectorization import vectorize_lanes
 from dlc.passes.loop_kernels.lanes import Lanes
+from dlc.passes.loop_kernels.reverse_loops import KernelOps, with_reverse
+from dlc.passes.loop_kernels.sequence_producers import fuse_sequence_producers
 from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.types import memref_of
 from dlc.target import Target
 
 # Registers for the states of the lanes of a grid point. More hide the latency of longer chains of instructions, but temporaries
@@ -72,8 +77,9 @@ class LoopsToKernelsPass(TargetPass):
 
     Small states are loop-carried scalars; large arrays in which a step writes some rows are updated in place after one copy.
     Nested loops and branches become loops and branches of the kernel. A batch of loops, by `vmap`, becomes a grid over its
-    lanes: on a CPU, each point computes a vector of lanes, on an OpenCL device one lane. The kernel records a failing branch
-    and ends its while loops; the program fails after the kernel. Other loops stay: those with states of symbolic size, ops
+    lanes: on a CPU, each point computes a vector of lanes, on an OpenCL device one lane. On a CPU, such a scan and its reverse
+    are one kernel, whose tasks store the residuals of one vector of lanes at a time. The kernel records a failing branch and
+    ends its while loops; the program fails after the kernel. Other loops stay: those with states of symbolic size, ops
     without scalar code (sorting, strings), or bodies with so much work that separate kernels are faster (`cost.py`).
     """
 
@@ -81,78 +87,100 @@ class LoopsToKernelsPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
+            # Values that only dead ops read are no results of kernels.
+            erase_dead_ops(block)
             for loop in list(block.ops):
-                if isinstance(loop, ScanOp | WhileOp):
+                if isinstance(loop, ScanOp | WhileOp) and loop.parent is block and not _replace_with_reverse(loop, self.target):
                     try:
-                        _replace(loop, self.target)
+                        _replace(KernelOps([loop], [loop]), self.target)
                     except NotLowerableError as reason:
                         loop.attributes[SEPARATE_KERNELS] = StringAttr(str(reason))
 
 
-def _replace(loop: ScanOp | WhileOp, target: Target) -> None:
-    """Replace a loop by a kernel; raise NotLowerableError, without a change, if that is impossible."""
-    if any(0 in static_shape(v) for v in (*loop.operands, *loop.results)) or not loop.results:
-        raise NotLowerableError("it has empty or no results")
-    copy = loop.clone()
-    block = loop.parent
-    assert block is not None
-    block.insert_op_before(copy, loop)
+def _replace_with_reverse(loop: ScanOp | WhileOp, target: Target) -> bool:
+    """Replace a scan and its reverse by one kernel if that is possible: Note [Loops and their reverse in one kernel]."""
+    kernel = with_reverse(loop) if isinstance(loop, ScanOp) and target.groups is None else None
+    if kernel is None:
+        return False
     try:
-        for body in nested_blocks([copy.block]):
-            rewrite_forward(body, lambda op: op.decompose(*op.operands), Composite)
-        results = _lower_lanes(copy, target)
-        if results is None:
-            require_gain(copy)
-            results = _lower(copy, None, target)
+        _replace(kernel, target)
+    except NotLowerableError:
+        return False
+    return True
+
+
+def _replace(kernel: KernelOps, target: Target) -> None:
+    """Replace ops by a kernel; raise NotLowerableError, without a change, if that is impossible."""
+    ops, last = kernel.ops, kernel.ops[-1]
+    results = [r for op in kernel.replaced for r in op.results if any(u.operation not in kernel.replaced for u in r.uses)]
+    if not results or any(0 in static_shape(v) for op in ops for v in (*op.operands, *op.results)):
+        raise NotLowerableError("it has empty or no results")
+    copies = dict[SSAValue, SSAValue]()
+    body = Block([op.clone(copies) for op in ops])
+    body.add_op(YieldOp([copies[r] for r in results]))
+    try:
+        if len(ops) > 1:
+            fuse_sequence_producers(body, DlBuilder(last))
+        for inner in nested_blocks([op.block for op in body.ops if isinstance(op, ScanOp | WhileOp)]):
+            rewrite_forward(inner, lambda op: op.decompose(*op.operands), Composite)
+        new_results = _lower_lanes(body, last, target)
+        if new_results is None:
+            if len(ops) > 1:
+                raise NotLowerableError("the loops have no lanes")
+            require_gain(cast("ScanOp | WhileOp", body.first_op))
+            new_results = _lower(body, None, last, target)
     finally:
-        copy.detach()
-        copy.erase(safe_erase=False)
-    for old, new in zip(loop.results, results, strict=True):
+        body.erase(safe_erase=False)
+    for old, new in zip(results, new_results, strict=True):
         new.name_hint = old.name_hint
         old.replace_all_uses_with(new)
-    loop.detach()
-    loop.erase()
+    block = last.parent
+    assert block is not None
+    for op in reversed(kernel.moved):
+        op.detach()
+        block.insert_op_after(op, last)
+    for op in reversed(kernel.replaced):
+        op.detach()
+        op.erase()
 
 
-def _lower_lanes(loop: ScanOp | WhileOp, target: Target) -> Sequence[SSAValue] | None:
-    """Insert a kernel with a grid over the lanes of a loop, and return its results; None if the loop has no lanes."""
+def _lower_lanes(block: Block, anchor: Operation, target: Target) -> Sequence[SSAValue] | None:
+    """Insert a kernel with a grid over the lanes of loops, and return its results; None if the loops have no lanes."""
     try:
-        lanes = Lanes(loop)
-        require_gain_of_lanes(loop, lanes)
-        return _lower(loop, lanes, target)
+        lanes = Lanes(block)
+        require_gain_of_lanes(block, lanes)
+        return _lower(block, lanes, anchor, target)
     except NotLowerableError:
         return None
 
 
-def _operands(loop: ScanOp | WhileOp, lanes: Lanes | None) -> list[SSAValue]:
+def _operands(block: Block, lanes: Lanes | None) -> list[SSAValue]:
     """Return the values that the kernel reads from memory; small constants and index sequences are computed in it."""
-    captured = captured_values(loop.block)
-    values = dict.fromkeys((*loop.operands, *captured))
-    if isinstance(loop, WhileOp) and lanes is not None and loop in lanes.running and loop.condition not in captured:
-        del values[loop.condition]
-    if isinstance(loop, ScanOp):
-        states, sequences = set(loop.arguments[: loop.state_count]), set(loop.arguments[loop.state_count :])
-        indices = {v for v in sequences if isinstance(v.owner, IotaOp) and v not in states and v not in captured}
-    else:
-        indices = set[SSAValue]()
-    return [v for v in values if v not in indices and not _is_small_constant(v)]
+    values, loops = dict.fromkeys(captured_values(block)), [op for op in block.ops if isinstance(op, ScanOp | WhileOp)]
+    other_reads = {v for loop in loops for v in (*_states(loop), *captured_values(loop.block))}
+    for loop in loops:
+        if isinstance(loop, WhileOp) and lanes is not None and loop in lanes.running and loop.condition not in other_reads:
+            values.pop(loop.condition, None)
+    return [v for v in values if not (isinstance(v.owner, IotaOp) and v not in other_reads) and not is_small_constant(v)]
 
 
-def _is_small_constant(value: SSAValue) -> bool:
-    return isinstance(value.owner, ConstantOp) and prod(static_shape(value)) <= MAX_REGISTER_ELEMENTS
+def _states(loop: ScanOp | WhileOp) -> Sequence[SSAValue]:
+    return loop.arguments[: loop.state_count] if isinstance(loop, ScanOp) else loop.arguments
 
 
-def _lower(loop: ScanOp | WhileOp, lanes: Lanes | None, target: Target) -> Sequence[SSAValue]:
-    """Insert a kernel before the loop, and return its results."""
-    build, operands = DlBuilder(loop), _operands(loop, lanes)
+def _lower(block: Block, lanes: Lanes | None, anchor: Operation, target: Target) -> Sequence[SSAValue]:
+    """Insert a kernel with the ops of a block before an op, and return the values that the block yields."""
+    build, operands = DlBuilder(anchor), _operands(block, lanes)
+    assert isinstance(block.last_op, YieldOp)
+    results, name = block.last_op.values, "_".join(op.name.removeprefix("dl.") for op in block.ops if op.regions)
     if not operands:
-        operands = [build.scalar(0, like=loop.results[0])]
-    may_fail = any(isinstance(op, FailOp) for op in loop.walk())
+        operands = [build.scalar(0, like=results[0])]
+    may_fail = any(isinstance(op, FailOp) for op in block.walk())
     record_type = tensor_type((1 + _MAX_MESSAGE_VALUES,), i64)
-    types = [*(r.type for r in loop.results), *([record_type] if may_fail else [])]
+    types = [*(r.type for r in results), *([record_type] if may_fail else [])]
     buffers = [MemRefType(storage_type(element_type_of(v)), static_shape(v)) for v in (*operands, *types)]
     body, failures = Block(arg_types=buffers), Failures()
-    function = func.FuncOp(loop.name.removeprefix("dl."), FunctionType.from_lists(buffers, []), Region(body))
+    function = func.FuncOp(name, FunctionType.from_lists(buffers, []), Region(body))
     builder = KernelBuilder(OpBuilder(ConstantPool(function), body, None))
     outer = builder.op_builder
     grid = outer.parallel("grid", [(1 if lanes is None else lanes.count, 1)], ["lane"])
@@ -162,47 +190,51 @@ def _lower(loop: ScanOp | WhileOp, lanes: Lanes | None, target: Target) -> Seque
         for k in range(1 + _MAX_MESSAGE_VALUES):
             store(builder, builder.constant(0, i64).ssa, ArrayInMemory(failures.record), (k,))
     lowering = LoopLowering(builder, failures, lanes, grid.body.block.args[0])
-    _lower_loop(lowering, loop, dict(zip(operands, body.args, strict=False)), body.args[len(operands) :])
+    _lower_block(lowering, block, dict(zip(operands, body.args, strict=False)), body.args[len(operands) :])
     builder.op_builder.insert(scf.ReduceOp())
     if lanes is not None and target.groups is None:
-        vectorize_lanes(grid, outer, _vector_width(loop, lanes, target))
+        vectorize_lanes(grid, outer, _vector_width(block, lanes, target), lowering.lane_buffers)
+    elif lowering.lane_buffers:
+        raise NotLowerableError("a work-item needs a local array")
     outer.insert(func.ReturnOp())
-    op = LoopsOp.make(*operands, body=LoopBodyAttr.of(function), elements=ArrayAttr(list(map(element_type_of, types))))
+    function.update_function_type()
+    scratch = [memref_of(v).element_type for v in body.args[len(buffers) :]]
+    elements = ArrayAttr([*map(element_type_of, types), *scratch])
+    op = LoopsOp.make(*operands, body=LoopBodyAttr.of(function), elements=elements)
     build.insert(op)
     if may_fail:
-        _insert_failures(build, op.results[-1], failures.sites)
-    return op.results[: len(loop.results)]
+        _insert_failures(build, op.results[len(results)], failures.sites)
+    return op.results[: len(results)]
 
 
-def _lower_loop(
-    lowering: LoopLowering, loop: ScanOp | WhileOp, arguments: Mapping[SSAValue, SSAValue], results: Sequence[SSAValue]
+def _lower_block(
+    lowering: LoopLowering, block: Block, arguments: Mapping[SSAValue, SSAValue], results: Sequence[SSAValue]
 ) -> None:
-    """Lower the loop with the buffers of its operands and results."""
+    """Lower the ops of a block with the buffers of the values that it reads and yields."""
+    assert isinstance(block.last_op, YieldOp)
     lowering.writable.update(results)
-    captured = captured_values(loop.block)
-    for value in (*loop.operands, *captured):
-        if _is_small_constant(value):
+    lowering.result_buffers.update(zip(block.last_op.values, results, strict=False))
+    captured = captured_values(block)
+    for value in captured:
+        if is_small_constant(value):
             lowering.lower(cast(ConstantOp, value.owner))
         elif value in arguments:
             lowering.values[value] = lowering.array(value, arguments[value])
-    for value in captured:
-        array = lowering.values[value]
+    for value in {v: None for op in block.ops for region in op.regions for v in captured_values(region.block)}:
+        array = lowering.values.get(value)
         if isinstance(array, ArrayInMemory) and prod(array.shape) <= MAX_REGISTER_ELEMENTS:
             lowering.values[value] = load_all(lowering.builder, array)
-    match loop:
-        case ScanOp():
-            lowering.scan(loop, results)
-        case WhileOp():
-            lowering.while_(loop, results)
-    for result, buffer in zip(loop.results, results, strict=False):
-        lowering.store_result(result, buffer)
+    for value, buffer in zip(lowering.run(block), results, strict=False):
+        lowering.store_result(value, buffer)
 
 
-def _vector_width(loop: ScanOp | WhileOp, lanes: Lanes, target: Target) -> int:
+def _vector_width(block: Block, lanes: Lanes, target: Target) -> int:
     """Return the number of lanes per grid point: several registers if the states are few, to hide latency."""
-    states = sum(prod(lanes.shape(a)) for a in loop.block.args)
-    element_bytes = max(numpy_dtype(element_type_of(a)).itemsize for a in loop.block.args)
-    return target.lanes(element_bytes) * max(1, min(_MAX_REGISTERS_PER_VALUE, _STATE_REGISTERS // max(1, states)))
+    loops = [op for op in block.ops if isinstance(op, ScanOp | WhileOp)]
+    values = [a for loop in loops for a in loop.block.args]
+    states_per_loop = max(1, sum(prod(lanes.shape(v)) for v in values)) / len(loops)
+    registers = max(1, min(_MAX_REGISTERS_PER_VALUE, int(_STATE_REGISTERS / states_per_loop)))
+    return registers * target.lanes(max(numpy_dtype(element_type_of(v)).itemsize for v in values))
 
 
 def _insert_failures(build: DlBuilder, record: SSAValue, sites: Sequence[FailOp]) -> None:

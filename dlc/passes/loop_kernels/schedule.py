@@ -9,8 +9,8 @@ from typing import TypeAlias
 from dlc.dialects.dl.interfaces import ScatterLike
 from dlc.dialects.dl.programs.control import IfOp, ScanOp, WhileOp, captured_values
 from dlc.ir import Block, Operation, SSAValue
-from dlc.passes.loop_kernels.element_ops import MAX_REGISTER_ELEMENTS, Shape
-from dlc.passes.loop_kernels.elements import NotLowerableError
+from dlc.passes.loop_kernels.element_ops import Shape
+from dlc.passes.loop_kernels.elements import MAX_REGISTER_ELEMENTS, NotLowerableError
 
 # The ops that must precede each op of a body, in a fixed order.
 Predecessors: TypeAlias = "Mapping[Operation, Mapping[Operation, None]]"

@@ -117,3 +117,17 @@ def test_unmasked_while_loop_has_no_lanes() -> None:
     while (want < 10).any():
         want = want * np.float32(1.5)
     np.testing.assert_allclose(dlc.jit(run, cache=False)(x), want, rtol=1e-5)
+
+
+def test_slices_of_shared_values_are_no_lanes() -> None:
+    """An initial state that is part of an array, equal for all lanes, has as many elements as there are lanes."""
+
+    def step(x: Any, row: Any) -> Any:
+        return lax.scan(lambda y, _: (dnp.sin(y) + x, ()), row[:16] * 2.0, None, length=20)[0], ()
+
+    def run(x: Any, rows: Any) -> Any:
+        return lax.scan(step, x, rows)[0]
+
+    x, rows = RNG.standard_normal(16), RNG.standard_normal((20, 32))
+    want = dlc.jit(run, target="reference", cache=False)(x, rows)
+    np.testing.assert_allclose(dlc.jit(run, cache=False)(x, rows), want, rtol=1e-9)
