@@ -38,6 +38,7 @@ def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
     `min_activation_bits` allows that and the target has byte dot products.
     """
     if isinstance(weight, QuantizedMatrix):
+        x = x if weight.input_order is None else dnp.take(x, weight.input_order, -1)
         columns = apply(dl.TransposeOp, _dequantize(weight, _traced), permutation=(1, 0))
         y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=_min_activation_bits.get())
     else:
@@ -51,6 +52,8 @@ def embed(tokens: Any, weight: Weight) -> Any:
     def rows(array: Any) -> Any:
         return apply(dl.GatherOp, operand(array), operand(tokens), axis=0)
 
+    if isinstance(weight, QuantizedMatrix) and weight.input_order is not None:
+        weight = weight.dequantize()
     return _dequantize(weight, rows) if isinstance(weight, QuantizedMatrix) else rows(weight).astype(np.float32)
 
 

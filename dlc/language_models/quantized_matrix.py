@@ -17,11 +17,13 @@ class QuantizedMatrix:
         integers: int4, uint4, int8 or uint8 [N, K].
         scale: f32 [N, groups].
         zero: f32 [N, groups]; None is 0.
+        input_order: The input that each column of `integers` multiplies, i64 [K]; None is that of the column.
     """
 
     integers: NDArray[Any]
     scale: NDArray[Any]
     zero: NDArray[Any] | None
+    input_order: NDArray[np.int64] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -29,14 +31,16 @@ class QuantizedMatrix:
 
     def rows(self, indices: Any) -> QuantizedMatrix:
         """Return the matrix of these rows."""
-        return QuantizedMatrix(self.integers[indices], self.scale[indices], None if self.zero is None else self.zero[indices])
+        zero = None if self.zero is None else self.zero[indices]
+        return QuantizedMatrix(self.integers[indices], self.scale[indices], zero, self.input_order)
 
     def dequantize(self) -> NDArray[Any]:
         """Return the weights as f32 [N, K]."""
         grouped = self.integers.astype(np.float32).reshape(*self.scale.shape, -1)
         if self.zero is not None:
             grouped = grouped - self.zero[..., None]
-        return (grouped * self.scale[..., None]).reshape(self.shape)
+        weights = (grouped * self.scale[..., None]).reshape(self.shape)
+        return weights if self.input_order is None else weights[:, np.argsort(self.input_order)]
 
 
 # A weight of a model: floats of any rank, or a quantized matrix.

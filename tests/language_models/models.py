@@ -27,7 +27,7 @@ def weight(name: str, shape: Sequence[int]) -> np.ndarray:
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     header, offset = {}, 0
     for name, array in tensors.items():
-        dtype = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[array.dtype.name]
+        dtype = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int32": "I32"}[array.dtype.name]
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
         offset += array.nbytes
     text = json.dumps(header).encode()

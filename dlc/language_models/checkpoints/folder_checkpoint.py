@@ -14,6 +14,8 @@ from dlc.files.json_files import read_json
 from dlc.files.safetensors import read_safetensors
 from dlc.language_models.checkpoints.checkpoint import Checkpoint, ModelConfig, ModelWeights
 from dlc.language_models.checkpoints.hugging_face_names import canonical_options, canonical_tensor_name, is_transposed
+from dlc.language_models.checkpoints.packed_layouts import PackedLayout
+from dlc.language_models.quantized_matrix import Weight
 
 _INDEX_NAME, _SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
 _MAX_SHARD_FILES = 10_000
@@ -28,9 +30,8 @@ def read_folder(folder: Path) -> Checkpoint:
     model_type = options.get("model_type")
     if not isinstance(model_type, str):
         raise ModelError(f"{config_path}: option model_type = {model_type!r}; expected the name of a family")
-    if options.get("quantization_config") is not None:
-        method = cast("dict[str, Any]", options["quantization_config"]).get("quant_method", "unknown")
-        raise UnsupportedError(f"{config_path}: quantization_config of method {method!r}; use a GGUF file of the model")
+    quantization = options.pop("quantization_config", None)
+    layout = None if quantization is None else PackedLayout.of(quantization, str(config_path))
     files = _weight_files(folder)
     tensors: dict[str, NDArray[Any]] = {}
     for file in files:
@@ -39,9 +40,18 @@ def read_folder(folder: Path) -> Checkpoint:
                 raise ModelError(f"{file}: the tensor {name!r} is in two files")
             tensors[name] = array
     named = {canonical_tensor_name(model_type, name): array for name, array in tensors.items()}
+    named, packed = (named, {}) if layout is None else layout.matrices(named)
+    if packed and any(is_transposed(model_type, name) for name in packed):
+        raise UnsupportedError(
+            f"{config_path}: quantization_config for model_type {model_type!r}; use a GGUF file of the model"
+        )
     named = {name: array.T if is_transposed(model_type, name) else array for name, array in named.items()}
-    shapes = {name: array.shape for name, array in named.items()}
-    weights = ModelWeights(str(folder), shapes, lambda name: _as_float(name, named), lambda n: n.endswith(_BUFFER_SUFFIXES))
+    shapes = {name: array.shape for name, array in named.items()} | {name: shape for name, (shape, _) in packed.items()}
+
+    def read(name: str) -> Weight:
+        return packed[name][1]() if name in packed else _as_float(name, named)
+
+    weights = ModelWeights(str(folder), shapes, read, lambda n: n.endswith(_BUFFER_SUFFIXES))
     config = ModelConfig(canonical_options(model_type, options, str(config_path)), str(config_path))
     return Checkpoint(folder.name, model_type, config, weights, (config_path, *files), folder)
 
