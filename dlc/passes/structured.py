@@ -7,7 +7,7 @@ view = builder.subview(buffer, (offset, 0), (1, 32), drop=(0,))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from dlc.dialects.sizes import size_arguments, sizes_of, strides_of, symbol
@@ -319,6 +319,13 @@ class OpBuilder(NamedTuple):
         )
         self.insert(op)
         return op
+
+    def each(self, lower: Index, upper: Index, step: Index, name: str = "i") -> Iterator[tuple[OpBuilder, SSAValue]]:
+        """Insert an scf.for; yield, once, a builder for its body and the induction variable."""
+        loop = self.loop(lower, upper, step, name=name)
+        body_builder = self.at_block_end(loop.body.block)
+        yield body_builder, loop.body.block.args[0]
+        body_builder.yield_()
 
     def yield_(self, *values: SSAValue) -> None:
         self.insert(scf.YieldOp.create(operands=values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from dlc.ir import Operation, scf
@@ -11,21 +11,27 @@ from dlc.passes.tiling.attention.attention_tile_body import AttentionTileBody
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
 from dlc.passes.tiling.blocking.blocked_task import BlockedTask, TaskBuffers
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
-from dlc.passes.tiling.groups.cooperative_tile_body import CooperativeTileBody
-from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
-from dlc.passes.tiling.groups.group_plan import GroupPlan
+from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTileBody, CooperativeTiles
 from dlc.passes.tiling.groups.group_tile_body import GroupTileBody
-from dlc.passes.tiling.groups.group_tiles import GroupTiles
-from dlc.passes.tiling.groups.promoted_tile_body import PromotedTileBody
-from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
+from dlc.passes.tiling.groups.group_tiles import GroupPlan, GroupTiles
+from dlc.passes.tiling.groups.promoted_tiles import PromotedTileBody, PromotedTiles
 from dlc.passes.tiling.groups.work_group import WorkGroup
-from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, balanced_steps, dynamic_steps, full_or_remainder, steps
+from dlc.passes.tiling.iteration_ranges import (
+    IterationRange,
+    RangeSteps,
+    Tile,
+    TileSteps,
+    balanced_steps,
+    dynamic_steps,
+    full_and_partial_tiles,
+    nested,
+    steps,
+)
 from dlc.passes.tiling.loop_nests import LoopNest, SizedLoopNest
 from dlc.passes.tiling.matrix_units.matrix_tile_body import MatrixTileBody
 from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.passes.tiling.plan_kinds import DevicePlan, Plan, ThreadPlan
-from dlc.passes.tiling.tasks.task_tile_body import TaskTileBody
-from dlc.passes.tiling.tasks.task_tiles import TaskTiles
+from dlc.passes.tiling.tasks.task_tiles import TaskTileBody, TaskTiles
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.shapes.dims import UndecidableError, is_multiple
 
@@ -143,16 +149,9 @@ class _Tiler:
     def emit_full_and_partial_tasks(
         self, builder: OpBuilder, tile: Tile, partial_dims: Sequence[int], emit_task: _EmitTask
     ) -> None:
-        """Generate the code of full tasks, and separate code for partial tasks.
-
-        Partial tasks are at the end of `partial_dims`, the dimensions that the block size does not divide.
-        """
-        if not partial_dims:
-            emit_task(builder, tile)
-            return
-        d, *inner_dims = partial_dims
-        for body_builder, task_range in full_or_remainder(builder, tile[d], self.nest.extents[d]):
-            self.emit_full_and_partial_tasks(body_builder, {**tile, d: task_range}, inner_dims, emit_task)
+        """Generate the code of full tasks, and separate code for partial tasks at the ends of `partial_dims`."""
+        for task_builder, task_tile in full_and_partial_tiles(builder, tile, partial_dims, self.nest.extents):
+            emit_task(task_builder, task_tile)
 
     def round_emitter(self, make_body: Callable[[Tile], TileBody], group: WorkGroup | None = None) -> _EmitTask:
         """Return a function that emits each register tile of a task, or each round of a group, by `make_body`."""
@@ -166,24 +165,18 @@ class _Tiler:
 
         return emit
 
-    def register_tiles(self, builder: OpBuilder, tile: Tile) -> Iterator[tuple[OpBuilder, Tile]]:
+    def register_tiles(self, builder: OpBuilder, tile: Tile) -> TileSteps:
         """Emit the loops over the register tiles (or group tiles) of a task; yield the builder and ranges of each tile."""
-        return self._nested_tiles(builder, tile, self.plan.order)
 
-    def _nested_tiles(self, builder: OpBuilder, tile: Tile, order: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
-        if not order:
-            yield builder, tile
-            return
-        d, *inner_dims = order
-        # On a device with work-groups, each work-item compares its index with the symbolic extent instead.
-        is_dynamic = d in self.symbolic_dims and not isinstance(self.plan, GroupPlan)
-        dynamic_tiles = self.dynamic_tiles(builder, tile[d], d) if is_dynamic else None
-        for body_builder, step_range in dynamic_tiles or steps(builder, tile[d], self.plan.group_tile(d), f"j{d}"):
-            yield from self._nested_tiles(body_builder, {**tile, d: step_range}, inner_dims)
+        def tile_steps(b: OpBuilder, outer: Tile, d: int) -> RangeSteps:
+            # On a device with work-groups, each work-item compares its index with the symbolic extent instead.
+            if d in self.symbolic_dims and not isinstance(self.plan, GroupPlan):
+                return self.dynamic_tiles(b, outer[d], d)
+            return steps(b, outer[d], self.plan.group_tile(d), f"j{d}")
 
-    def dynamic_tiles(
-        self, builder: OpBuilder, task_range: IterationRange, d: int
-    ) -> Iterator[tuple[OpBuilder, IterationRange]]:
+        return nested(builder, tile, self.plan.order, tile_steps)
+
+    def dynamic_tiles(self, builder: OpBuilder, task_range: IterationRange, d: int) -> RangeSteps:
         """Yield the register tiles of a task along a dimension with a symbolic extent."""
         extent, step = self.extents[d], self.plan.tile(d)
         if is_multiple(extent, task_range.size):

@@ -14,6 +14,7 @@ from dlc.ir import (
     AffineMapAttr,
     ArrayAttr,
     Block,
+    BlockArgument,
     Context,
     DenseArrayBase,
     FunctionType,
@@ -31,9 +32,8 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.affine_access import root_of
-from dlc.passes.tiling.dynamic_locals import place_dynamic_locals
 from dlc.passes.types import memref_of, memref_type, reshaped_strides
-from dlc.shapes.dims import Size, row_major
+from dlc.shapes.dims import Size, is_static, row_major
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Bufferizer:
 
     def run(self) -> None:
         block = self.kernel.body.block
-        place_dynamic_locals(block)
+        _place_dynamic_locals(block)
         num_results = len(self.kernel.function_type.outputs)
         tensors = [a for a in block.args if isinstance(a.type, TensorType)]
         outputs = tensors[len(tensors) - num_results :]
@@ -210,3 +210,44 @@ def _copy(source: SSAValue, destination: SSAValue) -> linalg.GenericOp:
     )
     identity.properties["operandSegmentSizes"] = DenseArrayBase.from_list(IntegerType(32), [1, 1])
     return identity
+
+
+def _place_dynamic_locals(block: Block) -> None:
+    """Store a local tensor of symbolic size in the destination of the elementwise op that reads it last.
+
+        %e = linalg.generic ins(%x) outs(%empty) { exp }
+        %s = linalg.generic ins(%e) outs(%zero) { addf }
+        %y = linalg.generic ins(%e, %s) outs(%out) { divf }
+      →
+        %e = linalg.generic ins(%x) outs(%out) { exp };  …;  %y = linalg.generic ins(%e, %s) outs(%e) { divf }
+
+    A kernel cannot allocate memory of dynamic size. An iteration of the last op overwrites only the element that it has
+    read before.
+    """
+    position = {op: k for k, op in enumerate(block.ops)}
+    for last in reversed(list(block.ops)):
+        if not isinstance(last, linalg.GenericOp) or len(last.outputs) != 1 or last.body.block.args[-1].first_use:
+            continue
+        (out,) = last.outputs
+        if is_static(shape_of(out)) or not isinstance(out, BlockArgument) or len(list(out.uses)) != 1:
+            continue
+        for value in last.inputs:
+            if (producer := _producer(value, last)) is None:
+                continue
+            readers = [use.operation for use in value.uses]
+            if all(isinstance(reader, linalg.GenericOp) and position[reader] <= position[last] for reader in readers):
+                producer.operands[len(producer.operands) - 1] = out
+                last.operands[len(last.operands) - 1] = value
+                break
+
+
+def _producer(value: SSAValue, last: linalg.GenericOp) -> linalg.GenericOp | None:
+    """Return the op that computes `value` in a local tensor, if `last` reads it with the index of its own output."""
+    producer, (out,) = value.owner, last.outputs
+    if not isinstance(producer, linalg.GenericOp) or value.type != out.type or len(producer.outputs) != 1:
+        return None
+    if not isinstance(producer.outputs[0].owner, tensor.EmptyOp) or producer.body.block.args[-1].first_use:
+        return None
+    maps = [m.data for m in last.indexing_maps]
+    read_maps = [m for operand, m in zip(last.inputs, maps, strict=False) if operand is value]
+    return producer if read_maps == [maps[-1]] else None

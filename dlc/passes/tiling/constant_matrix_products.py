@@ -18,8 +18,6 @@ import numpy as np
 
 from dlc.dialects.dl.dtypes import array_of, numpy_dtype
 from dlc.ir import (
-    AffineDimExpr,
-    AffineMap,
     Attribute,
     Block,
     DenseIntOrFPElementsAttr,
@@ -179,19 +177,13 @@ def emit_constant_matrix_product(
     tile's size; store forwarding turns these into registers.
     """
     subexpressions, rows = factor_common_terms(product.matrix)
-    shape, identity = tuple(tile[d].size for d in dims), AffineMap.identity(len(dims))
+    shape = tuple(tile[d].size for d in dims)
     read_values = {k for terms in (*subexpressions, *rows) for k, _ in terms}
     values: dict[int, SSAValue] = {}
 
     def add_up(terms: LinearCombination, destination: BufferView) -> None:
-        operands = [*(values[k] for k, _ in terms), destination[0]]
-        maps = [
-            *(identity for _ in terms),
-            AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in destination[1])),
-        ]
-        generic(
-            builder, operands, maps, [False] * len(dims), linear_combination_body(terms, product.element, builder.constants)
-        )
+        body = linear_combination_body(terms, product.element, builder.constants)
+        generic(builder, [*((values[k], dims) for k, _ in terms), destination], dims, body)
 
     def buffer(k: int) -> BufferView:
         values[k] = builder.alloca(product.element, shape, f"x{k}")

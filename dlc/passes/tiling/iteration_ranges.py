@@ -1,15 +1,16 @@
 """Ranges of iterations, and the loops that split them into steps.
 
-A loop has a static step, and separate code for the remainder. Its end may be dynamic.
+A loop has a static step, and separate code for the remainder. Its end may be dynamic. All functions that emit loops
+are generators: they yield a builder for each piece of code, and the range that it covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dlc.ir import Block, Region, SSAValue, scf
+from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 
 
@@ -30,33 +31,57 @@ class IterationRange:
         add = builder.add
         return IterationRange(add(self.offset, start), size, add(self.tile_offset, start), add(self.group_offset, start))
 
+    def tile_at(self, builder: OpBuilder, start: Index, size: int) -> IterationRange:
+        """Return the subrange of another register tile, which starts at the relative offset `start`."""
+        return IterationRange(builder.add(self.offset, start), size, self.tile_offset, builder.add(self.group_offset, start))
+
 
 Tile: TypeAlias = Mapping[int, IterationRange]
+RangeSteps: TypeAlias = Iterator[tuple[OpBuilder, IterationRange]]
+TileSteps: TypeAlias = Iterator[tuple[OpBuilder, Tile]]
 
 
-def steps(builder: OpBuilder, full_range: IterationRange, step: int, name: str) -> Iterator[tuple[OpBuilder, IterationRange]]:
+def nested(
+    builder: OpBuilder, tile: Tile, dims: Sequence[int], range_steps: Callable[[OpBuilder, Tile, int], RangeSteps]
+) -> TileSteps:
+    """Yield the steps of a tile along several dimensions, outermost first; `range_steps` emits those along one of them."""
+    if not dims:
+        yield builder, tile
+        return
+    d, *inner_dims = dims
+    for body_builder, step_range in range_steps(builder, tile, d):
+        yield from nested(body_builder, {**tile, d: step_range}, inner_dims, range_steps)
+
+
+def nested_steps(builder: OpBuilder, tile: Tile, step_sizes: Mapping[int, int], prefix: str = "j") -> TileSteps:
+    """Yield the steps of a tile along the dimensions of `step_sizes`, outermost first."""
+    return nested(builder, tile, list(step_sizes), lambda b, outer, d: steps(b, outer[d], step_sizes[d], f"{prefix}{d}"))
+
+
+def full_and_partial_tiles(
+    builder: OpBuilder, tile: Tile, partial_dims: Sequence[int], extents: Mapping[int, int]
+) -> TileSteps:
+    """Yield a full tile, and the partial tiles at the ends of `partial_dims`, whose extents the tile does not divide."""
+    return nested(builder, tile, partial_dims, lambda b, outer, d: full_or_remainder(b, outer[d], extents[d]))
+
+
+def steps(builder: OpBuilder, full_range: IterationRange, step: int, name: str) -> RangeSteps:
     """Yield each step of `step` iterations, in a loop if there are several, and the remainder."""
     main_size = full_range.size - full_range.size % step
     if main_size == step:
         yield builder, full_range.subrange(builder, 0, step)
     elif main_size:
-        loop = builder.loop(0, main_size, step, name=name)
-        body_builder = builder.at_block_end(loop.body.block)
-        yield body_builder, full_range.subrange(body_builder, loop.body.block.args[0], step)
-        body_builder.yield_()
+        for body_builder, start in builder.each(0, main_size, step, name):
+            yield body_builder, full_range.subrange(body_builder, start, step)
     if full_range.size > main_size:
         yield builder, full_range.subrange(builder, main_size, full_range.size - main_size)
 
 
-def steps_between(
-    builder: OpBuilder, full_range: IterationRange, step: int, first: Index, end: Index, name: str
-) -> Iterator[tuple[OpBuilder, IterationRange]]:
+def steps_between(builder: OpBuilder, full_range: IterationRange, step: int, first: Index, end: Index, name: str) -> RangeSteps:
     """Yield the steps of `steps` from `first` to `end`, which are multiples of the step (or the size of the range)."""
     main_size = full_range.size - full_range.size % step
-    loop = builder.loop(first, builder.minimum(end, main_size), step, name=name)
-    body_builder = builder.at_block_end(loop.body.block)
-    yield body_builder, full_range.subrange(body_builder, loop.body.block.args[0], step)
-    body_builder.yield_()
+    for body_builder, start in builder.each(first, builder.minimum(end, main_size), step, name):
+        yield body_builder, full_range.subrange(body_builder, start, step)
     if full_range.size > main_size:
         remainder = builder.branch(builder.compare(full_range.size, "ule", end))
         yield remainder, full_range.subrange(remainder, main_size, full_range.size - main_size)
@@ -64,17 +89,15 @@ def steps_between(
 
 def dynamic_steps(
     builder: OpBuilder, full_range: IterationRange, size: Index, step: int, has_full_steps: bool, name: str
-) -> Iterator[tuple[OpBuilder, IterationRange]]:
+) -> RangeSteps:
     """Yield the steps of `steps` for the first `size` iterations of a range, with a dynamic `size`.
 
     The remainder is split into powers of two, one for each binary digit of it that is 1. There is no remainder if
     `has_full_steps`: `step` divides `size`.
     """
     remainder = 0 if has_full_steps else builder.remainder(size, step)
-    loop = builder.loop(0, builder.subtract(size, remainder), step, name=name)
-    body_builder = builder.at_block_end(loop.body.block)
-    yield body_builder, full_range.subrange(body_builder, loop.body.block.args[0], step)
-    body_builder.yield_()
+    for body_builder, start in builder.each(0, builder.subtract(size, remainder), step, name):
+        yield body_builder, full_range.subrange(body_builder, start, step)
     if has_full_steps or step == 1:
         return
     for digit in reversed(range((step - 1).bit_length())):
@@ -85,9 +108,7 @@ def dynamic_steps(
         yield branch, full_range.subrange(branch, branch.subtract(size, remaining), power)
 
 
-def balanced_steps(
-    builder: OpBuilder, full_range: IterationRange, size: Index, max_step: int, name: str
-) -> Iterator[tuple[OpBuilder, IterationRange]]:
+def balanced_steps(builder: OpBuilder, full_range: IterationRange, size: Index, max_step: int, name: str) -> RangeSteps:
     """Split the first `size` ≥ 1 iterations of a range evenly, into as few steps of up to `max_step` as possible.
 
     Of n = ⌈size / max_step⌉ steps the first size mod n have ⌊size / n⌋ + 1 iterations, the others one less.
@@ -100,21 +121,13 @@ def balanced_steps(
     for step in reversed(range(1, max_step + 1)):
         is_short = builder.compare(short_step, "eq", step)
         upper = builder.select(is_short, size, builder.select(builder.compare(long_step, "eq", step), long_end, 0))
-        loop = builder.loop(builder.select(is_short, long_end, 0), upper, step, name=name)
-        body_builder = builder.at_block_end(loop.body.block)
-        yield body_builder, full_range.subrange(body_builder, loop.body.block.args[0], step)
-        body_builder.yield_()
+        for body_builder, start in builder.each(builder.select(is_short, long_end, 0), upper, step, name):
+            yield body_builder, full_range.subrange(body_builder, start, step)
 
 
-def full_or_remainder(
-    builder: OpBuilder, full_range: IterationRange, extent: int
-) -> Iterator[tuple[OpBuilder, IterationRange]]:
+def full_or_remainder(builder: OpBuilder, full_range: IterationRange, extent: int) -> RangeSteps:
     """Emit an scf.if on whether a range ends inside the extent; yield the full range, and that of the remainder."""
     assert isinstance(full_range.offset, SSAValue)
-    full_block, remainder_block = Block(), Block()
-    condition = builder.compare(full_range.offset, "ule", extent - full_range.size)
-    builder.insert(scf.IfOp(condition, [], Region(full_block), Region(remainder_block)))
-    for block, size in ((full_block, full_range.size), (remainder_block, extent % full_range.size)):
-        body_builder = builder.at_block_end(block)
-        yield body_builder, IterationRange(full_range.offset, size, full_range.tile_offset, full_range.group_offset)
-        body_builder.yield_()
+    full_builder, remainder_builder = builder.if_else(builder.compare(full_range.offset, "ule", extent - full_range.size))
+    yield full_builder, full_range
+    yield remainder_builder, replace(full_range, size=extent % full_range.size)

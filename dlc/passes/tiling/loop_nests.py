@@ -21,7 +21,14 @@ from dlc.ir import Block, IntegerType, Operation, SSAValue, arith, i1, linalg, m
 from dlc.passes.structured import INDEX_ARITHMETIC_OPS
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.scatter_tiles import scatter_of
-from dlc.passes.tiling.structured_ops import StructuredOp, contiguous_load_iterator, has_indirect_loads_in_body, is_read
+from dlc.passes.tiling.structured_ops import (
+    StructuredOp,
+    contiguous_load_iterator,
+    has_indirect_loads_in_body,
+    is_read,
+    iterator_of,
+    operand_maps,
+)
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import Size, substitute
 
@@ -57,6 +64,15 @@ class NestOp:
         out = self.accesses[-1]
         assert out is not None
         return out
+
+    @property
+    def output_position(self) -> int:
+        """The position of the output among the operands."""
+        return len(self.accesses) - 1
+
+    def axes(self, k: int = -1) -> list[int]:
+        """Return the dimension of each axis of an operand, by default of the output."""
+        return [self.dims[iterator_of(e)] for e in operand_maps(self.op)[k].results]
 
     @cached_property
     def inputs(self) -> tuple[AffineAccess, ...]:
@@ -310,3 +326,37 @@ def lane_dim(nest: SizedLoopNest, nest_op: NestOp) -> int | None:
         return max(contiguous_reductions, key=lambda d: nest.extents[d], default=None)
     best = max(candidates, key=lambda d: (votes[d], nest.extents[d]), default=None)
     return best if best is not None and votes[best] else None
+
+
+def leading_contraction(nest: SizedLoopNest) -> NestOp | None:
+    """Return the leading reduction of a nest if it is a contraction, else None."""
+    nest_op = leading_reduction(nest)
+    return nest_op if nest_op is not None and nest_op.is_contraction else None
+
+
+def leading_reduction(nest: SizedLoopNest) -> NestOp | None:
+    """Return the first reduction of a nest, if only the fill of its result precedes it.
+
+    None for other nests, and for a reduction with a private parallel dimension.
+    """
+    reduction = next((k for k, op in enumerate(nest.ops) if op.reductions), 0)
+    nest_op = nest.ops[reduction]
+    preceding = nest.ops[:reduction]
+    if (
+        not nest_op.reductions
+        or nest_op.scatter_dim is not None
+        or nest_op.has_indirect_loads
+        or len(preceding) != 1
+        or preceding[0] is not initial_fill(nest_op, nest)
+    ):
+        return None
+    private_dims = [d for d in nest_op.dims if d >= 0 and d not in nest.shared_dims and d not in nest_op.reductions]
+    return None if private_dims else nest_op
+
+
+def promoted_contraction(nest: SizedLoopNest) -> NestOp | None:
+    """Return the contraction whose operands can be promoted to local memory: a leading one of plain operands."""
+    nest_op = leading_contraction(nest)
+    if nest_op is None or not all(t.is_plain for a in (*nest_op.inputs, nest_op.output) for t in a.terms):
+        return None
+    return nest_op

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from dlc.dialects.sizes import strides_of
 from dlc.errors import UnsupportedError
@@ -14,7 +14,6 @@ from dlc.ir import (
     AffineConstantExpr,
     AffineDimExpr,
     AffineExpr,
-    AffineMap,
     MemRefType,
     Operation,
     Region,
@@ -24,9 +23,18 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.structured import Index, OpBuilder
-from dlc.passes.tiling.buffer_views import BufferView, combine, drop_unit_dims, fill, generic, slice_at
+from dlc.passes.tiling.buffer_views import BufferView, combine, drop_unit_dims, fill, generic, slice_at, subview
 from dlc.passes.tiling.constant_matrix_products import emit_constant_matrix_product, match_constant_matrix_product
-from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, dynamic_steps, steps, steps_between
+from dlc.passes.tiling.iteration_ranges import (
+    IterationRange,
+    RangeSteps,
+    Tile,
+    TileSteps,
+    dynamic_steps,
+    nested,
+    steps,
+    steps_between,
+)
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split, identity_of
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.scatter_tiles import scatter_of
@@ -47,9 +55,6 @@ class LocalBuffer:
     def offset_of(self, r: IterationRange) -> Index:
         """Return the offset of a range in the buffer."""
         return r.group_offset if self.is_shared else r.tile_offset
-
-
-Continuation: TypeAlias = Callable[[OpBuilder, Tile], None]
 
 
 class TileBody:
@@ -77,9 +82,14 @@ class TileBody:
 
     def run(self, builder: OpBuilder) -> None:
         """Allocate the local buffers of the nest, and emit all of its ops."""
-        for root in self.local_roots():
-            self.make_local(builder, root, {d: r.size for d, r in self.tile.items()})
+        self.make_locals(builder)
         self.emit_nest_ops(builder, self.nest.ops, self.tile)
+
+    def make_locals(self, builder: OpBuilder, excluded: Collection[SSAValue] = ()) -> None:
+        """Allocate the local buffers of the nest, except for `excluded` ones."""
+        for root in self.local_roots():
+            if root not in excluded:
+                self.make_local(builder, root)
 
     def emit_nest_ops(self, builder: OpBuilder, nest_ops: Sequence[NestOp], tile: Tile) -> None:
         """Emit ops in order; an initial fill and its reduction become one op with an initial value."""
@@ -87,9 +97,7 @@ class TileBody:
             if next_op is not None and self.is_fill_for(nest_op, next_op, tile):
                 self.initial_values[next_op.op] = nest_op.op.operands[0]
             else:
-                self.emit_nest_op(
-                    builder.with_location(nest_op.op.location), nest_op, {d: tile[d] for d in nest_op.dims if d >= 0}
-                )
+                self.emit_nest_op(builder.with_location(nest_op.op.location), nest_op, tile)
 
     def is_fill_for(self, nest_op: NestOp, next_op: NestOp, tile: Tile) -> bool:
         """Return whether an op only fills the accumulator of the following one, and both run in the same steps."""
@@ -107,67 +115,45 @@ class TileBody:
         partial = {d for d in op_dims if d in nest_op.reductions and requested[d] > 1}
         return {d: requested[d] for d in op_dims if requested[d] < tile[d].size or d in self.dynamic_extents or d in partial}
 
-    def step_ranges(self, builder: OpBuilder, tile: Tile, d: int, step: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
+    def step_ranges(self, builder: OpBuilder, tile: Tile, d: int, step: int) -> RangeSteps:
         """Yield the steps of a dimension of an op, and the remainder."""
         if d not in self.dynamic_extents:
             return steps(builder, tile[d], step, f"j{d}")
         extent = self.dynamic_extents[d]
         return dynamic_steps(builder, tile[d], builder.size(extent), step, is_multiple(extent, step), f"j{d}")
 
+    def nested_steps(self, builder: OpBuilder, tile: Tile, step_sizes: Mapping[int, int]) -> TileSteps:
+        """Yield the steps of an op along the dimensions of `step_sizes`, outermost first."""
+        return nested(builder, tile, list(step_sizes), lambda b, outer, d: self.step_ranges(b, outer, d, step_sizes[d]))
+
     def emit_nest_op(self, builder: OpBuilder, nest_op: NestOp, tile: Tile) -> None:
-        """Emit an op on a tile, in the steps that the plan requests."""
-        requested_steps = self.requested_steps(nest_op, tile)
+        """Emit an op on a tile, in the steps that the plan requests; a reduction in steps has partial results."""
         if nest_op.scatter_dim is not None:
-            self.emit_scatter(builder, nest_op, tile, [d for d in nest_op.dims if d in nest_op.reductions])
+            self.emit_scatter(builder, nest_op, tile)
             return
+        requested = self.requested_steps(nest_op, tile)
         span_dim = next((d for d in self.spans if d in nest_op.reductions), None)
-        split_dim = next((d for d in requested_steps if d in nest_op.reductions), None)
+        split_dim = next((d for d in requested if d in nest_op.reductions), None)
         if span_dim is not None:
-            destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
             first, end, step = self.spans[span_dim]
-            step_ranges = steps_between(builder, tile[span_dim], step, first, end, f"k{span_dim}")
-            self.split_reduction(builder, nest_op, tile, span_dim, destination, step_ranges)
+            span_steps = steps_between(builder, tile[span_dim], step, first, end, f"k{span_dim}")
+            self.split_reduction(builder, nest_op, tile, span_dim, span_steps)
         elif any(d in self.dynamic_extents for d in nest_op.reductions):
-            in_order = sorted(requested_steps.items(), key=lambda w: (w[0] in nest_op.reductions, w[1]))
-            self.reduce_dynamic_extents(builder, nest_op, tile, in_order)
+            # Partial results are along the last one of the reduced dimensions, which are innermost.
+            *outer_dims, last = sorted(requested, key=lambda d: (d in nest_op.reductions, requested[d]))
+            for body_builder, outer_tile in self.nested_steps(builder, tile, {d: requested[d] for d in outer_dims}):
+                step_ranges = self.step_ranges(body_builder, outer_tile, last, requested[last])
+                if can_split(nest_op, self.nest):
+                    self.split_reduction(body_builder, nest_op, outer_tile, last, step_ranges)
+                    continue
+                for step_builder, step_range in step_ranges:
+                    self.emit_op(step_builder, nest_op, {**outer_tile, last: step_range})
         elif split_dim is not None:
-            destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
-            self.split_reduction(
-                builder,
-                nest_op,
-                tile,
-                split_dim,
-                destination,
-                steps(builder, tile[split_dim], requested_steps[split_dim], f"j{split_dim}"),
-            )
+            step_ranges = steps(builder, tile[split_dim], requested[split_dim], f"j{split_dim}")
+            self.split_reduction(builder, nest_op, tile, split_dim, step_ranges)
         else:
-            self.emit_in_steps(builder, nest_op, tile, list(requested_steps.items()))
-
-    def emit_in_steps(
-        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, requested_steps: Sequence[tuple[int, int]]
-    ) -> None:
-        """Emit nested loops over the steps of a tile, with the op inside."""
-        if not requested_steps:
-            self.emit_op(builder, nest_op, tile)
-            return
-        (d, step), *inner_steps = requested_steps
-        for body_builder, step_range in self.step_ranges(builder, tile, d, step):
-            self.emit_in_steps(body_builder, nest_op, {**tile, d: step_range}, inner_steps)
-
-    def reduce_dynamic_extents(
-        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, requested_steps: Sequence[tuple[int, int]]
-    ) -> None:
-        """Emit a reduction with dynamic extents: loops over parallel dimensions, and partial results along the last one."""
-        (d, step), *inner_steps = requested_steps
-        if not inner_steps and can_split(nest_op, self.nest):
-            destination = self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
-            self.split_reduction(builder, nest_op, tile, d, destination, self.step_ranges(builder, tile, d, step))
-            return
-        for body_builder, step_range in self.step_ranges(builder, tile, d, step):
-            if inner_steps:
-                self.reduce_dynamic_extents(body_builder, nest_op, {**tile, d: step_range}, inner_steps)
-            else:
-                self.emit_op(body_builder, nest_op, {**tile, d: step_range})
+            for body_builder, step_tile in self.nested_steps(builder, tile, requested):
+                self.emit_op(body_builder, nest_op, step_tile)
 
     def split_reduction(
         self,
@@ -175,36 +161,37 @@ class TileBody:
         nest_op: NestOp,
         tile: Tile,
         d: int,
-        destination: BufferView,
-        step_ranges: Iterator[tuple[OpBuilder, IterationRange]],
+        step_ranges: RangeSteps,
+        destination: BufferView | None = None,
     ) -> None:
         """Emit a reduction along contiguous memory with `chunk` partial results, which are combined at the end.
 
         p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
 
-        A remainder has separate partial results, so that no vector of `p` is only partly written before it is read.
+        A remainder has separate partial results, so that no vector of `p` is only partly written before it is read. The
+        default `destination` is the op's output.
         """
+        destination = destination or self.output_view(builder, nest_op, tile)
         width = min(self.num_partial_results(nest_op, d), tile[d].size)
         result_dims = [t for t in destination[1] if tile[t].size > 1]
+
+        def axes(size: int) -> list[int]:
+            return [*result_dims, d] if size > 1 else result_dims
+
         partial = self.allocate_partials(builder, nest_op, tile, result_dims, width)
         for body_builder, step_range in step_ranges:
-            if body_builder.block is builder.block and 1 < step_range.size < width:
-                remainder_partial = self.allocate_partials(body_builder, nest_op, tile, result_dims, step_range.size)
-                self.emit_op(
-                    body_builder,
-                    nest_op,
-                    {**tile, d: step_range},
-                    {len(nest_op.op.operands) - 1: (remainder_partial, [*result_dims, d])},
-                )
-                combine(body_builder, nest_op, (remainder_partial, [*result_dims, d]), destination)
-                continue
-            step_view, axes = partial, result_dims
-            if width > 1:
+            is_remainder = body_builder.block is builder.block and 1 < step_range.size < width
+            step_partial = partial
+            if is_remainder:
+                step_partial = self.allocate_partials(body_builder, nest_op, tile, result_dims, step_range.size)
+            elif width > 1:
                 sizes = (*(tile[t].size for t in result_dims), step_range.size)
-                step_view = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
-                axes = [*result_dims, d] if step_range.size > 1 else result_dims
-            self.emit_op(body_builder, nest_op, {**tile, d: step_range}, {len(nest_op.op.operands) - 1: (step_view, axes)})
-        combine(builder, nest_op, (partial, [*result_dims, d] if width > 1 else result_dims), destination)
+                step_partial = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
+            step_view = step_partial, axes(min(width, step_range.size))
+            self.emit_op(body_builder, nest_op, {**tile, d: step_range}, {nest_op.output_position: step_view})
+            if is_remainder:
+                combine(body_builder, nest_op, step_view, destination)
+        combine(builder, nest_op, (partial, axes(width)), destination)
 
     def num_partial_results(self, nest_op: NestOp, d: int) -> int:
         """Return the number of partial results per element along a reduced dimension."""
@@ -219,25 +206,21 @@ class TileBody:
         fill(builder, identity_of(nest_op, self.nest), partial)
         return partial
 
-    def emit_scatter(self, builder: OpBuilder, nest_op: NestOp, tile: Tile, dims: Sequence[int]) -> None:
+    def emit_scatter(self, builder: OpBuilder, nest_op: NestOp, tile: Tile) -> None:
         """Emit a scatter, one reduction step at a time, on the row that the step's index selects."""
-        for d in dims[:1]:
-            for body_builder, step_range in self.step_ranges(builder, tile, d, 1):
-                self.emit_scatter(body_builder, nest_op, {**tile, d: step_range}, dims[1:])
-            return
         scatter, row_dim = scatter_of(nest_op.op), nest_op.scatter_dim
         assert isinstance(nest_op.op, linalg.GenericOp) and scatter is not None and row_dim is not None
+        unit_steps = {d: 1 for d in nest_op.dims if d in nest_op.reductions}
+        for step_builder, step_tile in self.nested_steps(builder, tile, unit_steps):
 
-        def load(k: int) -> SSAValue:
-            view, _ = self.operand_view(builder, nest_op, k, tile)
-            return builder.op(memref.LoadOp.get(view, []))
+            def load(k: int, b: OpBuilder = step_builder, step: Tile = step_tile) -> SSAValue:
+                return b.op(memref.LoadOp.get(self.operand_view(b, nest_op, k, step)[0], []))
 
-        row, body = split_scatter(nest_op.op, scatter, builder, load)
-        op = linalg.GenericOp.create(operands=nest_op.op.operands, properties=nest_op.op.properties, regions=[body])
-        self.emit_op(
-            builder, replace(nest_op, op=op, reductions=frozenset()), {**tile, row_dim: IterationRange(row, 1, row, row)}
-        )
-        op.erase()
+            row, body = split_scatter(nest_op.op, scatter, step_builder, load)
+            op = linalg.GenericOp.create(operands=nest_op.op.operands, properties=nest_op.op.properties, regions=[body])
+            row_tile = {**step_tile, row_dim: IterationRange(row, 1, row, row)}
+            self.emit_op(step_builder, replace(nest_op, op=op, reductions=frozenset()), row_tile)
+            op.erase()
 
     def emit_op(
         self, builder: OpBuilder, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
@@ -245,31 +228,24 @@ class TileBody:
         """Emit the structured op on the tile's views of its operands; `operand_views` replaces some, by position."""
         operand_views = operand_views or {}
         dims = [d for d in nest_op.dims if d >= 0 and tile[d].size > 1]
-        operands: list[SSAValue] = []
-        maps: list[AffineMap] = []
-        axes: Sequence[int] = ()
-        for k, operand in enumerate(nest_op.op.operands):
-            view, axes = operand, list[int]()
-            if isinstance(operand.type, MemRefType):
-                view, axes = operand_views[k] if k in operand_views else self.operand_view(builder, nest_op, k, tile)
-            operands.append(view)
-            sizes = memref_of(view).get_shape() if isinstance(view.type, MemRefType) else ()
-            repeat_counts = (tile[d].size // size for d, size in zip(axes, sizes, strict=True))
-            maps.append(
-                AffineMap(
-                    len(dims), 0, tuple(_repeated_index(dims.index(d), n) for d, n in zip(axes, repeat_counts, strict=True))
-                )
-            )
+        views = [
+            (operand, list[int]())
+            if not isinstance(operand.type, MemRefType)
+            else operand_views[k]
+            if k in operand_views
+            else self.operand_view(builder, nest_op, k, tile)
+            for k, operand in enumerate(nest_op.op.operands)
+        ]
+        output, axes = views[-1]
         lane = axes[-1] if axes else None
-        if lane is not None and any(_has_dynamic_stride(v, m, dims.index(lane)) for v, m in zip(operands, maps, strict=True)):
+        if lane is not None and any(_has_dynamic_stride(view, lane) for view in views):
             for body_builder, index in steps(builder, IterationRange(0, tile[lane].size), 1, f"j{lane}"):
                 element_views = {k: slice_at(body_builder, view, lane, index.offset) for k, view in operand_views.items()}
-                self.emit_op(
-                    body_builder, nest_op, {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}, element_views
-                )
+                element_tile = {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}
+                self.emit_op(body_builder, nest_op, element_tile, element_views)
             return
         if isinstance(nest_op.op, linalg.FillOp):
-            fill(builder, operands[0], operands[1])
+            fill(builder, views[0][0], output)
             return
         product = None if operand_views else match_constant_matrix_product(nest_op, self.nest)
         if product is not None and product.shape == (tile[product.row].size, tile[product.column].size):
@@ -279,15 +255,12 @@ class TileBody:
                 tile,
                 [d for d in axes if d != product.row],
                 lambda t: self.operand_view(builder, nest_op, 0, t),
-                lambda t: self.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, t),
+                lambda t: self.output_view(builder, nest_op, t),
             )
             return
         if nest_op.op in self.initial_values:
-            fill(builder, self.initial_values[nest_op.op], operands[-1])
-        # A dimension along which the output has partial results is not reduced here.
-        is_reduced = [d in nest_op.reductions and d not in axes for d in dims]
-        body = _clone_body(builder, nest_op, tile, dims)
-        op = generic(builder, operands, maps, is_reduced, body)
+            fill(builder, self.initial_values[nest_op.op], output)
+        op = generic(builder, views, dims, _clone_body(builder, nest_op, tile, dims))
         if nest_op.reductions and all(tile[d].size == 1 for d in nest_op.reductions):
             op.attributes[ONE_STEP] = UnitAttr()
         self.annotate(op, nest_op, tile, operand_views)
@@ -295,73 +268,69 @@ class TileBody:
     def annotate(self, op: Operation, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView]) -> None:
         """Attach attributes to an emitted op; `operand_views` are its operands in other buffers than those of the nest."""
 
+    def output_view(self, builder: OpBuilder, nest_op: NestOp, tile: Tile) -> BufferView:
+        """Return the view of an op's output that a tile covers."""
+        return self.operand_view(builder, nest_op, nest_op.output_position, tile)
+
     def operand_view(self, builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> BufferView:
         """Return the view of an operand that a tile covers, with the dimension of each axis of size > 1."""
         if (nest_op.op, k) in self.copies:
             return self.copies[nest_op.op, k](builder, tile)
         a = nest_op.accesses[k]
         assert a is not None
-        operand = nest_op.op.operands[k]
-        axis_ranges = [axis_range(builder, expr, nest_op.dims, tile) for expr in operand_maps(nest_op.op)[k].results]
-        if a.root in self.local_buffers:
-            local = self.local_buffers[a.root]
-            operand = local.buffer
-            axis_ranges = [(d, IterationRange(local.offset_of(r), r.size)) for d, r in axis_ranges if d in local.dims]
-        return self.subview(builder, operand, axis_ranges)
+        if a.root not in self.local_buffers:
+            return self.subview(builder, nest_op.op.operands[k], axis_ranges(builder, nest_op, k, tile))
+        local = self.local_buffers[a.root]
+        ranges = axis_ranges(builder, nest_op, k, tile)
+        local_ranges = [(d, IterationRange(local.offset_of(r), r.size)) for d, r in ranges if d in local.dims]
+        return self.subview(builder, local.buffer, local_ranges)
 
-    def subview(self, builder: OpBuilder, buffer: SSAValue, axis_ranges: Sequence[tuple[int, IterationRange]]) -> BufferView:
-        """Return the subview of a buffer that covers a range of each axis; axes of size 1 are dropped."""
-        offsets = [r.offset for _, r in axis_ranges]
-        sizes = [r.size for _, r in axis_ranges]
-        key = (buffer, *offsets, *sizes, builder.block)
+    def subview(self, builder: OpBuilder, buffer: SSAValue, ranges: Sequence[tuple[int, IterationRange]]) -> BufferView:
+        """Return the memoized view of a buffer that covers a range of each axis."""
+        key = (buffer, *((r.offset, r.size) for _, r in ranges), builder.block)
         if key not in self.views:
-            drop = [i for i, size in enumerate(sizes) if size == 1]
-            self.views[key] = builder.subview(buffer, offsets, sizes, drop)
-        return self.views[key], [d for d, r in axis_ranges if r.size > 1]
+            self.views[key] = subview(builder, buffer, ranges)[0]
+        return self.views[key], [d for d, r in ranges if r.size > 1]
 
     def local_roots(self) -> list[SSAValue]:
         """Return the buffers that are local to the nest, in the order of their first writes."""
         roots = self.nest.local_buffers()
         return list(dict.fromkeys(op.output.root for op in self.nest.ops if op.output.root in roots))
 
-    def make_local(self, builder: OpBuilder, root: SSAValue, sizes: Mapping[int, int]) -> None:
-        """Allocate a local buffer for one tile, without axes of size 1."""
-        dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
-        shape = tuple(sizes[d] for d in dims)
+    def make_local(self, builder: OpBuilder, root: SSAValue, sizes: Mapping[int, int] | None = None) -> None:
+        """Allocate a local buffer for one tile, without axes of size 1; `sizes` replaces some sizes of the tile."""
+        tile_sizes = {d: r.size for d, r in self.tile.items()} | dict(sizes or {})
+        dims = tuple(d for d in self.axes_of(root) if tile_sizes[d] > 1)
+        shape = tuple(tile_sizes[d] for d in dims)
         self.local_buffers[root] = LocalBuffer(builder.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
 
     def axes_of(self, root: SSAValue) -> list[int]:
         """Return the dimensions along which a buffer of the nest is written."""
-        nest_op = next(op for op in self.nest.ops if op.output.root is root)
-        return [axis_range(None, e, nest_op.dims, self.tile)[0] for e in operand_maps(nest_op.op)[-1].results]
+        return next(op.axes() for op in self.nest.ops if op.output.root is root)
 
 
-def _has_dynamic_stride(operand: SSAValue, map_: AffineMap, iterator: int) -> bool:
-    """Return whether an operand's stride along an iterator is dynamic."""
-    if not isinstance(operand.type, MemRefType):
-        return False
-    strides = zip(map_.results, strides_of(operand), strict=True)
-    return any(e == AffineDimExpr(iterator) and not isinstance(stride, int) for e, stride in strides)
+def _has_dynamic_stride(view: BufferView, d: int) -> bool:
+    """Return whether the stride of a view along a dimension is dynamic."""
+    buffer, axes = view
+    return d in axes and not isinstance(strides_of(buffer)[list(axes).index(d)], int)
 
 
-def _repeated_index(iterator: int, times: int) -> AffineExpr:
-    """Return the index expression of an operand that repeats each element `times` along an iterator."""
-    expr = AffineDimExpr(iterator)
-    return expr if times == 1 else AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, expr, AffineConstantExpr(times))
+def axis_ranges(builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> list[tuple[int, IterationRange]]:
+    """Return the dimension of each axis of an operand, and the range of the axis that a tile covers."""
+    expressions = operand_maps(nest_op.op)[k].results
+    return [(d, _axis_range(builder, e, tile[d])) for d, e in zip(nest_op.axes(k), expressions, strict=True)]
 
 
-def axis_range(builder: OpBuilder | None, expr: AffineExpr, dims: Sequence[int], tile: Tile) -> tuple[int, IterationRange]:
-    """Return the dimension of an indexing expression, and the range of the operand's axis that a tile covers."""
+def _axis_range(builder: OpBuilder, expr: AffineExpr, r: IterationRange) -> IterationRange:
+    """Return the range of an axis that a range of its dimension covers, by the indexing expression of the axis."""
     match expr:
-        case AffineDimExpr(i):
-            return dims[i], tile[dims[i]]
-        case AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, AffineDimExpr(i), AffineConstantExpr(panel)) if builder:
+        case AffineDimExpr():
+            return r
+        case AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, AffineDimExpr(), AffineConstantExpr(panel)):
             # A tile is inside one panel, or covers whole panels (see TilePlan.check).
-            r = tile[dims[i]]
-            return dims[i], IterationRange(builder.floordiv(r.offset, panel), max(1, r.size // panel))
-        case AffineBinaryOpExpr(AffineBinaryOpKind.Mod, AffineDimExpr(i), AffineConstantExpr(panel)) if builder:
-            r = tile[dims[i]]
-            return dims[i], IterationRange(builder.remainder(r.offset, panel) if r.size < panel else 0, r.size)
+            return IterationRange(builder.floordiv(r.offset, panel), max(1, r.size // panel))
+        case AffineBinaryOpExpr(AffineBinaryOpKind.Mod, AffineDimExpr(), AffineConstantExpr(panel)):
+            return IterationRange(builder.remainder(r.offset, panel) if r.size < panel else 0, r.size)
         case _:
             raise UnsupportedError(f"tile-kernels: access by {expr}; run collapse-iterators first")
 

@@ -13,8 +13,7 @@ from dlc.ir import Context, MemRefType, func
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
-from dlc.passes.tiling.choose_group_tiles import choose_group_tiles, naive_group_tiles
-from dlc.passes.tiling.choose_tiles import choose_tiles
+from dlc.passes.tiling.choose_tiles import choose_group_tiles, choose_tiles, naive_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.join_grids import join_grids
 from dlc.passes.tiling.loop_nests import LoopNest, SizedLoopNest

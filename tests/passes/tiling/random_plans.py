@@ -17,8 +17,7 @@ from dlc.passes.tiling.blocking.zero_skipping import mask_operands
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
-from dlc.passes.tiling.leading_reduction import leading_reduction, promoted_contraction
-from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split, leading_reduction, promoted_contraction
 from dlc.passes.tiling.plan_kinds import DevicePlan, ThreadPlan
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_sizes import fitting_tile

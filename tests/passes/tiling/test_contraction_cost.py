@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 
-from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
+from dlc.passes.tiling.choose_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles

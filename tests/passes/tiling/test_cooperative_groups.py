@@ -9,7 +9,7 @@ import pytest
 from dlc.ir import arith, func, scf
 from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
-from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
+from dlc.passes.tiling.choose_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.loop_nests import SizedLoopNest

@@ -14,7 +14,7 @@ from dlc.dialects.workgroup import is_workgroup
 from dlc.ir import Operation, func, gpu, memref, scf, vector
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.apply_tiles import apply_tiles
-from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
+from dlc.passes.tiling.choose_tiles import choose_group_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.local_memory_operands import delinearize
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles

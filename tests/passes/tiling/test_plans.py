@@ -21,8 +21,7 @@ from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.choose_group_tiles import choose_group_tiles, naive_group_tiles
-from dlc.passes.tiling.choose_tiles import choose_tiles
+from dlc.passes.tiling.choose_tiles import choose_group_tiles, choose_tiles, naive_group_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles

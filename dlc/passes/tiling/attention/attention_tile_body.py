@@ -23,12 +23,12 @@ class AttentionTileBody(TileBody):
 
     def run(self, builder: OpBuilder) -> None:
         """Allocate the local buffers, which hold one key block with an online softmax, and emit all ops of the nest."""
-        online_softmax = () if self.plan.online_softmax is None else (self.plan.online_softmax,)
+        key_block = {} if self.plan.online_softmax is None else dict((self.plan.online_softmax,))
         for root in self.local_roots():
             if (source := self.reusable_buffer(root)) is not None:
                 self.local_buffers[root] = self.local_buffers[source]
             else:
-                self.make_local(builder, root, {d: r.size for d, r in self.tile.items()} | dict(online_softmax))
+                self.make_local(builder, root, key_block)
         if self.plan.online_softmax is None:
             run_fused_loops(self, self.plan.fused_loops, builder, self.tile, range(len(self.nest.ops)), {})
         else:

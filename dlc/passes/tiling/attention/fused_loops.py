@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from dlc.ir import Block, BlockArgument, BoolAttr, Operation, Region, SSAValue, arith, i1, scf
+from dlc.ir import BlockArgument, BoolAttr, Operation, SSAValue, arith, i1
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.attention.fused_attention import FusedLoop
-from dlc.passes.tiling.buffer_views import BufferView, combine, fill
+from dlc.passes.tiling.buffer_views import BufferView, any_nonzero, combine, fill
 from dlc.passes.tiling.index_conditions import may_hold_in_tile
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps, steps_between
 from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, find_masked_select, identity_of
 from dlc.passes.tiling.tile_body import TileBody
-from dlc.passes.tiling.zero_blocks import any_nonzero
 from dlc.passes.types import memref_of
 
 
@@ -131,7 +130,7 @@ class _FusedLoopEmitter:
             emitter.emit_loops(body_builder, step_tile, inner_loops, {**partials, **new_partials})
         for nest_op in contiguous_reductions:
             partial = new_partials[nest_op.op]
-            destination = self.tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+            destination = self.tile_body.output_view(builder, nest_op, tile)
             combine(builder.with_location(nest_op.op.location), nest_op, (partial.buffer, partial.dims), destination)
 
     def steps(
@@ -173,7 +172,7 @@ class _FusedLoopEmitter:
                 continue
             partial = partials[nest_op.op]
             partial_view = self.tile_body.subview(builder, partial.buffer, partial.ranges(builder, tile))
-            self.emit_nest_op(builder, nest_op, tile, {len(nest_op.op.operands) - 1: partial_view})
+            self.emit_nest_op(builder, nest_op, tile, {nest_op.output_position: partial_view})
 
     def run_unless_masked(
         self,
@@ -184,16 +183,12 @@ class _FusedLoopEmitter:
         partials: Mapping[Operation, _PartialReduction],
     ) -> None:
         """Emit all ops on a step; if it is fully masked, a fill of the output of `last` replaces those up to `last`."""
-        unmasked_body, masked_body = Block(), Block()
         num_guarded = self.ops.index(last) + 1
         is_unmasked = _may_be_unmasked(builder, self.tile_body, last, select, tile)
-        builder.insert(scf.IfOp(is_unmasked, [], Region(unmasked_body), Region(masked_body)))
-        self.run(unmasked_builder := builder.at_block_end(unmasked_body), tile, self.ops[:num_guarded], partials)
-        unmasked_builder.yield_()
-        masked_builder = builder.at_block_end(masked_body)
-        output, _ = self.tile_body.operand_view(masked_builder, last, len(last.op.operands) - 1, tile)
+        unmasked_builder, masked_builder = builder.if_else(is_unmasked)
+        self.run(unmasked_builder, tile, self.ops[:num_guarded], partials)
+        output, _ = self.tile_body.output_view(masked_builder, last, tile)
         fill(masked_builder, select.masked_value, output)
-        masked_builder.yield_()
         self.run(builder, tile, self.ops[num_guarded:], partials)
 
     def branch_unless_zero(self, builder: OpBuilder, tile: Tile) -> OpBuilder:
@@ -202,7 +197,7 @@ class _FusedLoopEmitter:
 
     def allocate_partials(self, builder: OpBuilder, nest_op: NestOp, tile: Tile, d: int, step: int) -> _PartialReduction:
         """Allocate partial results of a reduction along `d`, filled with its identity."""
-        _, result_dims = self.tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile)
+        _, result_dims = self.tile_body.output_view(builder, nest_op, tile)
         dims = [*result_dims, *([d] if step > 1 else [])]
         shape = tuple(step if axis == d else tile[axis].size for axis in dims)
         buffer = builder.alloca(memref_of(nest_op.op.operands[-1]).element_type, shape, "partial")
@@ -212,5 +207,4 @@ class _FusedLoopEmitter:
     def emit_nest_op(
         self, builder: OpBuilder, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
     ) -> None:
-        op_tile = {d: tile[d] for d in nest_op.dims if d >= 0}
-        self.tile_body.emit_op(builder.with_location(nest_op.op.location), nest_op, op_tile, operand_views)
+        self.tile_body.emit_op(builder.with_location(nest_op.op.location), nest_op, tile, operand_views)

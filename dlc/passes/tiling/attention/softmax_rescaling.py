@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.ir import AffineDimExpr, AffineMap, Block, FloatAttr, Region, SSAValue, arith, linalg
+from dlc.ir import Block, FloatAttr, Region, SSAValue, arith, linalg
 from dlc.passes.structured import OpBuilder
 from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.attention.online_softmax import OnlineSoftmaxOps
 from dlc.passes.tiling.buffer_views import BufferView, fill, generic
-from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, nested_steps
 from dlc.passes.tiling.loop_nests import initial_fill
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.passes.types import memref_of
@@ -55,10 +55,10 @@ class SoftmaxRescaling:
 
         factor = exp(shift − max(maximum, lowest));  shift = max(maximum, lowest);  sum = sum · factor
         """
-        maximum, axes = self.tile_body.operand_view(builder, self.maximum, len(self.maximum.accesses) - 1, tile)
-        maps, reductions = [AffineMap.identity(len(axes))] * 3, [False] * len(axes)
-        generic(builder, [self.shift, maximum, self.factor], maps, reductions, self.body(builder, 3, self.rescaling_factor))
-        generic(builder, [maximum, self.shift], maps[:2], reductions, self.body(builder, 2, self.clamped_maximum))
+        maximum, axes = self.tile_body.output_view(builder, self.maximum, tile)
+        shift_view, maximum_view, factor_view = ((buffer, axes) for buffer in (self.shift, maximum, self.factor))
+        generic(builder, [shift_view, maximum_view, factor_view], axes, self.body(builder, 3, self.rescaling_factor))
+        generic(builder, [maximum_view, shift_view], axes, self.body(builder, 2, self.clamped_maximum))
         for k in self.online_softmax.sums:
             self.scale_sum(builder, k, tile)
 
@@ -69,21 +69,12 @@ class SoftmaxRescaling:
         fill_op = initial_fill(nest_op, nest)
         assert fill_op is not None
         fill_position = nest.ops.index(fill_op)
-        loops = [
-            step
-            for fused_loop in self.fused_loops
-            if fused_loop.first <= fill_position < fused_loop.end
-            for step in fused_loop.steps
-            if step[0] in fill_op.dims
-        ]
-        for body_builder, step_tile in _nested_steps(builder.with_location(nest_op.op.location), tile, loops):
-            destination, axes = self.tile_body.operand_view(body_builder, nest_op, len(nest_op.accesses) - 1, step_tile)
-            factor, rows = self.row_view(self.factor, body_builder, step_tile)
-            maps = [
-                AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in result_dims))
-                for result_dims in (rows, axes)
-            ]
-            generic(body_builder, [factor, destination], maps, [False] * len(axes), self.body(body_builder, 2, _product))
+        fill_loop = next((loop for loop in self.fused_loops if loop.first <= fill_position < loop.end), None)
+        step_sizes = {d: step for d, step in fill_loop.steps if d in fill_op.dims} if fill_loop is not None else {}
+        for body_builder, step_tile in nested_steps(builder.with_location(nest_op.op.location), tile, step_sizes):
+            destination = self.tile_body.output_view(body_builder, nest_op, step_tile)
+            factor = self.row_view(self.factor, body_builder, step_tile)
+            generic(body_builder, [factor, destination], destination[1], self.body(body_builder, 2, _product))
 
     def body(self, builder: OpBuilder, num_args: int, formula: Callable[[OpBuilder, Sequence[SSAValue]], SSAValue]) -> Region:
         """Return a body with `num_args` arguments that yields a formula of them."""
@@ -112,13 +103,3 @@ class SoftmaxRescaling:
 
 def _product(builder: OpBuilder, x: Sequence[SSAValue]) -> SSAValue:
     return builder.op(arith.MulfOp(x[0], x[1]))
-
-
-def _nested_steps(builder: OpBuilder, tile: Tile, loops: Sequence[tuple[int, int]]) -> Iterator[tuple[OpBuilder, Tile]]:
-    """Emit nested loops over a tile; yield the ranges of each step."""
-    if not loops:
-        yield builder, tile
-        return
-    (d, step), *inner_loops = loops
-    for body_builder, step_range in steps(builder, tile[d], step, f"j{d}"):
-        yield from _nested_steps(body_builder, {**tile, d: step_range}, inner_loops)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.blocking.prefetch import NextBlockPrefetcher
 from dlc.passes.tiling.blocking.zero_skipping import NonzeroSpans, branch_unless_masked
-from dlc.passes.tiling.buffer_views import BufferView, copy
-from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
-from dlc.passes.tiling.leading_reduction import leading_reduction
-from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
-from dlc.passes.tiling.structured_ops import operand_maps
-from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
+from dlc.passes.tiling.buffer_views import BufferView, copy, subview
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, TileSteps, nested_steps
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, leading_reduction
+from dlc.passes.tiling.tile_body import LocalBuffer, TileBody
 from dlc.passes.types import memref_of
 
 # A function that emits the loops over the register tiles of a macro tile, and yields a builder and ranges for each.
-RegisterTiles = Callable[[OpBuilder, Tile], Iterator[tuple[OpBuilder, Tile]]]
+RegisterTiles = Callable[[OpBuilder, Tile], TileSteps]
 # Contiguous elements per lane of a block that is transposed in registers.
 _TRANSPOSED_ELEMENTS = 8
 # Elements (f32) of a cache line, and maximum elements of a row per copy.
 _CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
+# The range of an axis of panels that has a single one.
+_FIRST = IterationRange(0, 1)
 
 
 class TaskBuffers:
@@ -39,7 +39,7 @@ class TaskBuffers:
         self.accumulators: dict[SSAValue, LocalBuffer] = {}
         root = reduction.output.root
         if plan.blocks and root in nest.local_buffers():
-            dims = tuple(d for d in TileBody(nest, plan, {}).axes_of(root) if sizes[d] > 1)
+            dims = tuple(d for d in reduction.axes() if sizes[d] > 1)
             buffer = builder.alloca(memref_of(root).element_type, tuple(sizes[d] for d in dims), root.name_hint)
             self.accumulators[root] = LocalBuffer(buffer, dims, is_shared=True)
 
@@ -103,53 +103,32 @@ class BlockedTask:
 
     def run_blocked(self) -> None:
         """Initialize the accumulators, add all blocks, then run the following ops."""
-        init_op, _, *following_ops = self.nest.ops
+        init_op, nest_op, *following_ops = self.nest.ops
         for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}):
             tile_body.emit_nest_ops(body_builder, [init_op], tile_body.tile)
-        self.emit_blocks(self.builder, [d for d in self.reduction.dims if d in self.reduction.reductions], {})
+        reduction_ranges = {d: IterationRange(0, self.nest.extents[d]) for d in nest_op.dims if d in nest_op.reductions}
+        blocks = {d: self.plan.blocks.get(d, r.size) for d, r in reduction_ranges.items()}
+        for block_builder, block in nested_steps(self.builder, reduction_ranges, blocks, "k"):
+            block = {d: IterationRange(r.offset, r.size) for d, r in block.items()}
+            for body_builder, tile_body in self.packed_tile_bodies(block_builder, block):
+                tile_body.emit_nest_op(body_builder.with_location(nest_op.op.location), nest_op, tile_body.tile)
         for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}) if following_ops else ():
-            for root in tile_body.local_roots():
-                if root not in self.accumulators:
-                    tile_body.make_local(body_builder, root, {d: r.size for d, r in tile_body.tile.items()})
+            tile_body.make_locals(body_builder, excluded=self.accumulators)
             tile_body.emit_nest_ops(body_builder, following_ops, tile_body.tile)
-
-    def emit_blocks(self, builder: OpBuilder, dims: Sequence[int], block: Tile) -> None:
-        """Emit the loops over the blocks of the reduction, and the reduction op inside."""
-        if dims:
-            d, *inner_dims = dims
-            extent = self.nest.extents[d]
-            for body_builder, step_range in steps(builder, IterationRange(0, extent), self.plan.blocks.get(d, extent), f"k{d}"):
-                self.emit_blocks(body_builder, inner_dims, {**block, d: IterationRange(step_range.offset, step_range.size)})
-            return
-        nest_op = self.reduction
-        for body_builder, tile_body in self.packed_tile_bodies(builder, block):
-            tile_body.emit_nest_op(
-                body_builder.with_location(nest_op.op.location), nest_op, {d: tile_body.tile[d] for d in nest_op.dims if d >= 0}
-            )
 
     def packed_tile_bodies(self, builder: OpBuilder, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
         """Pack a block's operands; yield each register tile of the task, after emitting its prefetches."""
         for k in self.packed_once:
             self.panels[k].pack(builder, self.tile, block)
         self.find_spans(builder, block)
-        for macro_builder, tile in self.macro_tiles(
-            builder, self.tile, [d for d in self.plan.order if d in self.plan.macro_tile]
-        ):
+        macro_tile = {d: self.plan.macro_tile[d] for d in self.plan.order if d in self.plan.macro_tile}
+        for macro_builder, tile in nested_steps(builder, self.tile, macro_tile, "p"):
             for k in self.packed_per_macro_tile:
                 self.panels[k].pack(macro_builder, tile, block)
             for tile_builder, tile_body in self.tile_bodies(macro_builder, tile, block):
                 for operand in self.prefetch:
                     operand.emit_prefetches(tile_builder, tile, tile_body.tile, block)
                 yield tile_builder, tile_body
-
-    def macro_tiles(self, builder: OpBuilder, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
-        """Emit the loops over the macro tiles of the task; yield the ranges of each."""
-        if not dims:
-            yield builder, tile
-            return
-        d, *inner_dims = dims
-        for body_builder, step_range in steps(builder, tile[d], self.plan.macro_tile[d], f"p{d}"):
-            yield from self.macro_tiles(body_builder, {**tile, d: step_range}, inner_dims)
 
     def tile_bodies(self, builder: OpBuilder, tile: Tile, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
         """Yield the body of each register tile of a macro tile, for one block of the reduction."""
@@ -182,8 +161,7 @@ class _PackedPanel:
         self.nest_op = nest_op
         self.k = k
         self.source = nest_op.op.operands[k]
-        full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
-        self.axes = [axis_range(None, e, nest_op.dims, full_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
+        self.axes = nest_op.axes(k)
         access = nest_op.accesses[k]
         assert access is not None
         self.shared_dims = [d for d in self.axes if d not in nest_op.reductions]
@@ -211,49 +189,46 @@ class _PackedPanel:
     def pack(self, builder: OpBuilder, tile: Tile, block: Tile) -> None:
         """Pack the elements of a block that a macro tile needs, in memory order unless lanes are transposed."""
         self.origin = {d: tile[d].tile_offset for d in self.shared_dims}
-        dims = (
-            [*self.reduced_dims, *self.shared_dims] if self.transposed_dim is None else [*self.shared_dims, *self.reduced_dims]
-        )
-        self._emit_copies(builder, {**tile, **block}, {}, dims)
+        outer_dims, inner_dims = self.reduced_dims, self.shared_dims
+        if self.transposed_dim is not None:
+            outer_dims, inner_dims = inner_dims, outer_dims
+        ranges = {d: IterationRange(r.offset, r.size) for d, r in {**tile, **block}.items() if d in self.axes}
+        sizes = {d: min(self._copy_size(d), ranges[d].size) for d in (*outer_dims, *inner_dims)}
+        for body_builder, copied in nested_steps(builder, ranges, sizes, "c"):
+            source = subview(body_builder, self.source, [(d, copied[d]) for d in self.axes])
+            packed = {d: IterationRange(r.tile_offset, r.size) for d, r in copied.items()}
+            copy(body_builder, source, self._view(body_builder, packed))
 
-    def _emit_copies(self, builder: OpBuilder, full_ranges: Tile, ranges: Tile, dims: Sequence[int]) -> None:
-        if dims:
-            d, *inner_dims = dims
-            transposed_step = (
-                (_MAX_COPIED_ELEMENTS if self.is_row_layout else _TRANSPOSED_ELEMENTS) if d == self.transposed_dim else 1
-            )
-            step = min(self.widths[d], _MAX_COPIED_ELEMENTS) if d in self.shared_dims else transposed_step
-            block_range = full_ranges[d]
-            for body_builder, step_range in steps(
-                builder, IterationRange(block_range.offset, block_range.size), min(step, block_range.size), f"c{d}"
-            ):
-                self._emit_copies(body_builder, full_ranges, {**ranges, d: step_range}, inner_dims)
-            return
-        axis_ranges = [(d, ranges[d]) for d in self.axes]
-        offsets, sizes = [r.offset for _, r in axis_ranges], [r.size for _, r in axis_ranges]
-        drop = [i for i, size in enumerate(sizes) if size == 1]
-        source = builder.subview(self.source, offsets, sizes, drop), [d for d, r in axis_ranges if r.size > 1]
-        copy(builder, source, self._view(builder, {d: (r.tile_offset, r.size) for d, r in ranges.items()}))
+    def _copy_size(self, d: int) -> int:
+        """Return the extent along a dimension of a copy, whose elements are contiguous or transposed in registers."""
+        if d in self.shared_dims:
+            return min(self.widths[d], _MAX_COPIED_ELEMENTS)
+        if d != self.transposed_dim:
+            return 1
+        return _MAX_COPIED_ELEMENTS if self.is_row_layout else _TRANSPOSED_ELEMENTS
 
     def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
         """Return the view of the panel that a register tile reads, for all or some k iterations."""
-        ranges = {d: (builder.subtract(tile[d].group_offset, self.origin[d]), tile[d].size) for d in self.shared_dims}
-        return self._view(builder, ranges | {d: (tile[d].tile_offset, tile[d].size) for d in self.reduced_dims})
+        shared = {
+            d: IterationRange(builder.subtract(tile[d].group_offset, self.origin[d]), tile[d].size) for d in self.shared_dims
+        }
+        return self._view(builder, shared | {d: IterationRange(tile[d].tile_offset, tile[d].size) for d in self.reduced_dims})
 
-    def _view(self, builder: OpBuilder, ranges: dict[int, tuple[Index, int]]) -> BufferView:
-        panels: list[tuple[Index, int]] = []
-        interior: list[tuple[Index, int]] = []
+    def _view(self, builder: OpBuilder, ranges: Tile) -> BufferView:
+        """Return the view of the elements in these ranges, whose offsets are those in the packed block."""
+        panels: list[tuple[int, IterationRange]] = []
+        interior: list[tuple[int, IterationRange]] = []
         for d in self.shared_dims:
-            start, size = ranges[d]
-            width = self.widths[d]
-            is_single_panel = width == self.sizes[d]
-            panels.append((start, size) if width == 1 else (0 if is_single_panel else builder.floordiv(start, width), 1))
-            interior.append((0, 1) if width == 1 else (start if is_single_panel else 0, size))
-        axis_ranges = [*panels, *(ranges[d] for d in self.reduced_dims), *interior]
-        dims = [*self.shared_dims, *self.reduced_dims, *self.shared_dims]
-        drop = [i for i, (_, size) in enumerate(axis_ranges) if size == 1]
-        view = builder.subview(self.buffer, [o for o, _ in axis_ranges], [size for _, size in axis_ranges], drop)
-        return view, [d for d, (_, size) in zip(dims, axis_ranges, strict=True) if size > 1]
+            r, width = ranges[d], self.widths[d]
+            if width == 1:
+                panel, inner = r, _FIRST
+            elif width == self.sizes[d]:
+                panel, inner = _FIRST, r
+            else:
+                panel, inner = IterationRange(builder.floordiv(r.offset, width), 1), IterationRange(0, r.size)
+            panels.append((d, panel))
+            interior.append((d, inner))
+        return subview(builder, self.buffer, [*panels, *((d, ranges[d]) for d in self.reduced_dims), *interior])
 
 
 def _odd_number_of_lines(size: int) -> int:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dlc.passes.tiling.affine_access import AffineAccess
-from dlc.passes.tiling.leading_reduction import leading_reduction
-from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, leading_reduction
 from dlc.passes.tiling.plan import ThreadTiles, size_text
 from dlc.target import Target
 

@@ -12,8 +12,7 @@ from math import gcd, prod
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.blocking.choose_streaming import StreamingChooser
-from dlc.passes.tiling.leading_reduction import leading_reduction
-from dlc.passes.tiling.loop_nests import NestOp
+from dlc.passes.tiling.loop_nests import NestOp, leading_reduction
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 
 # The panels of a task with several products of a batch, which share no operands, fill at most this fraction of the L2 cache:

@@ -8,8 +8,7 @@ from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.blocking.zero_skipping import mask_operands
-from dlc.passes.tiling.leading_reduction import leading_contraction
-from dlc.passes.tiling.loop_nests import SizedLoopNest
+from dlc.passes.tiling.loop_nests import SizedLoopNest, leading_contraction
 from dlc.passes.tiling.plan_kinds import ThreadPlan
 
 # Minimum length of a reduction for which an operand is scanned for leading and trailing zeros.

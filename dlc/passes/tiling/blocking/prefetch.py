@@ -12,8 +12,6 @@ from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
-from dlc.passes.tiling.structured_ops import operand_maps
-from dlc.passes.tiling.tile_body import axis_range
 from dlc.passes.types import memref_of
 
 
@@ -31,8 +29,7 @@ class NextBlockPrefetcher:
         assert access is not None
         self.plan = plan
         self.source = nest_op.op.operands[k]
-        full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
-        self.axes = [axis_range(None, e, nest_op.dims, full_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
+        self.axes = nest_op.axes(k)
         self.line_elements = ALIGNMENT_BYTES // numpy_dtype(memref_of(self.source).element_type).itemsize
         self.reduced_dims = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]
         self.row_dim = next(d for d in self.axes if access.stride(d) == 1 and d not in self.reduced_dims)

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dlc.ir import BlockArgument, BoolAttr, SSAValue, arith, i1, index, memref
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
-from dlc.passes.tiling.buffer_views import fill
-from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
+from dlc.passes.tiling.buffer_views import any_nonzero, fill
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, nested_steps
 from dlc.passes.tiling.loop_nests import NestOp, masked_select_of
 from dlc.passes.tiling.tile_body import TileBody
-from dlc.passes.tiling.zero_blocks import any_nonzero
 from dlc.passes.types import memref_of, zero_attribute
 
 # k iterations per test.
@@ -36,21 +35,13 @@ class NonzeroSpans:
         self.table = builder.alloca(index, (*counts, 2), "spans")
 
     def find_spans(self, builder: OpBuilder, block: IterationRange, tile_body: Callable[[Tile], TileBody]) -> None:
-        """Emit the computation of the spans in a block of the reduction."""
-        self._find_spans(builder, {self.reduced: block}, list(self.widths), tile_body)
+        """Emit the computation of the spans in a block of the reduction, in loops over the tiles of the operand."""
+        for body_builder, ranges in nested_steps(builder, self.tile, self.widths):
+            operand_tile = {d: IterationRange(ranges[d].offset, ranges[d].size, 0, ranges[d].tile_offset) for d in self.widths}
+            self._find_span(body_builder, {self.reduced: block, **operand_tile}, tile_body)
 
-    def _find_spans(self, builder: OpBuilder, ranges: Tile, dims: Sequence[int], tile_body: Callable[[Tile], TileBody]) -> None:
-        """Emit loops over the tiles along `dims`, with the scan of a tile inside."""
-        if dims:
-            d, *inner_dims = dims
-            for body_builder, step_range in steps(builder, self.tile[d], self.widths[d], f"j{d}"):
-                self._find_spans(
-                    body_builder,
-                    {**ranges, d: IterationRange(step_range.offset, step_range.size, 0, step_range.tile_offset)},
-                    inner_dims,
-                    tile_body,
-                )
-            return
+    def _find_span(self, builder: OpBuilder, ranges: Tile, tile_body: Callable[[Tile], TileBody]) -> None:
+        """Emit the scan of a tile, and store its span in the table."""
         body, reduced_range = tile_body(ranges), ranges[self.reduced]
         span: list[SSAValue] = [builder.value(0), builder.value(0)]
 
@@ -116,7 +107,7 @@ def branch_unless_masked(builder: OpBuilder, tile_body: TileBody, k: int) -> OpB
     """
     nest_op = tile_body.nest.ops[-1]
     value = dict(mask_operands(nest_op))[k]
-    output, _ = tile_body.operand_view(builder, nest_op, len(nest_op.op.operands) - 1, tile_body.tile)
+    output, _ = tile_body.output_view(builder, nest_op, tile_body.tile)
     is_unmasked = any_nonzero(builder, tile_body.operand_view(builder, nest_op, k, tile_body.tile))
     element = memref_of(output).element_type
     masked_builder = builder.branch(builder.op(arith.XOrIOp(is_unmasked, builder.constants.get(BoolAttr.from_bool(True), i1))))

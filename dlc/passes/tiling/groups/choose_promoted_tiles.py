@@ -9,8 +9,7 @@ from math import prod
 from dlc.passes.tiling.groups.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
-from dlc.passes.tiling.leading_reduction import promoted_contraction
-from dlc.passes.tiling.loop_nests import NestOp, lane_dim
+from dlc.passes.tiling.loop_nests import NestOp, lane_dim, promoted_contraction
 from dlc.passes.tiling.tile_sizes import divisor_tile, vector_divisor_tile
 
 # Candidate register tiles of a contraction (rows, columns), and candidate numbers of work-items along both.

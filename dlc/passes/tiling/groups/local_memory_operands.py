@@ -12,12 +12,10 @@ from math import prod
 from dlc.dialects.sizes import strides_of
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
-from dlc.passes.tiling.buffer_views import BufferView, copy
-from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
+from dlc.passes.tiling.buffer_views import BufferView, copy, subview
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.loop_nests import NestOp
-from dlc.passes.tiling.structured_ops import operand_maps
-from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
+from dlc.passes.tiling.tile_body import LocalBuffer
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import Size
 
@@ -54,40 +52,41 @@ class _Fetch:
 
 
 class LocalMemoryOperand:
-    """The elements of operand `k` that a group needs, one chunk of the promoted dimension at a time.
+    """The elements of operand `k` that a group needs, one chunk of the reduced dimension `reduced` at a time.
 
-    `origin` is the group's offset along shared dimensions. Along dimensions in `ends` the group may exceed the extent:
-    fetches outside of it read the last elements instead, and their products are not stored.
+    `sizes` are the extents of a chunk and of the group's tile. `origin` is the group's offset along shared dimensions. Along
+    dimensions in `ends` the group may exceed the extent: fetches outside of it read the last elements instead, and their
+    products are not stored.
     """
 
     def __init__(
         self,
-        plan: PromotedTiles,
         nest_op: NestOp,
         k: int,
+        reduced: int,
+        sizes: Mapping[int, int],
         origin: Mapping[int, Index],
         ends: Mapping[int, Size],
         items: FetchingItems,
     ) -> None:
-        d = plan.promoted_dim
         self.items = items
         self.origin = origin
         self.ends = ends
         self.source = nest_op.op.operands[k]
-        unit_ranges = {x: IterationRange(0, 1) for x in nest_op.dims if x >= 0}
-        self.axes = [axis_range(None, e, nest_op.dims, unit_ranges)[0] for e in operand_maps(nest_op.op)[k].results]
-        self.sizes = {x: plan.group_tile(x) if x in plan.order else 1 for x in self.axes}
+        self.axes = nest_op.axes(k)
+        self.sizes = {x: sizes.get(x, 1) for x in self.axes}
         # The reduced dimension is first, so that a register tile reads adjacent elements. If work-items fetch along it, they
         # store columns, so rows are padded against bank conflicts. Dimensions of size 1 are dropped: otherwise the padding
         # of an empty row would be stored.
-        dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order and self.sizes[x] > 1))
-        shape = tuple(plan.chunk_size if x == d else self.sizes[x] for x in dims)
-        is_transposed = self.axes[-1] == d and len(dims) > 1
+        stored_dims = (x for x in self.axes if x == reduced or (x in sizes and self.sizes[x] > 1))
+        dims = tuple(sorted(stored_dims, key=lambda x: x != reduced))
+        shape = tuple(self.sizes[x] for x in dims)
+        is_transposed = self.axes[-1] == reduced and len(dims) > 1
         padded_shape = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
         self.local = LocalBuffer(
             items.shared_buffer((nest_op.op, k), self.source, padded_shape, self.source.name_hint), dims, is_shared=True
         )
-        self.reduced = d
+        self.reduced = reduced
         self._fetches: dict[int, list[_Fetch]] = {}
 
     def prepare(self, builder: OpBuilder, size: int) -> None:
@@ -101,13 +100,13 @@ class LocalMemoryOperand:
                 x: fetch_builder.add(r.offset, fetch.source_offsets[x]) for x, r in chunk.items() if x in fetch.source_offsets
             }
             offsets = {**fetch.source_offsets, **reduced_offsets}
-            source = _view(fetch_builder, self.source, [(x, IterationRange(offsets[x], fetch.widths[x])) for x in self.axes])
+            source = subview(fetch_builder, self.source, [(x, IterationRange(offsets[x], fetch.widths[x])) for x in self.axes])
             copy(fetch_builder, source, (fetch.registers, source[1]))
 
     def store(self, builder: OpBuilder, size: int) -> None:
         """Store a fetched chunk of `size` iterations to local memory."""
         for fetch_builder, fetch in self._own_fetches(builder, size):
-            destination = _view(
+            destination = subview(
                 fetch_builder,
                 self.local.buffer,
                 [(x, IterationRange(fetch.local_offsets[x], fetch.widths[x])) for x in self.local.dims],
@@ -116,7 +115,7 @@ class LocalMemoryOperand:
 
     def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
         """Return the view that a register tile reads; offsets along the reduced dimension are relative to the chunk."""
-        return _view(
+        return subview(
             builder, self.local.buffer, [(x, IterationRange(tile[x].group_offset, tile[x].size)) for x in self.local.dims]
         )
 
@@ -175,10 +174,3 @@ def delinearize(builder: OpBuilder, linear_index: Index, offset: int, counts: Se
         coordinates.insert(0, builder.remainder(linear_index, count))
         linear_index, offset = builder.floordiv(linear_index, count), offset // count
     return coordinates
-
-
-def _view(builder: OpBuilder, buffer: SSAValue, axis_ranges: Sequence[tuple[int, IterationRange]]) -> BufferView:
-    """Return the subview that covers a range of each axis; axes of size 1 are dropped."""
-    sizes = [r.size for _, r in axis_ranges]
-    drop = [i for i, size in enumerate(sizes) if size == 1]
-    return builder.subview(buffer, [r.offset for _, r in axis_ranges], sizes, drop), [x for x, r in axis_ranges if r.size > 1]

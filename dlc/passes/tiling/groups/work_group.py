@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.ir import SSAValue, gpu
 from dlc.passes.structured import Index, OpBuilder
-from dlc.passes.tiling.groups.group_plan import GroupPlan
+from dlc.passes.tiling.groups.group_tiles import GroupPlan
 from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import Size

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.matrix_multiply import TILE_WORDS
-from dlc.passes.tiling.leading_reduction import promoted_contraction
-from dlc.passes.tiling.loop_nests import SizedLoopNest
-from dlc.passes.tiling.matrix_units.matrix_products import MatrixProduct, has_even_loads, matrix_product
+from dlc.passes.tiling.loop_nests import SizedLoopNest, promoted_contraction
+from dlc.passes.tiling.matrix_units.matrix_products import MatrixProduct, matrix_product
 from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.target import Target
 
@@ -59,7 +58,7 @@ class _MatrixUnitChooser:
         groups = self.target.groups
         assert groups is not None
         local_bytes = 4 * TILE_WORDS * (plan.rows + plan.columns)
-        return plan.num_items <= groups.items and local_bytes <= groups.local_bytes and has_even_loads(plan)
+        return plan.num_items <= groups.items and local_bytes <= groups.local_bytes and plan.has_even_loads
 
     def build_plan(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> MatrixUnitTiles:
         """Return the plan for a tile, whose rows are the innermost row dimensions and several indices of the next ones."""

@@ -1,7 +1,4 @@
-"""Match contractions that matrix units can compute, and divide the loads of their operands among work-items.
-
-`matrix_tile_body.py` generates the code.
-"""
+"""Match contractions that matrix units can compute."""
 
 from __future__ import annotations
 
@@ -10,16 +7,10 @@ from functools import lru_cache
 
 from dlc.dialects.dl.interfaces import Body
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
-from dlc.dialects.matrix_multiply import TILE_WORDS, WORDS_PER_ITEM
+from dlc.dialects.matrix_multiply import TILE_WORDS
 from dlc.ir import Block, Operation, StringAttr, arith, f32, i32, linalg
 from dlc.passes.structured import PACKED_DOT
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
-from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
-
-# Work-items per tile row of `a` or tile column of `b`.
-ITEMS_PER_ROW = TILE_WORDS // WORDS_PER_ITEM
-# Candidate numbers of adjacent columns per load, widest first.
-COLUMN_LOAD_WIDTHS = (4, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -62,24 +53,3 @@ def _body_ops(name: str) -> list[type[Operation]]:
     a, b, total = block.args
     PACKED_DOTS[name].accumulate(Body(block), total, a, b)
     return [*(type(op) for op in block.ops if not isinstance(op, arith.ConstantOp)), linalg.YieldOp]
-
-
-def words_per_load(plan: MatrixUnitTiles) -> int:
-    """Return the number of words per load of `a`. A work-item loads them from two rows.
-
-    It is half of the maximum if loads of the maximum width cannot be divided evenly among the work-items.
-    """
-    return WORDS_PER_ITEM if plan.rows * ITEMS_PER_ROW // 2 % plan.num_items == 0 else WORDS_PER_ITEM // 2
-
-
-def columns_per_load(plan: MatrixUnitTiles) -> int:
-    """Return the number of adjacent columns per load of `b`. A work-item loads the same columns of four rows.
-
-    It is the largest for which every work-item has the same number of loads; 0 if there is none.
-    """
-    return next((n for n in COLUMN_LOAD_WIDTHS if plan.columns // n * ITEMS_PER_ROW % plan.num_items == 0), 0)
-
-
-def has_even_loads(plan: MatrixUnitTiles) -> bool:
-    """Return whether all work-items have the same number of loads."""
-    return plan.rows * TILE_WORDS // (2 * words_per_load(plan)) % plan.num_items == 0 and columns_per_load(plan) > 0

@@ -32,22 +32,14 @@ from dlc.dialects.matrix_multiply import (
 from dlc.ir import AffineDimExpr, AffineMap, Attribute, SSAValue, VectorType, f32, gpu, vector
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import copy
-from dlc.passes.tiling.groups.item_tile_body import ItemTileBody
+from dlc.passes.tiling.groups.group_tile_body import ItemTileBody
 from dlc.passes.tiling.groups.local_memory_operands import delinearize
 from dlc.passes.tiling.groups.work_group import WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
-from dlc.passes.tiling.leading_reduction import promoted_contraction
-from dlc.passes.tiling.loop_nests import identity_of
-from dlc.passes.tiling.matrix_units.matrix_products import (
-    COLUMN_LOAD_WIDTHS,
-    ITEMS_PER_ROW,
-    columns_per_load,
-    matrix_product,
-    words_per_load,
-)
-from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
-from dlc.passes.tiling.structured_ops import operand_maps
-from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
+from dlc.passes.tiling.loop_nests import identity_of, promoted_contraction
+from dlc.passes.tiling.matrix_units.matrix_products import matrix_product
+from dlc.passes.tiling.matrix_units.matrix_unit_tiles import COLUMN_LOAD_WIDTHS, ITEMS_PER_ROW, MatrixUnitTiles
+from dlc.passes.tiling.tile_body import LocalBuffer, axis_ranges
 from dlc.passes.types import i64_array, vector_type
 
 Values = Sequence[SSAValue]
@@ -78,11 +70,9 @@ class MatrixTileBody(ItemTileBody):
         self.b = shared_buffer((nest_op.op, product.b), b, (self.plan.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
 
     def run(self, builder: OpBuilder) -> None:
-        nest_op, sizes = self.contraction, {d: r.size for d, r in self.tile.items()}
+        nest_op = self.contraction
         op_builder = builder.with_location(nest_op.op.location)
-        for root in self.local_roots():
-            if root is not nest_op.output.root:
-                self.make_local(builder, root, sizes)
+        self.make_locals(builder, excluded=(nest_op.output.root,))
         zero = op_builder.splat(identity_of(nest_op, self.nest), (SUMS_PER_ITEM,))
         self.emit_epilogue(op_builder, self.accumulate(op_builder, [zero for _ in self.accumulator_positions(op_builder)]))
 
@@ -159,7 +149,7 @@ class MatrixTileBody(ItemTileBody):
 
     def row_loads(self, builder: OpBuilder) -> Iterator[tuple[Index, Index, Index]]:
         """Yield for each load of `a`: the block of 16 rows, the first row of the pair (8 apart) in it, and the first word."""
-        width = words_per_load(self.plan)
+        width = self.plan.words_per_load
         for block, g, word in self.item_loads(builder, self.plan.rows * TILE_WORDS // (2 * width), 8, TILE_WORDS // width):
             yield block, g, builder.multiply(word, width)
 
@@ -171,7 +161,7 @@ class MatrixTileBody(ItemTileBody):
 
     def column_load_width(self) -> int:
         """Return the number of adjacent columns per load, for which no load crosses the end of a row."""
-        max_width = columns_per_load(self.plan)
+        max_width = self.plan.columns_per_load
         return next(n for n in COLUMN_LOAD_WIDTHS if n <= max_width and self.nest.extents[self.product.column] % n == 0)
 
     def load_operands(self, builder: OpBuilder, outer_indices: Mapping[int, Index], word: Index) -> Values:
@@ -182,9 +172,7 @@ class MatrixTileBody(ItemTileBody):
                 row = builder.add(builder.add(builder.multiply(block, TILE_ROWS), g), row_offset)
                 row_indices = {d: self.clamp_index(builder, d, i, 1) for d, i in self.row_indices(builder, row).items()}
                 indices = {**row_indices, words: builder.add(word, first_word)}
-                loaded.append(
-                    self.load(builder, self.product.a, {**outer_indices, **indices}, words, words_per_load(self.plan))
-                )
+                loaded.append(self.load(builder, self.product.a, {**outer_indices, **indices}, words, self.plan.words_per_load))
         for first_column, first_word in self.column_loads(builder):
             clamped_column = self.clamp_index(
                 builder, column, builder.add(self.origin[column], first_column), self.column_load_width()
@@ -199,12 +187,10 @@ class MatrixTileBody(ItemTileBody):
     def load(self, builder: OpBuilder, k: int, indices: Mapping[int, Index], lane: int, width: int) -> SSAValue:
         """Load `width` elements of an operand along a dimension."""
         ranges = {d: IterationRange(i, 1) for d, i in {**self.origin, **indices}.items()}
-        axis_ranges = [
-            axis_range(builder, e, self.contraction.dims, ranges) for e in operand_maps(self.contraction.op)[k].results
-        ]
-        axis = next(i for i, (d, _) in enumerate(axis_ranges) if d == lane)
-        lane_map = AffineMap(len(axis_ranges), 0, (AffineDimExpr(axis),))
-        return builder.transfer_read(self.contraction.op.operands[k], [r.offset for _, r in axis_ranges], (width,), lane_map)
+        axes = self.contraction.axes(k)
+        lane_map = AffineMap(len(axes), 0, (AffineDimExpr(axes.index(lane)),))
+        offsets = [r.offset for _, r in axis_ranges(builder, self.contraction, k, ranges)]
+        return builder.transfer_read(self.contraction.op.operands[k], offsets, (width,), lane_map)
 
     def clamp_index(self, builder: OpBuilder, d: int, start: Index, width: int) -> Index:
         """Return an index along a dimension, clamped to the last legal one if it may exceed it."""
@@ -215,7 +201,7 @@ class MatrixTileBody(ItemTileBody):
 
     def store_to_local(self, builder: OpBuilder, loaded: Values) -> None:
         """Store a work-item's loaded vectors to local memory."""
-        remaining, width = list(loaded), words_per_load(self.plan)
+        remaining, width = list(loaded), self.plan.words_per_load
         for block, g, first_word in self.row_loads(builder):
             t, half = (
                 builder.floordiv(first_word, WORDS_PER_ITEM),
@@ -284,7 +270,7 @@ class MatrixTileBody(ItemTileBody):
                 tile = {**self.tile, **group_position, **tile}
                 if not is_local:
                     view = self.subview(store_builder, buffer, [(column, IterationRange(0, tile[column].size))])
-                    copy(store_builder, view, self.operand_view(store_builder, nest_op, len(nest_op.op.operands) - 1, tile))
+                    copy(store_builder, view, self.output_view(store_builder, nest_op, tile))
                 self.emit_nest_ops(store_builder, following_ops, tile)
 
     def stored_tiles(self, builder: OpBuilder, row: Index, first_column: Index) -> Iterator[tuple[OpBuilder, Tile]]:

@@ -6,11 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dlc.dialects.matrix_multiply import SUBGROUP_ITEMS, TILE_COLUMNS, TILE_ROWS
-from dlc.passes.tiling.groups.group_plan import GroupPlan
-from dlc.passes.tiling.leading_reduction import promoted_contraction
-from dlc.passes.tiling.loop_nests import SizedLoopNest
+from dlc.dialects.matrix_multiply import SUBGROUP_ITEMS, TILE_COLUMNS, TILE_ROWS, TILE_WORDS, WORDS_PER_ITEM
+from dlc.passes.tiling.groups.group_tiles import GroupPlan
+from dlc.passes.tiling.loop_nests import SizedLoopNest, promoted_contraction
 from dlc.target import Target
+
+# Work-items per tile row of the first operand or tile column of the second.
+ITEMS_PER_ROW = TILE_WORDS // WORDS_PER_ITEM
+# Candidate numbers of adjacent columns per load, widest first.
+COLUMN_LOAD_WIDTHS = (4, 2, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,28 @@ class MatrixUnitTiles(GroupPlan):
     def item_axes(self) -> Sequence[tuple[int, int]]:
         # Work-items are distributed by their linear index.
         return [(self.column, SUBGROUP_ITEMS * (self.rows // self.warp_rows) * (self.columns // self.warp_columns))]
+
+    @property
+    def words_per_load(self) -> int:
+        """The number of words per load of the first operand. A work-item loads them from two rows.
+
+        It is half of the maximum if loads of the maximum width cannot be divided evenly among the work-items.
+        """
+        return WORDS_PER_ITEM if self.rows * ITEMS_PER_ROW // 2 % self.num_items == 0 else WORDS_PER_ITEM // 2
+
+    @property
+    def columns_per_load(self) -> int:
+        """The number of adjacent columns per load of the second operand. A work-item loads the same columns of four rows.
+
+        It is the largest for which every work-item has the same number of loads; 0 if there is none.
+        """
+        widths = (n for n in COLUMN_LOAD_WIDTHS if self.columns // n * ITEMS_PER_ROW % self.num_items == 0)
+        return next(widths, 0)
+
+    @property
+    def has_even_loads(self) -> bool:
+        """True if all work-items have the same number of loads."""
+        return self.rows * TILE_WORDS // (2 * self.words_per_load) % self.num_items == 0 and self.columns_per_load > 0
 
     def group_tile(self, d: int) -> int:
         return self.grid[d]
