@@ -111,6 +111,15 @@ def segments(*counts: int) -> dict[str, Attribute]:
     return {"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts)}
 
 
+def generic_properties(maps: Sequence[AffineMap], reductions: Sequence[bool]) -> dict[str, Attribute]:
+    """Return the properties of a linalg.generic with one output; `reductions` tells for each iterator whether it is reduced."""
+    return {
+        "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
+        "iterator_types": iterator_types(tuple(reductions)),
+        **segments(len(maps) - 1, 1),
+    }
+
+
 @lru_cache(maxsize=4096)
 def index_attribute(value: int) -> Attribute:
     """Return a constant of type index."""

@@ -37,7 +37,7 @@ from dlc.ir import (
 )
 from dlc.passes.linalg.source_reads import SourceRead
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.passes.types import iterator_types, map_attribute, segments
+from dlc.passes.types import generic_properties, segments
 from dlc.shapes.dims import Dim, Size, product
 
 # A tensor and the map by which a structured op reads or writes it.
@@ -173,11 +173,7 @@ class LinalgBuilder:
         op = linalg.GenericOp.create(
             operands=operands,
             result_types=[output[0].type],
-            properties={
-                "indexing_maps": ArrayAttr([map_attribute(m) for _, m in (*inputs, output)]),
-                "iterator_types": iterator_types(tuple(reductions)),
-                **segments(len(inputs), 1),
-            },
+            properties=generic_properties([m for _, m in (*inputs, output)], reductions),
             attributes=dict(attributes or {}),
             regions=[Region(block)],
         )

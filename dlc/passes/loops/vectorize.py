@@ -188,11 +188,9 @@ class _Vectorizer:
         step = _SCALAR_UNROLL_ELEMENTS if not inner_dims and len(self.body_ops) <= _MAX_UNROLLED_BODY_OPS else 1
         main_extent = self.extents[d] // step * step
         if main_extent:
-            loop = builder.loop(0, main_extent, step, name=f"k{d}")
-            body_builder = builder.at_block_end(loop.body.block)
-            for k in range(step):
-                self.scalar_loops(body_builder, inner_dims, {**loop_indices, d: body_builder.add(loop.body.block.args[0], k)})
-            body_builder.yield_()
+            for body_builder, start in builder.each(0, main_extent, step, f"k{d}"):
+                for k in range(step):
+                    self.scalar_loops(body_builder, inner_dims, {**loop_indices, d: body_builder.add(start, k)})
         for k in range(main_extent, self.extents[d]):
             self.scalar_loops(builder, inner_dims, {**loop_indices, d: k})
 

@@ -13,7 +13,6 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    ArrayAttr,
     Attribute,
     Block,
     BoolAttr,
@@ -29,7 +28,7 @@ from dlc.ir import (
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.iteration_ranges import IterationRange, steps
 from dlc.passes.tiling.loop_nests import NestOp, combiner_of
-from dlc.passes.types import iterator_types, map_attribute, memref_of, segments, zero_attribute
+from dlc.passes.types import generic_properties, memref_of, segments, zero_attribute
 
 # A subview of a buffer, and the nest dimension of each of its axes.
 BufferView: TypeAlias = tuple[SSAValue, Sequence[int]]
@@ -93,23 +92,16 @@ def generic(builder: OpBuilder, views: Sequence[BufferView], dims: Sequence[int]
     sizes = [memref_of(view).get_shape() if axes else () for view, axes in views]
     extents: dict[int, int] = {}
     for (_, axes), shape in zip(views, sizes, strict=True):
-        extents |= {d: max(size, extents.get(d, 1)) for d, size in zip(axes, shape, strict=True)}
+        extents |= {d: max(size, extents.get(d, size)) for d, size in zip(axes, shape, strict=True)}
     maps = [
         AffineMap(
             len(dims), 0, tuple(_repeated_index(dims.index(d), extents[d] // n) for d, n in zip(axes, shape, strict=True))
         )
         for (_, axes), shape in zip(views, sizes, strict=True)
     ]
+    properties = generic_properties(maps, [d not in views[-1][1] for d in dims])
     return builder.insert(
-        linalg.GenericOp.create(
-            operands=[view for view, _ in views],
-            properties={
-                "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
-                "iterator_types": iterator_types(tuple(d not in views[-1][1] for d in dims)),
-                **segments(len(views) - 1, 1),
-            },
-            regions=[region],
-        )
+        linalg.GenericOp.create(operands=[view for view, _ in views], properties=properties, regions=[region])
     )
 
 

@@ -10,18 +10,12 @@ from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.sizes import argument_size_attributes, mixed_sizes, sizes_of, strides_of
 from dlc.errors import UnsupportedError
 from dlc.ir import (
-    AffineMap,
-    AffineMapAttr,
     ArrayAttr,
     Block,
     BlockArgument,
     Context,
-    DenseArrayBase,
     FunctionType,
-    IntegerType,
-    IteratorTypeAttr,
     Operation,
-    Region,
     SSAValue,
     TensorType,
     func,
@@ -32,6 +26,7 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.affine_access import root_of
+from dlc.passes.tiling.buffer_views import copy, fill
 from dlc.passes.types import memref_of, memref_type, reshaped_strides
 from dlc.shapes.dims import Size, is_static, row_major
 
@@ -97,7 +92,7 @@ class _Bufferizer:
                 self.set_buffer(op, self.generic(op, builder))
             case linalg.FillOp():
                 destination = self.buffers[op.outputs[0]]
-                builder.insert(_fill(op.inputs[0], destination, op))
+                fill(builder, op.inputs[0], destination)
                 self.set_buffer(op, destination)
             case tensor.ExtractSliceOp():
                 self.set_buffer(op, _slice(builder, self.buffers[op.source], op))
@@ -148,7 +143,7 @@ class _Bufferizer:
         # Two views of one buffer with the same offset and strides are the same elements.
         is_in_place = root_of(source) == root_of(destination) and strides_of(source) == strides_of(destination)
         if not is_in_place:
-            builder.insert(_copy(source, destination))
+            _copy(builder, source, destination)
         elif destination is not source and not destination.first_use:
             owner = destination.owner
             assert isinstance(owner, Operation)
@@ -181,35 +176,17 @@ def _reshape(builder: OpBuilder, source: SSAValue, shape: tuple[Size, ...]) -> S
     t = memref_of(source)
     strides = row_major(shape) if 0 in shape else reshaped_strides(sizes_of(source), strides_of(source), shape)
     if strides is None:
-        copy = builder.alloca(t.element_type, sizes_of(source))
-        builder.insert(_copy(source, copy))
-        source, strides = copy, row_major(shape)
+        contiguous = builder.alloca(t.element_type, sizes_of(source))
+        _copy(builder, source, contiguous)
+        source, strides = contiguous, row_major(shape)
     root, offset = root_of(source)
     return builder.reinterpret(root, offset, shape, strides)
 
 
-def _fill(value: SSAValue, destination: SSAValue, op: linalg.FillOp) -> linalg.FillOp:
-    """Return a linalg.fill on a buffer with the region of the op on tensors."""
-    region = op.detach_region(op.regions[0]) if op.regions else Region(Block())
-    return linalg.FillOp.create(
-        operands=[value, destination], properties=op.properties, attributes=op.attributes, regions=[region]
-    )
-
-
-def _copy(source: SSAValue, destination: SSAValue) -> linalg.GenericOp:
-    t = memref_of(destination)
-    rank = len(t.get_shape())
-    body = Block(arg_types=[t.element_type, t.element_type])
-    body.add_op(linalg.YieldOp(body.args[0]))
-    identity = linalg.GenericOp(
-        [source],
-        [destination],
-        Region(body),
-        [AffineMapAttr(AffineMap.identity(rank))] * 2,
-        [IteratorTypeAttr.parallel()] * rank,
-    )
-    identity.properties["operandSegmentSizes"] = DenseArrayBase.from_list(IntegerType(32), [1, 1])
-    return identity
+def _copy(builder: OpBuilder, source: SSAValue, destination: SSAValue) -> None:
+    """Copy a buffer into another one of the same shape."""
+    axes = range(len(memref_of(destination).get_shape()))
+    copy(builder, (source, axes), (destination, axes))
 
 
 def _place_dynamic_locals(block: Block) -> None:

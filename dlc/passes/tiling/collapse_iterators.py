@@ -15,7 +15,6 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    ArrayAttr,
     Block,
     Context,
     Operation,
@@ -30,7 +29,7 @@ from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, view_order
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import LoopNest, NestOp
 from dlc.passes.tiling.structured_ops import is_read, iterator_extents
-from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
+from dlc.passes.types import generic_properties, memref_of
 from dlc.shapes.dims import Size, row_major
 from dlc.target import Target
 
@@ -211,12 +210,7 @@ def _rewrite(nest_op: NestOp, nest: LoopNest, constants: ConstantPool, local_buf
             op.body.block.erase_arg(op.body.block.args[k])
         replacement = linalg.GenericOp.create(
             operands=operands,
-            properties=op.properties
-            | {
-                "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
-                "iterator_types": iterator_types(tuple(d in nest_op.reductions for d in dims)),
-                **segments(len(operands) - 1, 1),
-            },
+            properties=op.properties | generic_properties(maps, [d in nest_op.reductions for d in dims]),
             attributes=op.attributes,
             regions=[op.detach_region(op.body)],
         )

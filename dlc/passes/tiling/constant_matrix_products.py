@@ -134,13 +134,17 @@ def _is_exact_in(dtype: np.dtype[Any]) -> Callable[[Fraction], bool]:
 def linear_combination_body(terms: LinearCombination, element: Attribute, constants: ConstantPool) -> Region:
     """Return the scalar body of a linear combination, with one argument per term and one for the output."""
     block = Block(arg_types=[element] * (len(terms) + 1))
-    fast_math = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
     is_float = numpy_dtype(element).kind == "f"
+    fast_math = {"flags": arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])} if is_float else {}
+    add, subtract, multiply = (
+        (arith.AddfOp, arith.SubfOp, arith.MulfOp) if is_float else (arith.AddiOp, arith.SubiOp, arith.MuliOp)
+    )
 
     def constant(n: Fraction) -> SSAValue:
         return constants.get(scalar_attribute(float(n) if is_float else int(n), element), element)
 
-    def insert(op: arith.AddfOp | arith.SubfOp | arith.MulfOp | arith.AddiOp | arith.SubiOp | arith.MuliOp) -> SSAValue:
+    def insert(op_class: Any, a: SSAValue, b: SSAValue) -> SSAValue:
+        op = op_class(a, b, **fast_math)
         block.add_op(op)
         return op.result
 
@@ -148,17 +152,11 @@ def linear_combination_body(terms: LinearCombination, element: Attribute, consta
     # A term with coefficient 1 comes first: it starts the sum without a multiplication.
     for (_, n), value in sorted(zip(terms, block.args, strict=False), key=lambda term: term[0][1] != 1):
         if total is None:
-            product = arith.MulfOp(value, constant(n), flags=fast_math) if is_float else arith.MuliOp(value, constant(n))
-            total = value if n == 1 else insert(product)
+            total = value if n == 1 else insert(multiply, value, constant(n))
         elif abs(n) == 1:
-            if is_float:
-                total = insert((arith.AddfOp if n > 0 else arith.SubfOp)(total, value, flags=fast_math))
-            else:
-                total = insert((arith.AddiOp if n > 0 else arith.SubiOp)(total, value))
-        elif is_float:
-            total = insert(arith.AddfOp(insert(arith.MulfOp(value, constant(n), flags=fast_math)), total, flags=fast_math))
+            total = insert(add if n > 0 else subtract, total, value)
         else:
-            total = insert(arith.AddiOp(insert(arith.MuliOp(value, constant(n))), total))
+            total = insert(add, insert(multiply, value, constant(n)), total)
     block.add_op(linalg.YieldOp(constant(Fraction(0)) if total is None else total))
     return Region(block)
 

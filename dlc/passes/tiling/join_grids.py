@@ -135,14 +135,11 @@ def _share_points_with(synchronizing: _WorkGrid, run: Sequence[_WorkGrid], const
         rounds = builder.floordiv(
             builder.compute_size(num_points + (num_items - 1)), builder.maximum(builder.compute_size(num_items), 1)
         )
-        loop = builder.loop(0, rounds, 1, name="round")
-        body_builder = builder.at_block_end(loop.body.block)
-        step = builder.value(builder.compute_size(num_items))
-        point = body_builder.add(body_builder.multiply(step, loop.body.block.args[0]), item)
-        _inline_point(
-            body_builder.branch(body_builder.compare(point, "ult", body_builder.compute_size(num_points))), grid, point
-        )
-        body_builder.yield_()
+        for body_builder, current_round in builder.each(0, rounds, 1, "round"):
+            step = body_builder.value(body_builder.compute_size(num_items))
+            point = body_builder.add(body_builder.multiply(step, current_round), item)
+            has_point = body_builder.compare(point, "ult", body_builder.compute_size(num_points))
+            _inline_point(body_builder.branch(has_point), grid, point)
 
 
 def _inline_point(builder: OpBuilder, grid: _WorkGrid, point: Index) -> None:
@@ -189,13 +186,8 @@ class _ConcatenatedGrids:
         loop = builder.parallel("item", [(self.items_per_group, 1)], ["item"])
         body_builder = builder.at_block_end(loop.body.block)
         point = body_builder.add(body_builder.multiply(group, self.items_per_group), loop.body.block.args[0])
-        _inline_point(
-            body_builder.branch(
-                body_builder.compare(point, "ult", body_builder.compute_size(grid.groups * grid.items_per_group))
-            ),
-            grid,
-            point,
-        )
+        num_points = body_builder.compute_size(grid.groups * grid.items_per_group)
+        _inline_point(body_builder.branch(body_builder.compare(point, "ult", num_points)), grid, point)
         body_builder.insert(scf.ReduceOp())
 
 

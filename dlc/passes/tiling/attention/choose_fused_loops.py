@@ -15,9 +15,8 @@ from math import prod
 
 from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.attention.fused_attention import FusedLoop
-from dlc.passes.tiling.attention.masked_softmax import has_zero_masked_weights
 from dlc.passes.tiling.attention.match_attention import AttentionOps
-from dlc.passes.tiling.attention.online_softmax import match_online_softmax
+from dlc.passes.tiling.attention.online_softmax import has_zero_masked_weights, match_online_softmax
 from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, SizedLoopNest, find_masked_select
 from dlc.passes.tiling.tasks.tile_rules import row_tile
 from dlc.target import Target
@@ -137,10 +136,8 @@ class FusedLoopChooser:
             or self.exact
             or self.resident_row_elements <= key_block
             or any(key_block % step for step in steps)
+            or not has_zero_masked_weights(self.nest, self._masked_select[0], lane)
         ):
-            return iter(fused_loops)
-        nest_ops = self.nest.ops[self.nest.ops.index(self._masked_select[0]) : self.attention.second]
-        if not has_zero_masked_weights(nest_ops, self.nest.ops[self.attention.second], lane):
             return iter(fused_loops)
         return (replace(fused_loop, unmasked=(lane, key_block)) for fused_loop in fused_loops)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -12,9 +12,8 @@ from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.buffer_views import BufferView, any_nonzero, combine, fill
 from dlc.passes.tiling.index_conditions import may_hold_in_tile
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps, steps_between
-from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, find_masked_select, identity_of
+from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, find_masked_select
 from dlc.passes.tiling.tile_body import TileBody
-from dlc.passes.types import memref_of
 
 
 def _may_be_unmasked(builder: OpBuilder, tile_body: TileBody, nest_op: NestOp, select: MaskedSelect, tile: Tile) -> SSAValue:
@@ -123,23 +122,20 @@ class _FusedLoopEmitter:
                 self.emit_nest_op(builder, nest_op, tile)
         skips_zero_blocks = self.skips_masked and self.ops[0].is_contraction
         emitter = _FusedLoopEmitter(self.tile_body, loop_ops, self.skips_masked and not skips_zero_blocks, self.loop_ends)
-        for body_builder, step_range in self.steps(builder, tile[d], d, step):
+        if d in self.loop_ends:
+            step_ranges = steps_between(builder, tile[d], step, 0, self.loop_ends[d], f"j{d}")
+        else:
+            step_ranges = steps(builder, tile[d], step, f"j{d}")
+        for body_builder, step_range in step_ranges:
             step_tile = {**tile, d: step_range}
             if skips_zero_blocks:
-                body_builder = self.branch_unless_zero(body_builder, step_tile)
+                first_operand = self.tile_body.operand_view(body_builder, self.ops[0], 0, step_tile)
+                body_builder = body_builder.branch(any_nonzero(body_builder, first_operand))
             emitter.emit_loops(body_builder, step_tile, inner_loops, {**partials, **new_partials})
         for nest_op in contiguous_reductions:
             partial = new_partials[nest_op.op]
             destination = self.tile_body.output_view(builder, nest_op, tile)
             combine(builder.with_location(nest_op.op.location), nest_op, (partial.buffer, partial.dims), destination)
-
-    def steps(
-        self, builder: OpBuilder, full_range: IterationRange, d: int, step: int
-    ) -> Iterator[tuple[OpBuilder, IterationRange]]:
-        """Yield the steps of a dimension, up to its end in `loop_ends` if there is one."""
-        if d in self.loop_ends:
-            return steps_between(builder, full_range, step, 0, self.loop_ends[d], f"j{d}")
-        return steps(builder, full_range, step, f"j{d}")
 
     def find_last_unmasked(self, builder: OpBuilder, tile: Tile, d: int, size: int) -> Index:
         """Emit a scan for the end of the last step of `size` iterations that is not fully masked.
@@ -191,18 +187,11 @@ class _FusedLoopEmitter:
         fill(masked_builder, select.masked_value, output)
         self.run(builder, tile, self.ops[num_guarded:], partials)
 
-    def branch_unless_zero(self, builder: OpBuilder, tile: Tile) -> OpBuilder:
-        """Skip a contraction's steps where its first operand is all zeros; return the builder inside the guard."""
-        return builder.branch(any_nonzero(builder, self.tile_body.operand_view(builder, self.ops[0], 0, tile)))
-
     def allocate_partials(self, builder: OpBuilder, nest_op: NestOp, tile: Tile, d: int, step: int) -> _PartialReduction:
         """Allocate partial results of a reduction along `d`, filled with its identity."""
         _, result_dims = self.tile_body.output_view(builder, nest_op, tile)
-        dims = [*result_dims, *([d] if step > 1 else [])]
-        shape = tuple(step if axis == d else tile[axis].size for axis in dims)
-        buffer = builder.alloca(memref_of(nest_op.op.operands[-1]).element_type, shape, "partial")
-        fill(builder, identity_of(nest_op, self.tile_body.nest), buffer)
-        return _PartialReduction(buffer, dims, d, tile)
+        buffer = self.tile_body.allocate_partials(builder, nest_op, tile, result_dims, step)
+        return _PartialReduction(buffer, [*result_dims, *([d] if step > 1 else [])], d, tile)
 
     def emit_nest_op(
         self, builder: OpBuilder, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView] | None = None

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import cast
 
-from dlc.ir import Block, SSAValue, arith, linalg, math
-from dlc.passes.tiling.attention.masked_softmax import constant_value
-from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, combiner_of, initial_fill
+from dlc.ir import Block, FloatAttr, SSAValue, arith, linalg, math
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, combiner_of, initial_fill, masked_select_of
 
 # Facts about a buffer: the scores, values computed from them, and values that depend on complete rows.
 _SCORES, _MAXIMUM, _WEIGHTS, _SUM, _DEFERRED = "scores", "maximum", "weights", "sum of weights", "deferred"
@@ -60,11 +61,7 @@ def match_online_softmax(nest: SizedLoopNest, lane: int) -> OnlineSoftmaxOps | N
             deferred.append(k)
             facts[root] = _DEFERRED
         elif lane in nest_op.reductions:
-            if (
-                operand_facts == [_SCORES]
-                and maximum is None
-                and _reduces(nest_op, nest, lane, arith.MaximumfOp, float("-inf"))
-            ):
+            if operand_facts == [_SCORES] and maximum is None and _reduces(nest_op, nest, lane, arith.MaximumfOp, -inf):
                 maximum, scores, facts[root] = k, nest_op.inputs[0].root, _MAXIMUM
             elif (
                 operand_facts[0] == _WEIGHTS and not any(operand_facts[1:]) and _reduces(nest_op, nest, lane, arith.AddfOp, 0.0)
@@ -89,6 +86,26 @@ def match_online_softmax(nest: SizedLoopNest, lane: int) -> OnlineSoftmaxOps | N
     return OnlineSoftmaxOps(tuple(sorted([*independent, *fills])), maximum, *weights, tuple(sums), tuple(deferred))
 
 
+def has_zero_masked_weights(nest: SizedLoopNest, masked_op: NestOp, lane: int) -> bool:
+    """Return whether elements that an op masks get zero softmax weights along `lane`, so that they may be skipped.
+
+    The masked value must be -∞, which a row maximum ignores. Its exponential, after subtraction of the maximum, is 0, which
+    changes no sum. If the maximum is -∞ or NaN, every exponential of the row is NaN, so the sums are NaN even if most
+    elements are skipped.
+    """
+    select, softmax = masked_select_of(masked_op), match_online_softmax(nest, lane)
+    if select is None or softmax is None or _constant_value(select.masked_value) != -inf:
+        return False
+    scores = nest.ops[softmax.weights].accesses[softmax.score_operand]
+    return scores is not None and scores.root is masked_op.output.root
+
+
+def _constant_value(value: SSAValue) -> float | None:
+    """Return the value of a constant scalar, else None."""
+    owner = value.owner
+    return cast("FloatAttr", owner.value).value.data if isinstance(owner, arith.ConstantOp) else None
+
+
 def _reduces(nest_op: NestOp, nest: SizedLoopNest, lane: int, combiner: type, start: float) -> bool:
     """Return whether an op reduces only `lane`, by `combiner`, from its identity `start`."""
     initial = initial_fill(nest_op, nest)
@@ -96,7 +113,7 @@ def _reduces(nest_op: NestOp, nest: SizedLoopNest, lane: int, combiner: type, st
         nest_op.reductions == frozenset((lane,))
         and isinstance(combiner_of(nest_op), combiner)
         and initial is not None
-        and constant_value(initial.op.operands[0]) == start
+        and _constant_value(initial.op.operands[0]) == start
     )
 
 

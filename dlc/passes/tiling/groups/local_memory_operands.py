@@ -5,7 +5,7 @@ Other work between the fetch and the store hides the latency of the global loads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -13,6 +13,7 @@ from dlc.dialects.sizes import strides_of
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import BufferView, copy, subview
+from dlc.passes.tiling.groups.work_group import WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.tile_body import LocalBuffer
@@ -22,18 +23,6 @@ from dlc.shapes.dims import Size
 # Legal numbers of contiguous elements per fetch.
 _FETCH_WIDTHS = (1, 2, 4)
 _PADDING_ELEMENTS = 4
-
-
-@dataclass(frozen=True)
-class FetchingItems:
-    """The work-items of a group that fetch together: their number, and the linear index of the current one.
-
-    `shared_buffer(key, like, shape, name)` returns the shared buffer for a key, with the element type of `like`.
-    """
-
-    num_items: int
-    linear_index: Index
-    shared_buffer: Callable[[object, SSAValue, tuple[int, ...], str | None], SSAValue]
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,7 @@ class _Fetch:
 
 
 class LocalMemoryOperand:
-    """The elements of operand `k` that a group needs, one chunk of the reduced dimension `reduced` at a time.
+    """The elements of operand `k` of an op that a group needs, one chunk of the reduced dimension `reduced` at a time.
 
     `sizes` are the extents of a chunk and of the group's tile. `origin` is the group's offset along shared dimensions. Along
     dimensions in `ends` the group may exceed the extent: fetches outside of it read the last elements instead, and their
@@ -61,15 +50,15 @@ class LocalMemoryOperand:
 
     def __init__(
         self,
+        group: WorkGroup,
         nest_op: NestOp,
         k: int,
         reduced: int,
         sizes: Mapping[int, int],
         origin: Mapping[int, Index],
         ends: Mapping[int, Size],
-        items: FetchingItems,
     ) -> None:
-        self.items = items
+        self.group = group
         self.origin = origin
         self.ends = ends
         self.source = nest_op.op.operands[k]
@@ -84,7 +73,7 @@ class LocalMemoryOperand:
         is_transposed = self.axes[-1] == reduced and len(dims) > 1
         padded_shape = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
         self.local = LocalBuffer(
-            items.shared_buffer((nest_op.op, k), self.source, padded_shape, self.source.name_hint), dims, is_shared=True
+            group.shared_buffer((nest_op.op, k), self.source, padded_shape, self.source.name_hint), dims, is_shared=True
         )
         self.reduced = reduced
         self._fetches: dict[int, list[_Fetch]] = {}
@@ -123,8 +112,8 @@ class LocalMemoryOperand:
         """Yield the fetches of a work-item, each with a builder, which is guarded if only some work-items do the fetch."""
         for fetch in self._fetches[size]:
             fetch_builder = builder
-            if fetch.items < self.items.num_items:
-                fetch_builder = fetch_builder.branch(fetch_builder.compare(self.items.linear_index, "ult", fetch.items))
+            if fetch.items < self.group.num_items:
+                fetch_builder = fetch_builder.branch(fetch_builder.compare(self.group.linear_index, "ult", fetch.items))
             yield fetch_builder, fetch
 
     def _split_into_fetches(self, builder: OpBuilder, sizes: Mapping[int, int]) -> Iterator[_Fetch]:
@@ -133,13 +122,13 @@ class LocalMemoryOperand:
         widths = {x: lanes if x == self.axes[-1] else 1 for x in self.axes}
         counts = [sizes[x] // widths[x] for x in self.axes]
         element = memref_of(self.source).element_type
-        for first in range(0, prod(counts), self.items.num_items):
-            coordinates = zip(self.axes, delinearize(builder, self.items.linear_index, first, counts), strict=True)
+        for first in range(0, prod(counts), self.group.num_items):
+            coordinates = zip(self.axes, delinearize(builder, self.group.linear_index, first, counts), strict=True)
             local_offsets = {x: builder.multiply(coordinate, widths[x]) for x, coordinate in coordinates}
             source_offsets = {x: self._clamped_offset(builder, x, start, widths[x]) for x, start in local_offsets.items()}
             name = f"{self.source.name_hint or 'x'}_next"
             registers = builder.alloca(element, (lanes,) if lanes > 1 else (), name)
-            yield _Fetch(source_offsets, local_offsets, widths, min(self.items.num_items, prod(counts) - first), registers)
+            yield _Fetch(source_offsets, local_offsets, widths, min(self.group.num_items, prod(counts) - first), registers)
 
     def _clamped_offset(self, builder: OpBuilder, x: int, start: Index, width: int) -> Index:
         """Return the offset in the operand of a fetch at `start` in the group's tile, clamped to the extent."""

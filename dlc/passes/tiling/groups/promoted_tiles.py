@@ -22,7 +22,7 @@ from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.buffer_views import copy, fill
 from dlc.passes.tiling.groups.group_tile_body import GroupTileBody
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
-from dlc.passes.tiling.groups.local_memory_operands import FetchingItems, LocalMemoryOperand, delinearize
+from dlc.passes.tiling.groups.local_memory_operands import LocalMemoryOperand, delinearize
 from dlc.passes.tiling.groups.work_group import WorkGroup
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
 from dlc.passes.tiling.loop_nests import SizedLoopNest, identity_of, promoted_contraction
@@ -156,11 +156,10 @@ class PromotedTileBody(GroupTileBody):
         """Accumulate the products: all full chunks of the promoted dimension, then its remainder."""
         nest_op, d = self.contraction, self.promoted
         num_chunks, remainder = divmod(self.nest.extents[d], self.chunk_size)
-        items = FetchingItems(self.group.num_items, self.group.linear_index, self.group.shared_buffer)
         origin = {x: self.group_tile[x].offset for x in self.plan.order}
         inputs = [k for k, a in enumerate(nest_op.accesses[:-1]) if a is not None and a.terms]
         sizes = {d: self.chunk_size} | {x: self.plan.group_tile(x) for x in self.plan.order}
-        operands = {k: LocalMemoryOperand(nest_op, k, d, sizes, origin, self.ends(), items) for k in inputs}
+        operands = {k: LocalMemoryOperand(self.group, nest_op, k, d, sizes, origin, self.ends()) for k in inputs}
         self.accumulate_chunks(builder, operands, item_tiles, IterationRange(0, self.chunk_size), num_chunks)
         if remainder:
             self.accumulate_chunks(builder, operands, item_tiles, IterationRange(num_chunks * self.chunk_size, remainder), 1)
