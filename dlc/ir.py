@@ -119,7 +119,7 @@ from dlc.errors import DlcError
 from dlc.xdsl_patches import patch_xdsl
 from dlc.xdsl_patches.arith import shaped_like
 from dlc.xdsl_patches.memo_tables import clear_large_memo_tables, memo_table
-from dlc.xdsl_patches.op_cloning import OpOwner, release_op
+from dlc.xdsl_patches.op_cloning import OpOwner, erase_op, release_op
 from dlc.xdsl_patches.op_construction import attach_results
 from dlc.xdsl_patches.op_counts import (
     SubclassTest,
@@ -145,11 +145,11 @@ __all__ = [
     "Signedness", "StridedLayoutAttr", "StringAttr", "SubclassTest", "SymbolNameConstraint", "SymbolOpInterface",
     "SymbolRefAttr", "SymbolTable", "SymbolUserOpInterface", "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc",
     "VectorType", "VerifyException", "arith", "attach_results", "attr_def", "bf16", "clear_large_memo_tables", "contains",
-    "contains_any", "f16", "f32", "f64", "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition",
-    "irdl_op_definition", "linalg", "math", "memo_table", "memref", "op_classes_in", "op_count", "operand_def", "ops_of",
-    "ops_with_regions", "opt_attr_def", "opt_operand_def", "opt_prop_def", "opt_region_def", "param_def", "parse_module",
-    "parse_pass_specs", "print_module", "prop_def", "region_def", "release_op", "result_def", "scf", "shaped_like", "tensor",
-    "traits_def", "var_operand_def", "var_result_def", "vector", "walk_ops",
+    "contains_any", "erase_op", "f16", "f32", "f64", "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index",
+    "irdl_attr_definition", "irdl_op_definition", "linalg", "math", "memo_table", "memref", "op_classes_in", "op_count",
+    "operand_def", "ops_of", "ops_with_regions", "opt_attr_def", "opt_operand_def", "opt_prop_def", "opt_region_def",
+    "param_def", "parse_module", "parse_pass_specs", "print_module", "prop_def", "region_def", "release_op", "result_def",
+    "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector", "walk_ops",
 ]  # fmt: skip
 
 patch_xdsl()

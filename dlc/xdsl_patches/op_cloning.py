@@ -109,6 +109,12 @@ def _erase(self: Any, safe_erase: bool = True, drop_references: bool = True) -> 
             result.erase(safe_erase=safe_erase)
 
 
+def erase_op(op: Operation, *, is_unused: bool = True) -> None:
+    """Remove an op from its block and erase it; `is_unused` requires that nothing uses its results."""
+    op.detach()
+    op.erase(safe_erase=is_unused)
+
+
 def release_op(op: Operation) -> None:
     """Clear all references of an unused op and its nested ops, so that no cycles are left to the garbage collector."""
     for inner in cast(list[Any], list(op.walk())):

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dlc.dialects import dl
 from dlc.dialects.dl.build import DlBuilder
-from dlc.ir import Block, Operation, SSAValue
+from dlc.ir import Block, Operation, SSAValue, erase_op
 from dlc.passes.autodiff.term import Term
 
 
@@ -66,8 +66,7 @@ def clone_body_without_prints(block: Block) -> Block:
     copy = clone_body(block)
     for op in list(copy.walk()):
         if isinstance(op, dl.PrintOp):
-            op.detach()
-            op.erase()
+            erase_op(op)
     return copy
 
 
@@ -87,8 +86,7 @@ def replace_yield(block: Block, values: Sequence[SSAValue]) -> None:
     """Make a body yield other values."""
     last = block.last_op
     assert last is not None
-    last.detach()
-    last.erase()
+    erase_op(last)
     block.add_op(dl.YieldOp(values))
 
 
@@ -109,5 +107,4 @@ def replace_and_erase(op: Operation, values: Sequence[SSAValue]) -> None:
     """Replace an op's results by values, and erase it."""
     for old, value in zip(op.results, values, strict=True):
         old.replace_all_uses_with(value)
-    op.detach()
-    op.erase(safe_erase=False)
+    erase_op(op, is_unused=False)

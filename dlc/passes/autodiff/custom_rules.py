@@ -10,7 +10,7 @@ from dlc.dialects.dl.programs.control import captured_values
 from dlc.dialects.dl.programs.transformations import CustomDerivativeRule
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
-from dlc.ir import Block, SSAValue
+from dlc.ir import Block, SSAValue, erase_op
 from dlc.passes.autodiff.bodies import (
     ForwardModeContext,
     ReverseModeContext,
@@ -81,8 +81,7 @@ def custom_jvp_reverse(op: dl.CustomJvpOp, context: ReverseModeContext) -> None:
     tangents = list(yielded_values(rule))[len(op.results) :]
     last = rule.last_op
     assert last is not None
-    last.detach()
-    last.erase()
+    erase_op(last)
     cotangents = {
         t: cotangent for t, r in zip(tangents, _floats(op.results), strict=True) if (cotangent := context.take(r)) is not None
     }
@@ -127,8 +126,7 @@ def linear_call_reverse(op: dl.LinearCallOp, context: ReverseModeContext) -> Non
         values = dict(zip(yielded_values(function), cotangents, strict=True))
         last = function.last_op
         assert last is not None
-        last.detach()
-        last.erase()
+        erase_op(last)
         try:
             context.transpose(function, list(op.arguments), values)
         except UnsupportedError as error:

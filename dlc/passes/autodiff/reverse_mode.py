@@ -14,7 +14,7 @@ from dlc.dialects.dl.interfaces import RowComposite
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
-from dlc.ir import Block, Operation, SSAValue
+from dlc.ir import Block, Operation, SSAValue, erase_op
 from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_values
 from dlc.passes.autodiff.control_flow_rules import REVERSE
 from dlc.passes.autodiff.cotangents import Cotangent, SliceCotangent, sum_cotangents, sum_slices
@@ -171,8 +171,7 @@ class ReverseMode:
                 prefix = location_prefix(use.operation.location)
                 raise UnsupportedError(f"{prefix}the jvp rule is not linear in the tangents")
         for op in reversed(linear_only):
-            op.detach()
-            op.erase(safe_erase=False)
+            erase_op(op, is_unused=False)
 
     def _replace_tangents(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
         """Replace the tangents that an op with bodies uses by stand-ins; return a map from stand-ins to tangents."""

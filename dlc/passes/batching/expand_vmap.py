@@ -9,7 +9,7 @@ from dlc.dialects.dl.movement.index_checks import IndexedOp
 from dlc.dialects.dl.programs.transformations import NOT_BATCHED, VmapOp, add_batch_axis
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.ir import Block, IsTerminator, Operation, SSAValue
+from dlc.ir import Block, IsTerminator, Operation, SSAValue, erase_op
 from dlc.passes.batching import contractions, indexing, rules
 from dlc.passes.batching.batching_context import BatchingContext
 from dlc.passes.batching.control_flow import CONTROL
@@ -45,8 +45,7 @@ def expand_vmap(op: VmapOp) -> None:
         result.replace_all_uses_with(
             context.lookup(value) if axis == NOT_BATCHED else context.move_axis(context.with_batch_axis(value), 0, axis)
         )
-    op.detach()
-    op.erase()
+    erase_op(op)
 
 
 def _batch(context: BatchingContext, block: Block) -> None:

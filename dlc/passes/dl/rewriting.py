@@ -27,6 +27,7 @@ from dlc.ir import (
     SubclassTest,
     UnknownLoc,
     contains_any,
+    erase_op,
     func,
     ops_with_regions,
 )
@@ -114,8 +115,7 @@ def erase_unused(ops: Iterable[Operation]) -> None:
             continue
         if not any([r.first_use for r in op.results]) and not has_effect(op) and (op in given or not _defines_sizes(op)):
             read_values = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
-            op.detach()
-            op.erase()
+            erase_op(op)
             pending += [owner for v in read_values if isinstance(owner := v.owner, Operation)]
 
 

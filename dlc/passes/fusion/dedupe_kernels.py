@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr, walk_ops
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr, erase_op, walk_ops
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ class DedupeKernelsPass(ModulePass):
         for kernel in [k for k in op.ops if isinstance(k, KernelOp)]:
             merged_kernels[kernel.symbol] = kernel_by_structure.setdefault(structural_key(kernel), kernel)
             if merged_kernels[kernel.symbol] is not kernel:
-                kernel.detach()
-                kernel.erase()
+                erase_op(kernel)
         _renumber(kernel_by_structure.values())
         for dispatch in walk_ops(op, DispatchOp):
             if dispatch.symbol in merged_kernels:

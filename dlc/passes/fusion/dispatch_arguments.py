@@ -10,7 +10,7 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.movement.shaping import TransposeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
-from dlc.ir import BlockArgument, FunctionType, ModuleOp, NameLoc, NoneAttr, Operation, SSAValue, StringAttr
+from dlc.ir import BlockArgument, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, erase_op
 from dlc.passes.dl.rewriting import splat
 
 
@@ -68,9 +68,9 @@ class DispatchArguments:
         self.dispatch.operands[k] = value
         if isinstance(old_producer, DispatchOp) and not any(r.first_use for r in old_producer.results):
             name = old_producer.symbol
-            _erase(old_producer)
+            erase_op(old_producer)
             if not any(isinstance(op, DispatchOp) and op.symbol == name for op in self.module.walk()):
-                _erase(self.kernels.pop(name))
+                erase_op(self.kernels.pop(name))
         new_argument = block.insert_arg(value.type, k)
         new_argument.name_hint = argument.name_hint
         result = read(new_argument)
@@ -97,8 +97,3 @@ class DispatchArguments:
 def transposed(build: DlBuilder, value: SSAValue, order: Sequence[int]) -> SSAValue:
     """Return a value with its axes permuted."""
     return value if tuple(order) == tuple(range(len(order))) else build(TransposeOp, value, permutation=tuple(order))
-
-
-def _erase(op: Operation) -> None:
-    op.detach()
-    op.erase()

@@ -11,7 +11,7 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.dl.programs.size_ranges import size_ranges
-from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, func
+from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, erase_op, func
 from dlc.passes.base import ReportingPass, TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.candidates import Candidates
@@ -155,8 +155,7 @@ class _KernelFormer:
             self.slice_padding(pad, set(members), dispatch)
         sources = [v.owner for op in members for v in op.operands if isinstance(v.owner, Operation)]
         for op in reversed(members):
-            op.detach()
-            op.erase()
+            erase_op(op)
         erase_unused(sources)
 
     def slice_padding(self, pad: PadOp, members: set[Operation], dispatch: DispatchOp) -> None:

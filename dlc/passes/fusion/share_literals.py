@@ -11,7 +11,17 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.entry import entry_of
-from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue, walk_ops
+from dlc.ir import (
+    Attribute,
+    Context,
+    DenseIntOrFPElementsAttr,
+    FunctionType,
+    ModuleOp,
+    ModulePass,
+    SSAValue,
+    erase_op,
+    walk_ops,
+)
 from dlc.passes.fusion.dedupe_kernels import structural_key
 
 # Minimum number of kernels to merge. Fewer kernels compile quickly anyway, and literals need no memory reads.
@@ -65,8 +75,7 @@ def _literals_to_arguments(kernel: KernelOp, literals: Sequence[ConstantOp]) -> 
         argument = block.insert_arg(literal.result.type, len(block.args))
         argument.name_hint = "literal"
         literal.result.replace_all_uses_with(argument)
-        literal.detach()
-        literal.erase()
+        erase_op(literal)
     kernel.function_type = FunctionType.from_lists([a.type for a in block.args], function_type.outputs.data)
 
 

@@ -11,7 +11,7 @@ from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.entry import entry_of
 from dlc.files.mapped_files import copy_to_memory
-from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
+from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr, erase_op
 from dlc.machine.cpus import usable_cpus
 from dlc.machine.threads import ThreadPool
 from dlc.weights import WeightStore
@@ -47,8 +47,7 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
         retained.add(name)
     for op in reversed(list(constant)):
         if not any(r.first_use for r in op.results):
-            op.detach()
-            op.erase()
+            erase_op(op)
     return all_weights.subset(retained).copy_to_memory()
 
 

@@ -10,7 +10,7 @@ from dlc.dialects import host
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of
 from dlc.errors import CompileError
-from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, i64, memref
+from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, erase_op, i64, memref
 from dlc.passes.host.arena import Lifetime, assign_offsets, assign_slots
 from dlc.passes.host.lifetimes import OpOrder
 from dlc.shapes.dims import Dim
@@ -55,8 +55,7 @@ class PlanArenaPass(ModulePass):
             assert block is not None
             block.insert_op_before(arena, buffer)
             buffer.memref.replace_all_uses_with(arena.result)
-            buffer.detach()
-            buffer.erase()
+            erase_op(buffer)
         for parallel in order.span:
             if isinstance(parallel, host.ParallelOp):
                 require_disjoint_sections(parallel)

@@ -19,6 +19,7 @@ from dlc.ir import (
     IteratorTypeAttr,
     Operation,
     SSAValue,
+    erase_op,
     func,
     i64,
     index,
@@ -67,7 +68,7 @@ class FuseGenericsPass(KernelPass):
             if op.parent is None:
                 continue
             if isinstance(op, _TENSOR_OPS) and not op.results[0].first_use:
-                _erase(op)
+                erase_op(op, is_unused=False)
             elif isinstance(op, linalg.GenericOp):
                 consumer = op
                 while (producer := _fusible_producer(consumer)) is not None:
@@ -207,8 +208,8 @@ def _inline(producer: linalg.GenericOp, consumer: linalg.GenericOp, constants: C
     fused.results[0].name_hint = consumer.results[0].name_hint
     OpBuilder(constants, _block_of(consumer), consumer.location, anchor=consumer).insert(fused)
     consumer.results[0].replace_all_uses_with(fused.results[0])
-    _erase(consumer)
-    _erase(producer)
+    erase_op(consumer, is_unused=False)
+    erase_op(producer, is_unused=False)
     return fused
 
 
@@ -224,8 +225,3 @@ def _emit_index(builder: OpBuilder, expression: AffineExpr) -> SSAValue:
 def _block_of(op: Operation) -> Block:
     assert op.parent is not None
     return op.parent
-
-
-def _erase(op: Operation) -> None:
-    op.detach()
-    op.erase(safe_erase=False)

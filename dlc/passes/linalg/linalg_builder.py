@@ -31,6 +31,7 @@ from dlc.ir import (
     SSAValue,
     TensorType,
     arith,
+    erase_op,
     i64,
     linalg,
     tensor,
@@ -241,8 +242,7 @@ def erase_dead(block: Block) -> None:
     """Erase unused ops of a body, which is pure."""
     for op in reversed(list(block.ops)):
         if op.results and not any(r.first_use for r in op.results):
-            op.detach()
-            op.erase()
+            erase_op(op)
 
 
 def _reassociation(groups: Sequence[range]) -> Attribute:

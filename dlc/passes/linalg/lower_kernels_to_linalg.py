@@ -36,6 +36,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     StringAttr,
+    erase_op,
     func,
     index,
 )
@@ -82,8 +83,7 @@ class LowerKernelsToLinalgPass(ModulePass):
         kernels = [k for k in op.ops if isinstance(k, KernelOp)]
         functions = [_lower(k) for k in kernels]
         for kernel in kernels:
-            kernel.detach()
-            kernel.erase()
+            erase_op(kernel)
         op.body.block.add_op(ModuleOp(functions, sym_name=StringAttr("kernels")))
 
 

@@ -16,6 +16,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     arith,
+    erase_op,
     i1,
     memref,
     scf,
@@ -66,8 +67,7 @@ def vectorize_lanes(grid: scf.ParallelOp, builder: OpBuilder, width: int, lane_b
             if inner is not body:
                 inner.yield_()
             body.insert(scf.ReduceOp())
-    grid.detach()
-    grid.erase()
+    erase_op(grid)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     StringAttr,
+    erase_op,
     func,
     i64,
     scf,
@@ -140,8 +141,7 @@ def _replace(kernel: KernelOps, target: Target) -> None:
         op.detach()
         block.insert_op_after(op, last)
     for op in reversed(kernel.replaced):
-        op.detach()
-        op.erase()
+        erase_op(op)
 
 
 def _lower_lanes(block: Block, anchor: Operation, target: Target) -> Sequence[SSAValue] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from dlc.ir import Attribute, Block, Context, Operation, func, memref, vector
+from dlc.ir import Attribute, Block, Context, Operation, erase_op, func, memref, vector
 from dlc.passes.base import KernelPass
 
 # The hash key of a pure op: class, operands, properties, result types.
@@ -51,8 +51,7 @@ def _merge(block: Block, outer: dict[Key, Operation]) -> None:
             if earlier is not op:
                 for old, new in zip(op.results, earlier.results, strict=True):
                     old.replace_all_uses_with(new)
-                op.detach()
-                op.erase()
+                erase_op(op)
         for region in op.regions:
             for inner in region.blocks:
                 _merge(inner, available)
@@ -70,5 +69,4 @@ def _erase_unused(block: Block) -> None:
             for inner in region.blocks:
                 _erase_unused(inner)
         if (is_pure(op) or isinstance(op, _READS)) and not any(r.first_use for r in op.results):
-            op.detach()
-            op.erase()
+            erase_op(op)

@@ -13,6 +13,7 @@ from dlc.ir import (
     Operation,
     SSAValue,
     arith,
+    erase_op,
     f32,
     f64,
     func,
@@ -67,8 +68,7 @@ class ExpandMathPass(KernelPass):
             result = expand_function(op, FormulaBuilder(op, constants, fused=self.fused), precise=self.precise)
             result.name_hint = op.results[0].name_hint
             op.results[0].replace_all_uses_with(result)
-            op.detach()
-            op.erase()
+            erase_op(op)
 
 
 def expand_function(op: Operation, builder: FormulaBuilder, *, precise: bool = False) -> SSAValue:

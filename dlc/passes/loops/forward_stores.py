@@ -14,6 +14,7 @@ from dlc.ir import (
     Operation,
     SSAValue,
     contains,
+    erase_op,
     func,
     gpu,
     memref,
@@ -112,8 +113,7 @@ def _forward(block: Block, stored_values: _StoredValues) -> None:
             entry = stored_values.get(root)
             if entry is not None and entry.key == load:
                 op.results[0].replace_all_uses_with(entry.value)
-                op.detach()
-                op.erase()
+                erase_op(op)
             else:
                 _mark_store_as_read(stored_values, root)
         elif store is not None:
@@ -121,8 +121,7 @@ def _forward(block: Block, stored_values: _StoredValues) -> None:
             root = _root(key[0])
             overwritten = stored_values.pop(root, None)
             if overwritten is not None and overwritten.store is not None and overwritten.key == key:
-                overwritten.store.detach()
-                overwritten.store.erase()
+                erase_op(overwritten.store)
             stored_values[root] = _StoredValue(key, value, op)
         elif isinstance(op, gpu.BarrierOp):
             _invalidate_shared(stored_values)
@@ -195,8 +194,7 @@ def _store_after(loop: Operation, root: SSAValue, result: SSAValue) -> Operation
     last = stores[0].clone({value[1]: result})
     block.insert_op_after(last, loop)
     for op in stores:
-        op.detach()
-        op.erase()
+        erase_op(op)
     return last
 
 
@@ -213,10 +211,8 @@ def _drop_unread_locals(kernel: func.FuncOp) -> None:
             users = list(_users(op.memref))
             if all(isinstance(u, memref.SubviewOp | memref.ReinterpretCastOp) or _store_key(u) is not None for u in users):
                 for user in reversed(users):
-                    user.detach()
-                    user.erase()
-                op.detach()
-                op.erase()
+                    erase_op(user)
+                erase_op(op)
 
 
 def _users(buffer: SSAValue) -> Iterator[Operation]:

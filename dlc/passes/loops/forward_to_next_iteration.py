@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlc.dialects.dl.scalar import constant_integer
-from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, arith, func, memref, scf
+from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, arith, erase_op, func, memref, scf
 from dlc.passes.base import KernelPass
 from dlc.passes.loops.iter_args import add_iter_args
 from dlc.passes.structured import ConstantPool, OpBuilder
@@ -142,8 +142,7 @@ def _carry(loop: scf.ForOp, load: memref.LoadOp, stored: SSAValue, low: int, con
     argument = body.args[-1]
     is_unchanged = stored is load.res
     load.res.replace_all_uses_with(argument)
-    load.detach()
-    load.erase()
+    erase_op(load)
     last = body.last_op
     assert last is not None
     last.operands = [*last.operands, argument if is_unchanged else stored]

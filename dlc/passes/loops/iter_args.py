@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.ir import SSAValue, scf
+from dlc.ir import SSAValue, erase_op, scf
 
 
 def add_iter_args(loop: scf.ForOp, values: Sequence[SSAValue]) -> scf.ForOp:
@@ -25,6 +25,5 @@ def add_iter_args(loop: scf.ForOp, values: Sequence[SSAValue]) -> scf.ForOp:
     block.insert_op_before(new_loop, loop)
     for old, result in zip(loop.results, new_loop.results, strict=False):
         old.replace_all_uses_with(result)
-    loop.detach()
-    loop.erase()
+    erase_op(loop)
     return new_loop

@@ -27,6 +27,7 @@ from dlc.ir import (
     SSAValue,
     VectorType,
     arith,
+    erase_op,
     i64,
     memref,
     scf,
@@ -158,8 +159,7 @@ def _replace_yield(block: Block, results: Sequence[Bits | Float]) -> None:
     last = block.last_op
     assert last is not None
     block.insert_op_before(scf.YieldOp(*(x.value for x in results)), last)
-    last.detach()
-    last.erase()
+    erase_op(last)
 
 
 def _insert(builder: FormulaBuilder, op: scf.ForOp | scf.IfOp, like: Values) -> Values:

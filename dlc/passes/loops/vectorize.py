@@ -25,6 +25,7 @@ from dlc.ir import (
     UnitAttr,
     UnknownLoc,
     arith,
+    erase_op,
     func,
     index,
     linalg,
@@ -95,8 +96,7 @@ class VectorizePass(KernelPass):
                 block = op.parent
                 assert block is not None
                 _Vectorizer(op, OpBuilder(constants, block, op.location, anchor=op)).run()
-                op.detach()
-                op.erase()
+                erase_op(op)
 
 
 class _Vectorizer:

@@ -17,7 +17,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import PropertyValue, element_type_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.control import captured_values
-from dlc.ir import Block, ModuleOp, Operation
+from dlc.ir import Block, ModuleOp, Operation, erase_op
 from dlc.passes.dl.rewriting import program_blocks
 from dlc.passes.sharding.canonicalize_collectives import as_rows, from_rows
 from dlc.shapes.dims import Size, is_static
@@ -120,8 +120,7 @@ def _merge(block: Block, ops: Sequence[_Mergeable]) -> None:
         op.result.replace_all_uses_with(from_rows(build, op, part))
         start = start + size
     for op in ops:
-        op.detach()
-        op.erase()
+        erase_op(op)
 
 
 def _sort_by_dependencies(block: Block) -> None:

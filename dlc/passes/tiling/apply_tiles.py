@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from functools import partial
 
-from dlc.ir import Operation, scf
+from dlc.ir import Operation, erase_op, scf
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.attention.attention_tile_body import AttentionTileBody
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
-from dlc.passes.tiling.blocking.blocked_task import BlockedTask, TaskBuffers
+from dlc.passes.tiling.blocking.blocked_task import BlockedTask
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTileBody, CooperativeTiles
 from dlc.passes.tiling.groups.group_tile_body import GroupTileBody
@@ -35,9 +35,6 @@ from dlc.passes.tiling.tasks.task_tiles import TaskTileBody, TaskTiles
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.shapes.dims import UndecidableError, is_multiple
 
-# Emits the code of one task.
-_EmitTask: TypeAlias = Callable[[OpBuilder, Tile], None]
-
 
 def apply_tiles(nest: LoopNest, plan: Plan, constants: ConstantPool, sizes: Mapping[str, int] | None = None) -> scf.ParallelOp:
     """Replace the ops of a nest by a grid of tiled code, inserted at the last op; return the grid.
@@ -47,7 +44,7 @@ def apply_tiles(nest: LoopNest, plan: Plan, constants: ConstantPool, sizes: Mapp
     """
     static_nest = nest.specialize(sizes or {})
     plan.check(static_nest)
-    _check_symbolic(nest, plan)
+    _check_symbolic(nest)
     first = nest.ops[0].op
     block = first.parent
     assert block is not None
@@ -56,29 +53,23 @@ def apply_tiles(nest: LoopNest, plan: Plan, constants: ConstantPool, sizes: Mapp
     grid = _Tiler(nest, static_nest, plan).build_grid(OpBuilder(constants, block, last.location, anchor=last))
     allocations = [root.owner for root in nest.local_buffers()]
     for nest_op in nest.ops:
-        nest_op.op.detach()
-        nest_op.op.erase(safe_erase=False)
+        erase_op(nest_op.op, is_unused=False)
     for op in allocations:
         assert isinstance(op, Operation)
-        op.detach()
-        op.erase(safe_erase=False)
+        erase_op(op, is_unused=False)
     return grid
 
 
-def _check_symbolic(nest: LoopNest, plan: Plan) -> None:
+def _check_symbolic(nest: LoopNest) -> None:
     """Raise UndecidableError if a dimension that must be static is symbolic."""
     private_dims = set(nest.symbolic_dims).difference(nest.shared_dims)
     for nest_op in nest.ops:
-        stored_dims = (
-            private_dims.intersection(t.iterator for t in nest_op.output.terms)
-            if nest_op.output.root in nest.local_buffers()
-            else ()
-        )
-        for d in stored_dims:
-            raise UndecidableError(f"a local buffer would have the symbolic dim {nest.extents[d]}; make this dim static")
-        for a in nest_op.accesses:
-            if a is not None and any(not t.is_plain for t in a.terms if t.iterator in private_dims):
-                raise UndecidableError("a packed operand has a symbolic dim; make this dim static")
+        if nest_op.output.root in nest.local_buffers():
+            for d in private_dims.intersection(t.iterator for t in nest_op.output.terms):
+                raise UndecidableError(f"a local buffer would have the symbolic dim {nest.extents[d]}; make this dim static")
+        terms = (t for a in nest_op.accesses if a is not None for t in a.terms)
+        if any(t.iterator in private_dims and not t.is_plain for t in terms):
+            raise UndecidableError("a packed operand has a symbolic dim; make this dim static")
 
 
 class _Tiler:
@@ -110,56 +101,53 @@ class _Tiler:
         if isinstance(self.plan, GroupPlan):
             self.emit_group(task_builder, self.plan, tile, partial_dims)
         else:
-            self.emit_full_and_partial_tasks(
-                task_builder, tile, partial_dims, self.task_emitter(task_builder, self.plan, blocks)
-            )
+            self.emit_tasks(task_builder, self.plan, tile, partial_dims)
         task_builder.insert(scf.ReduceOp())
         return grid
 
-    def task_emitter(self, builder: OpBuilder, plan: ThreadPlan, sizes: Mapping[int, int]) -> _EmitTask:
-        """Return the function that emits a task of one CPU thread; `sizes` are the extents of a full task."""
+    def emit_tasks(self, builder: OpBuilder, plan: ThreadPlan, tile: Tile, partial_dims: Sequence[int]) -> None:
+        """Emit a task of one CPU thread; partial tasks, at the ends of `partial_dims`, have separate code."""
+        emit_task: Callable[[OpBuilder, Tile], None]
         match plan:
             case BlockedTiles():
-                buffers = TaskBuffers(self.nest, plan, builder, sizes)
-                return lambda builder, tile: BlockedTask(self.nest, plan, builder, tile, self.register_tiles, buffers).run()
+                sizes = {d: r.size for d, r in tile.items()}
+                emit_task = BlockedTask(self.nest, plan, builder, sizes, self.register_tiles).emit_task
             case FusedAttention():
-                return self.round_emitter(lambda tile: AttentionTileBody(self.nest, plan, tile))
+                emit_task = self.round_emitter(partial(AttentionTileBody, self.nest, plan))
             case TaskTiles():
-                return self.round_emitter(lambda tile: TaskTileBody(self.nest, plan, tile, self.dynamic_extents))
+                emit_task = self.round_emitter(lambda tile: TaskTileBody(self.nest, plan, tile, self.dynamic_extents))
+        for task_builder, task_tile in full_and_partial_tiles(builder, tile, partial_dims, self.nest.extents):
+            emit_task(task_builder, task_tile)
 
     def emit_group(self, builder: OpBuilder, plan: DevicePlan, tile: Tile, partial_dims: Sequence[int]) -> None:
         """Emit a work-group: a loop over its work-items, with their code as its body."""
         group = WorkGroup(self.nest, plan, builder, partial_dims, {d: self.extents[d] for d in self.symbolic_dims})
+        make_body: Callable[[Tile], TileBody]
         match plan:
             case CooperativeTiles():
-                emit_round = self.round_emitter(lambda tile: CooperativeTileBody(group, plan, tile), group)
+                make_body = partial(CooperativeTileBody, group, plan)
             case PromotedTiles():
-                group.linearize()
-                emit_round = self.round_emitter(lambda tile: PromotedTileBody(group, plan, tile), group)
+                make_body = partial(PromotedTileBody, group.linearize(), plan)
             case GroupTiles():
-                emit_round = self.round_emitter(lambda tile: GroupTileBody(group, plan, tile), group)
+                make_body = partial(GroupTileBody, group, plan)
             case MatrixUnitTiles():
-                group.linearize()
-                emit_round = self.round_emitter(lambda tile: MatrixTileBody(group, plan, tile), group)
+                make_body = partial(MatrixTileBody, group.linearize(), plan)
+        emit_rounds = self.round_emitter(make_body, group.emit_round_barrier)
         # Barriers must be in uniform control flow. So a group with barriers guards the code of its partial tiles between the
         # barriers, not around them.
-        self.emit_full_and_partial_tasks(group.builder, tile, () if plan.needs_barriers else partial_dims, emit_round)
+        branch_dims = () if plan.needs_barriers else partial_dims
+        for group_builder, group_tile in full_and_partial_tiles(group.builder, tile, branch_dims, self.nest.extents):
+            emit_rounds(group_builder, group_tile)
         group.builder.insert(scf.ReduceOp())
 
-    def emit_full_and_partial_tasks(
-        self, builder: OpBuilder, tile: Tile, partial_dims: Sequence[int], emit_task: _EmitTask
-    ) -> None:
-        """Generate the code of full tasks, and separate code for partial tasks at the ends of `partial_dims`."""
-        for task_builder, task_tile in full_and_partial_tiles(builder, tile, partial_dims, self.nest.extents):
-            emit_task(task_builder, task_tile)
-
-    def round_emitter(self, make_body: Callable[[Tile], TileBody], group: WorkGroup | None = None) -> _EmitTask:
+    def round_emitter(
+        self, make_body: Callable[[Tile], TileBody], begin_round: Callable[[OpBuilder], None] = lambda builder: None
+    ) -> Callable[[OpBuilder, Tile], None]:
         """Return a function that emits each register tile of a task, or each round of a group, by `make_body`."""
 
         def emit(builder: OpBuilder, tile: Tile) -> None:
             for body_builder, tile_ranges in self.register_tiles(builder, tile):
-                if group is not None:
-                    group.emit_round_barrier(body_builder)
+                begin_round(body_builder)
                 # Local buffers are allocated per tile, so offsets in them are 0.
                 make_body({d: IterationRange(r.offset, r.size) for d, r in tile_ranges.items()}).run(body_builder)
 

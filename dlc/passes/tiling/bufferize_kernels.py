@@ -18,6 +18,7 @@ from dlc.ir import (
     Operation,
     SSAValue,
     TensorType,
+    erase_op,
     func,
     linalg,
     memref,
@@ -80,8 +81,7 @@ class _Bufferizer:
         self.kernel.properties["function_type"] = FunctionType.from_lists(types, [])
         for op in reversed(list(block.ops)):
             if any(isinstance(r.type, TensorType) for r in op.results):
-                op.detach()
-                op.erase(safe_erase=False)
+                erase_op(op, is_unused=False)
 
     def rewrite(self, op: Operation, builder: OpBuilder, outputs: Sequence[SSAValue]) -> None:
         match op:
@@ -107,8 +107,7 @@ class _Bufferizer:
                             f"@{self.kernel.sym_name.data} returns a value outside of its destination argument; write it there"
                         )
                 builder.insert(func.ReturnOp())
-                op.detach()
-                op.erase(safe_erase=False)
+                erase_op(op, is_unused=False)
             case _ if any(isinstance(v.type, TensorType) for v in (*op.operands, *op.results)):
                 raise UnsupportedError(f"bufferize-kernels: {op.name} on tensors cannot be bufferized")
             case _:
@@ -129,8 +128,7 @@ class _Bufferizer:
                 load.location = inner.location
                 body.block.insert_op_before(load, inner)
                 inner.results[0].replace_all_uses_with(load.res)
-                inner.detach()
-                inner.erase()
+                erase_op(inner)
         builder.insert(
             linalg.GenericOp.create(operands=operands, properties=op.properties, attributes=op.attributes, regions=[body])
         )
@@ -147,8 +145,7 @@ class _Bufferizer:
         elif destination is not source and not destination.first_use:
             owner = destination.owner
             assert isinstance(owner, Operation)
-            owner.detach()
-            owner.erase()
+            erase_op(owner)
         self.set_buffer(op, whole)
 
 

@@ -19,6 +19,7 @@ from dlc.ir import (
     Context,
     Operation,
     SSAValue,
+    erase_op,
     func,
     linalg,
     memref,
@@ -74,8 +75,7 @@ def _drop_empty(kernel: func.FuncOp) -> None:
     """Erase ops with an empty iteration space."""
     for op in list(kernel.body.block.ops):
         if isinstance(op, linalg.GenericOp | linalg.FillOp) and 0 in iterator_extents(op):
-            op.detach()
-            op.erase()
+            erase_op(op)
 
 
 def _merge(nest: LoopNest) -> LoopNest:
@@ -215,8 +215,7 @@ def _rewrite(nest_op: NestOp, nest: LoopNest, constants: ConstantPool, local_buf
             regions=[op.detach_region(op.body)],
         )
     builder.insert(replacement)
-    op.detach()
-    op.erase()
+    erase_op(op)
 
 
 def _view(builder: OpBuilder, a: AffineAccess, terms: Sequence[AffineTerm], nest: LoopNest) -> SSAValue:
@@ -251,8 +250,7 @@ def _renumber_indices(op: linalg.GenericOp, dims: Sequence[int], constants: Cons
         d = dims[inner.dim.value.data]
         if d < 0:
             inner.result.replace_all_uses_with(constants.index(0))
-            inner.detach()
-            inner.erase()
+            erase_op(inner)
         else:
             inner.properties["dim"] = linalg.IndexOp(remaining.index(d)).dim
 
@@ -260,5 +258,4 @@ def _renumber_indices(op: linalg.GenericOp, dims: Sequence[int], constants: Cons
 def _drop_unused_views(kernel: func.FuncOp) -> None:
     for op in reversed(list(kernel.body.block.ops)):
         if isinstance(op, memref.SubviewOp | memref.ReinterpretCastOp | memref.AllocaOp) and not op.results[0].first_use:
-            op.detach()
-            op.erase()
+            erase_op(op)

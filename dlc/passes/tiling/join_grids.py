@@ -31,7 +31,7 @@ from typing import cast
 
 from dlc.dialects.sizes import size_of
 from dlc.dialects.workgroup import is_workgroup
-from dlc.ir import Operation, StringAttr, func, gpu, memref, scf
+from dlc.ir import Operation, StringAttr, erase_op, func, gpu, memref, scf
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.tiling.memory_effects import MemoryEffects
 from dlc.shapes.dims import Size, product
@@ -203,8 +203,7 @@ def _inline_body(builder: OpBuilder, loop: scf.ParallelOp, linear_index: Index) 
         if op is not block.last_op:
             op.detach()
             builder.with_location(op.location).insert(op)
-    loop.detach()
-    loop.erase()
+    erase_op(loop)
 
 
 def _induction_values(builder: OpBuilder, loop: scf.ParallelOp, linear_index: Index) -> list[Index]:

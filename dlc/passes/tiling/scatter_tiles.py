@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from dlc.ir import Block, IteratorTypeAttr, Region, SSAValue, arith, linalg
+from dlc.ir import Block, IteratorTypeAttr, Region, SSAValue, arith, erase_op, linalg
 from dlc.passes.structured import OpBuilder
 
 _EQUAL_PREDICATE_INDEX = 0
@@ -95,8 +95,7 @@ def split(
             copy.replace_all_uses_with(hoist(value))
     for dead in reversed(list(body.ops)):
         if dead.results and not any(r.first_use for r in dead.results):
-            dead.detach()
-            dead.erase()
+            erase_op(dead)
     return row, region
 
 

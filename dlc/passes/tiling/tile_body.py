@@ -19,6 +19,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     UnitAttr,
+    erase_op,
     linalg,
     memref,
 )
@@ -345,6 +346,5 @@ def _clone_body(builder: OpBuilder, nest_op: NestOp, tile: Tile, dims: Sequence[
         inner = OpBuilder(builder.constants, region.block, op.location, anchor=op)
         index: Index = inner.op(linalg.IndexOp(dims.index(d))) if d in dims else 0
         op.result.replace_all_uses_with(inner.value(inner.add(tile[d].offset, index)))
-        op.detach()
-        op.erase()
+        erase_op(op)
     return region

@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.programs.transformations import CustomDerivativeRule, Derivative, Transformation
 from dlc.dialects.entry import entry_of
-from dlc.ir import Context, ModuleOp, ModulePass, OpResult, SSAValue, walk_ops
+from dlc.ir import Context, ModuleOp, ModulePass, OpResult, SSAValue, erase_op, walk_ops
 from dlc.passes.autodiff.forward_mode import add_tangents
 from dlc.passes.autodiff.reverse_mode import add_cotangents
 from dlc.passes.autodiff.shapes import zeros
@@ -106,5 +106,4 @@ def _replace_by_zeros(op: dl.LinearCallOp) -> None:
     build = DlBuilder(op)
     for result in op.results:
         result.replace_all_uses_with(zeros(build, result).value)
-    op.detach()
-    op.erase(safe_erase=False)
+    erase_op(op, is_unused=False)

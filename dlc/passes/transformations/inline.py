@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.ir import Block, Operation, SSAValue
+from dlc.ir import Block, Operation, SSAValue, erase_op
 
 
 def inline(op: Operation, block: Block, arguments: Sequence[SSAValue]) -> None:
@@ -20,5 +20,4 @@ def inline(op: Operation, block: Block, arguments: Sequence[SSAValue]) -> None:
             outer.insert_op_before(inner, op)
     for result, value in zip(op.results, last.values, strict=True):
         result.replace_all_uses_with(value)
-    op.detach()
-    op.erase(safe_erase=False)
+    erase_op(op, is_unused=False)

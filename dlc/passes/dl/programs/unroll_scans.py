@@ -10,7 +10,7 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import YieldOp
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, ops_of
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, erase_op, ops_of
 from dlc.passes.dl.rewriting import program_blocks
 from dlc.shapes.dims import Size
 
@@ -49,8 +49,7 @@ def _unroll(scan: ScanOp, length: int) -> None:
     stacked = [_stack(sequence, old, scan) for sequence, old in zip(stacked_outputs, scan.outputs[state_count:], strict=True)]
     for old, new in zip(scan.outputs, (*states, *stacked), strict=True):
         old.replace_all_uses_with(new)
-    scan.detach()
-    scan.erase()
+    erase_op(scan)
 
 
 def _clone_step(scan: ScanOp, values: Sequence[SSAValue]) -> list[SSAValue]:

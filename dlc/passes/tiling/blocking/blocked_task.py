@@ -25,94 +25,68 @@ _CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
 _FIRST = IterationRange(0, 1)
 
 
-class TaskBuffers:
-    """The buffers of a task with `blocks` or `panels`: packed panels, and accumulators that later ops read.
+class BlockedTask:
+    """The code of tasks with cache blocks or panels: fill accumulators, add all blocks, run the epilogue.
 
-    `sizes` are the extents of a full task. Partial tasks use a part of the buffers.
+    Between blocks, accumulators are stored in the destination, or in a buffer of the task if later ops transform
+    them. With a single block each register tile runs all ops at once, and its accumulators stay in registers. The buffers of
+    panels and accumulators have the size of a full task, `sizes`; partial tasks use a part of them.
     """
 
-    def __init__(self, nest: SizedLoopNest, plan: BlockedTiles, builder: OpBuilder, sizes: Mapping[int, int]) -> None:
+    def __init__(
+        self, nest: SizedLoopNest, plan: BlockedTiles, builder: OpBuilder, sizes: Mapping[int, int], tiles: RegisterTiles
+    ) -> None:
         reduction = leading_reduction(nest)
         assert reduction is not None
+        self.nest = nest
+        self.plan = plan
+        self.tiles = tiles
         self.reduction = reduction
         self.panels = {k: _PackedPanel(nest, plan, reduction, k, {**sizes, **plan.macro_tile}, builder) for k in plan.panels}
+        # Operands whose panel depends on the macro tile; the others are packed once per block.
+        self.packed_per_macro_tile = [k for k, panel in self.panels.items() if plan.macro_tile.keys() & panel.shared_dims]
+        self.packed_once = [k for k in self.panels if k not in self.packed_per_macro_tile]
         self.accumulators: dict[SSAValue, LocalBuffer] = {}
         root = reduction.output.root
         if plan.blocks and root in nest.local_buffers():
             dims = tuple(d for d in reduction.axes() if sizes[d] > 1)
             buffer = builder.alloca(memref_of(root).element_type, tuple(sizes[d] for d in dims), root.name_hint)
             self.accumulators[root] = LocalBuffer(buffer, dims, is_shared=True)
+        self.prefetch = [NextBlockPrefetcher(nest, plan, reduction, k) for k in plan.prefetch]
+        # The current task.
+        self.tile: Tile = {}
+        self.spans: NonzeroSpans | None = None
 
-
-class BlockedTask:
-    """One task of a plan with cache blocks or panels: fill accumulators, add all blocks, run the epilogue.
-
-    Between blocks, accumulators are stored in the destination, or in a buffer of the task if later ops transform
-    them. With a single block each register tile runs all ops at once, and its accumulators stay in registers.
-    """
-
-    def __init__(
-        self,
-        nest: SizedLoopNest,
-        plan: BlockedTiles,
-        builder: OpBuilder,
-        tile: Tile,
-        tiles: RegisterTiles,
-        buffers: TaskBuffers,
-    ) -> None:
-        self.nest = nest
-        self.plan = plan
-        self.builder = builder
+    def emit_task(self, builder: OpBuilder, tile: Tile) -> None:
+        """Emit the code of a full or partial task."""
+        k = self.plan.zero_trimmed_operand
         self.tile = tile
-        self.tiles = tiles
-        self.reduction = buffers.reduction
-        self.panels = buffers.panels
-        # Operands whose panel depends on the macro tile; the others are packed once per block.
-        self.packed_per_macro_tile = [k for k, panel in self.panels.items() if plan.macro_tile.keys() & panel.shared_dims]
-        self.packed_once = [k for k in self.panels if k not in self.packed_per_macro_tile]
-        self.accumulators = buffers.accumulators
-        self.prefetch = [NextBlockPrefetcher(nest, plan, self.reduction, k) for k in plan.prefetch]
-        self.spans = (
-            None
-            if plan.zero_trimmed_operand is None
-            else NonzeroSpans(self.reduction, plan.zero_trimmed_operand, plan, tile, builder)
-        )
-
-    def run(self) -> None:
+        self.spans = None if k is None else NonzeroSpans(self.reduction, k, self.plan, tile, builder)
         if self.plan.blocks:
-            self.run_blocked()
+            self.emit_blocks(builder)
         else:
-            self.run_unblocked()
+            self.emit_unblocked(builder)
 
-    def run_unblocked(self) -> None:
-        """Run all ops on each register tile, with the whole reduction as one block."""
+    def emit_unblocked(self, builder: OpBuilder) -> None:
+        """Emit all ops on each register tile, with the whole reduction as one block."""
         reduction_ranges = {d: IterationRange(0, self.nest.extents[d]) for d in self.reduction.reductions}
-        for body_builder, tile_body in self.packed_tile_bodies(self.builder, reduction_ranges):
-            tile_body.run(
-                body_builder
-                if self.plan.mask_operand is None
-                else branch_unless_masked(body_builder, tile_body, self.plan.mask_operand)
-            )
+        for body_builder, tile_body in self.packed_tile_bodies(builder, reduction_ranges):
+            if self.plan.mask_operand is not None:
+                body_builder = branch_unless_masked(body_builder, tile_body, self.plan.mask_operand)
+            tile_body.run(body_builder)
 
-    def find_spans(self, builder: OpBuilder, block: Tile) -> None:
-        """Find the nonzero spans of a block, if the plan trims zeros."""
-        if self.spans is not None:
-            self.spans.find_spans(
-                builder, block[self.spans.reduced], lambda ranges: self.tile_body({**self.tile, **ranges}, self.packed_once)
-            )
-
-    def run_blocked(self) -> None:
-        """Initialize the accumulators, add all blocks, then run the following ops."""
+    def emit_blocks(self, builder: OpBuilder) -> None:
+        """Initialize the accumulators, add all blocks, then emit the following ops."""
         init_op, nest_op, *following_ops = self.nest.ops
-        for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}):
+        for body_builder, tile_body in self.tile_bodies(builder, self.tile, {}):
             tile_body.emit_nest_ops(body_builder, [init_op], tile_body.tile)
         reduction_ranges = {d: IterationRange(0, self.nest.extents[d]) for d in nest_op.dims if d in nest_op.reductions}
         blocks = {d: self.plan.blocks.get(d, r.size) for d, r in reduction_ranges.items()}
-        for block_builder, block in nested_steps(self.builder, reduction_ranges, blocks, "k"):
-            block = {d: IterationRange(r.offset, r.size) for d, r in block.items()}
+        for block_builder, block_ranges in nested_steps(builder, reduction_ranges, blocks, "k"):
+            block = {d: IterationRange(r.offset, r.size) for d, r in block_ranges.items()}
             for body_builder, tile_body in self.packed_tile_bodies(block_builder, block):
                 tile_body.emit_nest_op(body_builder.with_location(nest_op.op.location), nest_op, tile_body.tile)
-        for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}) if following_ops else ():
+        for body_builder, tile_body in self.tile_bodies(builder, self.tile, {}) if following_ops else ():
             tile_body.make_locals(body_builder, excluded=self.accumulators)
             tile_body.emit_nest_ops(body_builder, following_ops, tile_body.tile)
 
@@ -120,7 +94,10 @@ class BlockedTask:
         """Pack a block's operands; yield each register tile of the task, after emitting its prefetches."""
         for k in self.packed_once:
             self.panels[k].pack(builder, self.tile, block)
-        self.find_spans(builder, block)
+        if self.spans is not None:
+            self.spans.find_spans(
+                builder, block[self.spans.reduced], lambda ranges: self.tile_body({**self.tile, **ranges}, self.packed_once)
+            )
         macro_tile = {d: self.plan.macro_tile[d] for d in self.plan.order if d in self.plan.macro_tile}
         for macro_builder, tile in nested_steps(builder, self.tile, macro_tile, "p"):
             for k in self.packed_per_macro_tile:

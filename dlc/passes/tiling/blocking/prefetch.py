@@ -49,16 +49,12 @@ class NextBlockPrefetcher:
             num_shares *= tiles
         rows = -(-prod(block[d].size for d in self.reduced_dims) // num_shares)
         first = builder.multiply(share_index, rows)
-        other_ranges = [range(tile[d].size) for d in self.axes if d not in (*self.reduced_dims, self.row_dim)]
-        for n, *other_indices, column in product(
-            range(rows), *other_ranges, range(0, tile[self.row_dim].size, self.line_elements)
-        ):
+        dims = [*(d for d in self.axes if d not in (*self.reduced_dims, self.row_dim)), self.row_dim]
+        positions = [range(0, tile[d].size, self.line_elements if d == self.row_dim else 1) for d in dims]
+        for n, *position in product(range(rows), *positions):
             coordinates = self.step_coordinates(builder, builder.add(first, n), block)
-            remaining = iter(other_indices)
-            for d in self.axes:
-                if d not in coordinates:
-                    position = column if d == self.row_dim else next(remaining)
-                    coordinates[d] = builder.add(tile[d].offset, position + 1 if d == self.advancing_dim else position)
+            for d, i in zip(dims, position, strict=True):
+                coordinates[d] = builder.add(tile[d].offset, i + (d == self.advancing_dim))
             indices = [builder.value(coordinates[d]) for d in self.axes]
             builder.insert(PrefetchOp.create(operands=[self.source, *indices], properties=L2_READ_HINTS))
 

@@ -11,7 +11,6 @@ from math import prod
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.cost_model import CostModel
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split
 from dlc.passes.tiling.tasks.variants import Variant
@@ -59,16 +58,8 @@ class TileRules:
 
     def lanes(self, nest_op: NestOp) -> int:
         """Return the number of SIMD lanes of an op's element type."""
-        t = memref_of(nest_op.op.operands[-1]).element_type
-        match t:
-            case Float64Type():
-                width = 8
-            case IntegerType():
-                width = max(1, t.width.data // 8)
-            case _:
-                width = 4
         # Types of different widths need equal lane counts: 4-byte lanes, unless elements are wider or all are narrower.
-        return self.target.lanes(max(width, self.nest.element_bytes))
+        return self.target.lanes(max(nest_op.element_bytes(), self.nest.element_bytes))
 
     def fitting(self, d: int, preferred_size: int) -> int:
         """Return the largest legal tile up to `preferred_size` along a dimension."""
