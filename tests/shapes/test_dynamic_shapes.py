@@ -513,7 +513,7 @@ def test_functions_that_need_static_sizes_are_specialized() -> None:
     mean = dlc.jit(dynamic={"x": {0: "N:1..8"}}, cache=False)(lambda x: x.sum(0) / len(x) + x[:1].sum(0) + x[-1:].sum(0))
     for n in (1, 3, 8):
         x = input_of_size(n)
-        if n == 1:
+        if n == 3:  # Sizes 0 and 1 always have separate programs.
             with pytest.warns(UserWarning, match="is specialized per shape"):
                 got = mean(x)
         else:
