@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -16,7 +15,7 @@ from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
-from dlc.compiler import Program, compile, compile_specialization, emit
+from dlc.compiler import Program, Specializer, compile, emit
 from dlc.compiler.sharding import AutoSharding, ShardedProgram, shard_program
 from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
@@ -46,7 +45,6 @@ from dlc.runtime.requests.submittable import Submittable
 from dlc.shapes.dims import Dim
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.input_sizes import bind_sizes
-from dlc.weights import WeightStore
 
 # Importing it defines the operators of traced arrays.
 _operators = dlc.numpy
@@ -117,9 +115,7 @@ class JitFunction(Submittable):
         self._compared_calls: set[Hashable] = set()
         advice = "declare dimensions that change as symbolic (jit's `dynamic`), and pass settings that change as arrays"
         self._specializations = Specializations[_CompiledFunction](parameters.name, advice)
-        # Keys of functions that cannot be traced with symbolic sizes; a warning was given for each.
-        self._static_keys: set[Hashable] = set()
-        self._weights = WeightStore()
+        self._specializer = Specializer(parameters.name, target, options)
         # The direct call that was used last with arrays only, and the tree of its results.
         self._last: tuple[DirectCall, Tree] | None = None
         self._eager = not Environment.read().jit
@@ -377,46 +373,23 @@ class JitFunction(Submittable):
     def _specialize(
         self, key: Hashable, arguments: CallArguments, symbolic: SymbolicSizes, sizes: Mapping[str, int]
     ) -> Specialization[_CompiledFunction]:
-        """Compile a specialization for the sizes of a call and all others that its guards admit.
+        """Compile a specialization for the sizes of a call and all others that its guards admit."""
+        lowered: Lowered | None = None
 
-        Each trace makes more assumptions than the previous one: the results of comparisons for these sizes; sizes 0 and 1,
-        which broadcast and are empty; all sizes.
-        """
-        special = {symbol: size for symbol, size in sizes.items() if size <= 1}
-        partly_static = tuple(
-            {axis: size for axis, size in axes.items() if special.keys().isdisjoint(Dim.lift(size[0]).symbols())}
-            for axes in symbolic
+        def read(static: Mapping[str, int]) -> Program:
+            nonlocal lowered
+            remaining = tuple(
+                {axis: size for axis, size in axes.items() if static.keys().isdisjoint(Dim.lift(size[0]).symbols())}
+                for axes in symbolic
+            )
+            lowered = self._lower(arguments, remaining, record_guards=True)
+            return lowered.program
+
+        compiled = self._specializer.specialize(sizes, read, key=key)
+        assert lowered is not None
+        return Specialization(
+            _CompiledFunction(compiled.program, lowered.results, lowered.weak_argument_dtypes), compiled.domain
         )
-        error: Exception | None = None
-        attempts = [symbolic, partly_static] if special else [symbolic]
-        for attempted in attempts if key not in self._static_keys else ():
-            if not any(attempted):
-                continue
-            try:
-                lowered = self._lower(arguments, attempted, record_guards=True)
-            except (DlcError, ArithmeticError, TypeError) as raised:
-                error = raised
-                continue
-            static = special if attempted is partly_static else {}
-            compiled = compile_specialization(lowered.program, self._target, self._first_options(), sizes, self._weights)
-            if compiled is not None:
-                return self._specialization(lowered, compiled.program, compiled.domain.restricted_to(static))
-            error = None
-        # An error that is independent of symbolic sizes is raised here again.
-        lowered = self._lower(arguments, tuple({} for _ in arguments.leaves))
-        if error is not None and any(partly_static):
-            warnings.warn(f"{self._parameters.name} is specialized per shape: {error}", stacklevel=5)
-            self._static_keys.add(key)
-        compiled = compile_specialization(lowered.program, self._target, self._first_options(), {}, self._weights)
-        assert compiled is not None, "no guards exclude static sizes"
-        return self._specialization(lowered, compiled.program, SizeDomain.of_sizes(sizes))
-
-    def _specialization(self, lowered: Lowered, model: Model, domain: SizeDomain) -> Specialization[_CompiledFunction]:
-        return Specialization(_CompiledFunction(model, lowered.results, lowered.weak_argument_dtypes), domain)
-
-    def _first_options(self) -> Options:
-        """Return the options of a compilation; only the first one dumps its IR, since later ones differ in shapes only."""
-        return replace(self._options, dump_ir=None) if self._specializations.num_compilations else self._options
 
 
 @overload

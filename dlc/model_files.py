@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX, CachedFile, reason_not_cached
-from dlc.errors import DlcError, UnsupportedError
+from dlc.errors import UnsupportedError
 from dlc.instrument.report import Progress, Report
 from dlc.machine.garbage_collection import infrequent_collection
 from dlc.model_transforms import ModelTransform
@@ -27,11 +27,9 @@ from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import select_device
-from dlc.shapes.dims import is_static
-from dlc.shapes.domain import SizeDomain
+from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import Target, custom_target_location, is_opencl, resolve
-from dlc.weights import WeightStore
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend
@@ -223,32 +221,30 @@ class _FileCompilation:
         A specialization serves all sizes with the same outcomes of comparisons, where possible.
         """
         from dlc.backends.registry import backend_of
-        from dlc.compiler import compile_specialization, import_for
+        from dlc.compiler import Specializer, import_for
 
         self.report.specialization_reason = "importing it depends on the shapes of its inputs"
-        # Only the first compilation is dumped.
-        first_options = iter([self.options])
-        later_options = replace(self.options, dump_ir=None)
-        symbolic_inputs = {info.name for info in error.inputs if not is_static(info.shape)} - self.input_shapes.keys()
-        shared_weights = WeightStore()
+        name = "model" if isinstance(source, bytes) else source.stem
+        specializer = Specializer(name, self.target, self.options)
+        symbolic_inputs = [i for i in error.inputs if not is_static(i.shape) and i.name not in self.input_shapes]
 
         def build(call: ModelCall) -> Specialization[Model]:
             shapes: dict[str, Any] = {**self.input_shapes, **call.shapes}
             input_values = {**self.values, **call.values}
-            options = next(first_options, later_options)
-            if call.sizes:
-                with suppress(DlcError):
-                    symbolic_shapes = {name: shape for name, shape in shapes.items() if name not in symbolic_inputs}
-                    program = import_for(
-                        call.sizes, lambda: import_program(source, symbolic_shapes, input_values, self.transform)
-                    )
-                    general = compile_specialization(program, self.target, options, call.sizes, shared_weights)
-                    if general is not None and program.io_signature is None:
-                        return general
-            model = compile_file(self.source, self.target, shapes, options, values=input_values)
-            return Specialization(model, SizeDomain.of_sizes(call.sizes))
 
-        name = "model" if isinstance(source, bytes) else source.stem
+            def read(static: Mapping[str, int]) -> Program:
+                sizes = {info.name: [substitute(size, static) for size in info.shape] for info in symbolic_inputs}
+                partial_shapes = {name: [s if isinstance(s, int) else None for s in shape] for name, shape in sizes.items()}
+                return import_for(
+                    call.sizes, lambda: import_program(source, {**shapes, **partial_shapes}, input_values, self.transform)
+                )
+
+            return specializer.specialize(
+                call.sizes,
+                read,
+                lambda: compile_file(self.source, self.target, shapes, specializer.next_options(), values=input_values),
+            )
+
         specialized = SpecializedModel(name, tuple(error.inputs), tuple(error.outputs), build, tuple(error.values))
         takes_device_arrays = backend_of(self.target, self.options.device).takes_device_arrays
         model = specialized.model(takes_device_arrays=takes_device_arrays)

@@ -8,7 +8,7 @@ is traced, ops are appended to it, and it may read values of the enclosing block
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
@@ -41,7 +41,7 @@ from dlc.ir import (
     UnknownLoc,
     i64,
 )
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_less, is_static, product
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_different, is_known_less, is_static, product
 from dlc.shapes.guards import Guard, assume_comparison
 from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 from dlc.source_locations import find_user_line, format_line
@@ -91,18 +91,31 @@ class Trace:
         `name` is the function that compares. Data-dependent sizes are checked where they are used, since branches run for some
         data only; `problem` describes a failure of this check.
         """
+        return self._compare(is_known_less, dl.GreaterEqualOp, a, b, name, problem)
+
+    def are_different(self, a: Size, b: Size, name: str) -> bool:
+        """Return whether two sizes differ, as `is_less`: if that is undecidable, equality becomes a guard."""
+        return self._compare(is_known_different, dl.EqualOp, a, b, name)
+
+    def _compare(
+        self,
+        comparison: Callable[[Size, Size], bool],
+        required: type[dl.GreaterEqualOp | dl.EqualOp],
+        a: Size,
+        b: Size,
+        name: str,
+        problem: str = "",
+    ) -> bool:
+        """Return the result of a comparison; the `required` relation of its operands becomes a guard or a check."""
         guards: list[Guard] = []
-        result = assume_comparison(is_known_less, a, b, location_prefix(user_location()) + name, guards)
+        result = assume_comparison(comparison, a, b, location_prefix(user_location()) + name, guards)
         for guard in guards:
             if self.is_data_dependent(guard.size):
                 symbols = sorted(guard.size.symbols())
-                message = (
-                    (f"{name}: {problem}" if problem else f"{name} requires {guard}")
-                    + "; with "
-                    + ", ".join(f"{symbol} = {{}}" for symbol in symbols)
-                )
-                is_valid = self.apply(dl.GreaterEqualOp, self.value(guard.size), self.value(np.zeros((), np.int64)))
-                self.require(is_valid, message, *map(self.value, map(Dim.symbol, symbols)))
+                message = f"{name}: {problem}" if problem else f"{name} requires {guard}"
+                sizes_text = ", ".join(f"{symbol} = {{}}" for symbol in symbols)
+                is_valid = self.apply(required, self.value(guard.size), self.value(np.zeros((), np.int64)))
+                self.require(is_valid, f"{message}; with {sizes_text}", *map(self.value, map(Dim.symbol, symbols)))
             else:
                 self.guards.append(guard)
         return result

@@ -32,7 +32,7 @@ from dlc.frontend.trace import (
     with_user_line,
 )
 from dlc.ir import Block, i64
-from dlc.shapes.dims import Dim, Size, is_known_less, product
+from dlc.shapes.dims import Dim, Size, is_known_different, is_known_less, product
 from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 # Accepted as an array argument. Python scalars are weakly typed: they take the dtype of the array operands.
@@ -275,6 +275,11 @@ def is_less(x: Operand, a: Size, b: Size, name: str, problem: str = "") -> bool:
     `problem` describes a failure.
     """
     return x.owner.is_less(a, b, name, problem) if isinstance(x, Tracer) else is_known_less(a, b)
+
+
+def are_different(x: Operand, a: Size, b: Size, name: str) -> bool:
+    """Return whether two sizes differ, as `is_less`: if that is undecidable, equality becomes a guard of the trace."""
+    return x.owner.are_different(a, b, name) if isinstance(x, Tracer) else is_known_different(a, b)
 
 
 def is_empty(name: str, x: Operand, axes: Collection[int], axis: Axes) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
-from dlc.compiler import Program, compile, compile_specialization
+from dlc.compiler import Program, Specializer, compile
 from dlc.errors import ShapeError
 from dlc.frontend.function_tracing import SymbolicSize, trace
 from dlc.frontend.pytree import flatten
@@ -23,11 +22,9 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, is_symbol, substitute
-from dlc.shapes.domain import SizeDomain
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.parsing import parse_size
 from dlc.shapes.shape_specs import ShapeSpecs, split_ranges, tensor_shape
-from dlc.weights import WeightStore
 
 # The additional last input of a program that draws random numbers.
 SEED = TensorInfo("seed", (), np.dtype(np.int64))
@@ -86,16 +83,12 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
         if all(is_static(info.shape) for info in graph.inputs):
             raise
 
-    shared_weights = WeightStore()
+    specializer = Specializer(name, target, options)
 
     def specialize(call: ModelCall) -> Specialization[Model]:
-        with suppress(UndecidableError, ShapeError, TypeError):
-            program = build_program(graph, name, call.sizes)
-            if (specialization := compile_specialization(program, target, options, call.sizes, shared_weights)) is not None:
-                return specialization
-        shapes: Mapping[str, Any] = call.shapes
-        model = compile(build_program(with_input_shapes(graph, shapes), name), target, options)
-        return Specialization(model, SizeDomain.of_sizes(call.sizes))
+        return specializer.specialize(
+            call.sizes, lambda static: build_program(substitute_sizes(graph, static), name, call.sizes)
+        )
 
     inputs = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
     return SpecializedModel(name, tuple(inputs), tuple(graph.outputs), specialize, ranges=graph.ranges).model()

@@ -20,6 +20,7 @@ from dlc.numpy.apply import (
     Axes,
     Operand,
     apply,
+    are_different,
     as_index,
     as_shape,
     convert,
@@ -59,7 +60,7 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
     sizes, size = list(untraced(as_shape("reshape", shape, -1))), untraced(x.size)
     if sizes.count(-1) == 1:
         dividend, divisor = inferred_reshape(untraced(x.shape), sizes)
-        if not is_less(x, divisor, 1, "reshape") and not is_known_different(dividend % divisor, 0):
+        if not is_less(x, divisor, 1, "reshape") and not are_different(x, dividend % divisor, 0, "reshape"):
             sizes[sizes.index(-1)] = dividend // divisor
     if -1 in sizes or is_known_different(prod(sizes), size):
         refuse(ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fill shape {tuple(sizes)}"))

@@ -1,0 +1,88 @@
+"""Compile the specializations of a function or model for the sizes of its calls."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from dlc.backends.base import Backend
+from dlc.compiler.driver import compile_specialization
+from dlc.compiler.program import Program
+from dlc.errors import DlcError, UnsupportedError
+from dlc.options import Options
+from dlc.runtime.models.io_conversion import ConvertedModel
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.specializations import Specialization
+from dlc.shapes.domain import SizeDomain
+from dlc.weights import WeightStore
+
+# Imports or traces the program again. The sizes of these symbols are static; for the sizes of a call, comparisons of the others
+# have outcomes that are guards of the program.
+Read: TypeAlias = "Callable[[Mapping[str, int]], Program]"
+
+
+class Specializer:
+    """Compiles the function or model `name` for the sizes of calls.
+
+    Its specializations share packed weights. Only the first one dumps its IR, since later ones differ in shapes only.
+    """
+
+    def __init__(self, name: str, target: str | Backend, options: Options) -> None:
+        self._name, self._target, self._options = name, target, options
+        self._weights = WeightStore()
+        # Keys of programs that cannot be read with symbolic sizes; a warning was given for each.
+        self._static_keys: set[Hashable] = set()
+
+    def specialize(
+        self,
+        sizes: Mapping[str, int],
+        read: Read,
+        compile_static: Callable[[], Model] | None = None,
+        key: Hashable = (),
+    ) -> Specialization[Model]:
+        """Compile a specialization for the sizes of a call and all others that its guards admit.
+
+        Each attempt makes more assumptions than the previous one: the outcomes of comparisons for these sizes; sizes 0 and 1,
+        which broadcast and are empty; all sizes. `compile_static` compiles for all sizes, by default the program that is read.
+        `key` is the exact key of the call, without its sizes.
+
+        Raises what `read` and `compile_static` raise for static sizes.
+        """
+        special = {symbol: size for symbol, size in sizes.items() if size <= 1}
+        attempts: list[dict[str, int]] = [{}, special] if 0 < len(special) < len(sizes) else [{}]
+        error: Exception | None = None
+        for static in attempts if sizes and key not in self._static_keys else ():
+            try:
+                program = read(static)
+            except (DlcError, ArithmeticError, TypeError) as raised:
+                error = raised
+                continue
+            compiled = self._compile(program, sizes)
+            if compiled is not None:
+                return replace(compiled, domain=compiled.domain.restricted_to(static))
+            error = None
+        # An error that is independent of symbolic sizes is raised here again.
+        model = self._compile_static(read(sizes)) if compile_static is None else compile_static()
+        if error is not None and len(special) < len(sizes):
+            reason = error.problems[0] if isinstance(error, UnsupportedError) and error.problems else error
+            warnings.warn(f"{self._name} is specialized per shape: {reason}", stacklevel=7)
+            self._static_keys.add(key)
+        return Specialization(model, SizeDomain.of_sizes(sizes))
+
+    def _compile_static(self, program: Program) -> Model:
+        compiled = self._compile(program, {})
+        assert compiled is not None, "no guards exclude static sizes"
+        return compiled.program
+
+    def next_options(self) -> Options:
+        """Return the options of the next compilation."""
+        options, self._options = self._options, replace(self._options, dump_ir=None)
+        return options
+
+    def _compile(self, program: Program, sizes: Mapping[str, int]) -> Specialization[Model] | None:
+        compiled = compile_specialization(program, self._target, self.next_options(), sizes, self._weights)
+        if compiled is None or program.io_signature is None:
+            return compiled
+        return replace(compiled, program=ConvertedModel(compiled.program, program.io_signature))
