@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from dlc.compiler import Program, compile
+from dlc.distributed.mesh_model import compile_on_mesh
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import from_parts, real_and_imaginary
 from dlc.options import CompileOptions, Options
@@ -19,6 +20,7 @@ from dlc.stablehlo import read_module
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend
+    from dlc.runtime.collectives.mesh import Mesh
 
 
 class JaxFunction(Submittable):
@@ -72,12 +74,17 @@ def from_jax(
     f: Callable[..., Any],
     *examples: Any,
     target: str | Backend = "cpu",
+    mesh: Mesh | None = None,
     **options: Unpack[CompileOptions],
 ) -> JaxFunction:
     """Compile a JAX function for arguments with the shapes and dtypes of the examples.
 
     Examples are arrays, `jax.ShapeDtypeStruct`, or pytrees of them. Dimensions of `jax.export.symbolic_shape` stay symbolic:
     one compilation is valid for all sizes. See `CompileOptions` for the options.
+
+    With a `mesh` of dlc, all ranks run the function together (docs/distributed.md), on equal global arrays. The shardings of
+    the JAX function are annotations: those of `jax.jit`, of `jax.lax.with_sharding_constraint`, and of examples. They name axes
+    of `mesh`, whose sizes may differ from those of the JAX mesh. Without a mesh, shardings are ignored.
 
     Raises UnsupportedError for ops that dlc does not support (all of them, with their lines in the StableHLO text), and
     DlcError if JAX is not installed.
@@ -94,7 +101,11 @@ def from_jax(
     if len({info.name for info in imported.outputs}) != len(imported.outputs):
         names = ", ".join(info.name for info in imported.outputs)
         raise UnsupportedError(f"dlc.from_jax: {name}: results must have different names: {names}")
-    model = compile(Program(imported.module, imported.weights, name), target, compile_options)
+    program = Program(imported.module, imported.weights, name)
+    if mesh is None:
+        model = compile(program, target, compile_options)
+    else:
+        model = compile_on_mesh(program, mesh, None, target, compile_options)
     return JaxFunction(model, jax.eval_shape(_identity, *examples), results, jax)
 
 

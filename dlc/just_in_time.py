@@ -19,8 +19,9 @@ from dlc.compiler import Program, Specializer, compile, emit
 from dlc.compiler.sharding import AutoSharding, ShardedProgram, shard_program
 from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
-from dlc.distributed.distributed_array import DistributedArray, local_shard
+from dlc.distributed.distributed_array import DistributedArray
 from dlc.distributed.local_mesh import jit_mesh
+from dlc.distributed.mesh_model import compile_sharded
 from dlc.distributed.placement import Placement
 from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError, DTypeError, UnsupportedError
@@ -76,8 +77,9 @@ class Lowered:
 
     def compile(self) -> Model:
         """Compile the program to a model; its inputs and outputs are named by their positions in the arguments and results."""
-        program = self.program if self.sharded is None else self.sharded.program
-        return compile(program, self.target, self.options)
+        if self.sharded is not None:
+            return compile_sharded(self.program, self.sharded, self.target, self.options)
+        return compile(self.program, self.target, self.options)
 
 
 # Python numbers take the dtype of the arrays that they are combined with; NumPy's scalars have one.
@@ -90,7 +92,6 @@ class _CompiledFunction:
     model: Model
     results: Tree
     weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
-    sharded: ShardedProgram | None = None
 
 
 class JitFunction(Submittable):
@@ -111,8 +112,6 @@ class JitFunction(Submittable):
         self._target = target
         self._options = options
         self._placement = placement
-        # The calls on a mesh whose programs were compared with those of other ranks.
-        self._compared_calls: set[Hashable] = set()
         advice = "declare dimensions that change as symbolic (jit's `dynamic`), and pass settings that change as arrays"
         self._specializations = Specializations[_CompiledFunction](parameters.name, advice)
         self._specializer = Specializer(parameters.name, target, options)
@@ -127,8 +126,6 @@ class JitFunction(Submittable):
             results = last_call[0](*args)
             if results is not None:
                 return results[0] if last_call[1].kind is None else unflatten(last_call[1], iter(results))
-        if self._placement is not None and not is_jit_disabled(self._eager):
-            return self._call_on_mesh(self._placement, args, kwargs)
         if not kwargs and all([type(a) in ARRAY_TYPES for a in args]):
             # Fast path for calls with arrays only.
             call = tree_of_positional_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])
@@ -164,9 +161,9 @@ class JitFunction(Submittable):
             return self._function(*args, **kwargs)
         else:
             arguments = self._parameters.validated(arguments)
-            arrays = [self._native(leaf) for leaf in arguments.leaves]
-            weak = [("weak",) if is_python_scalar(leaf) else () for leaf in arguments.leaves]
-            kinds = tuple([(a.shape, a.dtype, *weak_marker) for a, weak_marker in zip(arrays, weak, strict=True)])
+            arrays = [leaf if self._is_distributed(leaf) else self._native(leaf) for leaf in arguments.leaves]
+            markers = [self._key_marker(leaf) for leaf in arguments.leaves]
+            kinds = tuple([(a.shape, a.dtype, *marker) for a, marker in zip(arrays, markers, strict=True)])
         if is_jit_disabled(self._eager):
             return self._run_eagerly(arguments, arrays)
         call: tuple[Hashable, ...] = arguments.tree, kinds
@@ -179,41 +176,16 @@ class JitFunction(Submittable):
         self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
         return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
 
-    def _call_on_mesh(self, placement: Placement, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run this rank's program on the shards of the arguments."""
-        arguments = self._parameters.arguments(args, kwargs)
-        if any([type(leaf) is Tracer for leaf in arguments.leaves]):
-            return self._function(*args, **kwargs)
-        arguments = self._parameters.validated(arguments)
-        arrays = [leaf if isinstance(leaf, DistributedArray) else self._native(leaf) for leaf in arguments.leaves]
-        kinds = [
-            (a.shape, a.dtype, placement.spec_of(a), is_python_scalar(leaf))
-            for a, leaf in zip(arrays, arguments.leaves, strict=True)
-        ]
-        call = arguments.tree, tuple(kinds), arguments.settings, tuple([type_exact_key(v) for _, v in arguments.settings])
-        found = self._specializations.recent(call)
-        if found is None:
-            description = self._parameters.describe(arguments, [a.shape for a in arrays])
-            found = self._specializations.compile(call, call, {}, lambda: self._compile_on_mesh(arguments), description)
-        compiled = found.program
-        sharded = compiled.sharded
-        assert sharded is not None
-        self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
-        module = None if call in self._compared_calls else sharding_text(sharded)
-        with placement.rank(self._options, module):
-            self._compared_calls.add(call)
-            shards = [local_shard(a, spec, sharded.mesh) for a, spec in zip(arrays, sharded.inputs, strict=True)]
-            results = compiled.model.run_unchecked(shards)
-        wrapped = [
-            DistributedArray(np.asarray(as_result(r)), spec, sharded.mesh) if any(spec) else as_result(r)
-            for r, spec in zip(results, sharded.outputs, strict=True)
-        ]
-        return unflatten(compiled.results, iter(wrapped))
+    def _is_distributed(self, leaf: Any) -> bool:
+        """Return whether an argument is passed to the program of a mesh as the shards of its ranks."""
+        return self._placement is not None and isinstance(leaf, DistributedArray)
 
-    def _compile_on_mesh(self, arguments: CallArguments) -> Specialization[_CompiledFunction]:
-        lowered = self._lower(arguments, tuple({} for _ in arguments.leaves))
-        compiled = _CompiledFunction(lowered.compile(), lowered.results, lowered.weak_argument_dtypes, lowered.sharded)
-        return Specialization(compiled, SizeDomain())
+    def _key_marker(self, leaf: Any) -> tuple[Hashable, ...]:
+        """Return what a program depends on in addition to the shape and dtype of an argument."""
+        if is_python_scalar(leaf):
+            return ("weak",)
+        spec = None if self._placement is None else self._placement.spec_of(leaf)
+        return () if spec is None else (spec,)
 
     def _require_one_process(self, method: str) -> None:
         """Raise UnsupportedError for a method that functions on a mesh do not have."""
@@ -374,6 +346,11 @@ class JitFunction(Submittable):
         self, key: Hashable, arguments: CallArguments, symbolic: SymbolicSizes, sizes: Mapping[str, int]
     ) -> Specialization[_CompiledFunction]:
         """Compile a specialization for the sizes of a call and all others that its guards admit."""
+        if self._placement is not None:
+            on_mesh = self._lower(arguments, symbolic)
+            return Specialization(
+                _CompiledFunction(on_mesh.compile(), on_mesh.results, on_mesh.weak_argument_dtypes), SizeDomain()
+            )
         lowered: Lowered | None = None
 
         def read(static: Mapping[str, int]) -> Program:

@@ -16,7 +16,7 @@ from dlc.cli.common import examples, json_option, model_argument, out, progress_
 from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.transform_options import TransformCommand, transform_options
-from dlc.compiler.sharding import shard_program
+from dlc.compiler.sharding import shard_program, stored_shardings
 from dlc.compiler.sharding_report import CommunicationModel, ShardingReport, ValueSharding, report_sharding
 from dlc.model_files import import_program
 from dlc.model_transforms import ModelTransform
@@ -80,7 +80,7 @@ def explain_sharding_command(
     """
     with progress_display():
         program = import_program(model, shapes, None, transform)
-        annotations = input_specs(mesh, specs, program.inputs, program.defaults)
+        annotations = input_specs(mesh, specs, program.inputs, program.defaults, stored_shardings(program.module)[0])
         sharded = shard_program(program, mesh, annotations, [None] * len(program.outputs))
         report = report_sharding(sharded, CommunicationModel(latency, bandwidth, flops))
     if as_json:

@@ -63,9 +63,15 @@ def mesh_options(required: bool) -> Callable[[Command], Command]:
 
 
 def input_specs(
-    mesh: Mesh, specs: Mapping[str, InputSpec], inputs: Sequence[TensorInfo], optional: Mapping[str, object]
+    mesh: Mesh,
+    specs: Mapping[str, InputSpec],
+    inputs: Sequence[TensorInfo],
+    optional: Mapping[str, object],
+    stored: Sequence[object],
 ) -> list[InputSpec | None]:
-    """Return the annotation of each input; None leaves an input to propagation.
+    """Return the annotation of each input; None leaves an input to its annotation in the model, else to propagation.
+
+    `stored` are the annotations in the model. Without any, axis 0 of each required input is split over the mesh axis `data`.
 
     Raises BadParameter for a name or pattern that matches no input.
     """
@@ -78,7 +84,7 @@ def input_specs(
         for name, spec in specs.items():
             if fnmatchcase(info.name, name):
                 return (*spec, *(() for _ in info.shape[len(spec) :]))
-        is_batch = bool(info.shape) and info.name not in optional and _BATCH_AXIS in mesh.sizes
+        is_batch = bool(info.shape) and info.name not in optional and _BATCH_AXIS in mesh.sizes and not any(stored)
         return ((_BATCH_AXIS,), *(None for _ in info.shape[1:])) if is_batch else None
 
     return [spec_of(info) for info in inputs]

@@ -234,11 +234,12 @@ def _compile_on_mesh(
     transform: ModelTransform | None,
 ) -> tuple[Model, dict[str, NDArray[Any]]]:
     """Compile the model in a file for a mesh and read its inputs."""
-    from dlc.compiler.mesh_model import compile_on_mesh
+    from dlc.compiler.sharding import stored_shardings
+    from dlc.distributed.mesh_model import compile_on_mesh
 
     program = import_program(model, shapes, None, transform)
     arrays = make_inputs(program.inputs, inputs, seed, program.defaults)
-    annotations = input_specs(mesh, specs, program.inputs, program.defaults)
+    annotations = input_specs(mesh, specs, program.inputs, program.defaults, stored_shardings(program.module)[0])
     return compile_on_mesh(program, mesh, annotations, target, options, progress), arrays
 
 

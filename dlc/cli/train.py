@@ -37,7 +37,8 @@ from dlc.cli.transform_options import (
     train_step_from_options,
     wrt_option,
 )
-from dlc.compiler.mesh_model import compile_on_mesh
+from dlc.compiler.sharding import stored_shardings
+from dlc.distributed.mesh_model import compile_on_mesh
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.frontend.onnx.graph import ModelFile, load
@@ -162,7 +163,7 @@ def train_command(
             compiled = compile_file(model, target, shapes, options, transform=step, progress=progress)
         else:
             program = import_program(file, shapes, None, step)
-            annotations = input_specs(mesh, specs, program.inputs, program.defaults)
+            annotations = input_specs(mesh, specs, program.inputs, program.defaults, stored_shardings(program.module)[0])
             compiled = compile_on_mesh(program, mesh, annotations, target, options, progress)
         examples.require_matching_inputs([info for info in compiled.inputs if info.name not in compiled.defaults])
         initial_state = _read_state(state, compiled) if state is not None and state.exists() else {}

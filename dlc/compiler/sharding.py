@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, number, rank_of
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_attribute
+from dlc.dialects.dl.distributed.sharding import SHARDING, PartialSpec, spec_attribute, spec_of
 from dlc.dialects.dl.interfaces import Composite, RowComposite
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import entry_of
@@ -18,7 +19,7 @@ from dlc.dialects.location_text import location_text
 from dlc.errors import ShapeError
 from dlc.instrument.operation_counts import execution_count
 from dlc.instrument.verify import verify
-from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, NameLoc, SSAValue, func, walk_ops
+from dlc.ir import ArrayAttr, Context, DictionaryAttr, ModuleOp, NameLoc, SSAValue, StringAttr, func, walk_ops
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
@@ -31,9 +32,6 @@ from dlc.passes.sharding.propagate import Shardings, Spec, format_spec, uniform_
 from dlc.passes.sharding.varying_axes import VaryingAxes
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
-
-# The attribute that stores the sharding of an argument or result of the entry.
-SHARDING = "dl.sharding"
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,9 @@ def shard_program(
     outputs: Sequence[PartialSpec | None],
     auto: AutoSharding | None = None,
 ) -> ShardedProgram:
-    """Partition a program; `inputs` and `outputs` annotate its arguments and results; None leaves one to propagation.
+    """Partition a program; `inputs` and `outputs` annotate its arguments and results.
+
+    None leaves one to the annotation that its attribute `dl.sharding` stores, else to propagation.
 
     With `auto`, an integer program chooses the shardings that the annotations do not specify. Results without annotation are
     then replicated, except in donated memory.
@@ -84,6 +84,10 @@ def shard_program(
     module = program.module.clone()
     _expand(module)
     main = entry_of(module)
+    inputs, outputs = (
+        [stored if spec is None else spec for spec, stored in zip(specs, stored_specs, strict=True)]
+        for specs, stored_specs in zip((inputs, outputs), stored_shardings(module), strict=True)
+    )
     if auto is not None:
         donated = [value for _, value in _donations(main)]
         results = zip(_returned(main), outputs, strict=True)
@@ -105,6 +109,17 @@ def shard_program(
     verify(local)
     local_program = replace(program, module=local, reimport=None)
     return ShardedProgram(local_program, mesh, input_specs, output_specs, module, shardings, shard_calls)
+
+
+def stored_shardings(module: ModuleOp) -> tuple[list[PartialSpec | None], list[PartialSpec | None]]:
+    """Return the annotations of the arguments and results of a module, which importers store; None for one without."""
+    main = entry_of(module)
+
+    def specs(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[PartialSpec | None]:
+        stored = [None] * count if attributes is None else [named.data.get(SHARDING) for named in attributes]
+        return [None if spec is None else spec_of(cast("ArrayAttr[StringAttr]", spec)) for spec in stored]
+
+    return specs(main.arg_attrs, len(main.args)), specs(main.res_attrs, len(_returned(main)))
 
 
 def _expand(module: ModuleOp) -> None:

@@ -4,5 +4,7 @@ partition_spec.py      `dlc.P`, and trees of specs for arguments and results
 meshes.py              `dlc.make_mesh`, and the transport of a mesh
 distributed_array.py   `dlc.distribute` and `dlc.collect`
 annotations.py         `dlc.shard`
+sharded_model.py       the program of each rank as a model on global arrays
+mesh_model.py          compiles programs for the ranks of a mesh
 saved_arrays.py        `dlc.save_arrays` and `dlc.load_arrays`
 """

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dlc.dialects.dl.distributed.sharding import PartialSpec
 from dlc.distributed.distributed_array import DistributedArray
-from dlc.distributed.meshes import transport_of
 from dlc.distributed.partition_spec import P, spec_trees, specs_of_leaves
 from dlc.frontend.pytree import Tree
-from dlc.options import Options
 from dlc.passes.sharding.propagate import Spec
 from dlc.runtime.collectives.mesh import Mesh
-from dlc.runtime.collectives.program_check import compared_options, require_equal_programs
-from dlc.runtime.collectives.transport import use_transport
 
 
 @dataclass(frozen=True)
@@ -65,15 +60,3 @@ class Placement:
         """Return the annotation of each result, given the structure and the ranks of the results."""
         specs = specs_of_leaves(self.out_shardings, tree, "out_shardings")
         return [None if spec is None else spec.padded(rank, ()) for spec, rank in zip(specs, ranks, strict=True)]
-
-    @contextmanager
-    def rank(self, options: Options, module: str | None) -> Generator[None]:
-        """Use this rank's transport inside a `with` block; first compare the options and a new `module` with other ranks."""
-        transport = transport_of(self.mesh)
-        if transport is None:
-            yield
-            return
-        if module is not None and not transport.in_one_process:
-            require_equal_programs(transport, compared_options(options), module)
-        with use_transport(transport):
-            yield

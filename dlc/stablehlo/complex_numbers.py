@@ -21,6 +21,7 @@ from dlc.stablehlo.node import (
     leaf_types,
     unflatten_complex,
 )
+from dlc.stablehlo.shardings import sharding_constraint
 from dlc.stablehlo.syntax import Region
 
 
@@ -196,7 +197,8 @@ OPERATORS: dict[str, Converter] = {
     **{f"stablehlo.{name}": _reduction(_REAL[name]) for name in ("reduce", "reduce_window")},
     "stablehlo.bitcast_convert": _bitcast,
     **{f"stablehlo.{name}": _bilinear(_REAL[name]) for name in ("dot_general", "convolution")},
-    **dict.fromkeys(("stablehlo.optimization_barrier", "sdy.sharding_constraint"), lambda node: node.values),
+    "stablehlo.optimization_barrier": lambda node: node.values,
+    "sdy.sharding_constraint": _componentwise(sharding_constraint),
     "stablehlo.compare": _compare,
     "stablehlo.iota": _iota,
     "stablehlo.convert": _convert,

@@ -160,7 +160,6 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.shift_right_arithmetic": shift_right,
     "stablehlo.shift_right_logical": shift_right,
     "stablehlo.optimization_barrier": identity,
-    "sdy.sharding_constraint": identity,
     "stablehlo.real": identity,
     "stablehlo.imag": imaginary_part,
     "stablehlo.reduce_precision": reduce_precision,

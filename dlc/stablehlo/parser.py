@@ -57,7 +57,7 @@ class _ModuleParser(Tokens):
         return functions
 
     def mesh(self) -> None:
-        """Skip a device mesh: all arrays are on one device."""
+        """Skip a mesh: the axes that shardings name are those of the mesh for which a module is compiled."""
         self.expect_kind("symbol")
         self.expect("=", "<")
         self.skip_balanced("<", ">")
@@ -190,7 +190,8 @@ class _ModuleParser(Tokens):
         elif self.sees("{"):
             attributes |= self.dictionary()
         elif self.accept("<"):
-            self.skip_balanced("<", ">")
+            # In `sdy` ops; others ignore it.
+            attributes["sharding"] = self.skip_balanced("<", ">")
         elif self.accept("["):
             attributes["ranges"] = self.separated("]", self.range)
         elif token.kind == "string":

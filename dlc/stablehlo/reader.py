@@ -15,7 +15,7 @@ from typing import Any
 
 from dlc.arrays import TensorInfo
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import Tensor, element_type_of, rank_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.size_ranges import set_size_ranges
 from dlc.dialects.entry import entry_of
@@ -37,6 +37,7 @@ from dlc.stablehlo import (
     elementwise,
     gather_scatter,
     linear_algebra,
+    shardings,
     sorting,
     special_functions,
     window_reduction,
@@ -60,6 +61,7 @@ OPERATORS: ExtensionTable[str, Converter] = ExtensionTable("stablehlo_converters
     **elementwise.OPERATORS, **bits.OPERATORS, **data_movement.OPERATORS, **gather_scatter.OPERATORS,
     **contraction_reduction.OPERATORS, **window_reduction.OPERATORS, **sorting.OPERATORS,
     **linear_algebra.OPERATORS, **special_functions.OPERATORS, **dynamic_shapes.OPERATORS,
+    "sdy.sharding_constraint": shardings.sharding_constraint,
 })  # fmt: skip
 COMPLEX_OPERATORS = complex_numbers.OPERATORS
 _RETURNS = ("return", "func.return", "stablehlo.return")
@@ -119,7 +121,14 @@ class _StableHloReader:
         ]
         declared = _names(main.results, declared)
         infos = ([_info(n, v) for n, v in zip(ns, vs, strict=True)] for ns, vs in ((names, block.args), (declared, results)))
-        module = ModuleOp([entry_function(block, names, results, declared)])
+        function = entry_function(block, names, results, declared)
+        argument_attributes = [a.attributes for a in main.body.arguments for _ in leaf_types([a.type])]
+        result_attributes = [a for a, t in zip(main.result_attributes, main.results, strict=True) for _ in leaf_types([t])]
+        ranks = [[rank_of(v) for v in values] for values in (block.args, results)]
+        assert function.arg_attrs is not None and function.res_attrs is not None
+        function.arg_attrs = shardings.store(function.arg_attrs, argument_attributes, ranks[0], self.name)
+        function.res_attrs = shardings.store(function.res_attrs, result_attributes, ranks[1], self.name)
+        module = ModuleOp([function])
         set_size_ranges(entry_of(module), self.ranges)
         return ImportedProgram(module, self.trace.weights, *map(tuple, infos))
 

@@ -106,9 +106,10 @@ class Tokens:
             self.expect("(")
             self.skip_balanced("(", ")")
 
-    def skip_balanced(self, opening: str, closing: str) -> None:
-        """Skip up to the bracket that closes one already consumed."""
-        depth = 1
+    def skip_balanced(self, opening: str, closing: str) -> str:
+        """Skip up to the bracket that closes one already consumed; return the tokens, separated by spaces."""
+        depth, first = 1, self.position
         while depth:
             token = self.take()
             depth += (token.text == opening) - (token.text == closing)
+        return " ".join(token.text for token in self.tokens[first : self.position - 1])

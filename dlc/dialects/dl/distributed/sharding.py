@@ -14,6 +14,8 @@ from dlc.ir import ArrayAttr, SSAValue, StringAttr, irdl_op_definition, prop_def
 # For each axis of a tensor the mesh axes over which it is split, the outermost first; None leaves an axis to propagation.
 PartialSpec: TypeAlias = Sequence[tuple[str, ...] | None]
 _UNCONSTRAINED = "?"
+# The attribute that stores the sharding of an argument or result of the entry.
+SHARDING = "dl.sharding"
 
 
 def spec_attribute(spec: PartialSpec) -> ArrayAttr[StringAttr]:

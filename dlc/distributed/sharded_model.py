@@ -1,0 +1,77 @@
+"""Models on a mesh: the program of each rank, called on global arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlc.arrays import TensorInfo
+from dlc.distributed.distributed_array import DistributedArray, collected, local_shard
+from dlc.distributed.meshes import transport_of
+from dlc.passes.sharding.propagate import Spec
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.program_check import require_equal_programs
+from dlc.runtime.collectives.transport import use_transport
+from dlc.runtime.models.model import Model
+
+
+@dataclass(frozen=True)
+class RankProgram:
+    """The compiled program of a rank.
+
+    Attributes:
+        model: The program on shards.
+        inputs, outputs: The shardings of its inputs and outputs.
+        options: The options that all ranks must share, as text.
+        text: Returns the text of the program, which all ranks must share.
+    """
+
+    model: Model
+    mesh: Mesh
+    inputs: Sequence[Spec]
+    outputs: Sequence[Spec]
+    options: str
+    text: Callable[[], str]
+
+
+class ShardedModel(Model):
+    """A model that passes each rank its shards. All ranks call it with equal global arrays, or with DistributedArrays.
+
+    Before the first call, the ranks compare their programs. Results that are split are DistributedArrays; with
+    `collects_results`, every rank gets the global arrays.
+    """
+
+    def __init__(
+        self,
+        program: RankProgram,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        name: str,
+        *,
+        collects_results: bool = False,
+    ) -> None:
+        super().__init__(inputs, outputs, self._run, name)
+        self.program, self._collects_results = program, collects_results
+        self.num_threads, self.streams, self.cpus = program.model.num_threads, program.model.streams, program.model.cpus
+        self._is_compared = False
+
+    def _run(self, arrays: Sequence[Any]) -> list[Any]:
+        program, mesh = self.program, self.program.mesh
+        transport = transport_of(mesh)
+        if transport is not None and not self._is_compared and not transport.in_one_process:
+            require_equal_programs(transport, program.options, program.text())
+            self._is_compared = True
+        with nullcontext() if transport is None else use_transport(transport):
+            shards = [local_shard(array, spec, mesh) for array, spec in zip(arrays, program.inputs, strict=True)]
+            results = program.model.run_unchecked(shards)
+            wrapped = [
+                DistributedArray(np.asarray(result), spec, mesh) if any(spec) else result
+                for result, spec in zip(results, program.outputs, strict=True)
+            ]
+            if not self._collects_results:
+                return wrapped
+            return [collected(result) if isinstance(result, DistributedArray) else result for result in wrapped]

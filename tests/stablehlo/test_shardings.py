@@ -1,0 +1,86 @@
+"""Shardings of the `sdy` dialect become annotations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.compiler.program import Program
+from dlc.compiler.sharding import shard_program
+from dlc.distributed.mesh_model import compile_on_mesh
+from dlc.errors import ModelError, UnsupportedError
+from dlc.options import Options
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.threads import run_ranks
+from dlc.stablehlo import read_module
+from dlc.stablehlo.shardings import parse_sharding
+
+MESH = Mesh.of({"data": 2, "model": 2})
+TEXT = """
+module @jit_f attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["data"=2, "model"=2]> {stablehlo.mesh = {axes = [{name = "data", size = 2 : i64}]}}
+  func.func public @main(%arg0: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}, %arg1: tensor<4x8xf32>)
+      -> (tensor<16xf32> {jax.result_info = "y", sdy.sharding = #sdy.sharding<@mesh, [{"data", "model"}]>}) {
+    %0 = stablehlo.dot_general %arg1, %arg0, contracting_dims = [1] x [0]
+      : (tensor<4x8xf32>, tensor<8x16xf32>) -> tensor<4x16xf32>
+    %1 = sdy.sharding_constraint %0 <@mesh, [{"data"}, {?}]> : tensor<4x16xf32>
+    %cst = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+    %2 = stablehlo.reduce(%1 init: %cst) applies stablehlo.add across dimensions = [0]
+      : (tensor<4x16xf32>, tensor<f32>) -> tensor<16xf32>
+    return %2 : tensor<16xf32>
+  }
+}
+"""
+RNG = np.random.default_rng(0)
+W, X = RNG.normal(size=(8, 16)).astype(np.float32), RNG.normal(size=(4, 8)).astype(np.float32)
+
+
+def program() -> Program:
+    imported = read_module(TEXT, "f.mlir")
+    return Program(imported.module, imported.weights, "f")
+
+
+def test_annotations_of_arguments_values_and_results() -> None:
+    sharded = shard_program(program(), MESH, [None, None], [None])
+    assert sharded.inputs == (((), ("model",)), (("data",), ()))
+    assert sharded.outputs == ((("data", "model"),),)
+    explicit = shard_program(program(), MESH, [((), ()), None], [((),)])
+    assert explicit.inputs[0] == ((), ()) and explicit.outputs == (((),),)
+
+
+def test_ranks_compute_the_unsharded_result() -> None:
+    results = run_ranks(MESH, lambda rank: compile_on_mesh(program(), MESH, None, "cpu", Options(cache=False))(W, X)["y"])
+    for result in results:
+        np.testing.assert_allclose(result, (X @ W).sum(0), rtol=1e-5)
+
+
+def test_another_mesh(tmp_path: Path) -> None:
+    """A model may run on a mesh of another size; without a mesh, shardings are ignored."""
+    assert shard_program(program(), Mesh.of({"data": 4, "model": 1}), [None, None], [None]).inputs[1] == (("data",), ())
+    path = tmp_path / "f.mlir"
+    path.write_text(TEXT)
+    np.testing.assert_allclose(dlc.compile_model(path, cache=False)(W, X)["y"], (X @ W).sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ('#sdy.sharding<@mesh, [{"a", "b"}, {}, {?}]>', [("a", "b"), (), None]),
+        ('<mesh<["a"=2]>, [{"a", ?}p1]>', [("a",)]),
+        ("@mesh , [ ]", []),
+        ('@mesh, [{}], replicated={"a"}', [()]),
+    ],
+)
+def test_forms(text: str, spec: list[tuple[str, ...] | None]) -> None:
+    assert parse_sharding(text, len(spec), "f.mlir") == spec
+
+
+def test_unsupported_forms() -> None:
+    for text in ('@mesh, [{"a":(1)2}]', '@mesh, [{}], unreduced={"a"}'):
+        with pytest.raises(UnsupportedError, match=r"f\.mlir:3: the sharding @mesh, .* is not supported"):
+            parse_sharding(text, 1, "f.mlir:3")
+    with pytest.raises(ModelError, match="one entry in braces for each of 2 axes"):
+        parse_sharding('@mesh, [{"a"}]', 2, "f.mlir:3")
