@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from dlc.cli.common import examples, json_option, reports_errors, target_option
 from dlc.cli.compile_options import compile_options
-from dlc.instrument.report import ProgressEvent
+from dlc.instrument.report import Progress, ProgressEvent
 from dlc.language_models.generation import finish, prompt_ids
 from dlc.language_models.language_model import LanguageModel, stream
 from dlc.language_models.sampling import Sampling
@@ -44,6 +45,8 @@ from dlc.progress import progress_on
 @click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Divides logits of earlier tokens.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draws.")
 @click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text (default: up to 8192).")
+@click.option("--draft-tokens", type=click.IntRange(0), default=0, show_default=True, help="Tokens guessed per step.")
+@click.option("--draft-model", type=click.Path(exists=True, path_type=Path), help="A smaller model, which guesses.")
 @click.option("--ignore-end", is_flag=True, help="Continue after a token that ends the text, to measure speed.")
 @target_option
 @click.option("--threads", "--num-threads", "num_threads", type=click.IntRange(1), help="Number of threads (default: all).")
@@ -62,6 +65,8 @@ def generate_command(
     repetition_penalty: float,
     seed: int,
     context: int | None,
+    draft_tokens: int,
+    draft_model: Path | None,
     ignore_end: bool,
     target: str,
     num_threads: int | None,
@@ -76,16 +81,12 @@ def generate_command(
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     text = sys.stdin.read() if prompt == "-" else prompt
     with progress_on() as progress:
-        loaded = LanguageModel.load(
-            model,
-            target=target,
-            context=context,
-            num_threads=num_threads,
-            **compile_settings,
-            progress=(lambda phase: progress(ProgressEvent(phase))) if progress is not None else (lambda phase: None),
-        )
+        settings: dict[str, Any] = {"target": target, "context": context, "num_threads": num_threads, **compile_settings}
+        settings["progress"] = partial(_report, progress)
+        loaded = LanguageModel.load(model, draft_tokens=draft_tokens, **settings)
+        drafting = None if draft_model is None else LanguageModel.load(draft_model, **settings)
         ids = prompt_ids(loaded, [{"role": "user", "content": text}] if chat else text)
-    pieces = stream(loaded, ids, max_tokens, sampling, ignore_end=ignore_end)
+    pieces = stream(loaded, ids, max_tokens, sampling, ignore_end=ignore_end, draft_model=drafting)
     if as_json:
         click.echo(json.dumps(asdict(finish(pieces, lambda piece: None))))
         return
@@ -94,3 +95,8 @@ def generate_command(
     speed = f"{len(ids)} tokens read at {result.prompt_tokens_per_s:.1f} tokens/s, "
     speed += f"{len(result.tokens)} generated at {result.tokens_per_s:.1f} tokens/s"
     Console(stderr=True, highlight=False).print(speed, style="dim")
+
+
+def _report(progress: Progress | None, step: str) -> None:
+    if progress is not None:
+        progress(ProgressEvent(step))

@@ -58,6 +58,11 @@ class Text:
         return self.prompt[self.position :] or self.tokens[-1:]
 
     @property
+    def max_more_tokens(self) -> int:
+        """The maximum number of tokens that are still generated."""
+        return self._max_tokens - len(self.tokens)
+
+    @property
     def has_read_prompt(self) -> bool:
         return self.position >= len(self.prompt)
 

@@ -24,6 +24,8 @@ def generate(
     repetition_penalty: float = 1.0,
     seed: int = 0,
     context: int | None = None,
+    draft_tokens: int = 0,
+    draft_model: str | PathLike[str] | LanguageModel | None = None,
     target: str = "cpu",
     num_threads: int | None = None,
     cache: bool | None = None,
@@ -42,6 +44,9 @@ def generate(
         repetition_penalty: Divides positive logits of tokens that occurred before, and multiplies negative ones.
         seed: The seed of the random draws.
         context: The maximum number of tokens of a text; by default that of the model, up to 8192.
+        draft_tokens: The number of tokens that are guessed and verified in one step (speculative decoding); 0 for none. The
+            text is the same. For a loaded model it is an argument of `LanguageModel.load`.
+        draft_model: A smaller model with the same tokens, which guesses; by default tokens are looked up in the text.
         num_threads: Number of threads; by default one per processor that this process may use.
         cache: Store the compiled model in the cache, and load it from there.
         on_text: Called with each piece of text when it is generated.
@@ -53,8 +58,12 @@ def generate(
     if max_tokens < 1:
         raise ArgumentError(f"max_tokens = {max_tokens}; expected 1 or more")
     if not isinstance(model, LanguageModel):
-        model = LanguageModel.load(model, target=target, context=context, num_threads=num_threads, cache=cache)
-    pieces = stream(model, prompt_ids(model, prompt), max_tokens, sampling)
+        model = LanguageModel.load(
+            model, target=target, context=context, draft_tokens=draft_tokens, num_threads=num_threads, cache=cache
+        )
+    if draft_model is not None and not isinstance(draft_model, LanguageModel):
+        draft_model = LanguageModel.load(draft_model, target=target, context=context, num_threads=num_threads, cache=cache)
+    pieces = stream(model, prompt_ids(model, prompt), max_tokens, sampling, draft_model=draft_model)
     return finish(pieces, on_text or (lambda piece: None))
 
 

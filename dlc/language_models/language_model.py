@@ -14,6 +14,7 @@ from dlc.files.atomic_writes import to_path
 from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.compiled_checkpoint import load_or_compile
+from dlc.language_models.drafts import Drafter, ModelDrafter
 from dlc.language_models.families.registry import build_decoder
 from dlc.language_models.generated_text import Generation
 from dlc.language_models.sampling import Sampling
@@ -56,6 +57,7 @@ class LanguageModel:
         context: int | None = None,
         cache_dtype: str = "f16",
         max_texts: int = 1,
+        draft_tokens: int = 0,
         num_threads: int | None = None,
         cpus: Iterable[int] | None = None,
         inter_op: str = "auto",
@@ -66,13 +68,18 @@ class LanguageModel:
 
         `context` is the maximum number of tokens of a text, by default that of the model up to 8192. `cache_dtype` is the
         dtype of the KV cache, f32 or f16. `max_texts` is the number of texts that a batch decodes together; it is compiled into
-        additional programs. `num_threads`, `cpus`, `inter_op` and `cache` are as in `compile_model`. Raises ModelError and
-        UnsupportedError for checkpoints that cannot be read.
+        additional programs. `draft_tokens` is the number of drafted tokens that a step verifies (speculative decoding), 0 for
+        none; it needs `max_texts` = 1. `num_threads`, `cpus`, `inter_op` and `cache` are as in `compile_model`. Raises
+        ModelError and UnsupportedError for checkpoints that cannot be read.
         """
         if cache_dtype not in CACHE_DTYPES:
             raise ArgumentError(f"cache_dtype = {cache_dtype!r}; expected {' or '.join(CACHE_DTYPES)}")
         if not 1 <= max_texts <= MAX_TEXTS:
             raise ArgumentError(f"max_texts = {max_texts!r}; expected 1 to {MAX_TEXTS}")
+        if not 0 <= draft_tokens < MAX_TEXTS or (draft_tokens and max_texts > 1):
+            raise ArgumentError(
+                f"draft_tokens = {draft_tokens!r}; expected 0 to {MAX_TEXTS - 1}, and max_texts = 1 with drafts"
+            )
         path = Path(to_path(path))
         options = Options.of(num_threads=num_threads, cpus=cpus, inter_op=inter_op, cache=cache)
         backend = backend_of(target, options.device)
@@ -83,13 +90,18 @@ class LanguageModel:
         if not 1 <= positions <= limit:
             raise ArgumentError(f"context = {positions!r}; the model {checkpoint.name} supports 1 to {limit} tokens")
         capacity = -(-positions // _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE
-        sizes = StepSizes(capacity, prompt_tokens(backend.target), cache_dtype, max_texts)
+        sizes = StepSizes(capacity, prompt_tokens(backend.target), cache_dtype, max_texts, draft_tokens)
 
         def make() -> Model:
             return compile_steps(build_decoder(checkpoint), sizes, checkpoint.name, target, options, progress)
 
         model = load_or_compile(checkpoint, path, str(sizes), backend.target, options, make, progress)
         return LanguageModel(checkpoint.name, model, positions, lambda: tokenizer_of(checkpoint))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of token ids."""
+        return int(self.model.outputs[1].shape[1])
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -115,9 +127,17 @@ class LanguageModel:
         """Return a session with empty caches."""
         return TextSession(self)
 
-    def batch(self) -> TextBatch:
-        """Return an empty batch, whose texts are decoded together; its caches have `max_texts` slots."""
-        return TextBatch(self.model, self.tokenizer, self.context)
+    def batch(self, drafter: Drafter | None = None) -> TextBatch:
+        """Return an empty batch, whose texts are decoded together; its caches have `max_texts` slots.
+
+        `drafter` proposes the tokens that a model with `draft_tokens` verifies; by default they are looked up in the text.
+        Raises ArgumentError for a drafter without `draft_tokens`.
+        """
+        return TextBatch(self.model, self.tokenizer, self.context, drafter)
+
+    def drafter(self) -> Drafter:
+        """Return a drafter that proposes this model's most probable tokens."""
+        return ModelDrafter(self.session(), self.context)
 
 
 class TextSession:
@@ -155,10 +175,19 @@ class TextSession:
 
 
 def stream(
-    model: LanguageModel, prompt: Sequence[int], max_tokens: int, sampling: Sampling, *, ignore_end: bool = False
+    model: LanguageModel,
+    prompt: Sequence[int],
+    max_tokens: int,
+    sampling: Sampling,
+    *,
+    ignore_end: bool = False,
+    draft_model: LanguageModel | None = None,
 ) -> Generator[str, None, Generation]:
-    """Yield the text after a prompt of token ids piece by piece, and return all of it with its speed."""
-    batch = model.batch()
+    """Yield the text after a prompt of token ids piece by piece, and return all of it with its speed.
+
+    `draft_model` proposes the tokens that a model with `draft_tokens` verifies. Raises ArgumentError if it does not fit.
+    """
+    batch = model.batch(None if draft_model is None else _drafter(model, draft_model))
     batch.add(prompt, max_tokens, sampling, ignore_end=ignore_end)
     while True:
         for _, event in batch.advance():
@@ -167,3 +196,10 @@ def stream(
             if isinstance(event, Exception):
                 raise event
             yield event
+
+
+def _drafter(model: LanguageModel, draft_model: LanguageModel) -> Drafter:
+    if model.vocabulary_size != draft_model.vocabulary_size:
+        sizes = f"{draft_model.vocabulary_size} tokens, {model.name} has {model.vocabulary_size}"
+        raise ArgumentError(f"the draft model {draft_model.name} has a vocabulary of {sizes}")
+    return draft_model.drafter()

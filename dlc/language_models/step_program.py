@@ -3,9 +3,10 @@
     step(tokens [R, T], count [R], position [R], slot [R], settings of sampling [R], seen [S · V], caches)
     → next token [R], logits [R, V], seen, caches
 
-A step has T tokens of each of R texts. `count` of them are valid, the rest is padding; a text of no tokens is padding too.
-`position` is the number of earlier tokens of a text, and `slot` selects its part of the caches and of `seen`, the tokens that
-occurred. The caches and `seen` are donated: they are written in place. All programs share the weights.
+A step has T tokens of each of R texts. For speculative decoding, R rows of one token are consecutive tokens of one text.
+`count` of the tokens are valid, the rest is padding; a text of no tokens is padding too. `position` is the number of earlier
+tokens of a text, and `slot` selects its part of the caches and of `seen`, the tokens that occurred. The caches and `seen` are
+donated: they are written in place. All programs share the weights.
 """
 
 from __future__ import annotations
@@ -52,26 +53,33 @@ class StepSizes:
         context: The number of positions of a slot of the caches.
         prompt_tokens: The numbers of tokens of the programs for prompts, ascending.
         num_slots: The number of slots: of texts that may be decoded together.
+        draft_tokens: The number of drafted tokens that a step verifies; the rows of its program are tokens of one text.
     """
 
     context: int
     prompt_tokens: tuple[int, ...]
     cache_dtype: str = "f32"
     num_slots: int = 1
+    draft_tokens: int = 0
 
     @property
     def programs(self) -> list[tuple[int, int]]:
         """The shapes [R, T] of the tokens of each program."""
         doublings = (_MIN_BATCH_TEXTS << k for k in range(self.num_slots.bit_length()))
         batches = sorted({min(texts, self.num_slots) for texts in doublings} - {1})
-        return [(1, 1), *((1, tokens) for tokens in self.prompt_tokens), *((texts, 1) for texts in batches)]
+        verification = [(self.draft_tokens + 1, 1)] if self.draft_tokens else []
+        return [(1, 1), *((1, tokens) for tokens in self.prompt_tokens), *((texts, 1) for texts in batches), *verification]
+
+    def activation_bits(self, texts: int, tokens: int) -> int:
+        """Return the minimum bits of activations: 16 for up to two texts, short prompts and drafts, else 8."""
+        return 16 if (self.draft_tokens or texts <= _MAX_EXACT_TEXTS) and tokens <= _SHORT_PROMPT_TOKENS else 8
 
 
 def compile_steps(
     decoder: Decoder, sizes: StepSizes, name: str, target: str, options: Options, progress: Callable[[str], None]
 ) -> Model:
     """Compile all programs to one model, which selects one by the shape of the tokens."""
-    step = _step_function(decoder, target, sizes.num_slots)
+    step = _step_function(decoder, target, sizes)
     shared_weights, programs = WeightStore(), list[Model]()
     # The model is cached as a whole.
     options = replace(options, cache=False)
@@ -128,14 +136,9 @@ def _example_inputs(decoder: Decoder, sizes: StepSizes, texts: int, tokens: int)
     }
 
 
-def _activation_bits(texts: int, tokens: int) -> int:
-    """Return the minimum bits of activations: 16 for up to two texts and short prompts, else 8."""
-    return 16 if texts <= _MAX_EXACT_TEXTS and tokens <= _SHORT_PROMPT_TOKENS else 8
-
-
-def _step_function(decoder: Decoder, target: str, num_slots: int) -> JitFunction:
+def _step_function(decoder: Decoder, target: str, sizes: StepSizes) -> JitFunction:
     names = [f.name for f in fields(Sampling)]
-    vocabulary = decoder.vocabulary_size
+    vocabulary, num_slots = decoder.vocabulary_size, sizes.num_slots
 
     @jit(target=target, donate_argnames=("seen", "caches"), cache=False)
     def step(
@@ -155,7 +158,7 @@ def _step_function(decoder: Decoder, target: str, num_slots: int) -> JitFunction
         values = (temperature, top_k, top_p, min_p, repetition_penalty, seed)
         texts, num_tokens = tokens.shape
         cache = KvCache(list(caches), slot, position, count, num_tokens, num_slots)
-        with min_activation_bits(_activation_bits(texts, num_tokens)):
+        with min_activation_bits(sizes.activation_bits(texts, num_tokens)):
             x = decoder.embed(dnp.reshape(tokens, (-1,)), cache.positions)
             for layer in decoder.layers:
                 x = layer(x, cache)

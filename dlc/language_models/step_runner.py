@@ -39,6 +39,7 @@ class StepRunner:
         num_slots: The number of slots.
         vocabulary_size: The number of token ids.
         max_texts: The maximum number of texts of a step.
+        draft_tokens: The maximum number of drafted tokens that a step verifies.
     """
 
     def __init__(self, model: Model) -> None:
@@ -49,9 +50,12 @@ class StepRunner:
         programs = {tuple(map(int, e.program.inputs[0].shape)): e.program for e in artifact.specializations.entries}
         self._programs = dict(sorted(programs.items()))
         self._prompt_tokens = [tokens for texts, tokens in self._programs if texts == 1 and tokens > 1]
-        self.max_texts = max(texts for texts, _ in self._programs)
         self.vocabulary_size = int(self._programs[1, 1].outputs[1].shape[1])
         self.num_slots = self._state[0].size // self.vocabulary_size
+        # The rows of a step are texts, or with one slot the last token of a text and drafted ones.
+        max_rows = max(texts for texts, _ in self._programs)
+        self.max_texts = min(max_rows, self.num_slots)
+        self.draft_tokens = max_rows - 1 if self.num_slots == 1 else 0
 
     def forget(self, slot: int) -> None:
         """Prepare a slot for another text."""
@@ -72,6 +76,8 @@ class StepRunner:
 
     def run(self, parts: Sequence[TextPart]) -> tuple[list[int], Any]:
         """Append a part to each text: one part of several tokens, or up to `max_texts` parts of a token.
+
+        With `draft_tokens`, parts of a token may be consecutive tokens of one text.
 
         Returns the next token of each text, and the logits [R, V], whose further rows are padding.
         """

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from dlc.errors import ArgumentError
+from dlc.language_models.drafts import Drafter, NgramDrafter
 from dlc.language_models.generated_text import Generation, Text
 from dlc.language_models.sampling import Sampling
 from dlc.language_models.step_runner import StepRunner, TextPart
@@ -26,10 +28,13 @@ class TextBatch:
         running, waiting: The texts that have a slot, and the others.
     """
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, context: int) -> None:
+    def __init__(self, model: Model, tokenizer: Tokenizer, context: int, drafter: Drafter | None = None) -> None:
         self.running: list[Text] = []
         self.waiting: deque[Text] = deque()
         self._runner, self._tokenizer, self._context = StepRunner(model), tokenizer, context
+        if drafter is not None and not self._runner.draft_tokens:
+            raise ArgumentError("drafts need a model with draft_tokens; pass draft_tokens=4 to LanguageModel.load")
+        self._drafter = drafter or NgramDrafter()
         # Texts whose prompts are read, one chunk of each in turn.
         self._prompts: deque[Text] = deque()
 
@@ -70,19 +75,33 @@ class TextBatch:
             yield from events
         decoding = [text for text in self.running if text.tokens]
         for start in range(0, len(decoding), self._runner.max_texts):
-            yield from self._step(decoding[start : start + self._runner.max_texts], 1)
+            texts = decoding[start : start + self._runner.max_texts]
+            yield from self._step(texts, 1, self._draft(texts[0]) if self._runner.draft_tokens else [])
 
-    def _step(self, texts: Sequence[Text], num_tokens: int) -> list[tuple[Text, Event]]:
-        """Append the next tokens of each text."""
+    def _draft(self, text: Text) -> list[int]:
+        """Return a guess of the next tokens of a text."""
+        # Tokens that are not accepted would count as repetitions.
+        if text.sampling.repetition_penalty != 1:
+            return []
+        count = min(self._runner.draft_tokens, text.max_more_tokens - 1, self._context - text.position - 1)
+        return self._drafter.propose([*text.prompt, *text.tokens], count) if count > 0 else []
+
+    def _step(self, texts: Sequence[Text], num_tokens: int, draft: Sequence[int] = ()) -> list[tuple[Text, Event]]:
+        """Append the next tokens of each text; a draft follows the last token of a single text."""
         parts = [TextPart(text.remaining[:num_tokens], text.position, text.slot or 0, text.sampling) for text in texts]
+        parts += [replace(parts[0], tokens=[token], position=parts[0].position + 1 + i) for i, token in enumerate(draft)]
         try:
             tokens, _ = self._runner.run(parts)
         except Exception as error:
             for text in texts:
                 self._remove(text)
             return [(text, error) for text in texts]
+        is_right = [drafted == token for drafted, token in zip(draft, tokens, strict=False)]
+        accepted = [*is_right, False].index(False)
         events: list[tuple[Text, Event]] = []
-        for text, token in zip(texts, tokens, strict=True):
+        for text, token in zip([*texts, *[texts[0]] * accepted], tokens, strict=False):
+            if text.finish_reason is not None:
+                break
             if piece := text.advance(num_tokens, token, self._tokenizer):
                 events.append((text, piece))
             if text.finish_reason is not None:
