@@ -158,15 +158,6 @@ class ParameterKinds:
                 problem = f"jit: dynamic has axis {invalid[0]} of {name!r}, which has the shape {shape}"
                 raise ShapeError(f"{problem}; its axes count from 0 to {len(shape) - 1}" if shape else f"{problem} and no axis")
 
-    def require_declared_ranges(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Raise ShapeError for a size outside of its declared range."""
-        for name, shape, axes in zip(self.names(tree), shapes, self.symbolic_sizes(tree), strict=True):
-            for axis, (size, allowed) in axes.items():
-                if allowed is not None and shape[axis] not in allowed:
-                    raise ShapeError(
-                        f"{name} of {self.name}: {size} = {shape[axis]}; expected a size in the declared range {allowed}"
-                    )
-
     def require_representable(self, arguments: CallArguments, integer_dtypes: Mapping[int, set[np.dtype[Any]]]) -> None:
         """Raise DTypeError for a Python scalar that does not fit the integer dtypes to which it is converted.
 

@@ -45,7 +45,7 @@ from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
 from dlc.shapes.dims import Dim
 from dlc.shapes.domain import SizeDomain
-from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.ranges import require_in_range
 
 # Importing it defines the operators of traced arrays.
 _operators = dlc.numpy
@@ -265,12 +265,12 @@ class JitFunction(Submittable):
         self._parameters.require_representable(arguments, traced.weak_argument_dtypes)
         return unflatten(traced.results, iter([as_result(r) for r in eager.results(traced.returned)]))
 
-    def _lower(self, arguments: CallArguments, symbolic: SymbolicSizes, *, record_guards: bool = False) -> Lowered:
+    def _lower(self, arguments: CallArguments, symbolic: SymbolicSizes, sizes: Mapping[str, int] | None = None) -> Lowered:
         arguments = self._parameters.validated(arguments)
         global_types = [
             ShapeDtype(leaf.shape, leaf.dtype) if isinstance(leaf, DistributedArray) else leaf for leaf in arguments.leaves
         ]
-        traced = self._trace(replace(arguments, leaves=global_types), symbolic, record_guards=record_guards)
+        traced = self._trace(replace(arguments, leaves=global_types), symbolic, sizes=sizes)
         program = Program(traced.module, traced.weights, self._parameters.name)
         return Lowered(
             program, traced.results, self._target, self._options, traced.weak_argument_dtypes, self._sharded(arguments, traced)
@@ -292,8 +292,7 @@ class JitFunction(Submittable):
         arguments: CallArguments,
         symbolic: SymbolicSizes,
         target_trace: Trace | None = None,
-        *,
-        record_guards: bool = False,
+        sizes: Mapping[str, int] | None = None,
     ) -> TracedFunction:
         names, settings = self._parameters.names(arguments.tree), dict(arguments.settings)
         with jit_mesh(None if self._placement is None else self._placement.mesh):
@@ -305,7 +304,7 @@ class JitFunction(Submittable):
                 settings,
                 symbolic,
                 into=target_trace,
-                record_guards=record_guards,
+                sizes=sizes,
             )
         if donated := self._parameters.donated(arguments.tree):
             donate(traced.module, donated, self._parameters.name)
@@ -327,10 +326,10 @@ class JitFunction(Submittable):
                 TensorInfo(name, symbolic_shape(shape, axes), array.dtype)
                 for name, shape, axes, array in zip(names, shapes, symbolic, arrays, strict=True)
             ]
-            require_matching_inputs(parameters.name, infos, arrays)
-            parameters.require_declared_ranges(arguments.tree, shapes)
-            for info, shape in zip(infos, shapes, strict=True):
-                bind_sizes(info.shape, shape, sizes)
+            sizes = require_matching_inputs(parameters.name, infos, arrays)
+            ranges = {str(size): allowed for axes in symbolic for size, allowed in axes.values() if allowed is not None}
+            for info in infos:
+                require_in_range(f"{info.name} of {parameters.name}", info.shape, sizes, ranges)
             weak = [is_python_scalar(leaf) for leaf in arguments.leaves]
             kinds = [(tuple(map(str, i.shape)), i.dtype, is_weak) for i, is_weak in zip(infos, weak, strict=True)]
             key = call[0], tuple(kinds), *call[2:]
@@ -359,7 +358,7 @@ class JitFunction(Submittable):
                 {axis: size for axis, size in axes.items() if static.keys().isdisjoint(Dim.lift(size[0]).symbols())}
                 for axes in symbolic
             )
-            lowered = self._lower(arguments, remaining, record_guards=True)
+            lowered = self._lower(arguments, remaining, sizes)
             return lowered.program
 
         compiled = self._specializer.specialize(sizes, read, key=key)

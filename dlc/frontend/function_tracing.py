@@ -21,7 +21,6 @@ from dlc.frontend.size_guards import SizeGuards
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, tracing, user_location
 from dlc.ir import ModuleOp
 from dlc.shapes.dims import Size, UndecidableError
-from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import SizeRange
 from dlc.shapes.traced_dims import TracedDim
 from dlc.source_locations import format_error_line
@@ -51,22 +50,17 @@ def trace(
     symbolic_sizes: Sequence[Mapping[int, SymbolicSize]] = (),
     result_names: Sequence[str] | None = None,
     into: Trace | None = None,
-    record_guards: bool = False,
+    sizes: Mapping[str, int] | None = None,
 ) -> TracedFunction:
     """Trace `function`, called with the (args, kwargs) pytree of these leaves and with static keyword arguments.
 
-    Only the shapes and dtypes of the leaves matter. Axes with an entry in `symbolic_sizes` are symbolic; with `record_guards`,
-    comparisons of these sizes are decided by the shapes of the leaves and become guards of the program.
+    Only the shapes and dtypes of the leaves matter. Axes with an entry in `symbolic_sizes` are symbolic; comparisons of these
+    sizes are decided by the `sizes` of a call, if given, and become guards of the program.
     Results without `result_names` are named by their paths. `into` is the trace to record in, by default a new one.
     Raises what the function raises; ShapeError and DTypeError name the line.
     """
     declared_ranges = {str(size): range_ for axes in symbolic_sizes for size, range_ in axes.values() if range_ is not None}
-    sizes: dict[str, int] = {}
-    for leaf, axes in zip(leaves, symbolic_sizes, strict=False) if record_guards else ():
-        bind_sizes([size for size, _ in axes.values()], [leaf.shape[axis] for axis in axes], sizes)
-    guards = SizeGuards(
-        declared_ranges, sizes if record_guards else None, lambda: f"{location_prefix(user_location())}a comparison"
-    )
+    guards = SizeGuards(declared_ranges, sizes, lambda: f"{location_prefix(user_location())}a comparison")
     current = into or Trace(str(getattr(function, "__name__", "a function")), guards)
     arguments: list[Any] = []
     for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):

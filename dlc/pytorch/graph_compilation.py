@@ -40,11 +40,7 @@ def build_program(graph: FxGraph, name: str, sizes: Mapping[str, int] | None = N
     """
     raise_unsupported_nodes(name, unsupported_nodes(graph))
     infos = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
-    shapes = [[substitute(size, sizes or {}) for size in info.shape] for info in infos]
-    placeholders = [
-        ShapeDtype([1 if isinstance(s, Dim) else s for s in shape], info.dtype)
-        for info, shape in zip(infos, shapes, strict=True)
-    ]
+    placeholders = [ShapeDtype([1 if isinstance(s, Dim) else s for s in info.shape], info.dtype) for info in infos]
     symbolic_axes = [_symbolic_axes(graph, info) for info in infos]
     no_keywords: dict[str, Any] = {}
     leaves, tree = flatten((tuple(placeholders), no_keywords))
@@ -58,7 +54,7 @@ def build_program(graph: FxGraph, name: str, sizes: Mapping[str, int] | None = N
         {},
         symbolic_axes,
         outputs,
-        record_guards=sizes is not None,
+        sizes=sizes,
     )
     return Program(
         traced.module,

@@ -248,8 +248,13 @@ def require_on_cpu(array: object, where: str) -> None:
         raise DeviceError(f"{where} is on {array.device}, but the program runs on the CPU; copy it with .to('cpu')")
 
 
-def require_matching_inputs(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray]) -> None:
-    """Raise ShapeError or DTypeError, listing every array that does not match the inputs of the program called `name`."""
+def require_matching_inputs(
+    name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray]
+) -> dict[str, int]:
+    """Return the sizes of symbols for arrays that match the inputs of the program called `name`.
+
+    Raises ShapeError or DTypeError, listing every array that does not match.
+    """
     # Axes whose size is a symbol determine it before axes with other sizes do, the first one of several.
     sizes: dict[str, int] = {}
     for array, info in reversed(list(zip(arrays, infos, strict=True))):
@@ -273,6 +278,7 @@ def require_matching_inputs(name: str, infos: Sequence[TensorInfo], arrays: Sequ
             problems[-1] += f", convert it with .astype({info.dtype.name!r})"
     if problems:
         raise (ShapeError if dtype_fits else DTypeError)(f"{name}: expected {'; expected '.join(problems)}")
+    return sizes
 
 
 def _symbols(size: Size) -> set[str]:
