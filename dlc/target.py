@@ -111,6 +111,8 @@ _AVX2_COSTS = replace(_SHORT_VECTOR_COSTS, prefetch=PrefetchCosts(next_panel=Tru
 # Transformed weights of 7×7 and 14×14 images come from the L3 cache fast enough (docs/performance.experiments.md).
 _AMD_AVX512_COSTS = CostModel(winograd=WinogradCosts(weight=8))
 _INTEL_AVX512_COSTS = CostModel(prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
+# Sapphire Rapids and later: an L1 cache of 48 KiB.
+_SAPPHIRE_RAPIDS_COSTS = replace(_INTEL_AVX512_COSTS, cache_ways=12)
 _ARM_COSTS = replace(_SHORT_VECTOR_COSTS, way_bytes=1 << 14, cache_ways=4, max_packed_pair_rows=4)
 
 
@@ -150,7 +152,7 @@ CPU_LEVELS = {
         # Zen 4 and 5.
         _x86("cpu:avx512_bf16", "x86-64-v4", _X86_BF16, 64, 32, _BF16_DOTS, _AMD_AVX512_COSTS),
         # Sapphire Rapids and later processors.
-        _x86("cpu:avx512_fp16", "x86-64-v4", (*_X86_BF16, "avx512fp16"), 64, 32, _BF16_DOTS, _INTEL_AVX512_COSTS),
+        _x86("cpu:avx512_fp16", "x86-64-v4", (*_X86_BF16, "avx512fp16"), 64, 32, _BF16_DOTS, _SAPPHIRE_RAPIDS_COSTS),
         _arm("cpu:aarch64", _ARM, _I16_DOTS),
         _arm("cpu:aarch64_i8mm", (*_ARM, "dotprod", "i8mm"), _I8_DOTS),
         _risc_v("cpu:riscv64", _RISC_V),

@@ -203,3 +203,9 @@ def innermost_loops(code: str) -> Iterator[list[str]]:
 
 def multiply_adds(loop: Sequence[str]) -> int:
     return sum(_MULTIPLY_ADD.match(line) is not None for line in loop)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_costs_have_the_smallest_l1_cache_of_a_level(level: str) -> None:
+    l1_bytes = min(machine.l1_bytes for machine in MACHINES.values() if machine.level == level)
+    assert CPU_LEVELS[level].costs.l1_bytes == l1_bytes
