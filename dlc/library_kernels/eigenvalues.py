@@ -23,7 +23,7 @@ _MAX_QL_STEPS = 60
 _MAX_JACOBI_SWEEPS = 40
 
 
-def _epsilon(dtype: Dtype) -> float:
+def epsilon(dtype: Dtype) -> float:
     """Return the distance from 1 to the next larger number."""
     return float(np.finfo(dtype).eps)
 
@@ -41,7 +41,7 @@ def rotate(x: ArrayReference, i: Index, p: Index, cosine: Value, sine: Value) ->
         x.store(p, j, value=k.fma(cosine, second, first * sine))
 
 
-def _safe_scale(x: ArrayReference) -> tuple[Value, Value]:
+def safe_scale(x: ArrayReference) -> tuple[Value, Value]:
     """Return a factor that scales a matrix so that squares neither overflow nor underflow, and its reciprocal."""
     (rows, size), greatest = x.shape, k.variable(0, x.dtype)
     for i in k.range(rows):
@@ -52,7 +52,7 @@ def _safe_scale(x: ArrayReference) -> tuple[Value, Value]:
     return k.select(needs_scaling, 1 / maximum, 1), k.select(needs_scaling, maximum, 1)
 
 
-def _scale(x: ArrayReference, factor: Value) -> None:
+def scale_matrix(x: ArrayReference, factor: Value) -> None:
     """Multiply a matrix by a factor."""
     for i in k.range(x.shape[0]):
         for j, w in columns(0, x.shape[1], x.dtype):
@@ -98,8 +98,8 @@ def eigh(x: ArrayReference, values: ArrayReference, vectors: ArrayReference, *, 
     """
     size, dtype = int(x.shape[0]), x.dtype
     copy(x, vectors)
-    factor, inverse_scale = _safe_scale(vectors)
-    _scale(vectors, factor)
+    factor, inverse_scale = safe_scale(vectors)
+    scale_matrix(vectors, factor)
     off_diagonal, scales = (k.buffer(size, dtype, fill=None) for _ in range(2))
     off_diagonal[size - 1] = 0
     _tridiagonal(vectors, values, off_diagonal, scales)
@@ -181,12 +181,12 @@ def _accumulate_reflections(a: ArrayReference, scales: ArrayReference) -> None:
 
 def _block_end(diagonal: ArrayReference, off_diagonal: ArrayReference, first: Value) -> Value:
     """Return the first index, starting at `first`, whose off-diagonal element is negligible."""
-    size, epsilon = int(diagonal.shape[0]), _epsilon(diagonal.dtype)
+    size, limit = int(diagonal.shape[0]), epsilon(diagonal.dtype)
     end, is_found = k.variable(size - 1, size=size), k.variable(False, np.bool_)
     for i in k.range(first, size - 1):
         with k.when(~is_found.value):
             diagonal_magnitude = k.absolute(diagonal[i]) + k.absolute(diagonal[i + 1])
-            with k.when(k.absolute(off_diagonal[i]) <= diagonal_magnitude * epsilon):
+            with k.when(k.absolute(off_diagonal[i]) <= diagonal_magnitude * limit):
                 end.value, is_found.value = i, True
     return end.value
 
@@ -246,8 +246,8 @@ def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotatio
         for j in k.range(count):
             rotations[i, j] = 0
         rotations[i, i] = 1
-    factor, inverse_scale = _safe_scale(rows)
-    _scale(rows, factor)
+    factor, inverse_scale = safe_scale(rows)
+    scale_matrix(rows, factor)
     is_active = k.variable(True, np.bool_)
     for _ in k.range(_MAX_JACOBI_SWEEPS):
         with k.when(is_active.value):
@@ -261,7 +261,7 @@ def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotatio
     _square_norms(rows, values)
     for i in k.range(count):
         values[i] = k.sqrt(values[i]) * inverse_scale
-    _scale(rows, inverse_scale)
+    scale_matrix(rows, inverse_scale)
     _sort(values, True, [rows, rotations])
     _orient(rotations, [rows])
 
@@ -273,7 +273,7 @@ def _square_norms(x: ArrayReference, squares: ArrayReference) -> None:
 
 def _is_above_rounding(product: Value, a: Value, b: Value, size: int) -> Value:
     """Return whether a product of two rows with squared norms a and b exceeds the rounding error."""
-    limit = k.sqrt(a) * k.sqrt(b) * (_epsilon(a.dtype) * size**0.5)
+    limit = k.sqrt(a) * k.sqrt(b) * (epsilon(a.dtype) * size**0.5)
     return (k.absolute(product) > limit) & (k.absolute(product) > _smallest(a.dtype))
 
 

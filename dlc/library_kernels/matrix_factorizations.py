@@ -12,6 +12,7 @@ from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.kernels.references import ArrayReference
 from dlc.library_kernels.eigenvalues import eigh, svd
 from dlc.library_kernels.elimination import cholesky, lu, triangular_solve
+from dlc.library_kernels.general_eigenvalues import eig
 from dlc.library_kernels.reflections import REFLECTED_ROWS, householder, orthogonal
 from dlc.library_kernels.vectors import lanes_of, points_per_task, split_extent
 from dlc.shapes.dims import UndecidableError
@@ -67,5 +68,6 @@ RULES: dict[type[LibraryKernel], Callable[..., None]] = {
     dl.HouseholderOp: _per_matrix(householder, lambda n, m: 2 * n * m * min(n, m)),
     dl.OrthogonalOp: _orthogonal,
     dl.EighOp: _per_matrix(eigh, lambda n, m: 4 * n**3, lambda op: {"with_vectors": flag(op.vectors)}),
+    dl.EigOp: _per_matrix(eig, lambda n, m: 20 * n**3, lambda op: {"with_vectors": flag(op.vectors)}),
     dl.SvdOp: _per_matrix(svd, lambda n, m: 20 * n * n * m),
 }

@@ -23,7 +23,7 @@ from dlc.numpy.functions.elementwise import abs, add, divide, log, multiply, neg
 from dlc.numpy.functions.indexing import getitem, take_along_axis
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.matrix_products import matmul, trace
-from dlc.numpy.functions.reductions import max, prod, sum
+from dlc.numpy.functions.reductions import argmax, max, prod, sum
 from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose
 
 Operands = Sequence[Operand]
@@ -245,6 +245,60 @@ def _eigenvalues_tangent(_: Operand, operands: Operands, tangents: Operands) -> 
 @with_jvp_rule(_eigenvalues_tangent)
 def symmetric_eigenvalues(x: Operand) -> Any:
     return apply_all(dl.EighOp, x, vectors=False)[0]
+
+
+def _general_tangent(results: tuple[Any, Any, Any, Any], _: Operands, tangents: Operands) -> Any:
+    """Return (dw, dV), with s = V⁻¹·dx·V: dw = diag(s), and dV = V·(s_ij / (w_j - w_i)) + V·diag(c).
+
+    c keeps the length of each vector, and its largest element real. All are pairs of real and imaginary parts.
+    """
+    (w_real, w_imag, v_real, v_imag), (dx,) = results, tangents
+    v = (v_real, v_imag)
+    # The complex system V·s = dx·V as a real one.
+    system = concat([concat([v_real, negative(v_imag)], axis=-1), concat([v_imag, v_real], axis=-1)], axis=-2)
+    solution, size = solve(system, concat([matmul(dx, part) for part in v], axis=-2)), v_real.shape[-1]
+    s_real, s_imag = (
+        getitem(solution, (..., slice(size), slice(None))),
+        getitem(solution, (..., slice(size, None), slice(None))),
+    )
+    gap_real, gap_imag = _gaps(w_real), _gaps(w_imag)
+    inverse_square = _reciprocal(add(multiply(gap_real, gap_real), multiply(gap_imag, gap_imag)))
+    rotation = [
+        multiply(inverse_square, add(multiply(s_real, gap_real), multiply(s_imag, gap_imag))),
+        multiply(inverse_square, subtract(multiply(s_imag, gap_real), multiply(s_real, gap_imag))),
+    ]
+    change_real = subtract(matmul(v_real, rotation[0]), matmul(v_imag, rotation[1]))
+    change_imag = add(matmul(v_real, rotation[1]), matmul(v_imag, rotation[0]))
+    stretch = negative(sum(add(multiply(v_real, change_real), multiply(v_imag, change_imag)), -2, keepdims=True))
+    squares = add(multiply(v_real, v_real), multiply(v_imag, v_imag))
+    largest = argmax(squares, -2, keepdims=True)
+    turn = negative(divide(take_along_axis(change_imag, largest, -2), take_along_axis(v_real, largest, -2)))
+    return (
+        diagonal(s_real, 0, -2, -1),
+        diagonal(s_imag, 0, -2, -1),
+        add(change_real, subtract(multiply(v_real, stretch), multiply(v_imag, turn))),
+        add(change_imag, add(multiply(v_real, turn), multiply(v_imag, stretch))),
+    )
+
+
+@in_float32_or_wider
+@with_jvp_rule(_general_tangent)
+def general_eigen(x: Operand) -> Any:
+    """Return the real and imaginary parts of the eigenvalues and of the eigenvectors of square matrices."""
+    w_real, w_imag, rows_real, rows_imag, _ = apply_all(dl.EigOp, x, vectors=True)
+    return w_real, w_imag, matrix_transpose(rows_real), matrix_transpose(rows_imag)
+
+
+def _general_values_tangent(_: tuple[Any, Any], operands: Operands, tangents: Operands) -> Any:
+    return _general_tangent(general_eigen(operands[0]), operands, tangents)[:2]
+
+
+@in_float32_or_wider
+@with_jvp_rule(_general_values_tangent)
+def general_eigenvalues(x: Operand) -> Any:
+    """Return the real and imaginary parts of the eigenvalues of square matrices."""
+    w_real, w_imag, *_ = apply_all(dl.EigOp, x, vectors=False)
+    return w_real, w_imag
 
 
 def _singular_tangent(results: tuple[Any, Any, Any], _: Operands, tangents: Operands) -> Any:

@@ -5,7 +5,7 @@ Cholesky factor of a matrix that is not positive definite is NaN from the failin
 as for NaN or infinity in the input, gives NaN. Signs of eigenvectors and singular vectors may differ from NumPy's.
 
 Derivatives are closed formulas in terms of the results. `det` is differentiable for singular matrices. The derivatives of
-`eigh` and `svd` omit the undefined rotation of vectors of equal values into each other. The columns of Q, U and V that
+`eig`, `eigh` and `svd` omit the undefined rotation of vectors of equal values into each other. The columns of Q, U and V that
 `full_matrices` and `mode="complete"` add have no derivative.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 from dlc.argument_validation import validate_arguments
 from dlc.dialects import dl
 from dlc.errors import ArgumentError, ShapeError, UnsupportedError
+from dlc.frontend.complex_numbers import from_parts, is_complex
 from dlc.numpy import decompositions
 from dlc.numpy.apply import (
     AnyDType,
@@ -59,10 +60,15 @@ from dlc.numpy.unsupported_names import UNSUPPORTED_LINALG_NAMES, raise_unsuppor
 from dlc.shapes.dims import UndecidableError, is_static
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm", "matrix_power",
-    "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
-    "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet",
+    "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+
+class EigResult(NamedTuple):
+    eigenvalues: Any
+    eigenvectors: Any
 
 
 class EighResult(NamedTuple):
@@ -324,6 +330,21 @@ def eigvalsh(x: ArrayLike, /, UPLO: str = "L") -> Any:
     return decompositions.symmetric_eigenvalues(_symmetric("eigvalsh", x, UPLO))
 
 
+def eig(x: ArrayLike, /) -> EigResult:
+    """Return the eigenvalues of square real matrices, and eigenvectors of length 1 as columns, both complex.
+
+    Eigenvalues ascend by their real, then by their imaginary parts. The element of an eigenvector with the largest magnitude is
+    real and positive.
+    """
+    w_real, w_imag, v_real, v_imag = decompositions.general_eigen(_real_square("eig", x))
+    return EigResult(from_parts(w_real, w_imag), from_parts(v_real, v_imag))
+
+
+def eigvals(x: ArrayLike, /) -> Any:
+    """Return the complex eigenvalues of square real matrices, ascending by their real, then by their imaginary parts."""
+    return from_parts(*decompositions.general_eigenvalues(_real_square("eigvals", x)))
+
+
 def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """Return (U, S, Vh) with x == U * S @ Vh, S in descending order; `full_matrices`: U and Vh are square.
 
@@ -355,6 +376,12 @@ def _square(name: str, x: ArrayLike) -> Operand:
     if x.shape[-1] != x.shape[-2]:
         refuse(ShapeError(f"{name}: an array of shape {x.shape}; expected square matrices along the last two axes"))
     return x
+
+
+def _real_square(name: str, x: ArrayLike) -> Operand:
+    if is_complex(x):
+        refuse(UnsupportedError(f"{name}: complex matrices are not supported; expected real ones"))
+    return _square(name, x)
 
 
 def _symmetric(name: str, x: ArrayLike, triangle: str) -> Operand:

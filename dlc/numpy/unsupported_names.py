@@ -85,7 +85,8 @@ UNSUPPORTED_NAMES: Mapping[str, str] = {
     "polydiv": "use a Python loop over the coefficients, whose number is static",
     **dict.fromkeys(("polyder", "polyint"), "multiply or divide the coefficients by an arange of the exponents"),
     "polyfit": "use linalg.lstsq with a vander matrix",
-    **dict.fromkeys(("poly", "roots"), "roots are complex; call NumPy's outside of the traced function"),
+    "poly": "call NumPy's outside of the traced function",
+    "roots": "use linalg.eigvals of the companion matrix",
     **dict.fromkeys(("packbits", "unpackbits", "bitwise_count"), "use shifts and &, and sum"),
     "ravel_multi_index": "use strides: rows * columns + column",
     "unravel_index": "use divmod by the number of columns",
@@ -118,7 +119,6 @@ UNSUPPORTED_NAMES: Mapping[str, str] = {
 }
 
 UNSUPPORTED_LINALG_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("eig", "eigvals"), "eigenvalues of non-symmetric matrices are complex; use eigh for symmetric matrices"),
     **dict.fromkeys(("tensorsolve", "tensorinv"), "use solve and inv on the array reshaped to a matrix"),
 }
 

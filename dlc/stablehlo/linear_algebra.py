@@ -12,6 +12,8 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects import dl
+from dlc.errors import UnsupportedError
+from dlc.frontend.complex_numbers import Complex
 from dlc.numpy import linalg
 from dlc.numpy.apply import apply, convert
 from dlc.numpy.decompositions import lu_factors, packed_qr
@@ -103,6 +105,20 @@ def _eigh(node: StableHloNode) -> Sequence[StableHloValue]:
     return _values(node, vectors, values, _zero_info(x))
 
 
+def _eig(node: StableHloNode) -> Sequence[StableHloValue]:
+    """Eigenvectors that are not requested are zeros."""
+    (x,) = node.arrays
+    if _lapack_option(node, "compute_left") == "V":
+        raise UnsupportedError(f"{node.where}: left eigenvectors are not supported; use those of the transposed matrix")
+    unused = Complex(*(node.trace.value(np.zeros(x.shape, x.dtype)) for _ in range(2)))
+    if _lapack_option(node, "compute_right") == "N":
+        values, vectors = linalg.eigvals(x), unused
+    else:
+        values, vectors = linalg.eig(x)
+    failed = convert(dnp.any(dnp.isnan(values.real), -1), np.int32)
+    return _values(node, values.real, values.imag, unused, vectors, failed)
+
+
 def _svd(node: StableHloNode) -> Sequence[StableHloValue]:
     """Singular vectors that are not requested are zeros."""
     (x,) = node.arrays
@@ -125,3 +141,5 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.cholesky": cholesky,
     "stablehlo.triangular_solve": triangular_solve,
 }
+# Ops with complex results.
+COMPLEX_OPERATORS: dict[str, Converter] = {f"stablehlo.custom_call @lapack_{prefix}geev_ffi": _eig for prefix in "sd"}

@@ -63,7 +63,7 @@ OPERATORS: ExtensionTable[str, Converter] = ExtensionTable("stablehlo_converters
     **linear_algebra.OPERATORS, **special_functions.OPERATORS, **dynamic_shapes.OPERATORS,
     "sdy.sharding_constraint": shardings.sharding_constraint,
 })  # fmt: skip
-COMPLEX_OPERATORS = complex_numbers.OPERATORS
+COMPLEX_OPERATORS: Mapping[str, Converter] = {**complex_numbers.OPERATORS, **linear_algebra.COMPLEX_OPERATORS}
 _RETURNS = ("return", "func.return", "stablehlo.return")
 _CALLS = ("call", "func.call")
 _BRANCHES = ("stablehlo.if", "stablehlo.case")

@@ -275,7 +275,9 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "det": ("q", "qs", "m.eye(3, dtype=m.float32)[::-1]", "i[:, :3]", "m.zeros((2, 2), dtype=m.float32)"),
         "diagonal": ("c", "q, offset=1"),
         # The signs of singular vectors may differ from NumPy's: test_linalg.py.
+        "eig": (),
         "eigh": (),
+        "eigvals": (),
         "eigvalsh": ("q", "qs, 'U'", "i[:, :3]"),
         "inv": ("q", "qs", "q.astype(m.float64)"),
         "lstsq": ("f.T, row", "f, g[:, :2]", "m.ones((2, 4), dtype=m.float64), w[:2].astype(m.float64)", "q, row, 0.9"),

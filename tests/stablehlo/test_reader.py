@@ -325,6 +325,19 @@ def test_lu_of_rectangular_matrices(x: np.ndarray) -> None:
     np.testing.assert_allclose(lower @ np.triu(factors[:2]), permuted, rtol=1e-6)
 
 
+def test_eigenvalues_of_a_general_matrix() -> None:
+    types = "tensor<2xf32>, tensor<2xf32>, tensor<2x2xcomplex<f32>>, tensor<2x2xcomplex<f32>>, tensor<i32>"
+    options = "mhlo.backend_config = {compute_left = 78 : ui8, compute_right = 86 : ui8}"
+    lines = (
+        f"%0:5 = stablehlo.custom_call @lapack_sgeev_ffi(%a) {{{options}}} : (tensor<2x2xf32>) -> ({types})\n"
+        "%1 = stablehlo.real %0#3 : (tensor<2x2xcomplex<f32>>) -> tensor<2x2xf32>\n"
+        "return %0#0, %0#1, %1 : tensor<2xf32>, tensor<2xf32>, tensor<2x2xf32>"
+    )
+    real, imag, vectors = run(lines, np.array([[0, -2], [2, 0]], np.float32))
+    np.testing.assert_allclose([real, imag], [[0, 0], [-2, 2]], atol=1e-6)
+    np.testing.assert_allclose(np.abs(vectors), np.sqrt(0.5) * np.eye(2)[:1].repeat(2, 0).T, atol=1e-6)
+
+
 def test_sharding_is_ignored() -> None:
     """All arrays are on one device."""
     lines = '%0 = sdy.sharding_constraint %a <@mesh, [{"x"}, {}]> : tensor<2x3xf32>\nreturn %0 : tensor<2x3xf32>'

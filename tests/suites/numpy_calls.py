@@ -24,7 +24,7 @@ from dlc.numpy.calling_convention import parameters_of_numpy
 DTYPES = ("bool", "int8", "int32", "int64", "uint8", "float16", "float32", "float64", "complex64")
 SHAPES = ((3, 4), (3, 4), (4,), (3,), (2, 3, 4), (4, 4), (), (1, 4), (0, 3))
 # Functions whose results are not determined: uninitialized memory, signs of vectors, order of unique values, and objects.
-UNDETERMINED = {"empty", "empty_like", "eigh", "svd", "qr", "unique_values", "from_dlpack", "finfo", "iinfo"}
+UNDETERMINED = {"empty", "empty_like", "eig", "eigh", "eigvals", "svd", "qr", "unique_values", "from_dlpack", "finfo", "iinfo"}
 # Functions with differences that docs/numpy.md documents, with the reasons.
 DOCUMENTED = {
     "argsort": "NumPy's default sort is not stable: equal elements may be in another order",

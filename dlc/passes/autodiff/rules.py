@@ -42,7 +42,7 @@ NO_DERIVATIVE: ExtensionTable[type[DlOp], str] = ExtensionTable(
         dl.LoopsOp: "its loops have no automatic derivative, or one that is for reverse mode, or for fewer orders, only",
         dl.ForeignCallOp: "its function is opaque",
         dl.AxisIndexOp: "it returns an index",
-        **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
+        **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EigOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
         dl.PackOp: _CREATED_AFTER_AUTODIFF,
         dl.UnpackOp: _CREATED_AFTER_AUTODIFF,
         dl.ModeProductOp: _CREATED_AFTER_AUTODIFF,

@@ -152,6 +152,16 @@ def eigh(x: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
     return tuple(linalg.eigh(x, UPLO)) if compute_v else (linalg.eigvalsh(x, UPLO), dnp.zeros((0,), x.dtype))
 
 
+@table("linalg_eig")
+def eig(x: Any) -> Any:
+    return tuple(linalg.eig(x))
+
+
+@table("linalg_eigvals _linalg_eigvals")
+def eigvals(x: Any) -> Any:
+    return linalg.eigvals(x)
+
+
 @table("_linalg_svd")
 def svd(x: Any, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None) -> Any:
     if compute_uv:

@@ -62,6 +62,15 @@ def eigen(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return w, v.mT * oriented(v.mT)
 
 
+def general_eigen(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    w, v = np.linalg.eig(x.astype(np.float64))
+    order = np.lexsort((w.imag, w.real))
+    w, v = np.take_along_axis(w, order, -1), np.take_along_axis(v, order[..., None, :], -1)
+    largest = np.take_along_axis(v, np.argmax(np.abs(v), -2, keepdims=True), -2)
+    rows = (v * np.conj(largest) / np.abs(largest)).mT
+    return w.real, w.imag, rows.real, rows.imag, np.zeros((*x.shape[:-2], 2, *x.shape[-2:]))
+
+
 def turned(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     u, s, vt = np.linalg.svd(x.astype(np.float64), full_matrices=False)
     return s, s[..., None] * vt * oriented(u.mT), u.mT * oriented(u.mT)
@@ -111,6 +120,8 @@ SAMPLES: list[Sample] = [
     Sample(dl.OrthogonalOp, _REFLECTIONS, lambda v, t: reflected(v, t, 4), {"count": 4}, 1e-12),
     Sample(dl.EighOp, (symmetric(values(F32, 2, 5, 5)),), eigen, {"vectors": True}, 1e-5),
     Sample(dl.EighOp, (symmetric(values(F64, 9, 9)),), eigen, {"vectors": True}, 1e-12),
+    Sample(dl.EigOp, (values(F32, 2, 3, 3),), general_eigen, {"vectors": True}, 1e-5),
+    Sample(dl.EigOp, (values(F64, 6, 6),), general_eigen, {"vectors": True}, 1e-12),
     Sample(dl.SvdOp, (values(F32, 2, 3, 5),), turned, tolerance=1e-5),
     Sample(dl.SvdOp, (values(F64, 9, 9),), turned, tolerance=1e-12),
 ]

@@ -268,6 +268,45 @@ class EighOp(LibraryKernel):
 
 
 @irdl_op_definition
+class EigOp(LibraryKernel):
+    """Eigenvalues of general matrices [.., n, n], and their eigenvectors of length 1 as rows.
+
+    Both are pairs of real and imaginary parts. Eigenvalues ascend by their real, then by their imaginary parts. The element of
+    an eigenvector with the largest magnitude is real and positive. Without `vectors` the rows are undefined. `work`
+    [.., 2, n, n] is the kernel's work memory, 0 at the end.
+    (C1) `x` is f32 or f64, square in its last two axes. NaN and infinities give NaN.
+    """
+
+    name = "dl.eig"
+    x = operand_def(TensorType)
+    vectors = prop_def(BoolAttr)
+    real = result_def(TensorType)
+    imag = result_def(TensorType)
+    rows_real = result_def(TensorType)
+    rows_imag = result_def(TensorType)
+    work = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        (leading, n), element = square_matrix_shape(self, self.x), element_type_of(self.x)
+        return [tensor_type((*leading, *sizes), element) for sizes in ((n,), (n,), (n, n), (n, n), (2, n, n))]
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        (x,) = operands
+        is_finite = np.asarray(np.isfinite(x).all((-2, -1)))
+        eigen = np.linalg.eig(np.where(is_finite[..., None, None], x, 0))
+        values: Array = eigen.eigenvalues
+        vectors: Array = eigen.eigenvectors
+        order = np.lexsort((np.imag(values), np.real(values)))
+        values, rows = np.take_along_axis(values, order, -1), np.take_along_axis(vectors.mT, order[..., None], -2)
+        if rows.size:
+            largest = np.take_along_axis(rows, np.argmax(np.abs(rows), -1, keepdims=True), -1)
+            rows = rows * (np.conj(largest) / np.abs(largest))
+        parts: list[Array] = [np.real(values), np.imag(values), np.real(rows), np.imag(rows)]
+        work = np.zeros((*x.shape[:-2], 2, *x.shape[-2:]), x.dtype)
+        return (*(_or_nan(is_finite, part).astype(x.dtype) for part in parts), work)
+
+
+@irdl_op_definition
 class SvdOp(LibraryKernel):
     """Singular value decomposition: `rotations` [.., n, n] @ `x` [.., n, m] is `rows` [.., n, m], which are orthogonal.
 
