@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dlc.backends.base import Backend
     from dlc.numpy.apply import ArrayLike
+    from dlc.runtime.collectives.mesh import Mesh
 
 
 def compile_model(
@@ -116,6 +117,8 @@ def from_torch(
     dynamic_shapes: Any = None,
     target: str | Backend = "cpu",
     progress: bool | Progress = False,
+    mesh: Mesh | None = None,
+    placements: Mapping[str, Any] | None = None,
     **options: Unpack[CompileOptions],
 ) -> Model:
     """Compile a PyTorch module, or a torch.export.ExportedProgram, for arguments with the dtypes and shapes of
@@ -125,6 +128,9 @@ def from_torch(
     `last_hidden_state`. `dynamic_shapes` is that of torch.export.export; dynamic dimensions compile to one dynamic-shape
     program where possible. Parameters and buffers become weights with their current values. See `compile_model` for `target`
     and `progress`, and `CompileOptions` for the options.
+
+    With a `mesh`, all ranks run the model together (docs/distributed.md), on equal global arrays. `placements` annotates inputs
+    and parameters by name, such as `0.weight`: DTensor's placements, one for each axis of the mesh, or a `dlc.P`.
 
     Raises UnsupportedError for a module that mutates its buffers, and if PyTorch is not installed. It also raises
     UnsupportedError for operators without a rule in dlc: the message lists all of them with the lines that call them. Raises
@@ -136,7 +142,15 @@ def from_torch(
     compile_options = Options.from_keywords("dlc.from_torch", options)
     with _progress_callback(progress) as on_progress:
         return exported_model(
-            module, example_inputs, example_keywords or {}, dynamic_shapes, target, compile_options, on_progress
+            module,
+            example_inputs,
+            example_keywords or {},
+            dynamic_shapes,
+            target,
+            compile_options,
+            on_progress,
+            mesh,
+            placements,
         )
 
 

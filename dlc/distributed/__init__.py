@@ -1,6 +1,7 @@
 """Programs on many processes: meshes of ranks, shardings of arrays, and arrays whose shards belong to ranks.
 
 partition_spec.py      `dlc.P`, and trees of specs for arguments and results
+placements.py          placements of PyTorch's DTensor
 meshes.py              `dlc.make_mesh`, and the transport of a mesh
 distributed_array.py   `dlc.distribute` and `dlc.collect`
 annotations.py         `dlc.shard`

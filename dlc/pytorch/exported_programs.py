@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler import Program
-from dlc.errors import ModelError, ShapeError, UnsupportedError
+from dlc.dialects.dl.distributed.sharding import PartialSpec
+from dlc.distributed.mesh_model import compile_on_mesh
+from dlc.distributed.partition_spec import P
+from dlc.distributed.placements import spec_of_placements
+from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.problems import SpecializationRequiredError
 from dlc.instrument.report import Progress
 from dlc.options import Options
@@ -25,9 +30,10 @@ from dlc.pytorch.fx_conversion import (
     tensor_to_array,
 )
 from dlc.pytorch.fx_graph import FxGraph, FxNode, ValueRef
-from dlc.pytorch.graph_compilation import build_model, build_program, with_requested_shapes
+from dlc.pytorch.graph_compilation import build_model, build_program, draws_random_numbers, with_requested_shapes
 from dlc.pytorch.tensor_views import SCALAR_DTYPES, number_type
 from dlc.pytorch.torch_import import torch
+from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.models.model import Model
 from dlc.shapes.dims import UndecidableError, is_static
 from dlc.shapes.shape_specs import ShapeSpecs
@@ -41,6 +47,8 @@ def exported_model(
     target: str | Backend,
     options: Options,
     progress: Progress | None = None,
+    mesh: Mesh | None = None,
+    placements: Mapping[str, Any] | None = None,
 ) -> Model:
     """Implement `dlc.from_torch`, which documents the errors that this raises."""
     exported, name = module, type(module).__name__
@@ -50,7 +58,34 @@ def exported_model(
                 exported = torch.export.export(module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes)
         except Exception as error:
             raise ModelError(f"{name}: torch.export.export: {error}") from error
-    return build_model(convert_exported_program(exported, name), name, target, options, progress)
+    graph = convert_exported_program(exported, name)
+    if mesh is None:
+        return build_model(graph, name, target, options, progress)
+    inputs, shardings = _annotations(graph, mesh, placements or {}, name)
+    program = build_program(replace(graph, shardings=shardings), name)
+    return compile_on_mesh(program, mesh, inputs, target, options, progress)
+
+
+def _annotations(
+    graph: FxGraph, mesh: Mesh, placements: Mapping[str, Any], name: str
+) -> tuple[list[PartialSpec | None], dict[str, P]]:
+    """Return the annotations of the inputs, and of constants by their names in the graph.
+
+    Raises DlcError for a name of neither an input nor a parameter, and what `spec_of_placements` raises.
+    """
+    constants = {module_name: argument for argument, module_name in graph.constant_names.items()}
+    shapes = {info.name: info.shape for info in graph.inputs}
+    specs: dict[str, P] = {}
+    for key, given in placements.items():
+        argument = key if key in shapes else constants.get(key.replace(".", "_"))
+        if argument is None:
+            raise DlcError(f"{name}: placements of {key!r}: it has no such input or parameter; inputs are {', '.join(shapes)}")
+        rank = len(shapes[key]) if key in shapes else graph.constants[argument].ndim
+        specs[argument] = spec_of_placements(given, mesh, rank, f"{name}: {key}")
+    inputs = [specs[info.name].padded(len(info.shape), ()) if info.name in specs else None for info in graph.inputs]
+    # The seed of a graph that draws random numbers is the last input.
+    inputs += [None] * draws_random_numbers(graph)
+    return inputs, {argument: spec for argument, spec in specs.items() if argument not in shapes}
 
 
 def load_exported_program(path: Path, shapes: ShapeSpecs) -> Program:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
+from dlc.distributed.partition_spec import P
 from dlc.pytorch.rules.rule_table import Dtype
 from dlc.shapes.ranges import SizeRange
 
@@ -51,7 +52,8 @@ class FxGraph:
     """Nodes in topological order.
 
     `inputs` are arrays; their sizes may be symbolic, within `ranges`. `scalar_inputs` are inputs that are sizes or numbers.
-    `constants` are arrays that the nodes use, and `constant_names` their names in the module. `values` are references to the
+    `constants` are arrays that the nodes use, `constant_names` their names in the module, and `shardings` the annotations of
+    some of them for a mesh. `values` are references to the
     `outputs`, which are arrays.
     """
 
@@ -63,3 +65,4 @@ class FxGraph:
     constant_names: Mapping[str, str] = field(default_factory=dict[str, str])
     scalar_inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
+    shardings: Mapping[str, P] = field(default_factory=dict[str, P])

@@ -10,6 +10,7 @@ import numpy as np
 
 from dlc import random
 from dlc.argument_validation import without_validation
+from dlc.distributed.annotations import shard
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import Trace, current_trace, line_location
@@ -71,7 +72,8 @@ def interpret(graph: FxGraph, arrays: Sequence[Any]) -> list[Any]:
         if isinstance(argument, ValueRef):
             if argument.name in graph.constants and argument.name not in values:
                 name = argument.name
-                values[name] = _constant(trace, graph.constants[name], graph.constant_names.get(name, name))
+                constant = _constant(trace, graph.constants[name], graph.constant_names.get(name, name))
+                values[name] = shard(constant, graph.shardings[name]) if name in graph.shardings else constant
             return values[argument.name]
         if isinstance(argument, FxGraph):
             return partial(_run_subgraph, argument)
