@@ -12,24 +12,12 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dlc.errors import ModelError
+from dlc.language_models.template_sandbox import MAX_OUTPUT_CHARACTERS, TemplateSandbox
 
 _LIMIT_SECONDS = 0.8
 _MAX_TEMPLATE_CHARACTERS = 1 << 20
-_MAX_OUTPUT_CHARACTERS = 1 << 24
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """A sandbox without the operators whose results may be huge."""
-
-    intercepted_binops = frozenset(("*", "**"))
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" or not all(isinstance(v, int | float) for v in (left, right)):
-            raise TemplateError(f"{operator} is not allowed for these operands")
-        return left * right
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], special_texts: Mapping[str, str]) -> str:
@@ -44,7 +32,7 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], special_te
     def reject(message: str) -> NoReturn:
         raise TemplateError(message)
 
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"], autoescape=False)
+    environment = TemplateSandbox()
     environment.filters["tojson"] = _to_json
     functions = {"raise_exception": reject, "strftime_now": _format_now}
     parts: list[str] = []
@@ -55,8 +43,8 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], special_te
             for part in environment.from_string(template).generate(variables):
                 parts.append(part)
                 size += len(part)
-                if size > _MAX_OUTPUT_CHARACTERS:
-                    raise ModelError(f"the chat template writes more than {_MAX_OUTPUT_CHARACTERS} characters")
+                if size > MAX_OUTPUT_CHARACTERS:
+                    raise ModelError(f"the chat template writes more than {MAX_OUTPUT_CHARACTERS} characters")
     except ModelError:
         raise
     except Exception as error:  # A template may raise anything.

@@ -18,8 +18,9 @@ from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.gguf_file import GgufFile
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.families.registry import build_decoder
+from dlc.language_models.tokenizers.library_tokenizer import LibraryTokenizer
 from dlc.language_models.tokenizers.reading import tokenizer_of
-from tests.language_models.models import LLAMA, gguf_bytes, llama_tensors, write_llama, write_safetensors
+from tests.language_models.models import LLAMA, WORDS, gguf_bytes, llama_tensors, write_llama, write_safetensors
 
 MATRIX = ((4, 64), 8, bytes(4 * 68))
 
@@ -151,6 +152,16 @@ def test_damaged_safetensors(content: bytes, tmp_path: Path) -> None:
         "{{ messages.append(1) }}",
         "{{ raise_exception('no system message') }}",
         "{% if %}",
+        "{{ 'a'|center(3000000000) }}",
+        "{{ 'a'.ljust(3000000000) }}",
+        "{{ '%2000000000d' % 1 }}",
+        "{{ '%*d' % (2000000000, 1) }}",
+        "{{ '{:>2000000000}'.format(1) }}",
+        "{{ '{:>{}}'.format(1, 2000000000) }}",
+        "{{ '%2000000000d'|format(1) }}",
+        "{{ 'a'|indent(2000000000, true) }}",
+        "{{ 'ab'.replace('', range(90000)|join).replace('', range(90000)|join) }}",
+        "{{ ''|batch(2000000000, 'x')|list }}",
     ],
 )
 def test_hostile_templates(template: str) -> None:
@@ -158,3 +169,37 @@ def test_hostile_templates(template: str) -> None:
     with pytest.raises(ModelError, match="chat template"):
         render_chat(template, [{"role": "user", "content": "hi"}], {})
     assert perf_counter() - start < 2
+
+
+def test_templates_may_format_and_replace() -> None:
+    template = "{{ '%s: %5.1f'|format('a', 1.5) }}|"
+    template += "{{ '%d' % 3 }}|{{ '{:>4}'.format(7) }}|{{ messages[0].content.replace('h', 'H') }}"
+    assert render_chat(template, [{"role": "user", "content": "hi"}], {}) == "a:   1.5|3|   7|Hi"
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("llama.attention.head_count_kv", True),
+        ("llama.block_count", ["a", "b"]),
+        ("llama.attention.layer_norm_rms_epsilon", [["a"], ["b"]]),
+        ("llama.rope.dimension_count", [1, 2]),
+        ("tokenizer.ggml.bos_token_id", True),
+        ("tokenizer.ggml.model", [1, 2]),
+        ("tokenizer.ggml.add_bos_token", [1, 2]),
+    ],
+)
+def test_metadata_of_another_type_is_an_error(name: str, value: Any, tmp_path: Path) -> None:
+    checkpoint_path = write_llama(tmp_path / "m.gguf", **{name: value})
+    with pytest.raises((ModelError, UnsupportedError)):
+        checkpoint = read_checkpoint(checkpoint_path)
+        build_decoder(checkpoint)
+        tokenizer_of(checkpoint)
+
+
+def test_a_tokenizer_that_fails_is_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    words = {**WORDS, "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "missing"}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
+    with pytest.raises(ModelError, match="the tokenizer fails"):
+        LibraryTokenizer.of_folder(tmp_path).encode("b")

@@ -58,6 +58,8 @@ def test_logits_and_greedy_tokens(name: str, tmp_path: Path) -> None:
         ({"num_hidden_layers": 1}, UnsupportedError, "model.layers.1"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, UnsupportedError, "spiral"),
         ({"hidden_act": "sine"}, UnsupportedError, "hidden_act = 'sine'"),
+        ({"hidden_act": {}}, UnsupportedError, "hidden_act = {}"),
+        ({"mlp_only_layers": 3}, ModelError, "mlp_only_layers = 3"),
         ({"quantization_config": {"quant_method": "fp8"}}, UnsupportedError, "fp8"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, UnsupportedError, "bits = 3"),
         ({"quantization_config": {"quant_method": "awq", "version": "gemv"}}, UnsupportedError, "version = 'gemv'"),

@@ -68,7 +68,8 @@ class ModelConfig:
         """Return an option that is one of `choices`. Raises UnsupportedError for another one."""
         value = self.get(name)
         value = default if value is None else value
-        if value not in choices:
+        # Values of files may be unhashable.
+        if not any(value == choice for choice in choices):
             expected = ", ".join(map(repr, choices))
             raise UnsupportedError(f"{self.source}: option {name} = {value!r} is not supported; expected {expected}")
         return value
@@ -77,6 +78,10 @@ class ModelConfig:
         """Return an option of any type, or None."""
         self._read.add(name)
         return self.values.get(name)
+
+    def items(self, name: str) -> list[Any]:
+        """Return a list; null is an empty one. Raises ModelError for another type."""
+        return self._value(name, [], lambda v: isinstance(v, list), "a list")
 
     def error(self, problem: str) -> ModelError:
         """Return an error about the options."""

@@ -153,13 +153,8 @@ def _options(file: GgufFile, name: str, architecture: _Architecture) -> dict[str
     if unknown:
         listed = [f"{name}.{k} = {given[k]!s:.60}" for k in unknown]
         raise UnsupportedError(f"{file.path}: options that are not supported: {', '.join(listed)}", listed)
-    for key, value in given.items():
-        if key in _OPTIONS:
-            # Some options may have one value per layer; only equal ones are supported.
-            values = cast("list[Any]", value.tolist()) if isinstance(value, np.ndarray) else [value]
-            if len(set(values)) != 1:
-                raise UnsupportedError(f"{file.path}: option {name}.{key} differs between layers: {value!s:.60}")
-            options[_OPTIONS[key]] = values[0]
+    given = {key: _single_value(file, f"{name}.{key}", value) for key, value in given.items()}
+    options |= {_OPTIONS[key]: value for key, value in given.items() if key in _OPTIONS}
     heads, hidden = options.get("num_attention_heads"), options.get("hidden_size")
     if isinstance(heads, int) and isinstance(hidden, int) and heads > 0:
         options.setdefault("head_dim", hidden // heads)
@@ -175,6 +170,14 @@ def _options(file: GgufFile, name: str, architecture: _Architecture) -> dict[str
     if (factors := file.tensors.get("rope_freqs.weight")) is not None:
         options["rope_scaling"] = {"rope_type": "factors", "factors": _decode(factors)}
     return {**architecture.options(options), **options}
+
+
+def _single_value(file: GgufFile, name: str, value: Any) -> Any:
+    """Return the value of an option, which may be stored once per layer. Raises UnsupportedError for different values."""
+    values = cast("list[Any]", value if isinstance(value, list) else np.asarray(value).reshape(-1).tolist())
+    if not values or any(other != values[0] for other in values):
+        raise UnsupportedError(f"{file.path}: option {name} differs between layers: {value!s:.60}")
+    return values[0]
 
 
 def _weights(file: GgufFile, architecture: _Architecture, options: Mapping[str, Any]) -> ModelWeights:
@@ -216,7 +219,7 @@ def _name(name: str, architecture: _Architecture) -> str:
 def _source(tensor: GgufTensor, name: str, architecture: _Architecture, options: Mapping[str, Any]) -> Callable[[], Weight]:
     match = re.search(r"self_attn\.([qk])_proj\.(weight|bias)$", name)
     heads = options.get("num_attention_heads" if match is not None and match[1] == "q" else "num_key_value_heads")
-    if match is None or not architecture.is_rotary_interleaved or not isinstance(heads, int):
+    if match is None or not architecture.is_rotary_interleaved or not isinstance(heads, int) or isinstance(heads, bool):
         return lambda: _decode(tensor)
     rows = tensor.shape[0]
     if heads < 1 or rows % (2 * heads):

@@ -7,7 +7,7 @@ and keys. Mixtures replace the MLP by experts that are selected for each token (
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.checkpoints.checkpoint import ModelConfig, ModelWeights
@@ -82,7 +82,7 @@ def _head_norm(weights: ModelWeights, name: str, sizes: DecoderSizes, epsilon: f
 
 def _read_mlp(config: ModelConfig, weights: ModelWeights, prefix: str, index: int, sizes: DecoderSizes) -> Callable[[Any], Any]:
     activation = ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, "silu")]
-    sparse_step, dense_layers = config.size("decoder_sparse_step", 1), cast("list[Any]", config.get("mlp_only_layers") or [])
+    sparse_step, dense_layers = config.size("decoder_sparse_step", 1), config.items("mlp_only_layers")
     inner = config.size("intermediate_size")
     if config.get("num_experts") is None or index in dense_layers or (index + 1) % sparse_step:
         return GatedMlp.read(weights, prefix, sizes.hidden, inner, activation)

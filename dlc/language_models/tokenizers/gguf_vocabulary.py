@@ -55,12 +55,25 @@ class GgufVocabulary:
         """Return the metadata field `tokenizer.ggml.name`."""
         return self.metadata.get(f"tokenizer.ggml.{name}", default)
 
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a boolean field. Raises ModelError if it is none."""
+        value = self.field(name, default)
+        if not isinstance(value, bool):
+            raise ModelError(f"{self.source}: tokenizer.ggml.{name} = {value!r:.60}; expected true or false")
+        return value
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja template of conversations."""
+        template = self.metadata.get("tokenizer.chat_template")
+        return template if isinstance(template, str) else None
+
     def token(self, name: str) -> int | None:
         """Return the id in a field such as bos_token_id, None without one. Raises ModelError if it is no token."""
         value = self.field(name)
         if value is None:
             return None
-        if not isinstance(value, int) or not 0 <= value < len(self.texts):
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(self.texts):
             raise ModelError(f"{self.source}: tokenizer.ggml.{name} = {value!r}; expected one of {len(self.texts)} tokens")
         return value
 

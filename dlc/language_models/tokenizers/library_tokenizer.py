@@ -95,7 +95,7 @@ class LibraryTokenizer:
         """Return the byte-level BPE tokenizer of a file's metadata. Raises ModelError and UnsupportedError."""
         library, vocabulary = _library(), GgufVocabulary.of(metadata, source)
         kind, merges = vocabulary.field("pre", "default"), vocabulary.field("merges")
-        patterns = _WORD_PATTERNS.get(kind)
+        patterns = _WORD_PATTERNS.get(kind) if isinstance(kind, str) else None
         if patterns is None:
             raise UnsupportedError(
                 f"{source}: tokenizer.ggml.pre = {kind!r} is not supported; supported: {', '.join(_WORD_PATTERNS)}"
@@ -114,13 +114,18 @@ class LibraryTokenizer:
         byte_level = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.pre_tokenizer = library.pre_tokenizers.Sequence([*splits, byte_level])
         tokenizer.add_special_tokens([library.AddedToken(text, special=True, normalized=False) for text in vocabulary.special])
-        first = vocabulary.token("bos_token_id") if vocabulary.field("add_bos_token", kind == "llama-bpe") else None
-        template = metadata.get("tokenizer.chat_template")
-        return LibraryTokenizer(tokenizer, vocabulary.end_tokens, template, vocabulary.special_texts, first)
+        first = vocabulary.token("bos_token_id") if vocabulary.flag("add_bos_token", kind == "llama-bpe") else None
+        return LibraryTokenizer(tokenizer, vocabulary.end_tokens, vocabulary.chat_template, vocabulary.special_texts, first)
 
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
-        """Return the ids of a text; `add_special` adds the token that begins texts, if the model has one."""
-        ids = list(self._tokenizer.encode(text, add_special_tokens=add_special).ids)
+        """Return the ids of a text; `add_special` adds the token that begins texts, if the model has one.
+
+        Raises ModelError if the tokenizer fails.
+        """
+        try:
+            ids = list(self._tokenizer.encode(text, add_special_tokens=add_special).ids)
+        except Exception as error:  # The library raises Exception itself.
+            raise ModelError(f"the tokenizer fails: {error}") from error
         return [self._first, *ids] if add_special and self._first is not None else ids
 
     def decode_bytes(self, token: int) -> bytes:

@@ -19,7 +19,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
         return LibraryTokenizer.of_folder(checkpoint.tokenizer)
     metadata = cast("Mapping[str, Any]", checkpoint.tokenizer)
     kind = metadata.get("tokenizer.ggml.model")
-    match kind:
+    match kind if isinstance(kind, str | None) else "":
         case "llama":
             return ScoreTokenizer.of_gguf(metadata, checkpoint.config.source)
         case "gpt2":

@@ -26,12 +26,12 @@ class ScoreTokenizer:
         self._byte_ids = [self._ids.get(f"<0x{byte:02X}>") for byte in range(256)]
         special = sorted(vocabulary.special, key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, special))) if special else None
-        self._first = vocabulary.token("bos_token_id") if vocabulary.field("add_bos_token", True) else None
-        self._adds_space = bool(vocabulary.field("add_space_prefix", True))
+        self._first = vocabulary.token("bos_token_id") if vocabulary.flag("add_bos_token", True) else None
+        self._adds_space = vocabulary.flag("add_space_prefix", True)
         self._unknown = vocabulary.token("unknown_token_id")
         self.end_tokens = vocabulary.end_tokens
         self.special_texts: Mapping[str, str] = vocabulary.special_texts
-        self.chat_template = vocabulary.metadata.get("tokenizer.chat_template")
+        self.chat_template = vocabulary.chat_template
 
     @staticmethod
     def of_gguf(metadata: Mapping[str, Any], source: str) -> ScoreTokenizer:
