@@ -29,25 +29,37 @@ _MIN_BLOCKS, _BLOCK_ELEMENTS, _BLOCK_LANES = 4, 1024, 64
 
 
 def accumulate(op: dl.AccumulateOp, x: ArrayReference, y: ArrayReference) -> None:
-    """Compute cumulative sums or products, in blocks: y[j] = previous_total + running_total.
+    """Compute cumulative sums in blocks, y[j] = previous_total + running_total, or cumulative products.
 
     `running_total` is the sum from the start of the block that contains j, `previous_total` that of all earlier blocks.
+    Products are one block: the product of a later block may underflow where y[j] does not.
     """
     rows, n, columns = x.shape
-    combine, identity = (operator.add, 0) if op.kind.data == "add" else (operator.mul, 1)
+    is_sum = op.kind.data == "add"
+    combine, identity = (operator.add, 0) if is_sum else (operator.mul, 1)
+
+    def accumulate_block(row: Value, column: Index, width: int, begin: Any, end: Any, previous_total: Variable | None) -> Value:
+        """Store the results of a block; return its total."""
+        block_total = k.variable(k.full(width, identity, x.dtype))
+        for step in k.range(begin, end):
+            j = n - 1 - step if flag(op.reverse) else step
+            running_total = combine(block_total.value, x.load(row, j, column, width=width))
+            total = block_total.value if flag(op.exclusive) else running_total
+            y.store(row, j, column, value=total if previous_total is None else combine(previous_total.value, total))
+            block_total.value = running_total
+        return block_total.value
+
     for first, width, count in split_extent(columns, _COLUMN_LANES):
         for row, tile in k.grid(rows, count, parallel=points_per_task(n * width)):
             column = tile * width + first
+            if not is_sum:
+                accumulate_block(row, column, width, 0, n, None)
+                continue
             previous_total = k.variable(k.full(width, identity, x.dtype))
             for block in k.range(0, n, _SUMMATION_BLOCK_ELEMENTS):
-                block_total = k.variable(k.full(width, identity, x.dtype))
-                for step in k.range(block, k.minimum(block + _SUMMATION_BLOCK_ELEMENTS, n)):
-                    j = n - 1 - step if flag(op.reverse) else step
-                    running_total = combine(block_total.value, x.load(row, j, column, width=width))
-                    total = combine(previous_total.value, block_total.value if flag(op.exclusive) else running_total)
-                    y.store(row, j, column, value=total)
-                    block_total.value = running_total
-                previous_total.value = combine(previous_total.value, block_total.value)
+                end = k.minimum(block + _SUMMATION_BLOCK_ELEMENTS, n)
+                block_total = accumulate_block(row, column, width, block, end, previous_total)
+                previous_total.value = combine(previous_total.value, block_total)
 
 
 def arg_extremum(op: dl.ArgExtremumOp, x: ArrayReference, y: ArrayReference) -> None:

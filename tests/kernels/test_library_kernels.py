@@ -87,6 +87,15 @@ def _rows(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_products_underflow_only_if_results_do(target: str) -> None:
+    """A block of 256 factors has the product 1e-40, of which f32 stores four digits."""
+    x = np.ones((512, 1), np.float32)
+    x[0], x[300], x[301] = 1e30, 1e-20, 1e-20
+    compiled = dlc.jit(target=target)(lambda x: dnp.cumprod(x, axis=0))
+    np.testing.assert_allclose(compiled(x), np.cumprod(x, axis=0, dtype=np.float64), rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_sizes(target: str) -> None:
     """Sizes at the ends of vectors and blocks; keys are also the extreme integers."""
 
