@@ -54,7 +54,7 @@ def test_a_million_steps_in_little_memory() -> None:
     functions = run, dlc.checkpoint(policy="binomial", memory="100K")(run)
     plain, limited = (dlc.jit(dlc.grad(f), cache=False).lower(0.3).compile() for f in functions)
     np.testing.assert_allclose(*(list(model(0.3).values()) for model in (limited, plain)))
-    assert limited.artifact.host.arena_bytes < 200_000 < 8_000_000 < plain.artifact.host.arena_bytes
+    assert limited.artifact.host.arena_bytes < 200_000 < 8_000_000 <= plain.artifact.host.arena_bytes
 
 
 # 40 runs of 64 iterations, or 40 runs of 8 iterations with a large state, need snapshots inside of snapshots.

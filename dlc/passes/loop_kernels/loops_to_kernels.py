@@ -114,6 +114,10 @@ def _replace(kernel: KernelOps, target: Target) -> None:
     """Replace ops by a kernel; raise NotLowerableError, without a change, if that is impossible."""
     ops, last = kernel.ops, kernel.ops[-1]
     results = [r for op in kernel.replaced for r in op.results if any(u.operation not in kernel.replaced for u in r.uses)]
+    if isinstance(last, ScanOp | WhileOp) and len(ops) == 1:
+        # Large states are updated in the buffers of results.
+        large = [r for r, _ in zip(last.results, _states(last), strict=False) if prod(static_shape(r)) > MAX_REGISTER_ELEMENTS]
+        results = [r for r in last.results if r in results or r in large]
     if not results or any(0 in static_shape(v) for op in ops for v in (*op.operands, *op.results)):
         raise NotLowerableError("it has empty or no results")
     copies = dict[SSAValue, SSAValue]()

@@ -13,6 +13,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc.ir import Context, ModuleOp
 from dlc.passes.dl.movement import peel_borders
+from dlc.passes.dl.rewriting import erase_dead_ops, program_blocks
 from dlc.pipelines import stages_of
 from dlc.target import OPENCL_PROFILES, Target, resolve
 
@@ -121,6 +122,18 @@ def test_the_interior_reads_the_unpadded_tensor() -> None:
     pads = [op.results[0].type.get_shape() for op in module.walk() if op.name == "dl.pad"]
     assert max(np.prod(shape) for shape in pads) <= 2 * 200
     assert "dl.concat" in names(module)
+
+
+@pytest.mark.parametrize("mode", ["constant", "wrap"])
+def test_the_interior_of_a_gradient_reads_the_cotangents(mode: str) -> None:
+    def loss(x: Any) -> Any:
+        p = dnp.pad(x, 1, mode=mode)
+        return ((p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]) ** 2).sum()
+
+    module = after_pass(dlc.grad(loss), X)
+    erase_dead_ops(next(program_blocks(module)))
+    pads = [op.results[0].type.get_shape() for op in module.walk() if op.name == "dl.pad"]
+    assert max(np.prod(shape) for shape in pads) <= 3 * 202
 
 
 @pytest.mark.parametrize(

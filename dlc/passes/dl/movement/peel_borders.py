@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias, cast
 
@@ -15,7 +15,7 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, SliceOp
 from dlc.ir import Block, Context, ModuleOp, Operation, SSAValue
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.rewriting import program_blocks, replace
+from dlc.passes.dl.rewriting import program_blocks, replace, splat
 from dlc.shapes.dims import is_static
 
 # The half-open range of indices on each axis.
@@ -45,8 +45,9 @@ class PeelBordersPass(TargetPass):
 
     The interior reads the tensor where it is; without this, the padded tensor is written and read again. A padded tensor is a
     `dl.pad` with a constant, or a `dl.concat` of thin tensors around a large one (periodic or reflected boundaries). Sums and
-    products before the padding are computed again at each position. The borders are loops of the same kernel. Only for CPUs,
-    static sizes, and at least 16,384 elements.
+    products before the padding are computed again at each position: the gradient of a stencil is a sum of padded cotangents.
+    The borders are loops of the same kernel. Only for CPUs, static sizes, and at least 16,384 elements. Sums omit zero padding,
+    which may change the sign of zeros.
     """
 
     name = "peel-borders"
@@ -99,17 +100,19 @@ class _Stencil:
             return None
         whole = tuple((0, n) for n in self.shape)
         leaves = {v for op in self.ops for v in op.operands if v.owner not in self.ops and shape_of(v) == self.shape}
-        reads: dict[SSAValue, set[Box]] = {}
-        borders = [(0, 0)] * len(whole)
+        cuts = _Cuts([set() for _ in whole])
         for leaf in leaves:
-            found = _padding(leaf, whole, reads)
-            borders = [(max(a, c), max(b, d)) for (a, b), (c, d) in zip(borders, found, strict=True)]
+            cuts.visit(leaf, whole, [0] * len(whole))
         # A tensor that is read at one position only needs no copy: its producer writes to the inside of the padded tensor.
-        if not any(1 < len(boxes) <= _MAX_STENCIL_READS for boxes in reads.values()) or not any(a or b for a, b in borders):
+        if not any(1 < len(boxes) <= _MAX_STENCIL_READS for boxes in cuts.reads.values()):
             return None
+        borders = [
+            (max((p for p in axis if 2 * p <= n), default=0), max((n - p for p in axis if 2 * p > n), default=0))
+            for axis, n in zip(cuts.positions, self.shape, strict=True)
+        ]
         percent = sum(100 * (a + b) / n for (a, b), n in zip(borders, self.shape, strict=True))
         is_thin = all(max(side) <= _MAX_BORDER_ELEMENTS for side in borders) and percent <= _MAX_BORDER_PERCENT
-        return borders if is_thin else None
+        return borders if is_thin and any(a or b for a, b in borders) else None
 
     def peeled(self, borders: Sequence[tuple[int, int]]) -> SSAValue:
         """Insert the computations of the interior and the borders, and return their concatenation."""
@@ -142,38 +145,49 @@ class _Stencil:
         for op in self.root.parent.ops:
             if op in self.ops:
                 with builder.at_location(op.location):
-                    elementwise = cast(Elementwise, op)
-                    copy = builder(type(elementwise), *map(operand, op.operands), **op.properties)
-                copies[op.results[0]] = copy
+                    copies[op.results[0]] = _copied(builder, cast(Elementwise, op), list(map(operand, op.operands)))
             if op is self.root:
                 break
         return copies[self.root.results[0]]
 
 
-def _padding(value: SSAValue, box: Box, reads: dict[SSAValue, set[Box]]) -> list[tuple[int, int]]:
-    """Return how many elements of a box of a value are padding, at each end of each axis.
+@dataclass
+class _Cuts:
+    """The positions, on each axis of a result, at which its operands pass from padding to the padded tensor.
 
-    Adds the box, relative to each tensor that is padded, to `reads`.
+    `reads` are the boxes that are read of each padded tensor.
     """
-    none = [(0, 0)] * len(box)
-    match value.owner:
-        case SliceOp() as op if all(s == 1 for s in ints(op.strides)) and is_static(sizes(op.starts)):
-            return _padding(op.x, _shifted(box, cast("Sequence[int]", sizes(op.starts))), reads)
-        case PadOp() | ConcatOp():
-            if (padded := _center(value.owner)) is None:
-                return none
-            center, placed = padded
-            ends = [(max(0, c - a), max(0, b - d)) for (a, b), (c, d) in zip(box, placed, strict=True)]
-            inner = _intersection(box, placed)
-            if any(a >= b for a, b in inner):
-                return none
-            offsets = [-c for c, _ in placed]
-            if _is_in_memory(center):
-                reads.setdefault(center, set()).add(_shifted(box, offsets))
-            deeper = _padding(center, _shifted(inner, offsets), reads)
-            return [(a + c, b + d) for (a, b), (c, d) in zip(ends, deeper, strict=True)]
-        case _:
-            return none
+
+    positions: list[set[int]]
+    reads: dict[SSAValue, set[Box]] = field(default_factory=dict[SSAValue, "set[Box]"])
+
+    def visit(self, value: SSAValue, box: Box, offsets: Sequence[int]) -> None:
+        """Add the cuts of a box of a value; the element 0 of the value is at these offsets of the result."""
+        match value.owner:
+            case SliceOp() as op if all(s == 1 for s in ints(op.strides)) and is_static(sizes(op.starts)):
+                starts = cast("Sequence[int]", sizes(op.starts))
+                self.visit(op.x, _shifted(box, starts), [o - s for o, s in zip(offsets, starts, strict=True)])
+            case PadOp() | ConcatOp() as op:
+                if (padded := _center(op)) is not None:
+                    self._visit_padded(op, *padded, box, offsets)
+            case Elementwise() as op if _is_recomputed(value):
+                for operand in op.operands:
+                    if shape_of(operand) == shape_of(value):
+                        self.visit(operand, box, offsets)
+            case _:
+                pass
+
+    def _visit_padded(self, op: PadOp | ConcatOp, center: SSAValue, placed: Box, box: Box, offsets: Sequence[int]) -> None:
+        inner = _intersection(box, placed)
+        for positions, offset, (first, last), ends in zip(self.positions, offsets, box, placed, strict=True):
+            positions.update(offset + end for end in ends if first < end < last)
+        if any(a >= b for a, b in inner):
+            return
+        starts = [begin for begin, _ in placed]
+        inside = _shifted(inner, [-begin for begin in starts])
+        if _is_in_memory(center):
+            self.reads.setdefault(center, set()).add(_shifted(box, [-begin for begin in starts]))
+        self.visit(center, inside, [o + begin for o, begin in zip(offsets, starts, strict=True)])
 
 
 def _center(op: PadOp | ConcatOp) -> tuple[SSAValue, Box] | None:
@@ -214,8 +228,7 @@ def _is_recomputed(value: SSAValue, depth: int = _MAX_RECOMPUTED_DEPTH) -> bool:
 
 def _sliced(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
     """Return a box of a value, read from the tensors that it pads or concatenates."""
-    shape = shape_of(value)
-    if box == tuple((0, n) for n in shape):
+    if box == tuple((0, n) for n in shape_of(value)) and not (_is_thin(box) and _is_recomputed(value)):
         return value
     match value.owner:
         case SliceOp() as op if all(s == 1 for s in ints(op.strides)) and is_static(sizes(op.starts)):
@@ -225,7 +238,7 @@ def _sliced(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
         case ConcatOp() as op:
             return _sliced_concat(builder, op, box)
         case Elementwise() as op if _is_recomputed(value):
-            return builder(type(op), *(_sliced_operand(builder, v, box) for v in op.operands), **op.properties)
+            return _copied(builder, op, [_sliced_operand(builder, v, box) for v in op.operands])
         case _:
             starts, limits = zip(*box, strict=True)
             return builder(SliceOp, value, starts=starts, limits=limits, strides=[1] * len(box))
@@ -236,6 +249,23 @@ def _sliced_operand(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
     shape = shape_of(value)
     own = zip(shape, box[len(box) - len(shape) :], strict=True)
     return _sliced(builder, value, tuple((0, 1) if n == 1 else part for n, part in own))
+
+
+def _is_thin(box: Box) -> bool:
+    return any(end - begin <= _MAX_BORDER_ELEMENTS for begin, end in box)
+
+
+def _copied(builder: DlBuilder, op: Elementwise, operands: Sequence[SSAValue]) -> SSAValue:
+    """Insert a copy of an op with other operands. A sum with padding is the other operand, but for the sign of zeros."""
+    if isinstance(op, AddOp):
+        terms = [v for v in operands if not _is_zero_padding(v)] or operands[:1]
+        if len(terms) == 1 and shape_of(terms[0]) == shape_of(operands[0]) == shape_of(operands[1]):
+            return terms[0]
+    return builder(type(op), *operands, **op.properties)
+
+
+def _is_zero_padding(value: SSAValue) -> bool:
+    return isinstance(value.owner, BroadcastToOp) and splat(value.owner.x) == 0
 
 
 def _sliced_pad(builder: DlBuilder, op: PadOp, box: Box) -> SSAValue:
