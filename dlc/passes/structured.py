@@ -220,7 +220,7 @@ class OpBuilder(NamedTuple):
         return self.constants.size(size)
 
     def compare(self, a: Index, relation: str, b: Index) -> SSAValue:
-        """Compare two non-negative indices; `relation` is `ult`, `ule` or `eq`."""
+        """Compare two indices; `relation` is that of `arith.cmpi`, such as `eq`, `ult` (of non-negative indices) or `slt`."""
         return self.op(arith.CmpiOp(self.value(a), self.value(b), relation))
 
     def select(self, condition: SSAValue, a: Index, b: Index) -> SSAValue:

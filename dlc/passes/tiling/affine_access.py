@@ -38,6 +38,20 @@ class AffineTerm(NamedTuple):
     def is_plain(self) -> bool:
         return self.divisor == 1 and self.modulus == 0
 
+    def index_expression(self, iterator: int) -> AffineExpr:
+        """Return the term without its stride as an index expression of an iterator."""
+        expr: AffineExpr = AffineDimExpr(iterator)
+        if self.divisor > 1:
+            expr = AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, expr, AffineConstantExpr(self.divisor))
+        if self.modulus:
+            expr = AffineBinaryOpExpr(AffineBinaryOpKind.Mod, expr, AffineConstantExpr(self.modulus))
+        return expr
+
+    def num_values(self, extent: Size) -> Size:
+        """Return the number of values of the term without its stride, for an iterator of this extent."""
+        steps = -(-extent // self.divisor)
+        return min(steps, self.modulus) if self.modulus else steps
+
 
 class AffineAccess(NamedTuple):
     """The elements of the buffer `root` that an operand accesses."""

@@ -67,8 +67,7 @@ def _check_symbolic(nest: LoopNest) -> None:
         if nest_op.output.root in nest.local_buffers():
             for d in private_dims.intersection(t.iterator for t in nest_op.output.terms):
                 raise UndecidableError(f"a local buffer would have the symbolic dim {nest.extents[d]}; make this dim static")
-        terms = (t for a in nest_op.accesses if a is not None for t in a.terms)
-        if any(t.iterator in private_dims and not t.is_plain for t in terms):
+        if any(t.iterator in private_dims and not t.is_plain for t in nest_op.terms):
             raise UndecidableError("a packed operand has a symbolic dim; make this dim static")
 
 

@@ -7,10 +7,6 @@ from typing import TypeAlias
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
     AffineExpr,
     AffineMap,
     Attribute,
@@ -26,6 +22,7 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.affine_access import AffineTerm
 from dlc.passes.tiling.iteration_ranges import IterationRange, steps
 from dlc.passes.tiling.loop_nests import NestOp, combiner_of
 from dlc.passes.types import generic_properties, memref_of, segments, zero_attribute
@@ -52,12 +49,6 @@ def slice_at(builder: OpBuilder, view: BufferView, d: int, index: Index) -> Buff
         return view
     sizes = zip(axes, memref_of(buffer).get_shape(), strict=True)
     return subview(builder, buffer, [(a, IterationRange(index, 1) if a == d else IterationRange(0, size)) for a, size in sizes])
-
-
-def drop_unit_dims(builder: OpBuilder, view: SSAValue) -> SSAValue:
-    """Return a rank-reduced view without the dimensions of size 1."""
-    shape = memref_of(view).get_shape()
-    return subview(builder, view, [(axis, IterationRange(0, size)) for axis, size in enumerate(shape)])[0]
 
 
 def combine(builder: OpBuilder, nest_op: NestOp, source: BufferView, destination: BufferView) -> None:
@@ -93,24 +84,17 @@ def generic(builder: OpBuilder, views: Sequence[BufferView], dims: Sequence[int]
     extents: dict[int, int] = {}
     for (_, axes), shape in zip(views, sizes, strict=True):
         extents |= {d: max(size, extents.get(d, size)) for d, size in zip(axes, shape, strict=True)}
+
+    def axis_expression(d: int, size: int) -> AffineExpr:
+        return AffineTerm(d, 1, extents[d] // size).index_expression(dims.index(d))
+
     maps = [
-        AffineMap(
-            len(dims), 0, tuple(_repeated_index(dims.index(d), extents[d] // n) for d, n in zip(axes, shape, strict=True))
-        )
-        for (_, axes), shape in zip(views, sizes, strict=True)
+        AffineMap(len(dims), 0, tuple(map(axis_expression, axes, shape))) for (_, axes), shape in zip(views, sizes, strict=True)
     ]
     properties = generic_properties(maps, [d not in views[-1][1] for d in dims])
     return builder.insert(
         linalg.GenericOp.create(operands=[view for view, _ in views], properties=properties, regions=[region])
     )
-
-
-def _repeated_index(iterator: int, repeat_count: int) -> AffineExpr:
-    """Return the index expression of an operand that repeats each element `repeat_count` times along an iterator."""
-    expr = AffineDimExpr(iterator)
-    if repeat_count == 1:
-        return expr
-    return AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, expr, AffineConstantExpr(repeat_count))
 
 
 def any_nonzero(builder: OpBuilder, operand_view: BufferView) -> SSAValue:

@@ -9,11 +9,6 @@ from typing import cast
 
 from dlc.dialects.sizes import sizes_of
 from dlc.ir import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
     AffineMap,
     Block,
     Context,
@@ -31,7 +26,7 @@ from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import LoopNest, NestOp
 from dlc.passes.tiling.structured_ops import is_read, iterator_extents
 from dlc.passes.types import generic_properties, memref_of
-from dlc.shapes.dims import Size, row_major
+from dlc.shapes.dims import row_major
 from dlc.target import Target
 
 
@@ -96,13 +91,10 @@ def _can_merge(nest: LoopNest, outer: int, inner: int) -> bool:
             or (outer in nest_op.reductions) != (inner in nest_op.reductions)
         ):
             return False
-        for a in nest_op.accesses:
-            if a is None:
-                continue
-            if any(not t.is_plain for t in a.terms if t.iterator in (outer, inner)):
-                return False
-            if a.stride(outer) != nest.extents[inner] * a.stride(inner):
-                return False
+        if any(not t.is_plain for t in nest_op.terms if t.iterator in (outer, inner)):
+            return False
+        if any(a is not None and a.stride(outer) != nest.extents[inner] * a.stride(inner) for a in nest_op.accesses):
+            return False
     return True
 
 
@@ -186,20 +178,15 @@ def _rewrite(nest_op: NestOp, nest: LoopNest, constants: ConstantPool, local_buf
     op = nest_op.op
     builder = OpBuilder(constants, cast(Block, op.parent), op.location, anchor=op)
     dims = [d for d in nest_op.dims if d >= 0]
-    operands: list[SSAValue] = []
-    maps: list[AffineMap] = []
     # Drop operands that only define iterator extents: now every iterator indexes a view by itself, which defines its extent.
     unread_operands = [k for k in range(len(op.operands) - 1) if isinstance(op, linalg.GenericOp) and not is_read(op, k)]
+    operands: list[SSAValue] = []
+    maps: list[AffineMap] = []
     for k, (operand, a) in enumerate(zip(op.operands, nest_op.accesses, strict=True)):
-        if k in unread_operands:
-            continue
-        if a is None:
-            operands.append(operand)
-            maps.append(AffineMap(len(dims), 0, ()))
-            continue
-        terms = view_order(a.terms)
-        operands.append(local_buffers.get(a.root) or _view(builder, a, terms, nest))
-        maps.append(AffineMap(len(dims), 0, tuple(_term_expression(t, dims.index(t.iterator)) for t in terms)))
+        if k not in unread_operands:
+            terms = [] if a is None else view_order(a.terms)
+            operands.append(operand if a is None else local_buffers.get(a.root) or _view(builder, a, terms, nest))
+            maps.append(AffineMap(len(dims), 0, tuple(t.index_expression(dims.index(t.iterator)) for t in terms)))
     replacement: Operation
     if isinstance(op, linalg.FillOp):
         body = op.detach_region(op.regions[0])
@@ -220,25 +207,11 @@ def _rewrite(nest_op: NestOp, nest: LoopNest, constants: ConstantPool, local_buf
 
 def _view(builder: OpBuilder, a: AffineAccess, terms: Sequence[AffineTerm], nest: LoopNest) -> SSAValue:
     """Return a view of the buffer with one dimension per term."""
-    shape = tuple(_term_extent(term, nest) for term in terms)
+    shape = tuple(term.num_values(nest.extents[term.iterator]) for term in terms)
     strides = tuple(term.stride for term in terms)
     if a.offset == 0 and sizes_of(a.root) == shape and row_major(shape) == strides:
         return a.root
     return builder.reinterpret(a.root, a.offset, shape, strides)
-
-
-def _term_extent(t: AffineTerm, nest: LoopNest) -> Size:
-    steps = -(-nest.extents[t.iterator] // t.divisor)
-    return min(steps, t.modulus) if t.modulus else steps
-
-
-def _term_expression(t: AffineTerm, position: int) -> AffineExpr:
-    expr: AffineExpr = AffineDimExpr(position)
-    if t.divisor > 1:
-        expr = AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, expr, AffineConstantExpr(t.divisor))
-    if t.modulus:
-        expr = AffineBinaryOpExpr(AffineBinaryOpKind.Mod, expr, AffineConstantExpr(t.modulus))
-    return expr
 
 
 def _renumber_indices(op: linalg.GenericOp, dims: Sequence[int], constants: ConstantPool) -> None:

@@ -33,7 +33,7 @@ def may_hold_in_tile(builder: OpBuilder, nest_op: NestOp, condition: SSAValue, t
             relations = _RELATIONS.get(op.predicate.value.data)
             if x is None or y is None or relations is None:
                 return None
-            conditions = [_compare(builder, x[a], relation, y[b]) for relation, a, b in relations]
+            conditions = [builder.compare(x[a], relation, y[b]) for relation, a, b in relations]
             return conditions[0] if len(conditions) == 1 else builder.op(arith.AndIOp(conditions[0], conditions[1]))
         case arith.AndIOp() | arith.OrIOp() as op:
             conditions = [x for v in op.operands if (x := may_hold_in_tile(builder, nest_op, v, tile)) is not None]
@@ -42,10 +42,6 @@ def may_hold_in_tile(builder: OpBuilder, nest_op: NestOp, condition: SSAValue, t
             return conditions[0] if conditions and isinstance(op, arith.AndIOp) else None
         case _:
             return None
-
-
-def _compare(builder: OpBuilder, x: Index, relation: str, y: Index) -> SSAValue:
-    return builder.op(arith.CmpiOp(builder.value(x), builder.value(y), relation))
 
 
 def _interval(builder: OpBuilder, nest_op: NestOp, value: SSAValue, tile: Tile) -> tuple[Index, Index] | None:

@@ -77,6 +77,27 @@ def steps(builder: OpBuilder, full_range: IterationRange, step: int, name: str) 
         yield builder, full_range.subrange(builder, main_size, full_range.size - main_size)
 
 
+def fold_steps(
+    builder: OpBuilder,
+    bounds: tuple[int, int, int],
+    initial: Sequence[SSAValue],
+    update: Callable[[OpBuilder, Index, int, Sequence[SSAValue]], Sequence[SSAValue]],
+    name: str,
+) -> Sequence[SSAValue]:
+    """Return values after the steps of a loop; `bounds` are its first index, its end and the step size.
+
+    `update(builder, start, size, values)` emits a step, and returns the next values.
+    """
+    first, end, step = bounds
+    main_end, values = end - (end - first) % step, initial
+    if main_end > first:
+        loop = builder.loop(first, main_end, step, values, name)
+        body_builder, (start, *carried) = builder.at_block_end(loop.body.block), loop.body.block.args
+        body_builder.yield_(*update(body_builder, start, step, carried))
+        values = list(loop.results)
+    return update(builder, main_end, end - main_end, values) if end > main_end else values
+
+
 def steps_between(builder: OpBuilder, full_range: IterationRange, step: int, first: Index, end: Index, name: str) -> RangeSteps:
     """Yield the steps of `steps` from `first` to `end`, which are multiples of the step (or the size of the range)."""
     main_size = full_range.size - full_range.size % step

@@ -8,7 +8,7 @@ is a nest of five ops that share the row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd
@@ -19,7 +19,7 @@ from dlc.dialects.remainder import RemFOp
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
 from dlc.passes.structured import INDEX_ARITHMETIC_OPS
-from dlc.passes.tiling.affine_access import AffineAccess
+from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.structured_ops import (
     StructuredOp,
@@ -78,6 +78,11 @@ class NestOp:
     def inputs(self) -> tuple[AffineAccess, ...]:
         """The accesses of the operands that the body reads."""
         return tuple(a for k, a in enumerate(self.accesses[:-1]) if a is not None and is_read(self.op, k))
+
+    @property
+    def terms(self) -> Iterator[AffineTerm]:
+        """The terms of all accesses."""
+        return (t for a in self.accesses if a is not None for t in a.terms)
 
     @cached_property
     def is_contraction(self) -> bool:
@@ -182,10 +187,19 @@ class LoopNest:
         return [d for d in self.ops[-1].dims if d not in reduced_dims and all(d in op.dims for op in reductions)]
 
     @cached_property
+    def reduced_dims(self) -> set[int]:
+        """The dimensions that any op reduces."""
+        return {d for op in self.ops for d in op.reductions}
+
+    def can_split(self, d: int) -> bool:
+        """Return whether all reductions along a dimension can be split into partial results."""
+        return all(can_split(op, self) for op in self.ops if d in op.reductions)
+
+    @cached_property
     def panel_sizes(self) -> Mapping[int, int]:
         """For dimensions along which operands are packed in panels: the panel size; a tile size must be a divisor of it."""
         sizes_by_dim: dict[int, int] = {}
-        for t in (t for op in self.ops for a in op.accesses if a is not None for t in a.terms if t.modulus):
+        for t in (t for op in self.ops for t in op.terms if t.modulus):
             # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
             sizes_by_dim[t.iterator] = gcd(sizes_by_dim.get(t.iterator, 0), t.modulus)
         return sizes_by_dim
@@ -196,7 +210,7 @@ class LoopNest:
 
         A tile size must be a multiple or a divisor of the count.
         """
-        terms = (t for op in self.ops for a in op.accesses if a is not None for t in a.terms)
+        terms = (t for op in self.ops for t in op.terms)
         return {t.iterator: t.divisor for t in terms if t.divisor > 1 and t.iterator not in self.panel_sizes}
 
     def local_buffers(self) -> set[SSAValue]:
@@ -251,7 +265,7 @@ def initial_fill(nest_op: NestOp, nest: LoopNest) -> NestOp | None:
     return next(fills, None)
 
 
-def can_split(nest_op: NestOp, nest: SizedLoopNest) -> bool:
+def can_split(nest_op: NestOp, nest: LoopNest) -> bool:
     """Return whether a reduction can be split into partial results, which start from its identity and are combined."""
     return combiner_of(nest_op) is not None and initial_fill(nest_op, nest) is not None
 

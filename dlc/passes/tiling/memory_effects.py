@@ -11,7 +11,6 @@ from typing import NamedTuple
 from dlc.ir import SSAValue, memref
 from dlc.passes.tiling.affine_access import AffineAccess, root_of
 from dlc.passes.tiling.loop_nests import LoopNest
-from dlc.shapes.dims import Size
 
 # Enumerate sets of at most this many elements; compare larger sets by their bounds.
 _MAX_ENUMERATED_ELEMENTS = 1 << 12
@@ -119,11 +118,9 @@ def _strided_elements(a: AffineAccess, nest: LoopNest) -> StridedElements | None
     """Return the elements of an access; None for symbolic strides or offsets."""
     ranges: list[StridedRange] = []
     for t in a.terms:
-        extent: Size = nest.extents[t.iterator]
-        count = -(-extent // t.divisor) if isinstance(extent, int) else None
-        if t.modulus:
-            count = t.modulus if count is None else min(count, t.modulus)
-        if not isinstance(t.stride, int):
+        extent = nest.extents[t.iterator]
+        count = t.num_values(extent) if isinstance(extent, int) else t.modulus or None
+        if not isinstance(t.stride, int) or not isinstance(count, int | None):
             return None
         ranges.append(StridedRange(t.stride, count))
     return StridedElements(a.offset, tuple(ranges)) if isinstance(a.offset, int) else None

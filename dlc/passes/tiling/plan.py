@@ -65,7 +65,7 @@ class TilePlan:
 
     def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         """Yield lines of text that describe the plan: each entry and its purpose on the target."""
-        reduced_dims = sorted({d for op in nest.ops for d in op.reductions})
+        reduced_dims = sorted(nest.reduced_dims)
         contraction = next((op for op in nest.ops if op.is_contraction), None)
         kind = "a contraction" if contraction is not None else "row-wise reductions" if reduced_dims else "elementwise"
         reduction_text = f", reduced over {_extents(nest, reduced_dims)}" if reduced_dims else ""

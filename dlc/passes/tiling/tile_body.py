@@ -24,7 +24,7 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.structured import Index, OpBuilder
-from dlc.passes.tiling.buffer_views import BufferView, combine, drop_unit_dims, fill, generic, slice_at, subview
+from dlc.passes.tiling.buffer_views import BufferView, combine, fill, generic, slice_at, subview
 from dlc.passes.tiling.constant_matrix_products import emit_constant_matrix_product, match_constant_matrix_product
 from dlc.passes.tiling.iteration_ranges import (
     IterationRange,
@@ -186,8 +186,8 @@ class TileBody:
             if is_remainder:
                 step_partial = self.allocate_partials(body_builder, nest_op, tile, result_dims, step_range.size)
             elif width > 1:
-                sizes = (*(tile[t].size for t in result_dims), step_range.size)
-                step_partial = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
+                sizes = {**{t: tile[t].size for t in result_dims}, d: step_range.size}
+                step_partial, _ = subview(body_builder, partial, [(t, IterationRange(0, n)) for t, n in sizes.items()])
             step_view = step_partial, axes(min(width, step_range.size))
             self.emit_op(body_builder, nest_op, {**tile, d: step_range}, {nest_op.output_position: step_view})
             if is_remainder:

@@ -17,7 +17,7 @@ from dlc.passes.tiling.blocking.zero_skipping import mask_operands
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
-from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split, leading_reduction, promoted_contraction
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, leading_reduction, promoted_contraction
 from dlc.passes.tiling.plan_kinds import DevicePlan, ThreadPlan
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tile_sizes import fitting_tile
@@ -149,7 +149,7 @@ def random_group_plan(nest: SizedLoopNest, rng: np.random.Generator) -> DevicePl
     dims, covered_ops = list[int](), set[int]()
     for d in rng.permutation(private).tolist() if kind == "cooperative" else ():
         positions = {k for k, op in enumerate(nest.ops) if d in op.dims}
-        if not positions & covered_ops and all(can_split(op, nest) for op in nest.ops if d in op.reductions):
+        if not positions & covered_ops and nest.can_split(d):
             dims.append(d)
             covered_ops |= positions
     if not dims:

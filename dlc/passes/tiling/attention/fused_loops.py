@@ -11,7 +11,7 @@ from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.buffer_views import BufferView, any_nonzero, combine, fill
 from dlc.passes.tiling.index_conditions import may_hold_in_tile
-from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps, steps_between
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, fold_steps, steps, steps_between
 from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, find_masked_select
 from dlc.passes.tiling.tile_body import TileBody
 
@@ -145,18 +145,14 @@ class _FusedLoopEmitter:
         masked_select = find_masked_select(self.ops)
         assert masked_select is not None
         nest_op, select = masked_select
-        main_size = tile[d].size - tile[d].size % size
-        loop = builder.loop(size, main_size, size, [SSAValue.get(builder.value(size))], f"j{d}")
-        body_builder, (start, end) = builder.at_block_end(loop.body.block), loop.body.block.args
 
-        def updated_end(body_builder: OpBuilder, start: Index, size: int, end: SSAValue) -> SSAValue:
+        def updated_end(body_builder: OpBuilder, start: Index, size: int, end: Sequence[SSAValue]) -> Sequence[SSAValue]:
             step_tile = {**tile, d: tile[d].subrange(body_builder, start, size)}
             is_unmasked = _may_be_unmasked(body_builder, self.tile_body, nest_op, select, step_tile)
-            return body_builder.op(arith.SelectOp(is_unmasked, body_builder.value(body_builder.add(start, size)), end))
+            return [body_builder.select(is_unmasked, body_builder.add(start, size), end[0])]
 
-        body_builder.yield_(updated_end(body_builder, start, size, end))
-        end = loop.results[0]
-        return updated_end(builder, main_size, tile[d].size - main_size, end) if tile[d].size > main_size else end
+        (end,) = fold_steps(builder, (size, tile[d].size, size), [builder.value(size)], updated_end, f"j{d}")
+        return end
 
     def run(
         self, builder: OpBuilder, tile: Tile, nest_ops: Iterable[NestOp], partials: Mapping[Operation, _PartialReduction]

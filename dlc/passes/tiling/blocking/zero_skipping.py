@@ -8,7 +8,7 @@ from dlc.ir import BlockArgument, BoolAttr, SSAValue, arith, i1, index, memref
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.buffer_views import any_nonzero, fill
-from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, nested_steps
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, fold_steps, nested_steps
 from dlc.passes.tiling.loop_nests import NestOp, masked_select_of
 from dlc.passes.tiling.tile_body import TileBody
 from dlc.passes.types import memref_of, zero_attribute
@@ -43,7 +43,6 @@ class NonzeroSpans:
     def _find_span(self, builder: OpBuilder, ranges: Tile, tile_body: Callable[[Tile], TileBody]) -> None:
         """Emit the scan of a tile, and store its span in the table."""
         body, reduced_range = tile_body(ranges), ranges[self.reduced]
-        span: list[SSAValue] = [builder.value(0), builder.value(0)]
 
         def extended_span(body_builder: OpBuilder, start: Index, size: int, span: Sequence[SSAValue]) -> list[SSAValue]:
             step_view = body.operand_view(
@@ -61,14 +60,8 @@ class NonzeroSpans:
                 body_builder.op(arith.SelectOp(is_nonzero, body_builder.value(body_builder.add(start, size)), span[1])),
             ]
 
-        main_size = reduced_range.size - reduced_range.size % _STEPS_PER_TEST
-        if main_size:
-            loop = builder.loop(0, main_size, _STEPS_PER_TEST, span, "s")
-            body_builder, (start, *span_before) = builder.at_block_end(loop.body.block), loop.body.block.args
-            body_builder.yield_(*extended_span(body_builder, start, _STEPS_PER_TEST, span_before))
-            span = list(loop.results)
-        if reduced_range.size > main_size:
-            span = extended_span(builder, main_size, reduced_range.size - main_size, span)
+        bounds = (0, reduced_range.size, _STEPS_PER_TEST)
+        span = fold_steps(builder, bounds, [builder.value(0), builder.value(0)], extended_span, "s")
         for k, end in enumerate(span):
             builder.insert(memref.StoreOp.get(end, self.table, [*self._table_indices(builder, ranges), builder.value(k)]))
 

@@ -7,10 +7,11 @@ from math import prod
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
-from dlc.passes.tiling.loop_nests import can_split
 
 # Adjacent work-items whose loads cover one memory line.
 _ITEMS_PER_MEMORY_LINE = 8
+# Minimum work-items that cooperate on a contiguous reduction, in two memory lines.
+_MIN_CONTIGUOUS_ITEMS = 16
 # Minimum length of a reduction on which work-items cooperate.
 _MIN_COOPERATIVE_STEPS = 64
 # Work-items of a group that cooperates.
@@ -46,7 +47,7 @@ class CooperativeTileChooser(GroupRules):
         register |= {d: self.fitting(d, nest.extents[d]) for d in row_dims}
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared_dims)
         # Loads along a contiguous reduction are coalesced only if work-items cooperate on it, so short ones qualify too.
-        min_steps = 2 * _ITEMS_PER_MEMORY_LINE if lane is None else _MIN_COOPERATIVE_STEPS
+        min_steps = _MIN_CONTIGUOUS_ITEMS if lane is None else _MIN_COOPERATIVE_STEPS
         if nest.extents[dims[0]] < min_steps or (lane is not None and rows >= self.resident_items):
             return None
         # Enough work-items to occupy the device, and for adjacent work-items to read whole memory lines.
@@ -56,7 +57,7 @@ class CooperativeTileChooser(GroupRules):
             max(
                 self.resident_items // rows,
                 private_elements // _MAX_PRIVATE_ELEMENTS,
-                2 * _ITEMS_PER_MEMORY_LINE if lane is None else 1,
+                _MIN_CONTIGUOUS_ITEMS if lane is None else 1,
             ),
             self.groups.max_cooperating_items // lane_items,
         )
@@ -65,7 +66,7 @@ class CooperativeTileChooser(GroupRules):
         if lane is not None:
             # The reduction is strided, so a work-item computes one row per step.
             chunks |= dict.fromkeys(dims, 1)
-            num_chunks = max(2 * _ITEMS_PER_MEMORY_LINE, nest.extents[dims[0]] // _MIN_MATRIX_ROWS_PER_ITEM)
+            num_chunks = max(_MIN_CONTIGUOUS_ITEMS, nest.extents[dims[0]] // _MIN_MATRIX_ROWS_PER_ITEM)
         cooperating = 1 << (max(1, min(max_cooperating, num_chunks)).bit_length() - 1)
         while cooperating > 1:
             max_group_items = max(lane_items, min(self.groups.items, _COOPERATIVE_GROUP_ITEMS) // cooperating)
@@ -119,7 +120,7 @@ class CooperativeTileChooser(GroupRules):
         covered_ops: set[int] = set()
         for d in sorted(private_dims, key=lambda d: -nest.extents[d]):
             positions = {k for k, op in enumerate(nest.ops) if d in op.dims}
-            if not positions & covered_ops and all(can_split(op, nest) for op in nest.ops if d in op.reductions):
+            if not positions & covered_ops and nest.can_split(d):
                 dims.append(d)
                 covered_ops |= positions
         has_dim_per_reduction = all(set(dims) & set(op.reductions) for op in nest.ops if op.reductions)

@@ -17,8 +17,12 @@ class GroupTileChooser(GroupRules):
 
     def naive(self) -> GroupTiles:
         """Return a plan without tiles: one work-item per element of the result."""
-        items = self.assign_items(self.innermost_first(self.nest.shared_dims), {}, self.max_group_items(1 << 30))
-        chunks = {d: 1 for d in self.nest.extents if d not in self.nest.shared_dims and not self.is_reduced(d)}
+        items = self.assign_items(
+            self.innermost_first(self.nest.shared_dims),
+            {},
+            self.groups.items,
+        )
+        chunks = {d: 1 for d in self.nest.extents if d not in self.nest.shared_dims and d not in self.nest.reduced_dims}
         return self.with_grid(GroupTiles(items=items, chunks=chunks))
 
     def elementwise(self) -> GroupTiles:

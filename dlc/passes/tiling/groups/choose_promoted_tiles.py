@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from math import prod
+from math import inf, prod
 
 from dlc.passes.tiling.groups.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
@@ -43,7 +43,7 @@ class PromotedTileChooser(GroupRules):
         """Yield the candidate plans of a contraction."""
         nest = self.nest
         reduced_dims = [d for d in nest_op.dims if d in nest_op.reductions]
-        inner = min(reduced_dims, key=lambda d: (min(a.stride(d) or 1 << 62 for a in nest_op.inputs), -nest.extents[d]))
+        inner = min(reduced_dims, key=lambda d: (min(a.stride(d) or inf for a in nest_op.inputs), -nest.extents[d]))
         # Dimensions that all operands have are a batch of independent products, which are not tiled.
         blocked = [d for d in rows if any(not a.uses(d) for a in nest_op.inputs)]
         for (height, width), (down, across), chunk, choose_tile in product(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
@@ -49,7 +50,7 @@ class GroupRules:
     def innermost_first(self, dims: Sequence[int]) -> list[int]:
         """Sort dimensions by their stride in the nest's output, the contiguous one first."""
         nest_op = self.nest.ops[-1]
-        return sorted(dims, key=lambda d: nest_op.output.stride(d) or 1 << 62)
+        return sorted(dims, key=lambda d: nest_op.output.stride(d) or inf)
 
     def assign_items(self, dims: Sequence[int], register: dict[int, int], limit: int) -> dict[int, int]:
         """Assign up to `limit` work-items to dimensions, in the order of `dims`, each with about the same work.
@@ -81,12 +82,9 @@ class GroupRules:
         for nest_op in self.nest.ops:
             for d in nest_op.dims:
                 is_cooperative = d in cooperative_dims
-                if d in self.nest.shared_dims or (self.is_reduced(d) and not is_cooperative):
+                if d in self.nest.shared_dims or (d in self.nest.reduced_dims and not is_cooperative):
                     continue
                 is_contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
                 is_single = not is_contiguous or (is_cooperative and d in self.nest.dynamic_dims)
                 chunks[d] = max(chunks.get(d, 1), 1 if is_single else min(self.nest.extents[d], VECTOR_ELEMENTS))
         return chunks
-
-    def is_reduced(self, d: int) -> bool:
-        return any(d in op.reductions for op in self.nest.ops)

@@ -96,7 +96,7 @@ class TaskTileChooser(TileRules):
         if lane in nest_op.reductions or any(a.stride(lane) == 1 for a in reduced_accesses if lane is not None):
             return False
         contiguous_reductions = [
-            d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs) and self.can_split_all(nest_op, d)
+            d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs) and self.nest.can_split(d)
         ]
         return any(self.nest.extents[d] >= max(self.lanes(nest_op), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
 

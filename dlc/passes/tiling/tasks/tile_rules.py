@@ -12,7 +12,7 @@ from dlc.arrays import ALIGNMENT_BYTES
 from dlc.cost_model import CostModel
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.affine_access import AffineAccess
-from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.tasks.variants import Variant
 from dlc.passes.tiling.tile_sizes import balanced_tile, divisor_tile, fitting_tile
 from dlc.passes.types import memref_of
@@ -144,7 +144,7 @@ class TileRules:
         steps: dict[int, dict[int, int]] = {}
         for k, nest_op in enumerate(self.nest.ops):
             if nest_op.is_contraction and (
-                private_dims := [d for d in nest_op.dims if d in self.reduced() - nest_op.reductions]
+                private_dims := [d for d in nest_op.dims if d in self.nest.reduced_dims - nest_op.reductions]
             ):
                 steps[k] = {d: 1 for d in private_dims}
             rows = [d for d in register if d != lane and d in nest_op.dims and register[d] > 1]
@@ -162,9 +162,9 @@ class TileRules:
                 if d < 0 or d in self.nest.shared_dims or d in chunks:
                     continue
                 is_contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
-                if d not in self.reduced():
+                if d not in self.nest.reduced_dims:
                     chunks[d] = self.fitting(d, self.target.costs.vectors * lanes if is_contiguous else 1)
-                elif d in packed or (lane is None and is_contiguous and self.can_split_all(nest_op, d)):
+                elif d in packed or (lane is None and is_contiguous and self.nest.can_split(d)):
                     preferred_size = self.target.costs.vectors * lanes
                     # A slightly longer row is computed in one step: a remainder would need separate partial results.
                     is_short_row = (
@@ -174,14 +174,6 @@ class TileRules:
                         d, 2 * preferred_size if is_short_row and d not in self.nest.dynamic_dims else preferred_size
                     )
         return chunks
-
-    def reduced(self) -> set[int]:
-        """Return the dimensions that any op reduces."""
-        return {d for op in self.nest.ops for d in op.reductions}
-
-    def can_split_all(self, nest_op: NestOp, d: int) -> bool:
-        """Return whether all reductions along a dimension can be split."""
-        return all(can_split(op, self.nest) for op in self.nest.ops if d in op.reductions)
 
     def order(self, shared_dims: list[int], lane: int | None) -> tuple[int, ...]:
         """Return the loop order: the loop over panels of lanes is outside of that over rows, or inside.
