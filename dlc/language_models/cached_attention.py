@@ -1,6 +1,7 @@
 """Attention over a KV cache that is written in place.
 
-The keys of a layer are an array [slots · capacity, kv heads, head size], and so are its values. A slot has the rows of one
+The keys of a layer are an array [slots · capacity, kv heads, head size], and so are its values; int8 ones have a scale per row
+and head, f32 [slots · capacity, kv heads]. A slot has the rows of one
 text. A step scatters its rows to the positions of its tokens, then reads the rows up to the position of each token: the cost
 depends on the number of tokens so far, not on the capacity. Pages of memory that no token has reached are not allocated.
 """
@@ -27,11 +28,12 @@ _BLOCK_ROWS = 16
 _MAX_TASK_QUERIES = 8
 # The initial maximum of scores: finite, so that its difference to a masked score is -∞ and not NaN.
 _LOWEST_SCORE = -1e30
+_MAX_INT8 = 127
 
 
 @dataclass
 class KvCache:
-    """The caches of all layers during a step: `arrays` has the keys and values of each layer, in order.
+    """The caches of all layers during a step: `arrays` has for each layer its keys and values, and the scales of int8 ones.
 
     A step has T tokens of each of R texts.
 
@@ -76,17 +78,29 @@ class KvCache:
         A token attends to the tokens of its text, up to itself: to the last `window` ones. `softcap` limits scores to
         softcap · tanh(score / softcap). Returns [R·T, heads · D].
         """
-        for index, update in enumerate((key, value)):
-            cache = operand(self.arrays[2 * layer + index])
-            updates = operand(update.astype(cache.dtype))
-            self.arrays[2 * layer + index] = apply(dl.ScatterRowsOp, cache, operand(self._rows), updates, mode="none")
-        keys, values = self.arrays[2 * layer : 2 * layer + 2]
+        count = num_cache_arrays(self.arrays[0].dtype)
+        updates = [key, value]
+        if count > 2:
+            scales = [dnp.max(dnp.abs(update), -1) * np.float32(1 / _MAX_INT8) for update in updates]
+            steps = [dnp.where(scale == 0, np.float32(1), scale)[:, :, None] for scale in scales]
+            updates = [*(dnp.round(update / step) for update, step in zip(updates, steps, strict=True)), *scales]
+        for index, update in enumerate(updates, count * layer):
+            cache = operand(self.arrays[index])
+            converted = operand(update.astype(cache.dtype))
+            self.arrays[index] = apply(dl.ScatterRowsOp, cache, operand(self._rows), converted, mode="none")
+        keys, values, *scales = self.arrays[count * layer : count * (layer + 1)]
         tokens, heads, size = query.shape
         scaled = query * (1 / math.sqrt(size) if scale is None else scale)
         groups = dnp.reshape(scaled, (-1, self.num_tokens, keys.shape[1], heads // keys.shape[1], size))
-        arguments = groups, keys, values, self.first_row, self.position, self.count
-        mixed = _attend(*arguments, capacity=self.capacity, window=window, softcap=softcap)
+        arguments = groups, keys, values, *scales, self.first_row, self.position, self.count
+        attention = _attend_scaled if scales else _attend
+        mixed = attention(*arguments, capacity=self.capacity, window=window, softcap=softcap)
         return dnp.reshape(mixed, (tokens, heads * size))
+
+
+def num_cache_arrays(dtype: Any) -> int:
+    """Return the number of arrays of a layer for caches of a dtype: keys and values, with scales of integers."""
+    return 4 if np.dtype(dtype) == np.int8 else 2
 
 
 def _task_tokens(tokens: int, heads_per_group: int) -> int:
@@ -111,6 +125,50 @@ def _attend(
     capacity: int,
     window: int | None,
     softcap: float | None,
+) -> None:
+    """Attention to keys and values of floats."""
+    _online_softmax(query, keys, values, first_row, position, valid, output, capacity, window, softcap)
+
+
+def _scaled_result(
+    query: Any, keys: Any, values: Any, key_scales: Any, value_scales: Any, first_row: Any, position: Any, valid: Any
+) -> k.Result:
+    return k.Result(query.shape, np.float32)
+
+
+@kernel(results=_scaled_result)
+def _attend_scaled(
+    query: Any,
+    keys: Any,
+    values: Any,
+    key_scales: Any,
+    value_scales: Any,
+    first_row: Any,
+    position: Any,
+    valid: Any,
+    output: Any,
+    *,
+    capacity: int,
+    window: int | None,
+    softcap: float | None,
+) -> None:
+    """Attention to int8 keys and values with a scale per row and group, f32 [rows, groups]."""
+    scales = key_scales, value_scales
+    _online_softmax(query, keys, values, first_row, position, valid, output, capacity, window, softcap, scales)
+
+
+def _online_softmax(
+    query: Any,
+    keys: Any,
+    values: Any,
+    first_row: Any,
+    position: Any,
+    valid: Any,
+    output: Any,
+    capacity: int,
+    window: int | None,
+    softcap: float | None,
+    scales: tuple[Any, Any] | None = None,
 ) -> None:
     """Online softmax over blocks of keys (Milakov and Gimelshein, 2018), for query [R, T, groups, heads per group, D].
 
@@ -140,7 +198,8 @@ def _attend(
                         products = k.fma(
                             query.load(text, task * count + r // heads, group, r % heads, d, width=width), part, products
                         )
-                    weights[r, j] = products.sum()
+                    score = products.sum()
+                    weights[r, j] = score if scales is None else score * scales[0][row, group]
             for r in rows:
                 last = (first + r // heads).astype(np.int64)
                 index = k.iota(_BLOCK_ROWS, np.int64) + start.astype(np.int64)
@@ -158,7 +217,10 @@ def _attend(
             for d in k.range(0, size, width):
                 accumulators = [k.variable(sums.load(r, d, width=width) * rescale[r]) for r in rows]
                 for j in k.range(_BLOCK_ROWS):
-                    value = values.load(base + k.minimum(start + j, last_row), group, d, width=width).astype(np.float32)
+                    row = base + k.minimum(start + j, last_row)
+                    value = values.load(row, group, d, width=width).astype(np.float32)
+                    if scales is not None:
+                        value = value * k.full(width, scales[1][row, group], np.float32)
                     for r in rows:
                         accumulators[r].value = k.fma(value, k.full(width, weights[r, j], np.float32), accumulators[r].value)
                 for r in rows:

@@ -67,10 +67,10 @@ class LanguageModel:
         """Compile the model of a GGUF file or a Hugging Face folder, or load it from the cache.
 
         `context` is the maximum number of tokens of a text, by default that of the model up to 8192. `cache_dtype` is the
-        dtype of the KV cache, f32 or f16. `max_texts` is the number of texts that a batch decodes together; it is compiled into
-        additional programs. `draft_tokens` is the number of drafted tokens that a step verifies (speculative decoding), 0 for
-        none; it needs `max_texts` = 1. `num_threads`, `cpus`, `inter_op` and `cache` are as in `compile_model`. Raises
-        ModelError and UnsupportedError for checkpoints that cannot be read.
+        dtype of the KV cache: f16, f32, or int8 with a scale per token and head. `max_texts` is the number of texts that a
+        batch decodes together; it is compiled into additional programs. `draft_tokens` is the number of drafted tokens that a
+        step verifies (speculative decoding), 0 for none; it needs `max_texts` = 1. `num_threads`, `cpus`, `inter_op` and
+        `cache` are as in `compile_model`. Raises ModelError and UnsupportedError for checkpoints that cannot be read.
         """
         if cache_dtype not in CACHE_DTYPES:
             raise ArgumentError(f"cache_dtype = {cache_dtype!r}; expected {' or '.join(CACHE_DTYPES)}")

@@ -23,7 +23,7 @@ from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.compiler import compile_specialization
 from dlc.dialects import dl
 from dlc.just_in_time import JitFunction, jit
-from dlc.language_models.cached_attention import KvCache
+from dlc.language_models.cached_attention import KvCache, num_cache_arrays
 from dlc.language_models.decoder import Decoder
 from dlc.language_models.layers import min_activation_bits
 from dlc.language_models.sampling import Sampling, choose_token
@@ -35,7 +35,7 @@ from dlc.shapes.dims import Dim
 from dlc.target import Target
 from dlc.weights import WeightStore
 
-CACHE_DTYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16}
+CACHE_DTYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "int8": np.int8}
 _TEXTS_SYMBOL, _TOKENS_SYMBOL = "R", "T"
 # The texts of the smallest program for several texts, which costs little more than that for one.
 _MIN_BATCH_TEXTS = 4
@@ -89,7 +89,7 @@ def compile_steps(
         compiled = compile_specialization(lowered.program, target, options, {}, shared_weights)
         assert compiled is not None, "no guards exclude static sizes"
         programs.append(compiled.program)
-    num_state_arrays = 1 + 2 * len(decoder.layers)
+    num_state_arrays = 1 + num_cache_arrays(CACHE_DTYPES[sizes.cache_dtype]) * len(decoder.layers)
     per_text, state = programs[0].inputs[1:-num_state_arrays], programs[0].inputs[-num_state_arrays:]
     texts, tokens = Dim.symbol(_TEXTS_SYMBOL), Dim.symbol(_TOKENS_SYMBOL)
     inputs = (
@@ -123,7 +123,9 @@ def _describe(texts: int, tokens: int) -> str:
 
 def _example_inputs(decoder: Decoder, sizes: StepSizes, texts: int, tokens: int) -> dict[str, Any]:
     rows = sizes.num_slots * sizes.context
-    cache = ShapeDtype((rows, decoder.kv_heads, decoder.head_size), CACHE_DTYPES[sizes.cache_dtype])
+    dtype = CACHE_DTYPES[sizes.cache_dtype]
+    caches = [ShapeDtype((rows, decoder.kv_heads, decoder.head_size), dtype)] * 2
+    caches += [ShapeDtype((rows, decoder.kv_heads), np.float32)] * (num_cache_arrays(dtype) - 2)
     settings = {name: ShapeDtype((texts,), array.dtype) for name, array in Sampling().arrays().items()}
     return {
         "tokens": ShapeDtype((texts, tokens), np.int32),
@@ -132,7 +134,7 @@ def _example_inputs(decoder: Decoder, sizes: StepSizes, texts: int, tokens: int)
         "slot": ShapeDtype((texts,), np.int64),
         **settings,
         "seen": ShapeDtype((sizes.num_slots * decoder.vocabulary_size,), np.bool_),
-        "caches": [cache] * (2 * len(decoder.layers)),
+        "caches": caches * len(decoder.layers),
     }
 
 
