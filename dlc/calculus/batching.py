@@ -14,6 +14,7 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.ir import Block
+from dlc.shapes.dims import Size
 from dlc.shapes.traced_dims import untraced
 from dlc.traced_functions.bodies import discard_on_error, terminate_body
 from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace
@@ -83,7 +84,7 @@ class _Arguments:
         """Return the batched arrays and their batch axes."""
         return [(leaf, axis) for leaf, axis in zip(self.leaves, self.axes, strict=True) if axis is not None]
 
-    def batch_size(self) -> int:
+    def batch_size(self) -> Size:
         """Return the size of the batch axes. Raises ShapeError if arguments differ or none is batched."""
         sizes = {
             name: (untraced(leaf.shape[axis]), axis)
@@ -96,10 +97,6 @@ class _Arguments:
             sizes_text = ", ".join(f"{name}: {size} along axis {axis}" for name, (size, axis) in sizes.items())
             raise _error(ShapeError, f"the sizes of the batch axes differ ({sizes_text}); in_axes gives the batch axes")
         ((size, _), *_) = sizes.values()
-        if not isinstance(size, int):
-            raise _error(
-                ShapeError, f"the batch size {size} is symbolic; expected a static size: leave it out of jit's dynamic"
-            )
         return size
 
     def unbatched(self, trace: Trace, block: Block) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -212,6 +212,26 @@ def test_every_pass_is_checked(target: str) -> None:
     np.testing.assert_allclose(checked(x), x / x.sum(1, keepdims=True), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: dnp.sort(x @ x.T, 1)[:, ::-1],
+        lambda x: dnp.take(x, dnp.argmax(x[:, 0]), axis=0),
+        lambda x: dnp.at(x)[dnp.argmax(x[:, 0])].add(1.0),
+        lambda x: lax.scan(lambda total, row: (total + row, total), dnp.zeros(3), x)[1],
+        lambda x: lax.while_loop(lambda x: x.sum() < 9, lambda x: 2 * x + 1, x),
+        lambda x: dlc.vmap(dlc.grad(lambda row: dnp.exp(row).sum()))(x),
+        lambda x: dnp.linalg.cholesky(x.T @ x + dnp.eye(3)),
+    ],
+)
+def test_symbolic_batch_size(function: Callable[[Any], Any]) -> None:
+    """One program serves all batch sizes that its guards allow."""
+    compiled = dlc.jit(dlc.vmap(function), dynamic={"x": {0: "n"}})
+    for count in (2, 5, 1):
+        x = floats(count, 4, 3)
+        np.testing.assert_allclose(compiled(x), stack_examples(function, x), rtol=1e-4, atol=1e-5)
+
+
 def test_convolution_with_batched_weights() -> None:
     x, w = floats(3, 2, 6, 6, 4), floats(3, 3, 3, 4, 5)
     np.testing.assert_allclose(dlc.vmap(dlc.nn.conv)(x, w), stack_examples(dlc.nn.conv, x, w), rtol=1e-4, atol=1e-4)

@@ -126,6 +126,33 @@ def test_batched() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dynamic", [{0: "b"}, {0: "b", 1: "n"}, {0: "n", 1: "n"}])
+def test_symbolic_batch(dynamic: dict[int, str], target: str) -> None:
+    """A batch of symbolic size, which may also be a size of the arrays."""
+    shapes = [(n, n if dynamic[0] == "n" else 4, 6) for n in (3, 1, 5)]
+    calls = [(values(*shape),) for shape in shapes]
+    check(dlc.vmap(kernels.centered), calls, lambda x: x - x.mean(2, keepdims=True), [dynamic], target)
+
+
+def test_derivative_of_a_symbolic_batch() -> None:
+    def gradient(x: Any) -> Any:
+        return dlc.vmap(dlc.grad(lambda x: (kernels.centered(x) ** 2).sum()))(x)
+
+    calls = [(values(n, 3, 5),) for n in (2, 1, 0)]
+    check(gradient, calls, lambda x: 2 * (x - x.mean(2, keepdims=True)), [{0: "b"}])
+
+
+def test_checked_indices_of_a_symbolic_batch() -> None:
+    f = dlc.jit(dlc.vmap(take, in_axes=(0, None)), dynamic={"x": {0: "b"}})
+    i = np.array([2, 0, 1], np.int32)
+    for n in (2, 1, 3):
+        x = values(n, 4)
+        np.testing.assert_array_equal(f(x, i), x[:, i])
+    with pytest.raises(dlc.DlcError, match=r"kernel take: index 7 of x is not within 0..3"):
+        f(values(2, 4), np.array([0, 7], np.int32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_local_buffers(target: str) -> None:
     """The first size of a local buffer may be symbolic."""
     calls = [(values(*shape),) for shape in ((2, 5), (3, 7))]

@@ -24,7 +24,7 @@ from dlc.shapes.dims import Size
 class BatchingContext:
     """The state of batching one function: the batch size, the counterparts of its values, and the builder for new ops."""
 
-    def __init__(self, size: int, build_op: DlBuilder) -> None:
+    def __init__(self, size: Size, build_op: DlBuilder) -> None:
         self.size = size
         self.build = build_op
         # The values that are batched.

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from dlc.dialects.dl.library_kernels.loops import LoopBodyAttr
-from dlc.dialects.sizes import argument_size_attributes, sizes_of
+from dlc.dialects.sizes import argument_size_attributes, sizes_of, symbol
 from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
     ArrayAttr,
     FunctionType,
+    IndexType,
     Operation,
     SSAValue,
     index,
@@ -22,10 +23,13 @@ from dlc.ir import (
 )
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import map_attribute, memref_of, memref_type, segments
+from dlc.shapes.dims import Dim, Size
 
 
-def batched_loop_body(body: LoopBodyAttr, is_batched: Sequence[bool], size: int) -> LoopBodyAttr:
-    """Return the body on buffers of which some have a leading batch axis.
+def batched_loop_body(
+    body: LoopBodyAttr, is_batched: Sequence[bool], size: Size, argument_sizes: Sequence[Size]
+) -> tuple[LoopBodyAttr, Sequence[Size]]:
+    """Return the body on buffers of which some have a leading batch axis, and the sizes that are its last arguments.
 
     scf.parallel (%i) = 0 to 4 { memref.load %x[%i] }
     →
@@ -33,27 +37,34 @@ def batched_loop_body(body: LoopBodyAttr, is_batched: Sequence[bool], size: int)
     """
     function = body.function.clone()
     block = function.body.block
+    builder = OpBuilder(ConstantPool(function), block)
+    shapes = [() if isinstance(a.type, IndexType) else sizes_of(a) for a in block.args]
+    if isinstance(size, int):
+        local_size, end = size, builder.constants.index(size)
+    else:
+        if size not in argument_sizes:
+            block.insert_arg(index, len(block.args)).name_hint = symbol(len(argument_sizes))
+            argument_sizes, shapes = [*argument_sizes, size], [*shapes, ()]
+        position = argument_sizes.index(size)
+        local_size, end = Dim.symbol(symbol(position)), block.args[position - len(argument_sizes)]
     batched_arguments = [a for a, batched in zip(block.args, is_batched, strict=False) if batched]
     for argument in batched_arguments:
-        shape = (size, *sizes_of(argument))
-        if function.arg_attrs is not None:
-            attributes = list(function.arg_attrs.data)
-            attributes[argument.index] = argument_size_attributes(shape)
-            function.properties["arg_attrs"] = ArrayAttr(attributes)
+        shape = shapes[argument.index] = (local_size, *shapes[argument.index])
         cast(Any, argument)._type = memref_type(memref_of(argument).element_type, shape)
+    if argument_sizes:
+        function.properties["arg_attrs"] = ArrayAttr(list(map(argument_size_attributes, shapes)))
     buffers: set[SSAValue] = {*batched_arguments}
     function.properties["function_type"] = FunctionType.from_lists([a.type for a in block.args], [])
-    builder = OpBuilder(ConstantPool(function), block)
     for grid in [op for op in block.ops if isinstance(op, scf.ParallelOp)]:
-        batch_index = _add_leading_dimension(builder, grid, size)
+        batch_index = _add_leading_dimension(builder, grid, end)
         for op in grid.body.block.walk():
             _add_leading_index(op, buffers, batch_index)
-    return LoopBodyAttr.of(function)
+    return LoopBodyAttr.of(function), argument_sizes
 
 
-def _add_leading_dimension(builder: OpBuilder, grid: scf.ParallelOp, size: int) -> SSAValue:
-    """Add a leading dimension to a grid; return its index."""
-    zero, one, end = (builder.constants.index(k) for k in (0, 1, size))
+def _add_leading_dimension(builder: OpBuilder, grid: scf.ParallelOp, end: SSAValue) -> SSAValue:
+    """Add a leading dimension of size `end` to a grid; return its index."""
+    zero, one = map(builder.constants.index, (0, 1))
     n = len(grid.lowerBound) + 1
     operands = [zero, *grid.lowerBound, end, *grid.upperBound, one, *grid.step]
     batch_index = grid.body.block.insert_arg(index, 0)

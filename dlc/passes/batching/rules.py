@@ -40,6 +40,7 @@ from dlc.dialects.dl.reductions.normalization import BatchNormOp, LrnOp, Softmax
 from dlc.ir import ArrayAttr, SSAValue, i1
 from dlc.passes.batching.batching_context import BatchingContext
 from dlc.passes.batching.loop_bodies import batched_loop_body
+from dlc.shapes.dims import UndecidableError
 
 Rule: TypeAlias = Callable[[BatchingContext, Any], "Sequence[SSAValue] | None"]
 
@@ -117,6 +118,8 @@ def tree_ensemble(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAV
             shape=shape,
         )
 
+    if not isinstance(context.size, int):
+        raise UndecidableError(f"how many ops {op.name} of one batch element are there, for a batch of {context.size}?")
     results = [context.clone_op(op, *(batch_element(v, k) for v in op.operands))[0] for k in range(context.size)]
     return [build(ConcatOp, *(build(ReshapeOp, y, shape=(1, *shape_of(y))) for y in results), axis=0)]
 
@@ -124,8 +127,9 @@ def tree_ensemble(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAV
 def loops(context: BatchingContext, op: LoopsOp) -> Sequence[SSAValue]:
     """Add a leading dimension to the grids of the body; it is an index of the results and of the batched operands."""
     is_batched = [*map(context.is_batched, op.operands), *(True for _ in op.results)]
-    body = batched_loop_body(op.body, is_batched, context.size)
-    return context.clone_op(op, *map(context.lookup, op.operands), body=body)
+    body, argument_sizes = batched_loop_body(op.body, is_batched, context.size, sizes(op.sizes))
+    changed = {"sizes": tuple(argument_sizes)} if argument_sizes else {}
+    return context.clone_op(op, *map(context.lookup, op.operands), body=body, **changed)
 
 
 def foreign_call(context: BatchingContext, op: ForeignCallOp) -> Sequence[SSAValue]:

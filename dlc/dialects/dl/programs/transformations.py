@@ -10,7 +10,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Self
 
-from dlc.dialects.dl.base import Array, Tensor, attribute, element_type_of, ints, number, shape_of, tensor_of, tensor_type
+from dlc.dialects.dims_attribute import DimsAttr
+from dlc.dialects.dl.base import (
+    Array,
+    Tensor,
+    attribute,
+    element_type_of,
+    ints,
+    number,
+    shape_of,
+    sizes,
+    tensor_of,
+    tensor_type,
+)
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.programs.control import RunBlock, SingleFunctionControl
 from dlc.dialects.dl.programs.program import YieldOp
@@ -33,6 +45,7 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
+from dlc.shapes.dims import Size
 
 # The batch axis of an unbatched value.
 NOT_BATCHED = -1
@@ -189,20 +202,23 @@ class VmapOp(Transformation):
     """
 
     name = "dl.vmap"
-    size = prop_def(IntegerAttr)
+    size = prop_def(IntegerAttr | DenseArrayBase | DimsAttr)
     in_axes = prop_def(DenseArrayBase)
     out_axes = prop_def(DenseArrayBase)
     body = region_def("single_block")
 
     @classmethod
-    def of(cls, arguments: Sequence[SSAValue], body: Block, size: int, in_axes: Sequence[int], out_axes: Sequence[int]) -> Self:
+    def of(
+        cls, arguments: Sequence[SSAValue], body: Block, size: Size, in_axes: Sequence[int], out_axes: Sequence[int]
+    ) -> Self:
         """Create the op with these operands."""
-        properties = {"size": attribute(size), "in_axes": attribute(in_axes), "out_axes": attribute(out_axes)}
+        size_attribute = attribute(size if isinstance(size, int) else (size,))
+        properties = {"size": size_attribute, "in_axes": attribute(in_axes), "out_axes": attribute(out_axes)}
         return cls.create(operands=arguments, properties=properties, regions=[Region(body)]).with_results()
 
     @property
-    def batch_size(self) -> int:
-        return int(number(self.size))
+    def batch_size(self) -> Size:
+        return int(number(self.size)) if isinstance(self.size, IntegerAttr) else sizes(self.size)[0]
 
     def inferred_results(self) -> Sequence[Tensor]:
         return [add_batch_axis(v, axis, self.batch_size) for v, axis in zip(self.yielded, ints(self.out_axes), strict=True)]
@@ -218,7 +234,7 @@ class VmapOp(Transformation):
         self.require_results()
 
 
-def add_batch_axis(value: SSAValue | Attribute, axis: int, size: int) -> Tensor:
+def add_batch_axis(value: SSAValue | Attribute, axis: int, size: Size) -> Tensor:
     """Return the type of a value with a batch axis of `size` inserted at `axis`."""
     shape = shape_of(value)
     return (
