@@ -14,7 +14,7 @@ from dlc.arrays import ShapeDtype
 from dlc.backends.reference import loop_bodies
 from dlc.calculus.custom_rules import custom_vjp
 from dlc.dialects import dl
-from dlc.dialects.dl.base import element_type_of
+from dlc.dialects.dl.base import element_type_of, is_storage_only
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, UnsupportedError
@@ -139,6 +139,10 @@ class Kernel:
             self._reference(trace, name, "result", self._shape(spec), element_type_of_dtype(trace, spec.dtype))
             for name, spec in zip(names[len(arrays) :], specs, strict=True)
         ]
+        for reference in (*operands, *results):
+            if is_storage_only(reference.element):
+                dtypes = f"{reference!r} has the dtype {reference.dtype}, which is storage-only"
+                raise self._error(f"{dtypes}; convert it with .astype in the function that calls the kernel", DTypeError)
         with tracing_kernel(trace):
             for reference, spec in zip(results, specs, strict=True):
                 self._initialize(reference, spec)

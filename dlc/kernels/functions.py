@@ -159,10 +159,7 @@ def absolute(x: Value) -> Value:
     """Return |x|; the smallest integer is its own absolute value."""
     trace = current_kernel_trace("absolute")
     require_value(trace, "absolute", x)
-    _require_arithmetic(trace, "absolute", x)
-    if x.is_float:
-        return x.derived(_apply(math.AbsFOp, x.kernel_value))
-    return select(x < 0, -x, x) if x.is_index or x.kernel_value.signed else x
+    return abs(x)
 
 
 def full(width: int | Sequence[int], value: ValueLike, dtype: Any) -> Value:

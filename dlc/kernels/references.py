@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -153,6 +153,10 @@ class ArrayReference:
         self.memory.set_block(start, transfer_axes, stored, masked_dims)
         self._record_store(positions, widths)
 
+    def __repr__(self) -> str:
+        name = self.name if self.kind == "buffer" else f"the {self.kind} {self.name}"
+        return f"{name} of shape {self.shape}"
+
     def __len__(self) -> int:
         if not self.shape:
             raise self._error("len() of a reference of rank 0", ShapeError)
@@ -297,6 +301,17 @@ class Variable:
             initial = initial.derived(initial.kernel_value.splat((trace.lanes.width,)))
         self._shape = initial.shape
         self._cell: Cell = trace.builder.cell(initial.kernel_value)
+
+    def __repr__(self) -> str:
+        return "a k.variable; read and assign its .value"
+
+    def _misused(self, *_: object) -> NoReturn:
+        raise self._trace.error(f"an operator with {self!r}", DTypeError)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = (
+        _misused
+    )
+    __neg__ = __and__ = __or__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __getitem__ = __setitem__ = _misused
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from dlc.dialects.dl.dtypes import element_type, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
-from dlc.ir import Attribute, DenseIntOrFPElementsAttr, arith, bf16, f16, i64, vector
+from dlc.ir import Attribute, DenseIntOrFPElementsAttr, arith, bf16, f16, i64, math, vector
 from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.conversions import convert, divide_by_positive, floor_divide
 from dlc.kernels.index_ranges import Fact, Interval, LinearForm, is_less
@@ -30,6 +30,14 @@ from dlc.passes.types import i64_array, vector_type
 from dlc.shapes.traced_dims import TracedDim
 
 _HALF_PRECISION = (f16, bf16)
+# The method for an operator whose first operand is a scalar or array of NumPy, by ufunc.
+_REFLECTED = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "less": "__gt__", "less_equal": "__ge__",
+    "greater": "__lt__", "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
+}  # fmt: skip
+# Larger powers are those of floats, by k.power.
+_MAX_POWER = 64
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
@@ -127,6 +135,31 @@ class Value:
 
     def __neg__(self) -> Value:
         return 0 - self if not self.is_float else self.derived(-self._arithmetic_operand("-").kernel_value)
+
+    def __abs__(self) -> Value:
+        """Return |x|; the smallest integer is its own absolute value."""
+        x = self.require_usable()._arithmetic_operand("abs").kernel_value
+        if self.is_float:
+            properties = {"fastmath": arith.FastMathFlagsAttr("none")}
+            return self.derived(
+                x.builder.op(math.AbsFOp.create(operands=[x.ssa], result_types=[x.type], properties=properties))
+            )
+        if not x.signed:
+            return self
+        negative = -self
+        result = maximum(x, negative.kernel_value)
+        limits = self.range.maximum(negative.range).maximum(Interval(0, 0)) if self.is_index else None
+        return self.derived(result) if limits is None else self.index_of(result, limits)
+
+    def __pow__(self, exponent: int) -> Value:
+        """Return the power with a small exponent that is known while tracing, by multiplications."""
+        if not isinstance(cast(object, exponent), int) or not 1 <= exponent <= _MAX_POWER:
+            problem = f"** {exponent!r:.60}; expected a Python integer of 1 to {_MAX_POWER}; use k.power for floats"
+            raise self.error(problem, DTypeError)
+        half = self ** (exponent // 2) if exponent > 1 else None
+        if half is None:
+            return self.require_usable()._arithmetic_operand("**")
+        return half * half * self if exponent % 2 else half * half
 
     def __and__(self, other: ValueLike) -> Value:
         return self._bitwise("&", other, lambda a, b: a & b)
@@ -238,6 +271,14 @@ class Value:
         return self.of_element(self.kernel_value.bits_as(storage_type(target)), target)
 
     # Python
+
+    def __array_ufunc__(self, ufunc: np.ufunc, _method: str, *operands: Any, **_: Any) -> Value:
+        """Apply an operator whose first operand is of NumPy. Raises DTypeError for other functions of NumPy."""
+        if ufunc.__name__ in _REFLECTED and operands[1] is self:
+            # Comparisons convert scalars to arrays of rank 0.
+            return getattr(self, _REFLECTED[ufunc.__name__])(np.asarray(operands[0])[()])
+        hint = "use an operator, or a function of dlc.kernels"
+        raise self.error(f"np.{ufunc.__name__} of a {self.dtype_name} value; {hint}", DTypeError)
 
     def __bool__(self) -> NoReturn:
         raise self.error(
@@ -502,7 +543,7 @@ def constant(trace: KernelTrace, number: object, element: Attribute | None, shap
         size = Value(trace, trace.size_value(number), None, trace.scopes[0], LinearForm(number))
         return size if element is None else size.astype(numpy_dtype(element))
     if not is_python_scalar(number):
-        raise trace.error(f"{number!r:.60} is not a number", DTypeError)
+        raise trace.error(f"{number!r:.80}; expected a number or a value of the kernel", DTypeError)
     number = cast("float", number)
     builder = trace.builder
     if element is None:

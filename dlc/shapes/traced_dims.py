@@ -110,7 +110,7 @@ class TracedDim:
 
     def is_number(self, other: object) -> bool:
         """Return whether an operand is a size, a number or an array, with which a size combines to an array."""
-        return isinstance(other, float) or hasattr(other, "__array_ufunc__") or self.size_operand(other) is not None
+        return isinstance(other, float) or hasattr(other, "__array__") or self.size_operand(other) is not None
 
     def as_array(self, operand: Any) -> Any:
         """Return an operand of an array function, with a size as a traced number."""

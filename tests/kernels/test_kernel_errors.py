@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -382,3 +383,40 @@ def test_signatures() -> None:
 
     with pytest.raises(dlc.DTypeError, match="it has 2 parameters, but 1 operands and 2 results"):
         missing_parameter(X)
+
+
+def test_functions_and_operators_of_other_libraries() -> None:
+    def numpy_function(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = np.sin(x[i, 0])
+
+    def power(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = x[i, 0] ** 0.5
+
+    def variable(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            total = k.variable(0, x.dtype)
+            total += x[i, 0]
+            y[i, 0] = total.value
+
+    def row(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = x[i]
+
+    expect(dlc.DTypeError, r"np.sin of a float32 value; use an operator, or a function of dlc.kernels", numpy_function)
+    expect(dlc.DTypeError, r"\*\* 0.5; expected a Python integer of 1 to 64; use k.power", power)
+    expect(dlc.DTypeError, r"an operator with a k.variable; read and assign its .value", variable)
+    expect(dlc.DTypeError, r"the operand x of shape \(4,\); expected a number or a value", row)
+
+
+def test_storage_only_dtypes() -> None:
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+    def copy(x: Any, y: Any) -> None:
+        for i in k.grid(x.shape[0]):
+            y[i] = x[i]
+
+    with pytest.raises(
+        dlc.DTypeError, match=r"the operand x of shape \(3,\) has the dtype int4, which is storage-only; convert"
+    ):
+        copy(np.zeros(3, ml_dtypes.int4))
