@@ -9,7 +9,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import storage_type
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, Operation, arith, bf16, f16, f32, f64, i64, math
+from dlc.ir import Attribute, Operation, UnitAttr, arith, bf16, f16, f32, f64, i64, math
 from dlc.ir import index as index_type
 from dlc.kernels.index_ranges import Interval
 from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
@@ -107,14 +107,16 @@ def dot(a: Value, b: Value, total: Value | None = None) -> Value:
     return total
 
 
-def _math(name: str, op: type[Operation], doc: str) -> Callable[[Value], Value]:
-    """Return an elementwise function of floats of 32 or 64 bits."""
+def _math(name: str, op: type[Operation], doc: str, *attributes: str) -> Callable[[Value], Value]:
+    """Return an elementwise function of floats of 32 or 64 bits; the op has these attributes."""
 
     def function(x: Value) -> Value:
         trace = current_kernel_trace(name)
         require_value(trace, name, x)
         _require_float(trace, name, x)
-        return x.derived(_apply(op, x.kernel_value))
+        result = _apply(op, x.kernel_value)
+        cast(Operation, result.ssa.owner).attributes |= dict.fromkeys(attributes, UnitAttr())
+        return x.derived(result)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -123,8 +125,8 @@ def _math(name: str, op: type[Operation], doc: str) -> Callable[[Value], Value]:
 
 sqrt = _math("sqrt", math.SqrtOp, "Return √x.")
 rsqrt = _math("rsqrt", math.RsqrtOp, "Return 1/√x.")
-exp = _math("exp", math.ExpOp, "Return eˣ.")
-exp2 = _math("exp2", math.Exp2Op, "Return 2ˣ.")
+exp = _math("exp", math.ExpOp, "Return eˣ; 0 where it is subnormal.", scalar.FLUSH_SUBNORMALS)
+exp2 = _math("exp2", math.Exp2Op, "Return 2ˣ; 0 where it is subnormal.", scalar.FLUSH_SUBNORMALS)
 expm1 = _math("expm1", math.ExpM1Op, "Return eˣ - 1, accurate near 0.")
 log = _math("log", math.LogOp, "Return the natural logarithm.")
 log2 = _math("log2", math.Log2Op, "Return the logarithm to base 2.")

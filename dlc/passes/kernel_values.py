@@ -22,7 +22,9 @@ from dlc.ir import (
     SSAValue,
     VectorType,
     arith,
+    i1,
     i64,
+    index,
     math,
     vector,
 )
@@ -99,8 +101,15 @@ class KernelValue:
         return other
 
     def splat(self, shape: tuple[int, ...]) -> KernelValue:
-        """Broadcast a scalar to a vector."""
-        return KernelValue(self.builder, self.builder.op_builder.splat(self.ssa, shape), self.signed)
+        """Broadcast to a vector; a comparison as one of vectors, whose booleans need no conversion to a mask."""
+        splat, comparison = self.builder.op_builder.splat, self.ssa.owner
+        if isinstance(comparison, arith.CmpiOp | arith.CmpfOp) and element_of(comparison.lhs.type) != index:
+            operands = [splat(v, shape) for v in comparison.operands]
+            result_types = [with_element(operands[0].type, i1)]
+            return self.builder.op(
+                type(comparison).create(operands=operands, result_types=result_types, properties=comparison.properties)
+            )
+        return KernelValue(self.builder, splat(self.ssa, shape), self.signed)
 
     def _binary(self, other: Operand, float_op: Any, integer_op: Any) -> KernelValue:
         a, b = self._matched(other)

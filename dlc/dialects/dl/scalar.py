@@ -39,8 +39,9 @@ PREDICATES = {
 
 
 # Attributes of `math.exp`: its operand is at most 0; an absolute error of the result is accurate enough; results outside of the
-# normal range may be 0 or infinite.
+# normal range may be 0 or infinite. Also of `math.exp2`: subnormal results may be 0.
 AT_MOST_ZERO, ABSOLUTE_ACCURACY, NORMAL_RANGE = "at_most_zero", "absolute_accuracy", "normal_range"
+FLUSH_SUBNORMALS = "flush_subnormals"
 # The widest integers that f32 represents exactly.
 _F32_EXACT_INTEGER_BITS = 16
 

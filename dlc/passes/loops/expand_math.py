@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.dialects.dl.scalar import ABSOLUTE_ACCURACY, AT_MOST_ZERO, NORMAL_RANGE
+from dlc.dialects.dl.scalar import ABSOLUTE_ACCURACY, AT_MOST_ZERO, FLUSH_SUBNORMALS, NORMAL_RANGE
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
@@ -36,6 +36,9 @@ FORMULAS: dict[type[Operation], Formula] = {
     math.AtanOp: trigonometric.atan, math.Atan2Op: trigonometric.atan2,
     math.PowFOp: power.powf, math.RsqrtOp: power.rsqrt, math.CbrtOp: power.cbrt,
     math.ErfOp: error_function.erf, RemFOp: remainder.remf,
+}  # fmt: skip
+_FLUSHED_FORMULAS: dict[type[Operation], Formula] = {
+    math.ExpOp: exponential.exp_flushed, math.Exp2Op: exponential.exp2_flushed,
 }  # fmt: skip
 # Functions that are always computed in f64.
 _F64_ONLY_OPS = (RemFOp,)
@@ -83,7 +86,8 @@ def expand_function(op: Operation, builder: FormulaBuilder, *, precise: bool = F
         if needs_conversion:
             value = builder.insert(arith.ExtFOp, [value], computed_type)
         operands.append(Float(builder, find_format(computed_type), value))
-    result = _formula(op)(*operands).value
+    formula = _FLUSHED_FORMULAS[type(op)] if FLUSH_SUBNORMALS in op.attributes and not precise else _formula(op)
+    result = formula(*operands).value
     return builder.insert(arith.TruncFOp, [result], t) if needs_conversion else result
 
 

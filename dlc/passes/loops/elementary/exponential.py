@@ -67,6 +67,11 @@ def scale(p: Float, shifted: Bits) -> Float:
     return (p * (first << f.mantissa).as_float()) * (second << f.mantissa).as_float()
 
 
+def flushed_scale(p: Float, shifted: Bits) -> Float:
+    """p·2ⁿ, where the smallest 2ⁿ is 0, for p below 2 and `shifted` with an offset of bias - 1."""
+    return (p + p) * (shifted << p.format.mantissa).as_float()
+
+
 def reduced_exp(r: Float) -> Float:
     """eʳ for the reduced argument: 1 + (r + r²·q(r)), the largest term added last."""
     return fma(r * r, polynomial(r, r.by_format(EXP_F32, EXP_F64)), r) + 1.0
@@ -78,6 +83,13 @@ def exp(x: Float) -> Float:
     x = x.at_least(x.by_format(-104.0, -746.0)).at_most(x.by_format(89.0, 710.0))
     _, shifted, r = reduce_argument(x)
     return scale(reduced_exp(r), shifted)
+
+
+def exp_flushed(x: Float) -> Float:
+    """eˣ, 0 below 2^-125.5 (f32) or 2^-1021.5 (f64). At most 1.01 ulp in f32 and 1 in f64."""
+    x = x.at_least(x.by_format(-87.3, -708.3)).at_most(x.by_format(89.0, 710.0))
+    _, shifted, r = reduce_argument(x, x.format.bias - 1)
+    return flushed_scale(reduced_exp(r), shifted)
 
 
 def exp_at_most_zero(x: Float) -> Float:
@@ -124,11 +136,21 @@ def exp_normal_range(x: Float) -> Float:
 
 def exp2(x: Float) -> Float:
     """2ˣ = 2ⁿ·2ʳ with r = x − n, exact. At most 1 ulp in f32 and in f64, 1.2 where fma rounds twice."""
-    x = x.at_least(x.by_format(-151.0, -1076.0)).at_most(x.by_format(128.0, 1024.0))
-    shifted = x + x.format.rounder
-    r = x - (shifted - x.format.rounder)
-    p = fma(r, polynomial(r, x.by_format(EXP2_F32, EXP2_F64)), 1.0)
-    return scale(p, shifted.bits())
+    return scale(*_reduced_exp2(x.at_least(x.by_format(-151.0, -1076.0)).at_most(x.by_format(128.0, 1024.0))))
+
+
+def exp2_flushed(x: Float) -> Float:
+    """2ˣ, 0 below 2^-125.5 (f32) or 2^-1021.5 (f64). At most 1 ulp in f32 and in f64, 1.2 where fma rounds twice."""
+    bounded = x.at_least(x.by_format(-126.0, -1022.0)).at_most(x.by_format(128.0, 1024.0))
+    return flushed_scale(*_reduced_exp2(bounded, x.format.bias - 1))
+
+
+def _reduced_exp2(x: Float, offset: int = 0) -> tuple[Float, Bits]:
+    """Return 2ʳ, and the bits of n + offset + rounder."""
+    rounder = x.format.rounder + offset
+    shifted = x + rounder
+    r = x - (shifted - rounder)
+    return fma(r, polynomial(r, x.by_format(EXP2_F32, EXP2_F64)), 1.0), shifted.bits()
 
 
 def reduced_expm1(x: Float) -> tuple[Bits, Float]:
