@@ -11,7 +11,12 @@ from onnx import helper
 
 import dlc
 from dlc.arrays import address_of
+from dlc.distributed.mesh_model import compile_on_mesh
 from dlc.errors import ShapeError
+from dlc.model_files import import_program
+from dlc.options import Options
+from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.threads import run_ranks
 from dlc.runtime.models.model import Model
 from tests.training.models import perceptron, write
 
@@ -46,6 +51,28 @@ def test_outputs_are_inputs_of_the_next_step(tmp_path: Path) -> None:
         weights_and_state = {**step({**batch, **weights_and_state})}
         losses.append(float(weights_and_state.pop("loss")))
     assert losses[-1] < losses[0] / 2 and weights_and_state["count"] == 20
+
+
+def test_losses_on_a_mesh_equal_those_of_one_process(tmp_path: Path) -> None:
+    """20 steps with the batch split over `data` and the hidden layer over `model`."""
+    path, mesh = perceptron(tmp_path / "m.onnx", batch=4), Mesh.of({"data": 2, "model": 2})
+    step = dlc.TrainStep("adam", "mse", learning_rate=0.05)
+    program = import_program(path, None, None, step)
+    specs = {"x": (("data",), ()), "targets": (("data",), ()), "w1": ((), ("model",)), "w2": (("model",), ())}
+    annotations = [specs.get(info.name) for info in program.inputs]
+    batch: dict[str, Any] = {"x": X.astype(np.float32), "targets": TARGETS.astype(np.float32)}
+
+    def losses(model: Model) -> list[float]:
+        state, result = dict[str, Any](), list[float]()
+        for _ in range(20):
+            state = {**model({**batch, **state})}
+            result.append(float(state.pop("loss")))
+        return result
+
+    expected = losses(build_training_step(path, "adam", "mse", learning_rate=0.05))
+    options = Options(num_threads=1, cache=False)
+    for found in run_ranks(mesh, lambda rank: losses(compile_on_mesh(program, mesh, annotations, "cpu", options))):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_adam_equals_dlc_optim(tmp_path: Path) -> None:
