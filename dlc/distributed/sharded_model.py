@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -57,14 +58,18 @@ class ShardedModel(Model):
         super().__init__(inputs, outputs, self._run, name)
         self.program, self._collects_results = program, collects_results
         self.num_threads, self.streams, self.cpus = program.model.num_threads, program.model.streams, program.model.cpus
-        self._is_compared = False
+        # Identifies the program on all ranks; None before the ranks compared it.
+        self._label: str | None = None
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         program, mesh = self.program, self.program.mesh
         transport = transport_of(mesh)
-        if transport is not None and not self._is_compared and not transport.in_one_process:
-            require_equal_programs(transport, program.options, program.text())
-            self._is_compared = True
+        if transport is not None and not transport.in_one_process:
+            if self._label is None:
+                text = program.text()
+                require_equal_programs(transport, program.options, text)
+                self._label = f"{self.name} ({crc32(text.encode()):08x})"
+            transport.record_call(self._label)
         with nullcontext() if transport is None else use_transport(transport):
             shards = [local_shard(array, spec, mesh) for array, spec in zip(arrays, program.inputs, strict=True)]
             results = program.model.run_unchecked(shards)

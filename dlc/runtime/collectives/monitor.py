@@ -21,7 +21,9 @@ REPORT_SECONDS = 0.25
 _PERSISTENCE_SECONDS = 2.0
 _START_SECONDS = 60.0
 _ABORT_SECONDS = 5.0
-ABORT = b"abort\n"
+# Calls whose digests the monitor remembers, so that ranks may report the same call at different times.
+_MAX_REMEMBERED_CALLS = 4096
+ABORT, DONE = b"abort\n", b"done\n"
 
 
 @dataclass
@@ -53,6 +55,9 @@ class JobState:
     timeout_seconds: float
     ranks: dict[int, RankState] = field(default_factory=dict[int, RankState])
     failed: bool = False
+    # For the number of a call the digest of all calls until then, its label and a rank that reported it.
+    calls: dict[int, tuple[int, str, int]] = field(default_factory=dict[int, tuple[int, str, int]])
+    different_calls: str | None = None
 
     def report(self, rank: int, fields: dict[str, Any], now: float) -> None:
         """Record a report of a rank."""
@@ -63,8 +68,25 @@ class JobState:
             group = None if ranks_and_number is None else (tuple(ranks_and_number[0]), ranks_and_number[1])
             if group != state.group:
                 state.group, state.since = group, now
+        for number, digest, label in fields.pop("calls", ()):
+            self._compare_calls(rank, number, digest, label)
         for name, value in fields.items():
             setattr(state, name, value)
+
+    def _compare_calls(self, rank: int, number: int, digest: int, label: str) -> None:
+        """Compare the calls of a rank up to a number with those of the ranks that have reported it."""
+        other_digest, other_label, other = self.calls.setdefault(number, (digest, label, rank))
+        if digest != other_digest and self.different_calls is None:
+            self.different_calls = (
+                f"ranks {other} and {rank} called programs in different orders, so that results are wrong; call {number}: rank "
+                f"{other} {other_label}, rank {rank} {label}"
+            )
+        if len(self.calls) > _MAX_REMEMBERED_CALLS:
+            del self.calls[min(self.calls)]
+
+    def all_finished(self) -> bool:
+        """Return whether all ranks have ended normally."""
+        return len(self.ranks) == self.rank_count and all(state.finished for state in self.ranks.values())
 
     def lost(self, rank: int) -> str | None:
         """Return the message for a closed connection; None if the rank has finished, or another one failed before."""
@@ -76,7 +98,9 @@ class JobState:
         return f"rank {rank} of {self.rank_count} ({state.process}) was killed or crashed{at}{last}"
 
     def fault(self, now: float) -> str | None:
-        """Return the message for a collective that cannot complete or takes too long; None if there is none."""
+        """Return the message for different calls, or a collective that cannot complete or takes too long; None without one."""
+        if self.different_calls is not None:
+            return self.different_calls
         waiting = {rank: state for rank, state in self.ranks.items() if state.group is not None and not state.finished}
         persistent = {rank: state for rank, state in waiting.items() if now - state.since >= _PERSISTENCE_SECONDS}
         for rank, state in persistent.items():
@@ -161,19 +185,22 @@ def serve(listener: socket.socket, job: JobState, token: str, write: Callable[[s
     connections: set[_Connection] = set()
     deadline = time.monotonic() + _START_SECONDS
 
+    def send_all(command: bytes) -> None:
+        for connection in connections:
+            try:
+                connection.socket.sendall(command)
+            except OSError:
+                continue  # The rank has ended.
+
     def end_job(message: str | None) -> None:
         nonlocal deadline
         if message is None:
             return
         job.failed, deadline = True, time.monotonic() + _ABORT_SECONDS
         write(message)
-        for connection in connections:
-            try:
-                connection.socket.sendall(ABORT)
-            except OSError:
-                continue  # The rank has ended.
+        send_all(ABORT)
 
-    started = False
+    started = is_done = False
     while time.monotonic() < deadline and (connections or not started):
         # The selector returns events in their order: the rank that died first comes first.
         for key, _ in selector.select(REPORT_SECONDS):
@@ -202,6 +229,9 @@ def serve(listener: socket.socket, job: JobState, token: str, write: Callable[[s
                     end_job(job.lost(connection.rank))
         if not job.failed:
             end_job(job.fault(time.monotonic()))
+        if not job.failed and not is_done and job.all_finished():
+            send_all(DONE)
+            is_done = True
 
 
 def main() -> None:

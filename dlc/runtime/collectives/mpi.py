@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import numpy as np
 
@@ -38,6 +39,32 @@ class _Group:
         self.words = np.array([number, 0], np.int64)
 
 
+class CallHistory:
+    """The calls of this process that exchange data, which must be the same on all ranks, as the monitor compares them.
+
+    It compares calls with equal numbers. Since ranks report at different times, some calls stay visible for longer.
+    """
+
+    _INTERVALS = 1, 64, 8192
+
+    def __init__(self) -> None:
+        self._count = self._digest = 0
+        self._last: dict[int, tuple[int, int, str]] = {}
+
+    def record(self, label: str) -> None:
+        """Record a call."""
+        self._count += 1
+        self._digest = crc32(label.encode(), self._digest)
+        for interval in self._INTERVALS:
+            if self._count % interval:
+                break
+            self._last[interval] = self._count, self._digest, label
+
+    def calls(self) -> list[tuple[int, int, str]]:
+        """Return the number of the last call, the digest of all calls until then, and its label; likewise for earlier calls."""
+        return list(self._last.values())
+
+
 class MpiProcesses:
     """The processes of the job, with a communicator per group of ranks.
 
@@ -46,6 +73,7 @@ class MpiProcesses:
         world: A communicator of all processes.
         functions: The C functions of the library.
         state: What this process does, as three words; native code writes it and the job's monitor reads it.
+        history: The calls of programs.
     """
 
     def __init__(self) -> None:
@@ -59,6 +87,7 @@ class MpiProcesses:
         self.size: int = self.world.size
         self.functions = MpiFunctions(self.mpi)
         self.state = np.zeros(3, np.int64)
+        self.history = CallHistory()
         self._groups: dict[tuple[int, ...], _Group] = {}
         self._groups_by_number: list[_Group] = []
         self._labels = [""]
@@ -130,6 +159,9 @@ class MpiTransport(Transport):
         if group is None:
             group = self._groups[key] = self._processes.group(self.group(axes).ranks, label)
         return group
+
+    def record_call(self, label: str) -> None:
+        self._processes.history.record(label)
 
     def native_call(self, call: CollectiveCall) -> NativeCall | None:
         processes, label, functions = self._processes, str(call.settings["label"]), self._processes.functions

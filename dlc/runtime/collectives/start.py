@@ -28,6 +28,8 @@ from dlc.source_locations import format_error_line, format_line, is_user_frame
 
 # MPI may not return from the call that ends the job if a network has failed.
 _ABORT_SECONDS = 3.0
+# The longest wait of a rank at its end for the monitor's check of the calls of all ranks.
+_DONE_SECONDS = 5.0
 
 
 class _Job:
@@ -39,6 +41,7 @@ class _Job:
         self.failed = False
         self._main_thread = threading.main_thread().ident
         self._sending = threading.Lock()
+        self._done = threading.Event()
         local = self.processes.world.Split_type(self.processes.mpi.COMM_TYPE_SHARED)
         self._share_cpus(local)
         self._monitor = self._connect(single_node=local.size == self.size)
@@ -85,7 +88,13 @@ class _Job:
 
     def _state(self) -> dict[str, object]:
         """Return the fields of a report."""
-        return {"group": self.processes.pending, "last_label": self.processes.last_label, "line": self._current_line()}
+        calls = self.processes.history.calls()
+        return {
+            "group": self.processes.pending,
+            "last_label": self.processes.last_label,
+            "line": self._current_line(),
+            "calls": calls,
+        }
 
     def _current_line(self) -> str:
         """Return the user's line that the main thread runs; empty if there is none."""
@@ -101,7 +110,9 @@ class _Job:
             if select.select([self._monitor], [], [], monitor.REPORT_SECONDS)[0]:
                 if self._monitor.recv(64).startswith(monitor.ABORT):
                     self.abort()
-                return  # The monitor has ended.
+                # The job is done, or the monitor has ended.
+                self._done.set()
+                return
             state = self._state()
             if state != reported:
                 self._send(**state)
@@ -131,7 +142,9 @@ class _Job:
     def _finish(self) -> None:
         if self.failed and self.size > 1:
             self.fail("the command failed")
-        self._send(finished=True)
+        self._send(finished=True, calls=self.processes.history.calls())
+        # The monitor compares the calls of all ranks; MPI waits for the other ranks as well.
+        self._done.wait(_DONE_SECONDS)
 
 
 def _start_monitor(listener: socket.socket, token: str, rank_count: int) -> None:

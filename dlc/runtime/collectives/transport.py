@@ -87,6 +87,13 @@ class Transport(ABC):
         """Return the ranks that a collective along `axes` involves, and the position of this rank among them."""
         return self.mesh.group(self.rank, axes)
 
+    def record_call(self, label: str) -> None:
+        """Record the call of a program, by a label that is the same on all ranks, to find ranks that call different ones.
+
+        Threads run the same compiled programs: they record nothing.
+        """
+        return
+
     def native_call(self, call: CollectiveCall) -> NativeCall | None:
         """Return the C function that runs a collective, for native code; None if the methods of this class run it.
 

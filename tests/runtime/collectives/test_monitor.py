@@ -42,6 +42,18 @@ def test_finished_ranks_do_not_wait() -> None:
     assert state.fault(10.0) is None
 
 
+def test_different_orders_of_calls() -> None:
+    """Ranks report at different times: calls are compared by their numbers."""
+    state = job({"calls": [[1, 7, "f"], [2, 8, "g"]]}, {"calls": [[2, 8, "g"]]})
+    assert state.fault(0.0) is None
+    state.report(0, {"calls": [[3, 9, "f"]]}, 0.5)
+    state.report(1, {"calls": [[4, 11, "f"]]}, 0.5)
+    assert state.fault(0.5) is None
+    state.report(0, {"finished": True, "calls": [[4, 10, "g"]]}, 1.0)
+    expected = "ranks 1 and 0 called programs in different orders, so that results are wrong; call 4: rank 1 f, rank 0 g"
+    assert state.fault(1.0) == expected
+
+
 @pytest.mark.parametrize(
     ("states", "seconds", "message"),
     [
