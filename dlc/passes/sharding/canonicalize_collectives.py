@@ -9,9 +9,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import PropertyValue, element_type_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.distributed.collectives import Collective
-from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.scalar import wide_float
-from dlc.ir import ModuleOp, SSAValue
+from dlc.ir import ModuleOp, SSAValue, i32
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.shapes.dims import Size
 
@@ -23,7 +23,7 @@ def canonicalize_collectives(module: ModuleOp) -> None:
     """Express axes, conversions and maxima of collectives by other ops.
 
         %y = dl.all_gather %x {axis = 1}    →    %g = dl.all_gather %x {axis = 0};  %y = a transpose of %g
-        %y = dl.all_reduce %h : f16         →    the sum of %h in f32, rounded once
+        %y = dl.all_reduce %h : f16         →    the sum of %h in f32, rounded once; small integers are added in i32
         %y = dl.all_reduce %x {max} : f32   →    %g = dl.all_gather %x;  %y = dl.reduce_max %g, since MPI's maximum drops NaN
 
     Native code calls MPI for the collectives that remain, and kernels compute the rest. A group of one rank exchanges nothing:
@@ -65,8 +65,10 @@ def _alone(build: DlBuilder, op: Collective) -> SSAValue:
 
 def _canonicalize_reduction(build: DlBuilder, op: dl.AllReduceOp | dl.ReduceScatterOp) -> Sequence[SSAValue] | None:
     element = element_type_of(op.x)
-    wide, axis = wide_float(element), 0 if isinstance(op, dl.AllReduceOp) else op.axis_of(op.axis)
-    combine = op.combine.data
+    axis, combine = 0 if isinstance(op, dl.AllReduceOp) else op.axis_of(op.axis), op.combine.data
+    # Open MPI's sums of integers with 8 and 16 bits saturate; sums modulo 2³² give the same low bits.
+    is_small_integer = not is_float(element) and numpy_dtype(element).itemsize < 4
+    wide = i32 if combine == "sum" and is_small_integer else wide_float(element)
     if wide != element:
         changed = type(op).make(build(dl.CastOp, op.x, to=wide), **op.properties)
         build.insert(changed)

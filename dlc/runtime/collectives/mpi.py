@@ -15,7 +15,7 @@ from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.mpi_functions import MpiFunctions, mpi_call
 from dlc.runtime.collectives.transport import Array, CollectiveCall, Combinator, NativeCall, Transport
 
-_NAN_PROPAGATING = {"max": np.maximum, "min": np.minimum}
+_COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 # The dtypes that mpi4py maps to MPI's, as NumPy's type characters.
 _MPI_DTYPES = "?bBhHiIlLqQfd"
 # The current collective of a process: the ranks of its group, and its number among the collectives of this group.
@@ -189,7 +189,8 @@ class MpiTransport(Transport):
     def reduce_scatter(self, parts: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:
         group, operation = self._group(axes, label), self._processes.functions.reduction(combine, parts.dtype)
         if operation is None:
-            return np.asarray(_NAN_PROPAGATING[combine].reduce(self.all_to_all(parts, axes, label), axis=0))
+            received = self.all_to_all(parts, axes, label)
+            return np.asarray(_COMBINE[combine].reduce(received, axis=0, dtype=parts.dtype))
         result = np.empty(parts.shape[1:], parts.dtype)
         self._processes.call(group, label, group.communicator.Reduce_scatter_block, parts, result, operation)
         return result

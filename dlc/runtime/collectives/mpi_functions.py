@@ -22,6 +22,8 @@ _REDUCTIONS: dict[str, dict[Combinator, str]] = {
     "u": {"sum": "SUM", "max": "MAX", "min": "MIN"},
     "f": {"sum": "SUM"},
 }
+# The size of the smallest elements that MPI adds as NumPy does.
+_MIN_SUM_BYTES = 4
 # Counts of elements are an int of C.
 _MAX_MESSAGE_BYTES = 2**31 - 1
 
@@ -46,9 +48,12 @@ class MpiFunctions:
         return value - (1 << 64) if value >> 63 else value
 
     def reduction(self, combine: Combinator, dtype: np.dtype[Any]) -> Any:
-        """Return MPI's reduction for a dtype, an object of mpi4py; None if it has none that propagates NaN."""
-        # MPI does not add half-precision floats.
-        name = None if dtype.kind == "f" and dtype.itemsize < 4 else _REDUCTIONS.get(dtype.kind, {}).get(combine)
+        """Return MPI's reduction for a dtype, an object of mpi4py; None if it has none with NumPy's results.
+
+        MPI does not add half-precision floats, and Open MPI's sums of integers with 8 and 16 bits saturate.
+        """
+        is_small = combine == "sum" and dtype.itemsize < _MIN_SUM_BYTES
+        name = None if is_small else _REDUCTIONS.get(dtype.kind, {}).get(combine)
         return None if name is None else getattr(self._mpi, name)
 
     def reduce_arguments(self, communicator: Any, count: int, dtype: np.dtype[Any], operation: Any) -> tuple[int, ...]:
