@@ -18,7 +18,7 @@ from dlc.caching.keys import DLC
 from dlc.compiler import Program, compile_recorded
 from dlc.compiler.compilation import Compilation
 from dlc.errors import UnsupportedError
-from dlc.explore.advice import CompileSettings, advice, contraction_dtypes
+from dlc.explore.advice import CompileSettings, ContractionDtypes, advice, contraction_dtypes
 from dlc.explore.data import Exploration, KernelSummary, PipelineStep, Unit
 from dlc.explore.graph import FusionStops, build_graph, unnumbered_name
 from dlc.explore.measurements import ProgramRun, measure_program
@@ -122,9 +122,9 @@ class RecordedCompilation:
         memory = memory_usage(final_module, host, sizes)
         if run is not None:
             threads = thread_count(self.options.num_threads)
-            settings, product_dtypes = CompileSettings(self.backend.target, self.options, threads), contraction_dtypes(module)
+            settings, products = CompileSettings(self.backend.target, self.options, threads), contraction_dtypes(module)
             advise = partial(advice, memory=memory, measurements=run.measurements, settings=settings)
-            kernels = [replace(k, advice=tuple(advise(k, kernels, product_dtypes.get(k.name, set())))) for k in kernels]
+            kernels = [replace(k, advice=tuple(advise(k, kernels, products.get(k.name, ContractionDtypes())))) for k in kernels]
         return Exploration(
             self.program.name,
             str(self.backend),

@@ -5,6 +5,8 @@ One tap becomes a gather, up to four taps a sum of gathers, more taps (antialias
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dlc.dialects import dl
@@ -25,12 +27,25 @@ def interpolate_axis(emit: Emitter, name: str, x: ImportedValue, axis: int, indi
         axis_last = [a for a in range(x.rank) if a != axis] + [axis]
         y = emit(dl.MatmulOp, emit.transpose(x, axis_last), emit.constant(matrix, dtype, f"{name}_weights"))
         return emit.transpose(y, [axis_last.index(a) for a in range(x.rank)])
+    taps = [
+        (
+            emit.constant(tap, np.int64, f"{name}_indices"),
+            None if (weight == 1).all() else emit.constant(weight, dtype, f"{name}_weights"),
+        )
+        for tap, weight in zip(indices, weights, strict=True)
+    ]
+    return sum_of_gathers(emit, x, axis, taps)
+
+
+def sum_of_gathers(
+    emit: Emitter, x: ImportedValue, axis: int, taps: Sequence[tuple[ImportedValue, ImportedValue | None]]
+) -> ImportedValue:
+    """Return the sum over taps of `weights · x[indices]` along an axis; weights of None are 1."""
     total: ImportedValue | None = None
-    for tap, weight in zip(indices, weights, strict=True):
-        y = emit(dl.GatherOp, x, emit.constant(tap, np.int64, f"{name}_indices"), axis=axis)
-        if not (weight == 1).all():
-            shape = (-1, *(1,) * (x.rank - 1 - axis))
-            y = emit(dl.MulOp, y, emit.constant(weight.reshape(shape), dtype, f"{name}_weights"))
+    for indices, weights in taps:
+        y = emit(dl.GatherOp, x, indices, axis=axis)
+        if weights is not None:
+            y = emit(dl.MulOp, y, emit.reshape(weights, (*weights.shape, *(1,) * (x.rank - 1 - axis))))
         total = y if total is None else emit(dl.AddOp, total, y)
     assert total is not None
     return total

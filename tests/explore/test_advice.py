@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from dlc.explore.advice import CompileSettings, advice
+import dlc
+from dlc.dialects.registry import make_context
+from dlc.explore.advice import CompileSettings, ContractionDtypes, advice, contraction_dtypes
 from dlc.explore.data import KernelSummary, MemoryUsage, RunMeasurements, WeightUsage
+from dlc.ir import parse_module
 from dlc.options import Options
 from dlc.target import CPU_LEVELS
 
@@ -24,10 +29,12 @@ def told(
     products: str = "float32",
     memory: MemoryUsage = NO_WEIGHTS,
     target: str = "cpu:avx2",
+    has_weights: bool = True,
     **options: object,
 ) -> str:
     settings = CompileSettings(CPU_LEVELS[target], Options.of(**options), 4)
-    return "\n".join(advice(kernel, [kernel], {products} - {""}, memory, LIMITS, settings))
+    dtypes = ContractionDtypes(frozenset({products} - {""}), frozenset({products} - {""} if has_weights else ()))
+    return "\n".join(advice(kernel, [kernel], dtypes, memory, LIMITS, settings))
 
 
 def test_compute_bound_kernels() -> None:
@@ -37,6 +44,20 @@ def test_compute_bound_kernels() -> None:
     assert "precision bf16" in told(COMPUTES, target="cpu:avx512_bf16")
     assert "precision bf16" not in told(COMPUTES)
     assert "dlc quantize" not in told(COMPUTES, products="int32")
+    assert "dlc quantize" not in told(COMPUTES, has_weights=False)
+
+
+def test_contractions_of_weights_are_distinguished_from_those_of_data() -> None:
+    weights = np.ones((64, 64), np.float32)
+
+    def function(x: Any, y: Any) -> Any:
+        return (x @ weights) @ y
+
+    x = np.ones((64, 64), np.float32)
+    module = parse_module(make_context(), dlc.jit(function).lower(x, x).as_text("fusion"))
+    found = contraction_dtypes(module).values()
+    assert sorted(sorted(dtypes.with_weights) for dtypes in found) == [[], ["float32"]]
+    assert all(dtypes.all == {"float32"} for dtypes in found)
 
 
 def test_memory_bound_kernels() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.interpolation import interpolate_axis
 from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.images.resize_positions import POSITIONS, ROUNDINGS, AxisNumbers, cubic_far, cubic_near
+from dlc.frontend.onnx.operators.images.symbolic_resize import resize_symbolic
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.size_limits import require_axis_length
 from dlc.ir import f32
@@ -34,6 +37,13 @@ class ResizeAxis:
     result_size: int
     scale: float
     region: tuple[float, float]
+
+    @property
+    def numbers(self) -> AxisNumbers:
+        """The numbers of which positions are computed."""
+        size, result_size = self.size, self.result_size
+        values = (size, size - 1, result_size, max(result_size - 1, 1), self.scale)
+        return AxisNumbers(np.arange(result_size, dtype=np.float32), *map(np.float32, values))
 
 
 @table("Upsample", until=9)
@@ -52,15 +62,14 @@ def upsample(node: OnnxNode) -> ImportedValue:
     if len(scales) != x.rank or min(scales, default=1) <= 0:
         raise ModelError(f"{node.description}: {list(scales)} must be a positive scale for each of the {x.rank} axes")
     mode = node.choice("mode", "nearest", ("nearest", "linear"))
-    sizes = [int(size) for size in x.shape]
-    resized = [int(np.floor(size * np.float32(scale))) for size, scale in zip(sizes, scales, strict=True)]
-    require_axis_length(node.description, max(resized, default=0))
-    axes = [ResizeAxis(*a, (0.0, 1.0)) for a in zip(range(x.rank), sizes, resized, scales, strict=True)]
+    # A symbolic size of an axis that changes raises UndecidableError, which names it.
+    changes = [(a, int(size), scale) for a, (size, scale) in enumerate(zip(x.shape, scales, strict=True)) if scale != 1]
+    axes = [ResizeAxis(a, size, int(np.floor(size * np.float32(scale))), scale, (0.0, 1.0)) for a, size, scale in changes]
+    require_axis_length(node.description, max((axis.result_size for axis in axes), default=0))
     y = x if is_float(x.element_type) or mode == "nearest" else node.emit.cast(x, f32)
     for axis in _processing_order(axes):
-        if axis.scale != 1:
-            taps = _taps(mode, _ROUNDINGS["ceil" if axis.scale < 1 else "floor"])
-            y = interpolate_axis(node.emit, node.proto.output[0], y, axis.index, *taps(_TRANSFORMS["asymmetric"](axis), axis))
+        taps = _taps(mode, ROUNDINGS["ceil" if axis.scale < 1 else "floor"])
+        y = interpolate_axis(node.emit, node.proto.output[0], y, axis.index, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     # ONNX Runtime truncates integers.
     return node.emit.cast(y, x.element_type)
 
@@ -68,6 +77,8 @@ def upsample(node: OnnxNode) -> ImportedValue:
 @table("Resize", since=11)
 def resize(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
+    if (resized := resize_symbolic(node)) is not None:
+        return resized
     axes = _axes(node)
     transform = node.choice("coordinate_transformation_mode", "half_pixel", tuple(_TRANSFORMS))
     is_cropping = transform == "tf_crop_and_resize"
@@ -100,35 +111,43 @@ def _processing_order(axes: list[ResizeAxis]) -> list[ResizeAxis]:
 
 def _axes(node: OnnxNode) -> list[ResizeAxis]:
     x, rank = node[0], node[0].rank
-    axis_indices = normalized_axes(None, node.integers("axes", range(rank)), rank)
-    sizes = [int(x.shape[a]) for a in axis_indices]  # a symbolic size raises UndecidableError, which names it
+    axis_indices = list(normalized_axes(None, node.integers("axes", range(rank)), rank))
     policy = node.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
+    is_cropping = node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     has_sizes_input = node.get(3) is not None
+    entries = list(node.sizes(3, "sizes")) if has_sizes_input else node.constant_input(2, "scales").reshape(-1).tolist()
+    if len(entries) != len(axis_indices):
+        raise ModelError(f"{node.description}: {entries} for the axes {axis_indices}; expected one for each axis")
+    if policy == "stretch" and not is_cropping:
+        # Symbolic axes that do not change.
+        unchanged = {a for a, e in zip(axis_indices, entries, strict=True) if e == (x.shape[a] if has_sizes_input else 1)}
+        unchanged -= {a for a in unchanged if isinstance(x.shape[a], int)}
+        entries = [e for a, e in zip(axis_indices, entries, strict=True) if a not in unchanged]
+        axis_indices = [a for a in axis_indices if a not in unchanged]
+    sizes = [int(x.shape[a]) for a in axis_indices]  # a symbolic size raises UndecidableError, which names it
     if has_sizes_input:
-        resized = list(node.constant_integers(3, "sizes"))
-        scales = [r / max(s, 1) for r, s in zip(resized, sizes, strict=False)]
+        resized = [int(entry) for entry in entries]
+        scales = [r / max(s, 1) for r, s in zip(resized, sizes, strict=True)]
         if policy != "stretch":
             scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)
             resized = [int(np.floor(s * scale + 0.5)) for s, scale in zip(sizes, scales, strict=True)]
         # An empty result needs no scale; avoid 0.
         scales = [scale or 1.0 for scale in scales]
     else:
-        scales = [float(s) for s in node.constant_input(2, "scales").reshape(-1)]
+        scales = [float(entry) for entry in entries]
         if not np.isfinite(scales).all():
             raise ModelError(f"{node.description}: its scales {scales} are not finite")
-        resized = [int(np.floor(s * np.float32(scale))) for s, scale in zip(sizes, scales, strict=False)]
-    if len(scales) != len(axis_indices) or min(scales, default=1) <= 0:
-        raise ModelError(f"{node.description}: {scales} must be a positive scale for each of the axes {list(axis_indices)}")
+        resized = [int(np.floor(s * np.float32(scale))) for s, scale in zip(sizes, scales, strict=True)]
+    if min(scales, default=1) <= 0:
+        raise ModelError(f"{node.description}: {scales} must be a positive scale for each of the axes {axis_indices}")
     node.ignore_input(1)
     node.ignore_input(2)
     require_axis_length(node.description, max(resized, default=0))
     regions = [(0.0, 1.0)] * len(axis_indices)
-    if node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+    if is_cropping:
         roi = [float(v) for v in node.constant_input(1, "roi").reshape(-1)]
         if len(roi) != 2 * len(axis_indices):
-            raise ModelError(
-                f"{node.description}: {len(roi)} bounds in roi, expected two for each of the axes {list(axis_indices)}"
-            )
+            raise ModelError(f"{node.description}: {len(roi)} bounds in roi, expected two for each of the axes {axis_indices}")
         regions = list(zip(roi[: len(axis_indices)], roi[len(axis_indices) :], strict=True))
     return [ResizeAxis(*a) for a in zip(axis_indices, sizes, resized, scales, regions, strict=True)]
 
@@ -136,52 +155,33 @@ def _axes(node: OnnxNode) -> list[ResizeAxis]:
 # Positions of result indices on the axis of the operand; computed in f32 like ONNX Runtime, so that ties round alike.
 
 
-def _range(axis: ResizeAxis) -> Array:
-    return np.arange(axis.result_size, dtype=np.float32)
-
-
-def _half_pixel(axis: ResizeAxis) -> Array:
-    return (_range(axis) + np.float32(0.5)) / np.float32(axis.scale) - np.float32(0.5)
-
-
 def _half_pixel_symmetric(axis: ResizeAxis) -> Array:
     # The fraction of a pixel lost by rounding the size is trimmed evenly at both ends.
     adjustment = np.float32(axis.result_size) / np.float32(axis.scale * axis.size or 1)
-    return np.float32(axis.size / 2) * (1 - adjustment) + _half_pixel(axis)
-
-
-def _align_corners(axis: ResizeAxis) -> Array:
-    return _range(axis) * np.float32(axis.size - 1) / np.float32(max(axis.result_size - 1, 1))
+    return np.float32(axis.size / 2) * (1 - adjustment) + POSITIONS["half_pixel"](axis.numbers)
 
 
 def _crop_and_resize(axis: ResizeAxis) -> Array:
     start, end, last = map(np.float32, (*axis.region, axis.size - 1))
     if axis.result_size == 1:
         return np.array([np.float32(0.5) * (start + end) * last])
-    return start * last + _range(axis) * (end - start) * last / np.float32(axis.result_size - 1)
+    return start * last + axis.numbers.indices * (end - start) * last / np.float32(axis.result_size - 1)
+
+
+def _positions_of(transform: Callable[[AxisNumbers], Any]) -> Callable[[ResizeAxis], Array]:
+    return lambda axis: transform(axis.numbers)
 
 
 _TRANSFORMS: dict[str, Callable[[ResizeAxis], Array]] = {
-    "half_pixel": _half_pixel,
+    **{name: _positions_of(transform) for name, transform in POSITIONS.items()},
     "half_pixel_symmetric": _half_pixel_symmetric,
-    "pytorch_half_pixel": lambda axis: _half_pixel(axis) if axis.result_size > 1 else np.zeros(axis.result_size, np.float32),
-    "align_corners": _align_corners,
-    "asymmetric": lambda axis: _range(axis) / np.float32(axis.scale),
-    "tf_half_pixel_for_nn": lambda axis: (_range(axis) + np.float32(0.5)) / np.float32(axis.scale),
     "tf_crop_and_resize": _crop_and_resize,
-}
-
-_ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda p: np.ceil(p - np.float32(0.5)),
-    "round_prefer_ceil": lambda p: np.floor(p + np.float32(0.5)),
-    "floor": np.floor,
-    "ceil": np.ceil,
 }
 
 
 def _taps_for(node: OnnxNode, mode: str) -> Callable[[Array, ResizeAxis], tuple[Array, Array]]:
     """Return the function from positions to the indices and weights of their taps, both [taps, positions]."""
-    rounding = _ROUNDINGS[node.choice("nearest_mode", "round_prefer_floor", tuple(_ROUNDINGS))]
+    rounding = ROUNDINGS[node.choice("nearest_mode", "round_prefer_floor", tuple(ROUNDINGS))]
     return _taps(mode, rounding, node.real("cubic_coeff_a", -0.75), node.flag("antialias"), node.flag("exclude_outside"))
 
 
@@ -215,8 +215,5 @@ def _taps(
 
 
 def _cubic(distance: Array, a: float) -> Array:
-    """Keys' kernel ("Cubic convolution interpolation for digital image processing", 1981)."""
     d = np.abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((d - 5) * d + 8) * d * a - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+    return np.where(d <= 1, cubic_near(d, a), np.where(d < 2, cubic_far(d, a), 0.0))
