@@ -48,7 +48,7 @@ class _SymbolicAxis:
     scale: float | None
 
     def numbers(self, emit: Emitter) -> AxisNumbers:
-        def number(size: Size) -> _Real:
+        def number(size: Size) -> Any:
             return _Real(emit, emit.cast(emit.size_scalar(size), f32))
 
         one = np.float32(1)
