@@ -12,6 +12,7 @@ from dlc.ir import (
     AffineMapAttr,
     ArrayAttr,
     Attribute,
+    BlockArgument,
     BoolAttr,
     DenseArrayBase,
     FloatAttr,
@@ -26,6 +27,7 @@ from dlc.ir import (
     VectorType,
     i64,
     index,
+    memref,
 )
 from dlc.shapes import dims
 from dlc.shapes.dims import Size, row_major
@@ -92,6 +94,13 @@ def reshaped_strides(shape: Sequence[Size], strides: Sequence[Size], new: Sequen
 def memref_of(value: SSAValue) -> MemRef:
     assert isinstance(value.type, MemRefType)
     return cast(MemRef, value.type)
+
+
+def viewed_buffer(view: SSAValue) -> SSAValue:
+    """Return the buffer from which a view derives."""
+    while not isinstance(view, BlockArgument) and isinstance(view.owner, memref.SubviewOp | memref.ReinterpretCastOp):
+        view = cast("SSAValue[Any]", view.owner.source)
+    return view
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, cast
 from dlc.dialects.workgroup import is_workgroup
 from dlc.ir import (
     Block,
-    BlockArgument,
     Context,
     Operation,
     SSAValue,
@@ -24,6 +23,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass
 from dlc.passes.loops.iter_args import add_iter_args
+from dlc.passes.types import viewed_buffer
 
 # A memory location with its access shape: the buffer, the indices, the permutation map (None for a scalar), and the type of
 # the value.
@@ -58,12 +58,6 @@ class ForwardStoresPass(KernelPass):
         _drop_unread_locals(kernel)
 
 
-def _root(buffer: SSAValue) -> SSAValue:
-    while not isinstance(buffer, BlockArgument) and isinstance(buffer.owner, memref.SubviewOp | memref.ReinterpretCastOp):
-        buffer = buffer.owner.source
-    return buffer
-
-
 def _load_key(op: Operation) -> Key | None:
     match op:
         case vector.TransferReadOp():
@@ -89,7 +83,7 @@ def _location(access: Operation) -> tuple[SSAValue, Key]:
     """Return the root of the buffer that an op loads from or stores to, and the location."""
     store = _store_key(access)
     key = cast(Key, _load_key(access)) if store is None else store[0]
-    return _root(key[0]), key
+    return viewed_buffer(key[0]), key
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ def _forward(block: Block, stored_values: _StoredValues) -> None:
     for op in list(block.ops):
         load, store = _load_key(op), _store_key(op)
         if load is not None:
-            root = _root(load[0])
+            root = viewed_buffer(load[0])
             entry = stored_values.get(root)
             if entry is not None and entry.key == load:
                 op.results[0].replace_all_uses_with(entry.value)
@@ -118,7 +112,7 @@ def _forward(block: Block, stored_values: _StoredValues) -> None:
                 _mark_store_as_read(stored_values, root)
         elif store is not None:
             key, value = store
-            root = _root(key[0])
+            root = viewed_buffer(key[0])
             overwritten = stored_values.pop(root, None)
             if overwritten is not None and overwritten.store is not None and overwritten.key == key:
                 erase_op(overwritten.store)

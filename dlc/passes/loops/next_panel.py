@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.scalar import constant_integer
 from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
 from dlc.dialects.sizes import strides_of
 from dlc.ir import DYNAMIC_INDEX, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
-from dlc.passes.loops.static_loops import constant_bounds, constant_index
+from dlc.passes.loops.static_loops import constant_bounds
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import row_major
@@ -159,9 +160,9 @@ def _enclosing_iterators(op: Operation) -> Iterator[tuple[BlockArgument, int | N
     while outer is not None:
         match outer:
             case scf.ForOp():
-                yield outer.body.block.args[0], constant_index(outer.step)
+                yield outer.body.block.args[0], constant_integer(outer.step)
             case scf.ParallelOp():
-                yield from reversed([*zip(outer.body.block.args, map(constant_index, outer.step), strict=True)])
+                yield from reversed([*zip(outer.body.block.args, map(constant_integer, outer.step), strict=True)])
             case _:
                 pass
         outer = outer.parent_op()
@@ -202,7 +203,7 @@ def _evaluate(value: SSAValue, iterators: Mapping[BlockArgument, int]) -> int | 
                 return None
             return a + b if isinstance(op, arith.AddiOp) else a * b if isinstance(op, arith.MuliOp) else a // b
         case _:
-            return constant_index(value)
+            return constant_integer(value)
 
 
 def _trip_count(loop: scf.ForOp) -> int:

@@ -10,6 +10,7 @@ from typing import cast
 
 from dlc.cost_model import PrefetchCosts
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.scalar import constant_integer
 from dlc.dialects.prefetch import L1_READ_HINTS, PrefetchOp
 from dlc.dialects.sizes import strides_of
 from dlc.ir import (
@@ -27,9 +28,9 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.loops.next_panel import NextPanel, find_next_panel
-from dlc.passes.loops.static_loops import constant_index, extent, num_accumulator_rows
+from dlc.passes.loops.static_loops import extent, num_accumulator_rows
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
-from dlc.passes.types import memref_of
+from dlc.passes.types import memref_of, viewed_buffer
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
 
 def _fits_nearest_cache(buffer: SSAValue, max_bytes: int) -> bool:
     """Return whether a local buffer is small enough, in bytes, to stay in the nearest cache since it was written."""
-    root = _root(buffer)
+    root = viewed_buffer(buffer)
     t = memref_of(root)
     return isinstance(root.owner, memref.AllocaOp) and prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize <= max_bytes
 
@@ -111,7 +112,7 @@ def _is_iteration_index(value: SSAValue, induction: SSAValue) -> bool:
     """Return whether an index is that of a k iteration: the induction variable, or in an unrolled loop plus a constant."""
     if isinstance(value.owner, arith.AddiOp):
         a, b = value.owner.operands
-        return a is induction and constant_index(b) is not None
+        return a is induction and constant_integer(b) is not None
     return value is induction
 
 
@@ -126,13 +127,13 @@ def _prefetch(
     anchor: Operation | None = read if is_computed_in_loop else block.first_op
     assert anchor is not None
     builder = OpBuilder(constants, block, read.location, anchor=anchor)
-    unrolled = 0 if position is block.args[0] else constant_index(cast("Operation", position.owner).operands[1])
+    unrolled = 0 if position is block.args[0] else constant_integer(cast("Operation", position.owner).operands[1])
     assert unrolled is not None
     prefetch_row = builder.value(builder.add(block.args[0], settings.prefetch_distance + unrolled))
     row = read.result.type.get_shape()[-1]
     element = memref_of(read.source).element_type
     step = settings.line_bytes // numpy_dtype(element).itemsize
-    column: Index = read.indices[-1] if (constant_column := constant_index(read.indices[-1])) is None else constant_column
+    column: Index = read.indices[-1] if (constant_column := constant_integer(read.indices[-1])) is None else constant_column
     for start in range(0, row, step):
         indices = [prefetch_row if d == axis else i for d, i in enumerate(read.indices)]
         indices[-1] = builder.value(builder.add(column, start))
@@ -154,7 +155,7 @@ def _accumulator_reads(loop: scf.ForOp) -> Iterator[vector.TransferReadOp]:
         if (
             len(shape) == 2
             and strides[1] == 1
-            and constant_index(outer_loop.step) == shape[0] == read.result.type.get_shape()[0]
+            and constant_integer(outer_loop.step) == shape[0] == read.result.type.get_shape()[0]
         ):
             yield read
 
@@ -180,7 +181,7 @@ def _epilogue_tiles(loop: scf.ForOp, min_result_elements: int) -> Iterator[memre
         tile = op.source.owner if isinstance(op, vector.TransferReadOp | vector.TransferWriteOp) else None
         if not isinstance(tile, memref.SubviewOp) or any(value.owner in later_ops for value in tile.operands):
             continue
-        root, shape = _root(tile.result), memref_of(tile.result).get_shape()
+        root, shape = viewed_buffer(tile.result), memref_of(tile.result).get_shape()
         buffer_shape = memref_of(root).get_shape()
         if DYNAMIC_INDEX in (*shape, *buffer_shape) or not shape or strides_of(tile.result)[-1] != 1:
             continue
@@ -201,12 +202,6 @@ def _following_ops(op: Operation) -> Iterator[Operation]:
         op = next_op
 
 
-def _root(buffer: SSAValue) -> SSAValue:
-    while isinstance(buffer.owner, memref.SubviewOp | memref.ReinterpretCastOp):
-        buffer = buffer.owner.source
-    return buffer
-
-
 def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, settings: PrefetchCosts, constants: ConstantPool) -> None:
     """Prefetch the cache lines of a tile while its sums are computed: line ⌊i / ⌊iterations / lines⌋⌋ in iteration i.
 
@@ -219,7 +214,7 @@ def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, settings: PrefetchCo
     *rows, columns = memref_of(tile.result).get_shape()
     step = settings.line_bytes // numpy_dtype(memref_of(tile.result).element_type).itemsize
     lines_per_row = -(-columns // step)
-    lines, low, stride = prod(rows) * lines_per_row, constant_index(loop.lb), constant_index(loop.step)
+    lines, low, stride = prod(rows) * lines_per_row, constant_integer(loop.lb), constant_integer(loop.step)
     steps_per_line = 0 if low is None or stride is None else extent(loop) // stride // lines
     if num_accumulator_rows(loop) < settings.interleaved_rows or low is None or stride is None or steps_per_line == 0:
         builder = OpBuilder(constants, loop.parent, tile.location, anchor=loop)

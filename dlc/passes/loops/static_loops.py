@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from math import prod
-from typing import cast
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.ir import IntegerAttr, SSAValue, VectorType, arith, scf
+from dlc.dialects.dl.scalar import constant_integer
+from dlc.ir import VectorType, scf
 from dlc.passes.loops.formula import element_of
-
-
-def constant_index(value: SSAValue) -> int | None:
-    """Return the value of a constant, else None."""
-    owner = value.owner
-    return cast("IntegerAttr", owner.value).value.data if isinstance(owner, arith.ConstantOp) else None
 
 
 def constant_bounds(loop: scf.ForOp) -> tuple[int, int, int] | None:
     """Return lower bound, upper bound and step of a loop if all are constant, else None."""
-    low, high, step = map(constant_index, (loop.lb, loop.ub, loop.step))
+    low, high, step = map(constant_integer, (loop.lb, loop.ub, loop.step))
     return None if low is None or high is None or step is None else (low, high, step)
 
 
 def extent(loop: scf.ForOp) -> int:
     """Return the difference of the bounds of a loop; 0 if they are not constant."""
-    low, high = constant_index(loop.lb), constant_index(loop.ub)
+    low, high = constant_integer(loop.lb), constant_integer(loop.ub)
     return high - low if low is not None and high is not None else 0
 
 

@@ -8,7 +8,7 @@ views derive. Tiling, collapsing of iterators and the linking of ops through tem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from dlc.dialects.sizes import offset_of, strides_of
 from dlc.errors import UnsupportedError
@@ -19,10 +19,9 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    BlockArgument,
     SSAValue,
-    memref,
 )
+from dlc.passes.types import viewed_buffer
 from dlc.shapes.dims import Size, asymptotic_key
 
 
@@ -92,14 +91,11 @@ def root_of(buffer: SSAValue) -> tuple[SSAValue, Size]:
     Raises UnsupportedError for a dynamic offset.
     """
     offset = offset_of(buffer)
-    root = buffer
-    while not isinstance(root, BlockArgument) and isinstance(root.owner, memref.SubviewOp | memref.ReinterpretCastOp):
-        root = cast("SSAValue[Any]", root.owner.source)
     if offset is None:
         raise UnsupportedError(
             f"the view {buffer.name_hint or buffer} has a dynamic offset; its offset must be static or symbolic"
         )
-    return root, offset
+    return viewed_buffer(buffer), offset
 
 
 def access(buffer: SSAValue, map_: AffineMap) -> AffineAccess:

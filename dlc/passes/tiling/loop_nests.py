@@ -125,9 +125,13 @@ class NestOp:
         """Return the bytes of an element of an operand, by default of the output."""
         return numpy_dtype(memref_of(self.op.operands[k]).element_type).itemsize
 
+    def all_inputs_use(self, d: int) -> bool:
+        """Return whether no input is shared along a dimension, such as that of a batch of products."""
+        return all(a.uses(d) for a in self.inputs)
+
     def is_batch_dim(self, d: int) -> bool:
         """Return whether a dimension is a batch of products: all inputs have it, and none is contiguous along it."""
-        return all(a.uses(d) and a.stride(d) != 1 for a in self.inputs)
+        return self.all_inputs_use(d) and all(a.stride(d) != 1 for a in self.inputs)
 
     @property
     def has_transcendental_math(self) -> bool:
@@ -185,6 +189,11 @@ class LoopNest:
         reductions = [op for op in self.ops if op.reductions or op.scatter_dim is not None]
         reduced_dims = {d for op in reductions for d in (*op.reductions, op.scatter_dim)}
         return [d for d in self.ops[-1].dims if d not in reduced_dims and all(d in op.dims for op in reductions)]
+
+    @cached_property
+    def contraction(self) -> NestOp | None:
+        """The first contraction, or None."""
+        return next((op for op in self.ops if op.is_contraction), None)
 
     @cached_property
     def reduced_dims(self) -> set[int]:

@@ -66,8 +66,7 @@ class TilePlan:
     def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         """Yield lines of text that describe the plan: each entry and its purpose on the target."""
         reduced_dims = sorted(nest.reduced_dims)
-        contraction = next((op for op in nest.ops if op.is_contraction), None)
-        kind = "a contraction" if contraction is not None else "row-wise reductions" if reduced_dims else "elementwise"
+        kind = "a contraction" if nest.contraction is not None else "row-wise reductions" if reduced_dims else "elementwise"
         reduction_text = f", reduced over {_extents(nest, reduced_dims)}" if reduced_dims else ""
         ops_text = "1 op" if len(nest.ops) == 1 else f"{len(nest.ops)} ops"
         yield f"{kind}, {ops_text} over {_extents(nest, nest.shared_dims)}{reduction_text}"
@@ -112,7 +111,7 @@ class RegisterTiles(TilePlan):
 
     def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
-        nest_op = next((op for op in nest.ops if op.is_contraction), nest.ops[-1])
+        nest_op = nest.contraction or nest.ops[-1]
         if self.register:
             lane = next((d for d in self.register if nest_op.output.stride(d) == 1), None)
             lanes = target.lanes(max(4, nest_op.element_bytes()))
@@ -148,7 +147,7 @@ class ThreadTiles(RegisterTiles):
     def explain(self, nest: SizedLoopNest, target: Target) -> Iterator[str]:
         yield from super().explain(nest, target)
         yield explain_tasks(self.grid, nest, target)
-        contraction = next((op for op in nest.ops if op.is_contraction), None)
+        contraction = nest.contraction
         lane = next((d for d in self.register if contraction is not None and contraction.output.stride(d) == 1), None)
         if len(self.order) > 1 and lane is not None:
             if self.order[-1] == lane:

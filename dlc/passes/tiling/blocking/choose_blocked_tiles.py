@@ -69,7 +69,7 @@ class BlockedTileChooser(StreamingChooser):
         register = self.contraction_tile(nest_op, lane, panels)
         if any(a is not None and a.uses(lane) for a in (nest_op.accesses[k] for k in panels)):
             # Rows are read in place, and stay in cache during the loop over all panels.
-            batch_dims = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
+            batch_dims = [d for d in order if d != lane and nest_op.all_inputs_use(d)]
             order = (*batch_dims, *(d for d in order if d != lane and d not in batch_dims), lane)
         if operands_fit_l2:
             panels = ()
@@ -188,7 +188,7 @@ class BlockedTileChooser(StreamingChooser):
 
         def max_task_tiles(d: int, block: dict[int, int]) -> int:
             max_tiles = min(max_work // self.work_per_point(), max_sums) // prod(block.values())
-            if all(a.uses(d) for a in nest_op.inputs):
+            if nest_op.all_inputs_use(d):
                 packed_accesses = [a for k in panels if (a := nest_op.accesses[k]) is not None] or nest_op.inputs
                 packed_elements = steps_per_block * sum(
                     prod(size for x, size in block.items() if a.uses(x)) for a in packed_accesses

@@ -25,7 +25,7 @@ class StreamingChooser(TileRules):
         """
         costs, extents = self.target.costs, self.nest.extents
         matrix_dims = nest_op.reductions | {lane}
-        batch_dims = [d for d in order if d != lane and all(a.uses(d) for a in nest_op.inputs)]
+        batch_dims = [d for d in order if d != lane and nest_op.all_inputs_use(d)]
         rows = [d for d in order if d != lane and d not in batch_dims]
         # Batch dimensions share no operands: they are not part of a tile.
         register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.streaming_tile(nest_op, lane)

@@ -31,7 +31,7 @@ class TaskTileChooser(TileRules):
             order = (*(d for d in shared_dims if d not in register), *register)
             chunks = {d: 1 for d in nest.extents if d not in shared_dims}
             return TaskTiles(grid=self.grid(register, order), order=order, register=register, chunks=chunks)
-        contraction = next((op for op in nest.ops if op.is_contraction), None)
+        contraction = nest.contraction
         lane = lane_dim(nest, contraction or nest.ops[-1])
         lane = None if contraction is None and self.vectorizes_reduction(lane) else lane
         if contraction is not None and lane in shared_dims:

@@ -183,7 +183,7 @@ class TileRules:
         """
         nest_op = self.nest.ops[-1]
         rows = sorted((d for d in shared_dims if d != lane), key=lambda d: -nest_op.output.stride(d))
-        contraction = next((op for op in self.nest.ops if op.is_contraction), None)
+        contraction = self.nest.contraction
         if lane is None or lane not in shared_dims:
             return tuple(rows)
         if contraction is None:
@@ -209,7 +209,7 @@ class TileRules:
         if self.nest.dynamic_dims:
             return False
         results = prod(extents[d] for d in self.nest.shared_dims if nest_op.output.uses(d) and d not in batch_dims)
-        if all(a.uses(lane) for a in nest_op.inputs):
+        if nest_op.all_inputs_use(lane):
             return results >= costs.block_elements
         max_elements = costs.outer_cache_blocks * costs.block_elements
         terms = prod(extents[d] for d in nest_op.reductions)
