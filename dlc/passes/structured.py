@@ -28,6 +28,7 @@ from dlc.ir import (
     StringAttr,
     VectorType,
     arith,
+    erase_op,
     func,
     index,
     linalg,
@@ -59,6 +60,13 @@ INDEX_ARITHMETIC_OPS = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
     arith.MuliOp, arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,
 )  # fmt: skip
+
+
+def erase_dead(block: Block) -> None:
+    """Erase unused ops of a body, which is pure."""
+    for op in reversed(list(block.ops)):
+        if op.results and not any(r.first_use for r in op.results):
+            erase_op(op)
 
 
 class ConstantPool:

@@ -31,13 +31,12 @@ from dlc.ir import (
     SSAValue,
     TensorType,
     arith,
-    erase_op,
     i64,
     linalg,
     tensor,
 )
 from dlc.passes.linalg.source_reads import SourceRead
-from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.structured import ConstantPool, OpBuilder, erase_dead
 from dlc.passes.types import generic_properties, segments
 from dlc.shapes.dims import Dim, Size, product
 
@@ -236,13 +235,6 @@ class LinalgBuilder:
             )
             value = self.ops.op(expand)
         return value
-
-
-def erase_dead(block: Block) -> None:
-    """Erase unused ops of a body, which is pure."""
-    for op in reversed(list(block.ops)):
-        if op.results and not any(r.first_use for r in op.results):
-            erase_op(op)
 
 
 def _reassociation(groups: Sequence[range]) -> Attribute:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from dlc.ir import Block, IteratorTypeAttr, Region, SSAValue, arith, erase_op, linalg
-from dlc.passes.structured import OpBuilder
+from dlc.ir import Block, IteratorTypeAttr, Region, SSAValue, arith, linalg
+from dlc.passes.structured import OpBuilder, erase_dead
 
 _EQUAL_PREDICATE_INDEX = 0
 
@@ -93,9 +93,7 @@ def split(
     for value, copy in copies.items():
         if copy.first_use and not isinstance(value.owner, linalg.IndexOp) and _is_uniform(op, value):
             copy.replace_all_uses_with(hoist(value))
-    for dead in reversed(list(body.ops)):
-        if dead.results and not any(r.first_use for r in dead.results):
-            erase_op(dead)
+    erase_dead(body)
     return row, region
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dlc.passes.tiling.loop_nests import SizedLoopNest
 
+# Elements of a vector load of a device.
+_VECTOR_LOAD_ELEMENTS = 4
+
 
 def fitting_tile(nest: SizedLoopNest, d: int, max_size: int) -> int:
     """Return the largest legal tile up to `max_size` along a dimension.
@@ -23,8 +26,9 @@ def balanced_tile(extent: int, limit: int) -> int:
 
 
 def vector_divisor_tile(extent: int, limit: int) -> int:
-    """Return a tile like `divisor_tile`, preferably a multiple of four, the elements of a vector load."""
-    multiples = (tile for tile in range(limit - limit % 4, limit // 2, -4) if extent % tile == 0)
+    """Return a tile like `divisor_tile`, preferably a multiple of the elements of a vector load."""
+    width = _VECTOR_LOAD_ELEMENTS
+    multiples = (tile for tile in range(limit - limit % width, limit // 2, -width) if extent % tile == 0)
     return next(multiples, divisor_tile(extent, limit))
 
 

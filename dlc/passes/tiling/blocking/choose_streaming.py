@@ -10,6 +10,10 @@ from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tasks.tile_rules import MAX_ROW_VECTORS, TileRules
 from dlc.passes.tiling.tile_sizes import divisor_tile
 
+# A reduction of up to this many times the steps of a block is one block: a short second block would not pay for storing the
+# partial sums.
+_SINGLE_BLOCK_FACTOR = 1.5
+
 
 class StreamingChooser(TileRules):
     """Choose streaming plans, and the cache blocks of a reduction."""
@@ -78,7 +82,9 @@ class StreamingChooser(TileRules):
         is_contiguous = any(a.stride(reduced_dims[-1]) == 1 for a in nest_op.inputs)
         max_steps = steps or (costs.block_steps if is_contiguous else costs.block_lines)
         total_steps = prod(extents[d] for d in reduced_dims)
-        max_unblocked_steps = costs.unblocked_steps if is_contiguous and steps is None else 3 * max_steps // 2
+        max_unblocked_steps = (
+            costs.unblocked_steps if is_contiguous and steps is None else int(_SINGLE_BLOCK_FACTOR * max_steps)
+        )
         remaining_steps = total_steps if total_steps <= max_unblocked_steps else max_steps
         blocks: dict[int, int] = {}
         for d in reversed(reduced_dims):

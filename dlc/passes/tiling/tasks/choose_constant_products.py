@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.constant_matrix_products import ConstantMatrixProduct, match_constant_matrix_product
@@ -10,6 +11,11 @@ from dlc.passes.tiling.loop_nests import lane_dim
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tasks.tile_rules import TileRules
 from dlc.passes.tiling.tile_sizes import divisor_tile
+
+# The share of the L1 cache for intermediate values.
+_L1_SHARE = Fraction(2, 3)
+# A task of up to this many times the preferred tiles avoids a partial one.
+_MAX_FULL_TASK_FACTOR = 4
 
 
 class ConstantProductChooser(TileRules):
@@ -55,7 +61,7 @@ class ConstantProductChooser(TileRules):
         """
         costs, size = self.target.costs, numpy_dtype(products[0].element).itemsize
         product_bytes = max(n for p in products for n in p.shape) ** 2 * columns * size
-        max_positions = max(1, costs.l1_bytes * 2 // (3 * product_bytes))
+        max_positions = max(1, int(_L1_SHARE * costs.l1_bytes / product_bytes))
         divisors = [n for n in range(max(max_positions // 2, 1), 2 * max_positions) if extent % n == 0]
         return max(
             (n for n in divisors if n <= max_positions), default=min(divisors, default=divisor_tile(extent, max_positions))
@@ -63,8 +69,10 @@ class ConstantProductChooser(TileRules):
 
 
 def _full_tiles_per_task(steps: int, min_tiles: int) -> int:
-    """Return a divisor of `steps` from `min_tiles` to four times that, so that all tasks are full; else a near-even split.
+    """Return a divisor of `steps` from `min_tiles` to several times that, so that all tasks are full; else a near-even split.
 
     A partial task needs separate code.
     """
-    return next((n for n in range(min_tiles, 4 * min_tiles) if steps % n == 0), divisor_tile(steps, min_tiles))
+    return next(
+        (n for n in range(min_tiles, _MAX_FULL_TASK_FACTOR * min_tiles) if steps % n == 0), divisor_tile(steps, min_tiles)
+    )
