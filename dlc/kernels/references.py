@@ -385,16 +385,16 @@ def buffer(shape: int | Sequence[int], dtype: Any, fill: float | None = 0) -> Ar
     trace = current_kernel_trace("buffer")
     trace.require_grid("k.buffer")
     trace.require_elements("k.buffer")
-    first, *others = cast("tuple[TracedSize, ...]", as_shape("k.buffer", shape, 1))
+    first, *others = cast("tuple[TracedSize, ...]", as_shape("k.buffer", shape))
     inner, element = tuple(map(int, others)), element_type_of_dtype(trace, dtype)
     row_bytes = prod(inner) * numpy_dtype(element).itemsize
     if first * row_bytes > _MAX_BUFFER_BYTES:
         raise trace.error(f"k.buffer: {first * row_bytes} bytes; a local buffer has at most {_MAX_BUFFER_BYTES}", ShapeError)
     sizes = (first, *inner)
-    rows = first if isinstance(first, int) else _MAX_BUFFER_BYTES // row_bytes
-    memory = Buffer(
-        trace.builder, trace.builder.scratch(rows, *inner, element=storage_type(element)).memref, not is_unsigned(element)
-    )
+    rows = first if isinstance(first, int) else _MAX_BUFFER_BYTES // max(row_bytes, 1)
+    # Memory of an empty buffer has one element, since an array of C has at least one.
+    scratch = trace.builder.scratch(*(max(n, 1) for n in (rows, *inner)), element=storage_type(element))
+    memory = Buffer(trace.builder, scratch.memref, not is_unsigned(element))
     reference = ArrayReference(trace, "the buffer", sizes, element, memory, "buffer", trace.scope, fill is not None)
     if fill is None:
         return reference

@@ -10,7 +10,20 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from dlc.machine.cpus import usable_cpus
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes, shardings
+from tests.fuzz import (
+    batching,
+    control,
+    data_dependent,
+    derivatives,
+    files,
+    graphs,
+    kernels,
+    loops,
+    plans,
+    programs,
+    shapes,
+    shardings,
+)
 from tests.fuzz.progress import Progress
 from tests.fuzz.reduction_bounds import PRECISIONS
 from tests.fuzz.trials import TrialOutcome
@@ -22,6 +35,7 @@ FUZZERS: dict[str, ModuleType] = {
     "batching": batching,
     "derivatives": derivatives,
     "loops": loops,
+    "kernels": kernels,
     "shapes": shapes,
     "shardings": shardings,
     "plans": plans,
@@ -30,7 +44,7 @@ _MOSTLY_REFERENCE = "mostly reference, sometimes cpu"
 DEFAULT_TARGETS = {
     "data_dependent": "cpu",
     "batching": "reference and cpu",
-    "loops": "cpu and reference",
+    **dict.fromkeys(("loops", "kernels"), "cpu and reference"),
     "plans": "all",
     **dict.fromkeys(("derivatives", "graphs", "shapes", "shardings"), _MOSTLY_REFERENCE),
 }

@@ -18,7 +18,20 @@ from dlc.compiler import compile
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.runtime.opencl.devices import all_devices
-from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, loops, plans, programs, shapes, shardings
+from tests.fuzz import (
+    batching,
+    control,
+    data_dependent,
+    derivatives,
+    files,
+    graphs,
+    kernels,
+    loops,
+    plans,
+    programs,
+    shapes,
+    shardings,
+)
 from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.bounds import track
 from tests.fuzz.draw_graph import OPERATORS, RECIPES, random_graph
@@ -73,6 +86,10 @@ def test_programs_with_reduced_precision(precision: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_kernels() -> None:
+    assert_no_failures(kernels.fuzz(kernels.trials(0, 12), 1))
+
+
 def test_loops() -> None:
     assert_no_failures(loops.fuzz(loops.trials(0, 6), 1))
 

@@ -221,3 +221,18 @@ def test_equal_kernels_are_compiled_once() -> None:
         dlc.jit(lambda x, y: (kernels.smoothed(x), kernels.smoothed(y))).lower(*[values(np.float32, 2, 5)] * 2).as_text("loops")
     )
     assert text.count("func.func @smoothed") == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_clipped_indices_and_buffers_of_empty_arrays(target: str) -> None:
+    @dlc.kernel(results=lambda x, ids: k.Result(x.shape, x.dtype, fill=0))
+    def gather(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(x.shape[0]):
+            row = k.buffer((2, x.shape[1]), x.dtype)
+            for j in k.range(x.shape[1]):
+                row[1, j] = x[k.clip(ids[i], x.shape[0]), j]
+                y[i, j] = row[1, j]
+
+    for shape in ((0, 0), (0, 3), (2, 0), (2, 3)):
+        x = np.ones(shape, np.float32)
+        np.testing.assert_array_equal(dlc.jit(target=target)(gather)(x, np.full(shape[0], 9, np.int32)), x)
