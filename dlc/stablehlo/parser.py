@@ -15,7 +15,7 @@ from dlc.errors import ModelError, UnsupportedError
 from dlc.stablehlo.syntax import DYNAMIC, Argument, Dense, FunctionSyntax, Op, Region, Type
 from dlc.stablehlo.tokens import Tokens
 
-_WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return")
+_WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return", "sdy.return")
 
 
 def parse(text: str, name: str) -> dict[str, FunctionSyntax]:
@@ -28,6 +28,11 @@ def parse(text: str, name: str) -> dict[str, FunctionSyntax]:
 
 
 class _ModuleParser(Tokens):
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text, name)
+        # The names and sizes of the axes of each mesh.
+        self.meshes: dict[str, list[tuple[str, str]]] = {}
+
     # Modules and functions
 
     def module(self) -> dict[str, FunctionSyntax]:
@@ -57,10 +62,10 @@ class _ModuleParser(Tokens):
         return functions
 
     def mesh(self) -> None:
-        """Skip a mesh: the axes that shardings name are those of the mesh for which a module is compiled."""
-        self.expect_kind("symbol")
+        """Parse a mesh: the axes that shardings name. The mesh for which a module is compiled has the same names."""
+        name = self.expect_kind("symbol")
         self.expect("=", "<")
-        self.skip_balanced("<", ">")
+        self.meshes[name] = re.findall(r'"([^"]*)" = (\d+)', self.skip_balanced("<", ">"))
         if self.sees("{"):
             self.dictionary()
         self.skip_location()
@@ -157,6 +162,8 @@ class _ModuleParser(Tokens):
             return self.loop(name)
         if name == "stablehlo.reduce":
             return self.reduction(name)
+        if name == "sdy.manual_computation":
+            return self.manual_computation(name)
         operands, attributes = list[str](), dict[str, Any]()
         while not self.sees(":", "}", "loc") and self.next.kind != "end":
             self.item(operands, attributes)
@@ -238,6 +245,28 @@ class _ModuleParser(Tokens):
         condition = Region(arguments, self.block())
         self.expect("do")
         return name, [outer for _, outer in pairs], attributes, [condition, Region(arguments, self.block())], types
+
+    def manual_computation(self, name: str) -> tuple[str, list[str], dict[str, Any], list[Region], list[Type]]:
+        self.expect("(")
+        operands = self.separated(")", lambda: self.expect_kind("value"))
+        attributes: dict[str, Any] = {}
+        for key in ("in_shardings", "out_shardings"):
+            self.expect(key, "=", "[")
+            attributes[key] = self.separated("]", self.sharding)
+        self.expect("manual_axes", "=", "{")
+        attributes["manual_axes"] = self.separated("}", self.attribute)
+        meshes = {re.findall(r"@[\w.$-]+", text)[0] for key in ("in_shardings", "out_shardings") for text in attributes[key]}
+        if len(meshes) != 1 or not meshes <= self.meshes.keys():
+            self.fail("shardings of one mesh of the module")
+        attributes["mesh"] = self.meshes[meshes.pop()]
+        self.expect("(")
+        region = Region(tuple(self.separated(")", self.argument)), self.block())
+        self.expect(":")
+        return name, operands, attributes, [region], self.function_type()[1]
+
+    def sharding(self) -> str:
+        self.expect("<")
+        return self.skip_balanced("<", ">")
 
     def carried(self) -> tuple[str, str]:
         inner = self.expect_kind("value")

@@ -26,6 +26,7 @@ from dlc.frontend.identifiers import short_name
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr
 from dlc.plugins.tables import ExtensionTable
+from dlc.runtime.collectives.mesh import Mesh
 from dlc.shapes.dims import UndecidableError
 from dlc.shapes.ranges import SizeRange
 from dlc.stablehlo import (
@@ -42,6 +43,7 @@ from dlc.stablehlo import (
     special_functions,
     window_reduction,
 )
+from dlc.stablehlo.collectives import COLLECTIVES, MANUAL_COMPUTATION, from_shards, mesh_of, to_shards
 from dlc.stablehlo.constants import complex_components, dense_elements
 from dlc.stablehlo.dynamic_shapes import ASSERTION, argument_symbols, asserted_range
 from dlc.stablehlo.node import (
@@ -64,7 +66,7 @@ OPERATORS: ExtensionTable[str, Converter] = ExtensionTable("stablehlo_converters
     "sdy.sharding_constraint": shardings.sharding_constraint,
 })  # fmt: skip
 COMPLEX_OPERATORS: Mapping[str, Converter] = {**complex_numbers.OPERATORS, **linear_algebra.COMPLEX_OPERATORS}
-_RETURNS = ("return", "func.return", "stablehlo.return")
+_RETURNS = ("return", "func.return", "stablehlo.return", "sdy.return")
 _CALLS = ("call", "func.call")
 _BRANCHES = ("stablehlo.if", "stablehlo.case")
 _COMPOSITE = "stablehlo.composite"
@@ -97,6 +99,8 @@ class _StableHloReader:
         self.calls: list[str] = []
         # The ranges of symbolic sizes that assertions state.
         self.ranges: dict[str, SizeRange] = {}
+        # The mesh of the manual computation that is being read.
+        self.mesh: Mesh | None = None
 
     def run(self, names: Sequence[str]) -> ImportedProgram:
         main = self.functions.get("main")
@@ -135,18 +139,19 @@ class _StableHloReader:
     def _require_supported(self) -> None:
         """Raise UnsupportedError for all unsupported ops, with their lines."""
         supported = {*OPERATORS, *COMPLEX_OPERATORS, *_RETURNS, ASSERTION, "stablehlo.constant", *_BRANCHES, "stablehlo.while"}
+        supported.add(MANUAL_COMPUTATION)
         unsupported, called, worklist = dict[str, list[int]](), {"main"}, ["main"]
 
-        def visit(ops: Sequence[Op]) -> None:
+        def visit(ops: Sequence[Op], is_manual: bool = False) -> None:
             for op in map(self._resolve_callee, ops):
                 if op.name in _CALLS and op.attributes.get("callee") in self.functions.keys() - called:
                     callee = str(op.attributes["callee"])
                     called.add(callee)
                     worklist.append(callee)
-                elif op.name not in _CALLS and op.called not in supported:
+                elif op.name not in _CALLS and op.called not in supported and not (is_manual and op.name in COLLECTIVES):
                     unsupported.setdefault(op.called, []).append(op.line)
                 for region in op.regions:
-                    visit(region.ops)
+                    visit(region.ops, is_manual or op.name == MANUAL_COMPUTATION)
 
         while worklist:
             visit(self.functions[worklist.pop()].body.ops)
@@ -252,11 +257,30 @@ class _StableHloReader:
             return self._region(region, arrays, values, is_elementwise_body=True)
 
         node = StableHloNode(op, operands, self.trace, inline, where)
+        if op.name == MANUAL_COMPUTATION:
+            return self._manual_computation(node)
+        if op.name in COLLECTIVES:
+            if self.mesh is None or node.has_complex:
+                raise UnsupportedError(f"{where}: expected real numbers in a {MANUAL_COMPUTATION}")
+            return [COLLECTIVES[op.name](node, self.mesh)]
         table = COMPLEX_OPERATORS if node.has_complex else OPERATORS
         if op.called not in table:
             raise UnsupportedError(f"{where}: not supported for {'complex' if node.has_complex else 'real'} operands")
         result = table[op.called](node)
         return [result] if isinstance(result, SSAValue | Complex) else result
+
+    def _manual_computation(self, node: StableHloNode) -> Sequence[StableHloValue]:
+        """Inline a function of shards."""
+        attributes, where, build = node.op.attributes, node.where, self.trace.build
+        if self.mesh is not None or node.has_complex:
+            raise UnsupportedError(f"{where}: nested, or with complex numbers")
+        self.mesh = mesh = mesh_of(attributes, where)
+        pairs = zip(node.operands, attributes["in_shardings"], strict=True)
+        shards = [to_shards(build, mesh, x, sharding, where) for x, sharding in pairs]
+        results = flatten_complex(self._region(node.op.regions[0], shards))
+        self.mesh = None
+        pairs = zip(results, attributes["out_shardings"], strict=True)
+        return [from_shards(build, mesh, x, sharding, where) for x, sharding in pairs]
 
     def _call(
         self, callee: str, operands: Sequence[StableHloValue], where: str, is_elementwise_body: bool

@@ -34,12 +34,47 @@ module @jit_f attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 :
   }
 }
 """
+# A function of shards: a sum over `model`, then a gather over `data`, a sum of parts, a ring and the id of the device.
+SHARD_MAP = """
+module @jit_body attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["data"=2, "model"=2]>
+  func.func public @main(%arg0: tensor<4x8xf32>, %arg1: tensor<8x16xf32>)
+      -> (tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x16xf32>, tensor<4xui32>) {
+    %0:4 = sdy.manual_computation(%arg0, %arg1)
+        in_shardings=[<@mesh, [{"data"}, {"model"}]>, <@mesh, [{"model"}, {}]>]
+        out_shardings=[<@mesh, [{"data"}, {}]>, <@mesh, [{"data"}, {"model"}]>, <@mesh, [{"data"}, {}]>, <@mesh, [{"data", "model"}]>]
+        manual_axes={"data", "model"} (%arg2: tensor<2x4xf32>, %arg3: tensor<4x16xf32>) {
+      %1 = stablehlo.dot_general %arg2, %arg3, contracting_dims = [1] x [0]
+        : (tensor<2x4xf32>, tensor<4x16xf32>) -> tensor<2x16xf32>
+      %2 = "stablehlo.all_reduce"(%1) <{replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+      ^bb0(%arg4: tensor<f32>, %arg5: tensor<f32>):
+        %9 = stablehlo.add %arg4, %arg5 : tensor<f32>
+        stablehlo.return %9 : tensor<f32>
+      }) : (tensor<2x16xf32>) -> tensor<2x16xf32>
+      %3 = "stablehlo.all_gather"(%2) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>}>
+        : (tensor<2x16xf32>) -> tensor<2x32xf32>
+      %4 = "stablehlo.reduce_scatter"(%3) <{replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>,
+        scatter_dimension = 1 : i64}> ({
+      ^bb0(%arg4: tensor<f32>, %arg5: tensor<f32>):
+        %9 = stablehlo.add %arg4, %arg5 : tensor<f32>
+        stablehlo.return %9 : tensor<f32>
+      }) : (tensor<2x32xf32>) -> tensor<2x16xf32>
+      %5 = "stablehlo.collective_permute"(%2) <{source_target_pairs = dense<[[0, 2], [2, 0], [1, 3], [3, 1]]> : tensor<4x2xi64>}>
+        : (tensor<2x16xf32>) -> tensor<2x16xf32>
+      %6 = stablehlo.partition_id : tensor<ui32>
+      %7 = stablehlo.broadcast_in_dim %6, dims = [] : (tensor<ui32>) -> tensor<1xui32>
+      sdy.return %3, %4, %5, %7 : tensor<2x32xf32>, tensor<2x16xf32>, tensor<2x16xf32>, tensor<1xui32>
+    } : (tensor<4x8xf32>, tensor<8x16xf32>) -> (tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x16xf32>, tensor<4xui32>)
+    return %0#0, %0#1, %0#2, %0#3 : tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x16xf32>, tensor<4xui32>
+  }
+}
+"""
 RNG = np.random.default_rng(0)
 W, X = RNG.normal(size=(8, 16)).astype(np.float32), RNG.normal(size=(4, 8)).astype(np.float32)
 
 
-def program() -> Program:
-    imported = read_module(TEXT, "f.mlir")
+def program(text: str = TEXT) -> Program:
+    imported = read_module(text, "f.mlir")
     return Program(imported.module, imported.weights, "f")
 
 
@@ -55,6 +90,30 @@ def test_ranks_compute_the_unsharded_result() -> None:
     results = run_ranks(MESH, lambda rank: compile_on_mesh(program(), MESH, None, "cpu", Options(cache=False))(W, X)["y"])
     for result in results:
         np.testing.assert_allclose(result, (X @ W).sum(0), rtol=1e-5)
+
+
+def test_functions_of_shards() -> None:
+    manual, product = program(SHARD_MAP), X @ W
+    gathered = np.tile(np.concatenate([product[:2], product[2:]], 1), (2, 1))
+    expected = gathered, 2 * gathered, np.roll(product, 2, 0), np.arange(4)
+    options = Options(cache=False)
+    for results in run_ranks(MESH, lambda rank: compile_on_mesh(manual, MESH, None, "cpu", options)(X, W)):
+        for got, want in zip(results.values(), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('manual_axes={"data", "model"}', 'manual_axes={"data"}', "expected all axes of the mesh data=2,model=2"),
+        ("dense<[[0, 1], [2, 3]]>", "dense<[[0, 3], [1, 2]]>", "those of no axes of the mesh data=2,model=2"),
+        ("[[0, 2], [2, 0], [1, 3], [3, 1]]", "[[0, 2], [2, 0], [1, 0], [3, 1]]", "those of no axis of the mesh"),
+        ("stablehlo.add %arg4", "stablehlo.multiply %arg4", "a reduction by multiply; expected one of add, maximum"),
+    ],
+)
+def test_unsupported_functions_of_shards(old: str, new: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        program(SHARD_MAP.replace(old, new))
 
 
 def test_another_mesh(tmp_path: Path) -> None:

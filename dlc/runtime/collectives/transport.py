@@ -148,7 +148,9 @@ def current_transport() -> Transport:
     """Return the transport of the calling thread, else of the process; raises DlcError if there is none."""
     transport = find_transport()
     if transport is None:
-        raise DlcError("a program on a mesh runs on all ranks: start it with `mpiexec -n RANKS python -m mpi4py SCRIPT`")
+        raise DlcError(
+            "a program on a mesh runs on all ranks: compile it with mesh=, and start `mpiexec -n RANKS python -m mpi4py SCRIPT`"
+        )
     return transport
 
 
