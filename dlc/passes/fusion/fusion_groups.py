@@ -15,6 +15,7 @@ from typing import TypeGuard
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, LibraryKernel, Window
+from dlc.dialects.dl.movement.indexing import IndexedRead
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, TransposeOp
 from dlc.ir import Block, Operation, SSAValue
@@ -286,7 +287,7 @@ class FusionGrouper:
             return []
         value, epilogue = results[0], list[DlOp]()
         user = single_user(value)
-        if isinstance(user, TransposeOp) and not isinstance(root, DataMovement | ConcatOp | PadOp):
+        if isinstance(user, TransposeOp) and _can_store_transposed(root, user):
             epilogue.append(user)
             value = user.result
         pads = [u for u in users(value) if isinstance(u, PadOp) and is_constant_pad(u, value)]
@@ -296,6 +297,17 @@ class FusionGrouper:
         ):
             epilogue.append(pad)
         return epilogue
+
+
+def _can_store_transposed(root: DlOp, transpose: TransposeOp) -> bool:
+    """Return whether the kernel of `root` stores its result in the order of a transpose without a loss of speed.
+
+    Data movement is fused into its users instead. A gather reads vectors along the last axis, which must stay the last one.
+    """
+    if isinstance(root, IndexedRead):
+        permutation = ints(transpose.permutation)
+        return permutation[-1] == len(permutation) - 1
+    return not isinstance(root, DataMovement | ConcatOp | PadOp)
 
 
 def single_user(value: SSAValue) -> Operation | None:

@@ -65,6 +65,19 @@ def test_a_contraction_fuses_its_epilogue_and_the_next_padding() -> None:
     assert kernels(p) == [["pad"], ["conv", "add", "relu", "pad"], ["conv", "add", "relu"]]
 
 
+@pytest.mark.parametrize(
+    ("permutation", "groups"), [((0, 2, 1), [["gather", "neg"], ["transpose"]]), ((1, 0, 2), [["gather", "neg", "transpose"]])]
+)
+def test_a_gather_stores_its_result_transposed_if_the_last_axis_stays(
+    permutation: tuple[int, ...], groups: list[list[str]]
+) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        rows = b(dl.GatherOp, x, b.weight(np.array([2, 0, 1])), axis=1)
+        return b(dl.TransposeOp, b(dl.NegOp, rows), permutation=permutation)
+
+    assert kernels(formed(body, *randoms((4, 3, 5)))) == groups
+
+
 def test_equal_groups_share_a_kernel_if_their_inputs_are_of_equal_kind() -> None:
     def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
         first, second = (b(dl.MatmulOp, x, b.weight(randoms((4, 4), seed=k)[0])) for k in range(2))
