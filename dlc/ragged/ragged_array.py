@@ -64,7 +64,9 @@ class Ragged:
     @property
     def sequence_ids(self) -> Any:
         """The sequence of each row, int64 [L]."""
-        ids = dnp.searchsorted(self.ends, dnp.arange(self.values.shape[0]), side="right")
+        # The number of sequences that end before each row. A binary search would be compiled for each number of sequences.
+        num_ends = dnp.at(dnp.zeros((self.values.shape[0] + 1,), np.int64))[self.ends].add(1)
+        ids = dnp.cumsum(num_ends)[:-1]
         return dnp.minimum(ids, self.lengths.shape[0] - 1)
 
     @property

@@ -12,6 +12,7 @@ import pytest
 import dlc
 from dlc.errors import ArgumentError, DTypeError, ModelError, UnsupportedError
 from dlc.language_models.embedding_model import EmbeddingModel
+from dlc.runtime.models.specialized_model import SpecializedModel
 from tests.language_models.models import RECORDED_ENCODERS, TOKENS, write_encoder
 
 MODELS: dict[str, Any] = json.loads(RECORDED_ENCODERS.read_text())
@@ -41,6 +42,8 @@ def test_texts_are_independent_of_each_other(tmp_path: Path) -> None:
     model = EmbeddingModel.load(write_encoder(tmp_path), normalize=True, num_threads=1)
     texts = [TOKENS, TOKENS[:1], TOKENS + TOKENS]
     together = dlc.embed(model, texts)
+    # One program for all sizes, which can be cached.
+    assert not isinstance(model.model.artifact, SpecializedModel)
     assert all(np.array_equal(dlc.embed(model, [text])[0], vector) for text, vector in zip(texts, together, strict=True))
     np.testing.assert_allclose((together**2).sum(-1), 1, atol=1e-5)
 

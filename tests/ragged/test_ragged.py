@@ -32,6 +32,15 @@ def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     return weights / weights.sum(axis, keepdims=True)
 
 
+def test_one_program_serves_all_sizes() -> None:
+    mean = dlc.jit(dynamic={f"x.{name}": sizes for name, sizes in SYMBOLIC.items()}, cache=False)(ragged.mean)
+    for lengths in ((5, 6), (7, 3), (3, 0, 3), (9, 2, 4, 8)):
+        sequences = [np.full((n, 4), n, np.float32) for n in lengths]
+        expected = [[n or np.nan] * 4 for n in lengths]
+        np.testing.assert_allclose(mean(ragged.of(sequences)), expected)
+    assert mean._specializations.num_compilations == 1
+
+
 def test_rows_and_reductions() -> None:
     """One program for all numbers of rows and sequences."""
 
