@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def test_profile_of_the_taken_branch() -> None:
 
     taken = [{k.name for k in either.profile(np.full(4, n, np.float32)).kernels} for n in (1, -1)]
     assert taken == [{"reduce_sum_greater", "mul"}, {"reduce_sum_greater", "div"}]
+
+
+def test_a_limit_below_what_a_kernel_reaches_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    low = replace(LIMITS, flops=1.0)
+    monkeypatch.setattr("dlc.backends.cpu.limits.measured_limits", lambda target, threads=1: low)
+    x = np.ones((128, 128), np.float32)
+    product = dlc.jit(lambda x: x @ x, target=SHORT, num_threads=1)
+    (kernel,) = product.profile(x).kernels
+    assert kernel.flops > 0 and kernel.min_seconds <= 1.001 * kernel.seconds
 
 
 def test_profile_counts_compilations() -> None:

@@ -4,10 +4,19 @@ const MARGIN = 18, HEAD = 34, LINE = 19;
 // Number of producers or consumers of a value that are listed.
 const MAX_LISTED_READERS = 40;
 
-/** Seconds by launch index in the measured run, summed if it ran more than once. */
+/** Seconds by launch index: the time of a kernel, split between its launches as in the measured run. */
 function launchSeconds() {
-  const times = new Map();
-  for (const span of DATA.measurements?.spans ?? []) times.set(span.launch, (times.get(span.launch) ?? 0) + span.seconds);
+  const times = new Map(), kernels = new Map(), measured = new Map();
+  for (const span of DATA.measurements?.spans ?? []) {
+    times.set(span.launch, (times.get(span.launch) ?? 0) + span.seconds);
+    kernels.set(span.launch, span.kernel);
+    measured.set(span.kernel, (measured.get(span.kernel) ?? 0) + span.seconds);
+  }
+  const secondsOf = new Map(DATA.kernels.map((k) => [k.name, k.seconds ?? 0]));
+  for (const [launch, time] of times) {
+    const kernel = kernels.get(launch);
+    times.set(launch, measured.get(kernel) ? (time / measured.get(kernel)) * (secondsOf.get(kernel) ?? time) : 0);
+  }
   return times;
 }
 
@@ -19,7 +28,7 @@ const groupText = (group) => `${group.ops.join(" ")}${group.origins.length ? ` Â
 
 function graphView(params) {
   const { boxes, edges, width, height } = DATA.graph;
-  const times = launchSeconds(), total = sum([...times.values()]) || 1;
+  const times = launchSeconds(), total = sum(DATA.kernels.map((k) => k.seconds ?? 0)) || 1;
   const share = (box) => (box.launch !== null && times.has(box.launch) ? times.get(box.launch) / total : null);
   const maxShare = Math.max(...boxes.map((box) => share(box) ?? 0), 1e-9);
   const corner = (k) => {
