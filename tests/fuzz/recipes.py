@@ -455,7 +455,7 @@ def _factorization(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     elif op is dl.OrthogonalOp:
         vectors = np.triu(x, 1) + np.eye(n)
         operands, properties = [vectors, 2 / (vectors**2).sum(-1)], {"count": n}
-    elif op is dl.EighOp:
+    elif op in (dl.EighOp, dl.EigOp):
         operands, properties = [q * eigenvalues @ q.mT], {"vectors": True}
     elif op is not dl.HouseholderOp:
         # Eigenvalues of a symmetric matrix are singular values too; one with a large diagonal needs no exchanges.
