@@ -36,8 +36,9 @@ from dlc.passes.autodiff.term import Term
 # Saving takes time for all iterations of a run, also those after the last iteration of the loop.
 _MAX_STATES_PER_RUN, _MIN_STATES_PER_RUN = 64, 8
 _MAX_RUN_BYTES = 1 << 19
-# The maximum number of saved states from which iterations are repeated.
-_MAX_SNAPSHOT_STATES = 32
+# The maximum and minimum number of saved states from which iterations are repeated. Memory for all of them is initialized.
+_MAX_SNAPSHOT_STATES, _MIN_SNAPSHOT_STATES = 32, 8
+_MAX_SNAPSHOT_BYTES = 1 << 19
 
 
 def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
@@ -69,8 +70,8 @@ def _active_states(op: dl.WhileOp, active: Collection[SSAValue]) -> list[int]:
 #
 # The forward loop counts its iterations. The reverse processes them in runs of 8 to 64 iterations, the last run first: it
 # restores the states before the run (Note [Binomial checkpoints]), saves the states of each iteration of the run in sequences,
-# and pulls the cotangents back through them. So memory is independent of the number of iterations; in runs of 64, 36,000
-# iterations are repeated up to twice, 400,000 up to three times.
+# and pulls the cotangents back through them. So memory is independent of the number of iterations; in runs of 64, with 32
+# snapshots, 36,000 iterations are repeated up to twice, 400,000 up to three times.
 
 
 def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
@@ -138,7 +139,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     rounded = build_op(dl.AddOp, count, i64_constant(build_op, run_length - 1))
     num_runs = build_op(dl.FloordivOp, rounded, i64_constant(build_op, run_length))
     previous = reverse_segments(
-        build_op, num_runs, _MAX_SNAPSHOT_STATES, initial_states, [*cotangents, *sums], advance, pull_back_run
+        build_op, num_runs, _num_snapshots(initial_states), initial_states, [*cotangents, *sums], advance, pull_back_run
     )
     silent_region.detach_block(silent_step).erase(safe_erase=False)
     replace_and_erase(op, results)
@@ -148,5 +149,14 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
 
 def _run_length(states: Sequence[SSAValue]) -> int:
     """Return the number of iterations of a run: a power of two."""
-    num_states = max(1, _MAX_RUN_BYTES // max(1, sum(map(num_bytes, states))))
+    num_states = max(1, _num_states(_MAX_RUN_BYTES, states))
     return max(_MIN_STATES_PER_RUN, min(_MAX_STATES_PER_RUN, 1 << num_states.bit_length() - 1))
+
+
+def _num_snapshots(states: Sequence[SSAValue]) -> int:
+    return max(_MIN_SNAPSHOT_STATES, min(_MAX_SNAPSHOT_STATES, _num_states(_MAX_SNAPSHOT_BYTES, states)))
+
+
+def _num_states(bytes: int, states: Sequence[SSAValue]) -> int:
+    """Return how often all states fit in memory of a size."""
+    return int(bytes // max(1, sum(map(num_bytes, states))))
