@@ -202,7 +202,7 @@ def serve(listener: socket.socket, job: JobState, token: str, write: Callable[[s
 
     started = is_done = False
     while time.monotonic() < deadline and (connections or not started):
-        # The selector returns events in their order: the rank that died first comes first.
+        closed: list[_Connection] = []
         for key, _ in selector.select(REPORT_SECONDS):
             if key.data is None:
                 connection = _Connection(listener.accept()[0])
@@ -222,11 +222,15 @@ def serve(listener: socket.socket, job: JobState, token: str, write: Callable[[s
                 assert connection.rank is not None
                 job.report(connection.rank, fields, time.monotonic())
             if lines is None:
-                selector.unregister(connection.socket)
-                connections.discard(connection)
-                connection.socket.close()
-                if connection.rank is not None:
-                    end_job(job.lost(connection.rank))
+                closed.append(connection)
+        # After all reports, since a rank that fails ends the others. The selector returns events in their order: the rank that
+        # died first comes first.
+        for connection in closed:
+            selector.unregister(connection.socket)
+            connections.discard(connection)
+            connection.socket.close()
+            if connection.rank is not None:
+                end_job(job.lost(connection.rank))
         if not job.failed:
             end_job(job.fault(time.monotonic()))
         if not job.failed and not is_done and job.all_finished():

@@ -99,3 +99,19 @@ def test_protocol() -> None:
         ranks[0].close()
         server.join()
     assert messages == ["rank 1 of 2 (process) was killed or crashed at train.py:9"]
+
+
+def test_a_failure_is_reported_before_the_ranks_that_it_ends() -> None:
+    messages: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener, JobState(2, 300), "secret", messages.append))
+        ranks = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+        for rank, connection in enumerate(ranks):
+            connection.sendall(json.dumps({"token": "secret", "rank": rank, "process": "process"}).encode() + b"\n")
+        # The monitor reads the end of rank 0 and the report of rank 1 in the same round.
+        ranks[1].sendall(b'{"failed": true}\n')
+        ranks[0].close()
+        ranks[1].close()
+        server.start()
+        server.join()
+    assert not messages
