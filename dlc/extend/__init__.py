@@ -9,6 +9,7 @@ rules.py      derivative rules and batching rules
 passes.py     passes and rewriting
 onnx.py, tflite.py, stablehlo.py, pytorch.py    converters of a frontend
 quantization.py    methods that choose the range of an activation
+language_models.py    block formats of weights
 targets.py    backends
 
 Names that are not in `__all__` of these modules are internal and change without notice.

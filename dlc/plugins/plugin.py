@@ -56,6 +56,7 @@ class Plugin:
         stablehlo_converters: Converters of StableHLO ops, by name.
         pytorch_rules: Rules of PyTorch operators, by name: `acme::soft_clip`.
         calibration_methods: Methods of `dlc.quantize` that choose the range of an activation.
+        gguf_types: Block formats of weights in GGUF files, a `GgufType` by number.
         targets: Backends, by target name.
         samples: Samples of the ops, from which `python -m dlc.testing` derives tests.
     """
@@ -76,6 +77,7 @@ class Plugin:
     stablehlo_converters: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
     pytorch_rules: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
     calibration_methods: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
+    gguf_types: Mapping[int, Any] | str = field(default_factory=dict[int, Any])
     targets: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
     samples: Sequence[Any] | str = ()
     # The file that declares the plug-in.

@@ -20,6 +20,7 @@ from dlc.caching.model_cache import reason_not_cached
 from dlc.cli import main
 from dlc.dialects import dl
 from dlc.errors import DeviceError, UnsupportedError
+from dlc.extend.language_models import GgufType, QuantizedMatrix
 from dlc.extend.ops import (
     Array,
     Composite,
@@ -40,6 +41,7 @@ from dlc.options import Options
 from dlc.pipelines import PASSES, parse, stages_of
 from dlc.plugins import registry
 from dlc.target import CPU_LEVELS, REFERENCE
+from tests.language_models.models import LLAMA, gguf_bytes, llama_tensors
 from tests.targets import NATIVE
 
 X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
@@ -223,6 +225,34 @@ def test_targets(register: Register) -> None:
     register()
 
 
+def test_block_formats(register: Register, tmp_path: Path) -> None:
+    """A language model has weights in a format of 8 bits with one f32 scale per 32 weights."""
+
+    def decode(blocks: np.ndarray) -> QuantizedMatrix:
+        rows = len(blocks)
+        scale = np.ascontiguousarray(blocks[..., :4]).view(np.float32).reshape(rows, -1)
+        return QuantizedMatrix(blocks[..., 4:].view(np.int8).reshape(rows, -1), scale, None)
+
+    def recoded(shape: Any, kind: int, data: bytes) -> tuple[Any, int, bytes]:
+        if kind != 8:
+            return shape, kind, data
+        blocks = np.frombuffer(data, np.uint8).reshape(-1, 34)
+        scale = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32).view(np.uint8)
+        return shape, 200, np.concatenate([scale, blocks[:, 2:]], 1).tobytes()
+
+    tensors = llama_tensors(num_layers=1)
+    metadata = LLAMA | {"llama.block_count": 1}
+    original, path = tmp_path / "original.gguf", tmp_path / "recoded.gguf"
+    original.write_bytes(gguf_bytes(metadata, tensors))
+    path.write_bytes(gguf_bytes(metadata, {name: recoded(*tensor) for name, tensor in tensors.items()}))
+    with pytest.raises(dlc.UnsupportedError, match="has type 200; supported: F32"):
+        dlc.LanguageModel.load(path)
+    register(gguf_types={200: GgufType("Q8_F32", 32, 36, decode=decode)})
+    models = [dlc.LanguageModel.load(file, num_threads=1) for file in (path, original)]
+    tokens, expected = (dlc.generate(model, "ab cd", max_tokens=8).tokens for model in models)
+    assert tokens == expected
+
+
 def test_calibration_methods(register: Register) -> None:
     from dlc.quantization.ranges import METHODS
     from dlc.quantization.settings import QuantizationSettings
@@ -277,10 +307,10 @@ def test_cache_keys_contain_the_version_and_the_sources(register: Register, tmp_
 
 
 def test_the_api_is_listed(register: Register) -> None:
-    from dlc.extend import onnx, ops, passes, pytorch, quantization, rules, stablehlo, targets, tflite
+    from dlc.extend import language_models, onnx, ops, passes, pytorch, quantization, rules, stablehlo, targets, tflite
 
     page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
-    for module in (ops, passes, rules, onnx, tflite, stablehlo, pytorch, quantization, targets):
+    for module in (ops, passes, rules, onnx, tflite, stablehlo, pytorch, quantization, language_models, targets):
         name = module.__name__.removeprefix("dlc.")
         assert module.__doc__ and f"`{name}`" in page
         assert all(hasattr(module, n) for n in module.__all__)

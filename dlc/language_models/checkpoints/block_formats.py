@@ -15,7 +15,7 @@ Scales of K formats are products of a 16-bit float and a small integer, which f3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.language_models.quantized_matrix import QuantizedMatrix
+from dlc.plugins.tables import ExtensionTable
 
 Array: TypeAlias = "NDArray[Any]"
 
@@ -179,7 +180,7 @@ def _elements(name: str, dtype: Any) -> GgufType:
 
 
 # Tensor types by their number in GGUF.
-GGUF_TYPES: Mapping[int, GgufType] = {
+_BUILTIN_TYPES = {
     0: _elements("F32", np.float32),
     1: _elements("F16", np.float16),
     2: _blocks("Q4_0", 32, 18, _decode_q4_0),
@@ -196,3 +197,4 @@ GGUF_TYPES: Mapping[int, GgufType] = {
     23: _blocks("IQ4_XS", _K_ELEMENTS, 136, _decode_iq4_xs),
     30: _elements("BF16", ml_dtypes.bfloat16),
 }
+GGUF_TYPES: ExtensionTable[int, GgufType] = ExtensionTable("gguf_types", _BUILTIN_TYPES)
