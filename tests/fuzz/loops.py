@@ -27,13 +27,18 @@ _PERTURBATIONS, _AMPLIFICATION = (1e-13, -1e-13, 1e-14), 100.0
 _MAX_COMPARED_ROUNDING = 1e-5
 # The steps of finite differences. If their results differ, the program is not smooth there, and is skipped.
 _DIFFERENCE_STEPS = (1e-5, 1e-6)
+# The parts of a state with derivatives.
+_SMOOTH = ("a", "b", "x", "m", "y")
+_SMOOTH_POSITIONS = tuple(State._fields.index(n) for n in _SMOOTH)
+# Gradients of batches are checked for one of so many seeds: they compile two more programs.
+_SEEDS_PER_BATCH_GRADIENT = 3
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
     """Run a trial; return its outcome, and a description of its failures or None."""
     program, failures = RandomLoops(trial.seed), list[str]()
     for target in trial.targets:
-        for check in (_check_results, _check_batch, _check_derivatives):
+        for check in (_check_results, _check_batch, _check_derivatives, _check_batch_gradient):
             try:
                 with warnings.catch_warnings():
                     # NumPy warns of integers that overflow.
@@ -99,33 +104,28 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
     """Compare the gradient and the derivative along a direction with finite differences."""
     inputs, rng, function = program.inputs(seed), np.random.default_rng(seed), _traced(program)
 
-    def loss(s: State) -> Any:
-        return s.a + 2 * s.b + s.x.sum() + s.m[0, 1] + (s.y * s.y).sum()
-
-    smooth = ("a", "b", "x", "m", "y")
-    directions = {name: rng.uniform(-1, 1, np.shape(getattr(inputs, name))) for name in smooth}
+    directions = {name: rng.uniform(-1, 1, np.shape(getattr(inputs, name))) for name in _SMOOTH}
 
     def moved(step: float) -> float:
         return float(
-            loss(_plain(program, inputs._replace(**{n: getattr(inputs, n) + step * d for n, d in directions.items()})))
+            _loss(_plain(program, inputs._replace(**{n: getattr(inputs, n) + step * d for n, d in directions.items()})))
         )
 
     expected, other = ((moved(h) - moved(-h)) / (2 * h) for h in _DIFFERENCE_STEPS)
     if not abs(expected - other) <= 1e-3 * (1 + abs(expected)):
         return None
     jitted: dict[str, Any] = {"target": target, "num_threads": 1, "cache": False}
-    positions = tuple(State._fields.index(n) for n in smooth)
-    gradient = dlc.jit(dlc.grad(lambda *s: loss(function(*s)), argnums=positions), **jitted)
+    gradient = dlc.jit(dlc.grad(lambda *s: _loss(function(*s)), argnums=_SMOOTH_POSITIONS), **jitted)
 
     def along_directions(inputs: State) -> float:
-        return sum(float(np.sum(np.asarray(g) * directions[n])) for n, g in zip(smooth, gradient(*inputs), strict=True))
+        return sum(float(np.sum(np.asarray(g) * directions[n])) for n, g in zip(_SMOOTH, gradient(*inputs), strict=True))
 
     reverse = along_directions(inputs)
 
     def along(*values: Any) -> Any:
-        return loss(function(*inputs._replace(**dict(zip(smooth, values, strict=True)))))
+        return _loss(function(*inputs._replace(**dict(zip(_SMOOTH, values, strict=True)))))
 
-    primals = tuple(getattr(inputs, n) for n in smooth)
+    primals = tuple(getattr(inputs, n) for n in _SMOOTH)
     _, forward = dlc.jit(lambda x, v: dlc.jvp(along, x, v), **jitted)(primals, tuple(directions.values()))
     if not abs(reverse - float(forward)) <= _TOLERANCE * (1 + abs(reverse)):
         return f"gradient: {reverse!r}, jvp: {float(forward)!r}"
@@ -135,6 +135,33 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
     if not abs(reverse - expected) <= _DERIVATIVE_TOLERANCE * (1 + abs(expected)):
         return f"derivative: {reverse!r}, finite differences {expected!r}"
     return None
+
+
+def _check_batch_gradient(program: RandomLoops, seed: int, target: str) -> str | None:
+    """Compare the gradient of a batch, which may be one kernel with its loop, with the gradients of its elements."""
+    function = _traced(program)
+    if seed % _SEEDS_PER_BATCH_GRADIENT or target == "reference":
+        return None
+    lanes = [program.inputs(seed + k) for k in range(max(BATCHES))]
+    inputs = [np.stack(values) for values in zip(*lanes, strict=True)]
+
+    def total(*batch: Any) -> Any:
+        return dlc.vmap(lambda *s: _loss(function(*s)))(*batch).sum()
+
+    jitted: dict[str, Any] = {"target": target, "num_threads": 1, "cache": False}
+    results = dlc.jit(dlc.grad(total, argnums=_SMOOTH_POSITIONS), **jitted)(*inputs)
+    single = dlc.jit(dlc.grad(lambda *s: _loss(function(*s)), argnums=_SMOOTH_POSITIONS), **jitted)
+    for k, lane in enumerate(lanes):
+        for name, result, want, other in zip(_SMOOTH, results, single(*lane), single(*_perturbed(lane)), strict=True):
+            got, want, other = np.asarray(result)[k], np.asarray(want), np.asarray(other)
+            bound = _TOLERANCE * (1 + np.abs(want)) + _AMPLIFICATION * np.max(np.abs(other - want), initial=0.0)
+            if not np.all(np.abs(got - want) <= bound):
+                return f"lane {k}, {name}: {got!r}, expected {want!r}"
+    return None
+
+
+def _loss(s: State) -> Any:
+    return s.a + 2 * s.b + s.x.sum() + s.m[0, 1] + (s.y * s.y).sum()
 
 
 def _perturbed(inputs: State, perturbation: float = _PERTURBATIONS[0]) -> State:
