@@ -115,6 +115,10 @@ def cases(library: ctypes.CDLL, threads: int, target: str) -> dict[str, Callable
     }
 
 
+def _read(function: Callable[..., Any], *arrays: Any) -> np.ndarray:
+    return np.asarray(function(*arrays))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL")
@@ -132,7 +136,8 @@ def main() -> None:
             continue
         kernel, other, arrays = case()
         np.testing.assert_allclose(np.asarray(kernel(*arrays)), np.asarray(other(*arrays)), rtol=1e-3, atol=1e-3)
-        runs = {"kernel": partial(kernel, *arrays), "other": partial(other, *arrays)}
+        # Calls of a device return before it has finished: read the results.
+        runs = {name: partial(_read, function, *arrays) for name, function in (("kernel", kernel), ("other", other))}
         uses_one_thread = arguments.threads == 1 and arguments.target == "cpu"
         clock = time.process_time if uses_one_thread else time.perf_counter
         latencies = measure_interleaved(runs, arguments.seconds, arguments.threads, clock)
