@@ -112,7 +112,7 @@ def _until(tanh):
 def until() -> Exploration:
     """Return a data-dependent loop whose input has the name of a kernel, with a state too large for one kernel."""
     limits.measured_limits = lambda target, threads=1: LIMITS
-    tanh = np.ones((64, 64), np.float32)
+    tanh = np.ones((64, 128), np.float32)
     return collect(dlc.jit(_until).lower(tanh).program, SHORT, Options.of(num_threads=1), inputs=[tanh])
 
 
