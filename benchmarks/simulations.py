@@ -6,7 +6,7 @@ Each case is written once, for `dlc` and `jax`, which have the same functions, i
 some for Numba. They run interleaved in one process; the median of the processor time of a call counts, all threads included. A
 ratio above 1 means that dlc is faster. Results are compared with those of C. `--compile` also prints the processor time of the
 first call. Without JAX, Numba or gcc, their columns are empty. `--gradient` compares, in dlc only, the sum of squared results
-with its gradient by all float arguments.
+with its gradient by all float arguments, for cases that have some.
 """
 
 from __future__ import annotations
@@ -409,6 +409,8 @@ def main() -> None:
     if arguments.gradient:
         print("| case | sum µs | gradient µs | gradient / sum |\n|---|---|---|---|")
         for name in arguments.cases:
+            if not any(np.asarray(x).dtype.kind == "f" for x in CASES[name].arguments):
+                continue
             print(measure_gradient(name, CASES[name], dtype, libraries[0], arguments, clock), flush=True)
         return
     try:
