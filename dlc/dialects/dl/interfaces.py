@@ -269,7 +269,7 @@ class DataDependent(DlOp, ABC):
 
     Kernels compute the ops whose result size a kernel can count (`data_dependent/selection.py`); Python computes the
     others while the program waits. Types name a data-dependent size by a symbol, which is in the property `size`. The function
-    of the same name in `runtime/python_ops/selection.py` defines the op.
+    of the same name in `runtime/python_ops/registry.py` defines the op.
     """
 
     @property

@@ -2,7 +2,7 @@
 
 The result types of these ops contain a new symbolic size, the property `size`. Kernels count the entries, and `dl.bind_size`
 makes the count a size of the program (`dlc/compiler/segment_linker.py`). The functions of the same names in
-`dlc/runtime/python_ops/selection.py` define the ops.
+`dlc/runtime/python_ops/registry.py` define the ops.
 """
 
 from __future__ import annotations
