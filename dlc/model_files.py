@@ -26,10 +26,10 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.opencl.build import Builder
-from dlc.runtime.opencl.devices import select_device
+from dlc.runtime.opencl.devices import select_device, target_of
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.shape_specs import ShapeSpecs
-from dlc.target import Target, custom_target_location, is_opencl, resolve
+from dlc.target import Target, custom_target_location, is_opencl
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend
@@ -131,6 +131,18 @@ def import_program(
     return derived_program(model, transform, input_shapes, values)
 
 
+def target_description(target: str | Backend, device: str | None) -> Target:
+    """Return the description of a target; `device` selects the device of the target `opencl`.
+
+    This does not import the compiler for the built-in targets. Raises DeviceError for an unknown name.
+    """
+    if isinstance(target, str) and custom_target_location(target) is None:
+        return target_of(target, device)
+    from dlc.backends.registry import backend_of
+
+    return backend_of(target, device).target
+
+
 def _is_onnx(source: Path | bytes) -> bool:
     from dlc.frontend.tflite import is_tflite
 
@@ -164,19 +176,12 @@ class _FileCompilation:
         return self._compile(file, progress, examine)
 
     def _resolve_target(self) -> tuple[Target, Builder | None]:
-        """Return the target description, and the kernel builder of an OpenCL device.
-
-        This does not import the compiler for the built-in targets.
-        """
+        """Return the target description, and the kernel builder of an OpenCL device."""
         target, options = self.target, self.options
         if isinstance(target, str) and is_opencl(target):
             device, device_target = select_device(target, options.device)
             return device_target, Builder.of(device, options)
-        if isinstance(target, str) and custom_target_location(target) is None:
-            return resolve(target), None
-        from dlc.backends.registry import backend_of
-
-        return backend_of(target).target, None
+        return target_description(target, options.device), None
 
     def _cached_file(self, target: Target) -> CachedFile | None:
         """Return the file with its cache key; None if the cache is not keyed by the file."""

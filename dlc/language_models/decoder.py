@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dlc.language_models.cached_attention import KvCache
 from dlc.language_models.checkpoints.checkpoint import ModelConfig
+
+if TYPE_CHECKING:
+    from dlc.language_models.cached_attention import KvCache
 
 # A layer: (x [T, D], the caches) → x.
 Layer: TypeAlias = "Callable[[Any, KvCache], Any]"

@@ -6,35 +6,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import ShapeDtype
-from dlc.backends.registry import backend_of
 from dlc.errors import ArgumentError
 from dlc.files.atomic_writes import to_path
 from dlc.files.json_files import read_json
-from dlc.just_in_time import jit
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.compiled_checkpoint import load_or_compile
-from dlc.language_models.encoder import Encoder
-from dlc.language_models.families.registry import ENCODER_FAMILIES, build_encoder
+from dlc.language_models.encoder import ENCODER_FAMILIES, EncoderSizes
 from dlc.language_models.pooling import Pooling
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
+from dlc.model_files import target_description
 from dlc.options import Options
-from dlc.ragged import Ragged
 from dlc.runtime.models.model import Model
 
 # A text, or its token ids.
 EmbeddingInput = str | Sequence[int]
 # Texts are encoded in batches of about this number of tokens, which limits the memory of activations.
 _MAX_BATCH_TOKENS = 4096
-# The program is compiled for symbolic sizes, of which these are an example.
-_EXAMPLE_TOKENS, _EXAMPLE_TEXTS = 64, 4
-_DYNAMIC_SIZES = {"texts.values": {0: "L:1..1048576"}, "texts.lengths": {0: "B:1..1048576"}}
 
 
 @dataclass
@@ -82,18 +75,20 @@ class EmbeddingModel:
         stored = Pooling.of_folder(path)
         kind, is_normalized = pooling or stored.kind, stored.normalize if normalize is None else normalize
         chosen = replace(stored, kind=kind, normalize=is_normalized)
-        encoder = build_encoder(checkpoint)
-        sizes = f"embeddings {chosen.kind} {chosen.normalize}"
+        sizes = EncoderSizes.of(checkpoint)
+        settings = f"embeddings {chosen.kind} {chosen.normalize}"
 
         def make() -> Model:
-            progress("compiling the encoder")
-            return _compile(encoder, chosen, target, options)
+            # Imported here because cached models run without the compiler.
+            from dlc.language_models.encoder_program import compile_encoder
 
-        model = load_or_compile(checkpoint, path, sizes, backend_of(target, options.device).target, options, make, progress)
-        limit = min(encoder.max_tokens, chosen.max_tokens or encoder.max_tokens)
-        return EmbeddingModel(
-            checkpoint.name, model, encoder.vocabulary_size, limit, encoder.size, lambda: tokenizer_of(checkpoint)
-        )
+            progress("compiling the encoder")
+            return compile_encoder(checkpoint, chosen, target, options)
+
+        description = target_description(target, options.device)
+        model = load_or_compile(checkpoint, path, settings, description, options, make, progress)
+        limit = min(sizes.max_tokens, chosen.max_tokens or sizes.max_tokens)
+        return EmbeddingModel(checkpoint.name, model, sizes.vocabulary, limit, sizes.hidden, lambda: tokenizer_of(checkpoint))
 
     def token_ids(self, text: EmbeddingInput) -> list[int]:
         """Return the token ids of a text, with the special tokens of the model.
@@ -160,16 +155,6 @@ def is_encoder(path: Path) -> bool:
     """Return whether a path is a folder with an encoder. Raises ModelError if its config.json cannot be read."""
     config = path / "config.json"
     return path.is_dir() and config.exists() and read_json(config).get("model_type") in ENCODER_FAMILIES
-
-
-def _compile(encoder: Encoder, pooling: Pooling, target: str, options: Options) -> Model:
-    @jit(target=target, dynamic=_DYNAMIC_SIZES, num_threads=options.num_threads)
-    def embed(texts: Ragged) -> Any:
-        return pooling(encoder.encode(texts))
-
-    example = Ragged(ShapeDtype((_EXAMPLE_TOKENS,), np.int32), ShapeDtype((_EXAMPLE_TEXTS,), np.int64))
-    # The model is cached as a whole.
-    return replace(embed.lower(example), options=replace(options, cache=False)).compile()
 
 
 def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:

@@ -8,21 +8,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dlc.backends.registry import backend_of
 from dlc.errors import ArgumentError, UnsupportedError
 from dlc.files.atomic_writes import to_path
-from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.compiled_checkpoint import load_or_compile
 from dlc.language_models.drafts import Drafter, ModelDrafter
-from dlc.language_models.families.registry import build_decoder
 from dlc.language_models.generated_text import Generation
 from dlc.language_models.sampling import Sampling
-from dlc.language_models.step_program import CACHE_DTYPES, StepSizes, compile_steps, prompt_tokens
 from dlc.language_models.step_runner import StepRunner, TextPart
+from dlc.language_models.step_sizes import CACHE_DTYPES, StepSizes, prompt_tokens
 from dlc.language_models.text_batch import TextBatch
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
+from dlc.model_files import target_description
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 
@@ -82,7 +80,7 @@ class LanguageModel:
             )
         path = Path(to_path(path))
         options = Options.of(num_threads=num_threads, cpus=cpus, inter_op=inter_op, cache=cache)
-        backend = backend_of(target, options.device)
+        description = target_description(target, options.device)
         progress("reading the checkpoint")
         checkpoint = read_checkpoint(path)
         limit = checkpoint.config.size("max_position_embeddings", 2048)
@@ -90,12 +88,15 @@ class LanguageModel:
         if not 1 <= positions <= limit:
             raise ArgumentError(f"context = {positions!r}; the model {checkpoint.name} supports 1 to {limit} tokens")
         capacity = -(-positions // _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE
-        sizes = StepSizes(capacity, prompt_tokens(backend.target), cache_dtype, max_texts, draft_tokens)
+        sizes = StepSizes(capacity, prompt_tokens(description), cache_dtype, max_texts, draft_tokens)
 
         def make() -> Model:
-            return compile_steps(build_decoder(checkpoint), sizes, checkpoint.name, target, options, progress)
+            # Imported here because cached models run without the compiler.
+            from dlc.language_models.step_program import compile_steps
 
-        model = load_or_compile(checkpoint, path, str(sizes), backend.target, options, make, progress)
+            return compile_steps(checkpoint, sizes, target, options, progress)
+
+        model = load_or_compile(checkpoint, path, str(sizes), description, options, make, progress)
         return LanguageModel(checkpoint.name, model, positions, lambda: tokenizer_of(checkpoint))
 
     @property
@@ -115,6 +116,9 @@ class LanguageModel:
 
         Raises UnsupportedError if the checkpoint has no chat template, ModelError if the template fails.
         """
+        # Imported here because only conversations need the template engine.
+        from dlc.language_models.chat_template import render_chat
+
         tokenizer = self.tokenizer
         if not tokenizer.chat_template:
             raise UnsupportedError(f"{self.name} has no chat template; pass the text itself as the prompt")

@@ -1,24 +1,15 @@
-"""Poolings: the vector of a text from those of its tokens, and the settings that sentence-transformers stores."""
+"""Settings of poolings, as sentence-transformers stores them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import dlc.numpy as dnp
-from dlc import ragged
 from dlc.errors import ArgumentError, ModelError, UnsupportedError
 from dlc.files.json_files import read_json, read_json_value
-from dlc.ragged import Ragged
 
-POOLINGS: Mapping[str, Callable[[Ragged], Any]] = {
-    "mean": ragged.mean,
-    "cls": ragged.first,
-    "last": ragged.last,
-    "max": ragged.max,
-}
+POOLINGS = ("mean", "cls", "last", "max")
 # The options of a pooling module by pooling.
 _OPTION_NAMES = {
     "pooling_mode_mean_tokens": "mean",
@@ -45,12 +36,6 @@ class Pooling:
     def __post_init__(self) -> None:
         if self.kind not in POOLINGS:
             raise ArgumentError(f"pooling = {self.kind!r}; expected one of {', '.join(POOLINGS)}")
-
-    def __call__(self, x: Ragged) -> Any:
-        """Return the vectors of texts, [B, D]."""
-        y = POOLINGS[self.kind](x)
-        # 1e-12 as in torch.nn.functional.normalize: a vector of zeros stays one.
-        return y / dnp.maximum(dnp.sqrt(dnp.sum(y * y, -1, keepdims=True)), 1e-12) if self.normalize else y
 
     @staticmethod
     def of_folder(folder: Path) -> Pooling:

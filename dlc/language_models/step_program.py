@@ -11,8 +11,8 @@ donated: they are written in place. All programs share the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -24,61 +24,31 @@ from dlc.compiler import compile_specialization
 from dlc.dialects import dl
 from dlc.just_in_time import JitFunction, jit
 from dlc.language_models.cached_attention import KvCache, num_cache_arrays
+from dlc.language_models.checkpoints.checkpoint import Checkpoint
 from dlc.language_models.decoder import Decoder
+from dlc.language_models.families.registry import build_decoder
 from dlc.language_models.layers import min_activation_bits
-from dlc.language_models.sampling import Sampling, choose_token
+from dlc.language_models.sampling import Sampling
+from dlc.language_models.step_sizes import CACHE_DTYPES, StepSizes
+from dlc.language_models.token_choice import choose_token
 from dlc.numpy.apply import apply, operand
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.shapes.dims import Dim
-from dlc.target import Target
 from dlc.weights import WeightStore
 
-CACHE_DTYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "int8": np.int8}
 _TEXTS_SYMBOL, _TOKENS_SYMBOL = "R", "T"
-# The texts of the smallest program for several texts, which costs little more than that for one.
-_MIN_BATCH_TEXTS = 4
-# The tokens of the program for short prompts, whose activations have 16 bits.
-_SHORT_PROMPT_TOKENS = 16
-# Reading the weights takes longer than products of 16 bits with the activations of this number of texts.
-_MAX_EXACT_TEXTS = 2
-
-
-@dataclass(frozen=True)
-class StepSizes:
-    """The sizes of a compiled model.
-
-    Attributes:
-        context: The number of positions of a slot of the caches.
-        prompt_tokens: The numbers of tokens of the programs for prompts, ascending.
-        num_slots: The number of slots: of texts that may be decoded together.
-        draft_tokens: The number of drafted tokens that a step verifies; the rows of its program are tokens of one text.
-    """
-
-    context: int
-    prompt_tokens: tuple[int, ...]
-    cache_dtype: str = "f32"
-    num_slots: int = 1
-    draft_tokens: int = 0
-
-    @property
-    def programs(self) -> list[tuple[int, int]]:
-        """The shapes [R, T] of the tokens of each program."""
-        doublings = (_MIN_BATCH_TEXTS << k for k in range(self.num_slots.bit_length()))
-        batches = sorted({min(texts, self.num_slots) for texts in doublings} - {1})
-        verification = [(self.draft_tokens + 1, 1)] if self.draft_tokens else []
-        return [(1, 1), *((1, tokens) for tokens in self.prompt_tokens), *((texts, 1) for texts in batches), *verification]
-
-    def activation_bits(self, texts: int, tokens: int) -> int:
-        """Return the minimum bits of activations: 16 for up to two texts, short prompts and drafts, else 8."""
-        return 16 if (self.draft_tokens or texts <= _MAX_EXACT_TEXTS) and tokens <= _SHORT_PROMPT_TOKENS else 8
 
 
 def compile_steps(
-    decoder: Decoder, sizes: StepSizes, name: str, target: str, options: Options, progress: Callable[[str], None]
+    checkpoint: Checkpoint, sizes: StepSizes, target: str, options: Options, progress: Callable[[str], None]
 ) -> Model:
-    """Compile all programs to one model, which selects one by the shape of the tokens."""
+    """Compile all programs of a checkpoint to one model, which selects one by the shape of the tokens.
+
+    Raises what `build_decoder` raises.
+    """
+    decoder = build_decoder(checkpoint)
     step = _step_function(decoder, target, sizes)
     shared_weights, programs = WeightStore(), list[Model]()
     # The model is cached as a whole.
@@ -99,20 +69,12 @@ def compile_steps(
     )
     results = (TensorInfo(info.name, (texts, *info.shape[1:]), info.dtype) for info in programs[0].outputs[:2])
     outputs = (*results, *programs[0].outputs[2:])
-    specialized = SpecializedModel(name, inputs, outputs)
+    specialized = SpecializedModel(checkpoint.name, inputs, outputs)
     for program in programs:
         specialized.add(program)
     model = specialized.model()
     model.num_threads, model.cpus = options.num_threads, options.cpus
     return model
-
-
-def prompt_tokens(target: Target) -> tuple[int, ...]:
-    """Return the chunk sizes of the programs for prompts (prefill).
-
-    If the target has byte dot products, long prompts are processed in larger chunks.
-    """
-    return (_SHORT_PROMPT_TOKENS, 64) if "u8i8" in target.dot_products else (target.costs.max_packed_pair_rows,)
 
 
 def _describe(texts: int, tokens: int) -> str:

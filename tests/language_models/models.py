@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -161,3 +163,12 @@ def use_cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("DLC_CACHE", "1")
     monkeypatch.setenv("DLC_CACHE_DIR", str(folder))
     monkeypatch.delenv("DLC_VERIFY", raising=False)
+
+
+def run_without_compiler(statements: str, *arguments: object) -> list[str]:
+    """Run statements in another process, which must not import the compiler; return the lines that they print."""
+    check = "import sys; assert not {'xdsl', 'llvmlite', 'onnx'} & sys.modules.keys(), sorted(sys.modules)"
+    command = [sys.executable, "-c", f"{statements}\n{check}", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()

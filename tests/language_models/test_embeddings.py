@@ -13,7 +13,7 @@ import dlc
 from dlc.errors import ArgumentError, DTypeError, ModelError, UnsupportedError
 from dlc.language_models.embedding_model import EmbeddingModel
 from dlc.runtime.models.specialized_model import SpecializedModel
-from tests.language_models.models import RECORDED_ENCODERS, TOKENS, write_encoder
+from tests.language_models.models import RECORDED_ENCODERS, TOKENS, run_without_compiler, use_cache, write_encoder
 
 MODELS: dict[str, Any] = json.loads(RECORDED_ENCODERS.read_text())
 
@@ -38,14 +38,18 @@ def test_stored_truncation_and_padding_are_ignored(tmp_path: Path) -> None:
     assert model.token_ids("a b a b a") == [1, 2, 1, 2, 1]
 
 
-def test_texts_are_independent_of_each_other(tmp_path: Path) -> None:
-    model = EmbeddingModel.load(write_encoder(tmp_path), normalize=True, num_threads=1)
+def test_texts_are_independent_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cache(monkeypatch, tmp_path / "cache")
+    folder = write_encoder(tmp_path / "model")
+    model = EmbeddingModel.load(folder, normalize=True, num_threads=1)
     texts = [TOKENS, TOKENS[:1], TOKENS + TOKENS]
     together = dlc.embed(model, texts)
     # One program for all sizes, which can be cached.
     assert not isinstance(model.model.artifact, SpecializedModel)
     assert all(np.array_equal(dlc.embed(model, [text])[0], vector) for text, vector in zip(texts, together, strict=True))
     np.testing.assert_allclose((together**2).sum(-1), 1, atol=1e-5)
+    program = "import sys, dlc; print(dlc.embed(sys.argv[1], [[5, 17, 3]], normalize=True, num_threads=1).tobytes().hex())"
+    assert run_without_compiler(program, folder) == [dlc.embed(model, [[5, 17, 3]]).tobytes().hex()]
 
 
 def test_settings_of_sentence_transformers(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from dlc.cli import main
 from dlc.errors import ArgumentError, UnsupportedError
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.language_model import LanguageModel
-from dlc.language_models.sampling import Sampling, choose_token
+from dlc.language_models.sampling import Sampling
+from dlc.language_models.token_choice import choose_token
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.score_tokenizer import ScoreTokenizer
 from dlc.language_models.tokenizers.tokenizer import decode
-from tests.language_models.models import LLAMA, TEXTS, use_cache, write_llama
+from tests.language_models.models import LLAMA, TEXTS, run_without_compiler, use_cache, write_llama
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,9 @@ def test_cached_models_generate_the_same(path: Path) -> None:
     steps: list[str] = []
     second = dlc.generate(LanguageModel.load(path, progress=steps.append), "ab", max_tokens=5)
     assert first.tokens == second.tokens and steps and not any("compiling" in step for step in steps)
+    command = ["generate", path, "--prompt", "ab", "--max-tokens", 5, "--json"]
+    (printed,) = run_without_compiler("from dlc.cli import main; main(standalone_mode=False)", *command)
+    assert json.loads(printed)["tokens"] == first.tokens
 
 
 def test_a_step_writes_its_caches_in_place(model: LanguageModel) -> None:

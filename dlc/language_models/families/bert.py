@@ -15,14 +15,12 @@ from dlc import ragged
 from dlc.errors import UnsupportedError
 from dlc.language_models.checkpoints.checkpoint import ModelConfig, ModelWeights, split_weights
 from dlc.language_models.decoder import DecoderSizes
-from dlc.language_models.encoder import Encoder
+from dlc.language_models.encoder import Encoder, first_position
 from dlc.language_models.families.blocks import ACTIVATIONS, Attention, GatedMlp, LayerNorm, Projection
 from dlc.language_models.layers import embed
 from dlc.language_models.rotary_frequencies import rotary_frequencies
 from dlc.ragged import Ragged
 
-# Families whose positions begin after the id of the padding token.
-_ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert")
 # Parts of checkpoints that embeddings do not use.
 _HEADS = ("model.pooler.", "model.cls.", "lm_head.", "model.vocab_")
 
@@ -67,7 +65,7 @@ def bert(config: ModelConfig, weights: ModelWeights, model_type: str) -> Encoder
         prefixes = [f"model.layers.{i}.self_attn" for i in range(sizes.layers)]
         joint = {f"{p}.qkv_proj.weight": {f"{p}.{k}_proj.weight": sizes.hidden for k in "qkv"} for p in prefixes}
         weights = split_weights(weights, joint, sizes.hidden)
-    embed_tokens = _read_embeddings(config, weights, sizes, None if is_rotary else _first_position(config, model_type))
+    embed_tokens = _read_embeddings(config, weights, sizes, None if is_rotary else first_position(config, model_type))
     embedding_norm = LayerNorm.read(weights, "model.embed_norm", sizes.hidden, epsilon)
 
     def read_mlp(prefix: str) -> Callable[[Any], Any]:
@@ -101,13 +99,7 @@ def bert(config: ModelConfig, weights: ModelWeights, model_type: str) -> Encoder
             x = layer(x, context)
         return Ragged(x, tokens.lengths)
 
-    max_tokens = sizes.context - (_first_position(config, model_type) if not is_rotary else 0)
-    return Encoder(sizes.vocabulary, max_tokens, sizes.hidden, encode)
-
-
-def _first_position(config: ModelConfig, model_type: str) -> int:
-    padding = config.get("pad_token_id")
-    return (padding if isinstance(padding, int) and padding >= 0 else 0) + 1 if model_type in _ROBERTA_TYPES else 0
+    return encode
 
 
 def _read_embeddings(

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from dlc.errors import UnsupportedError
 from dlc.language_models.checkpoints.checkpoint import Checkpoint, ModelConfig, ModelWeights
 from dlc.language_models.decoder import Decoder
-from dlc.language_models.encoder import Encoder
+from dlc.language_models.encoder import ENCODER_FAMILIES, Encoder
 from dlc.language_models.families.bert import bert
 from dlc.language_models.families.gemma import gemma
 from dlc.language_models.families.gpt2 import gpt2
@@ -26,16 +26,10 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": phi3,
     "gpt2": gpt2,
 }
-ENCODER_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "nomic_bert")
 
 
 def build_encoder(checkpoint: Checkpoint) -> Encoder:
-    """Build the encoder of a checkpoint. Raises what `build_decoder` raises."""
-    if checkpoint.model_type not in ENCODER_FAMILIES:
-        raise UnsupportedError(
-            f"{checkpoint.config.source}: model_type {checkpoint.model_type!r} has no embeddings; supported: "
-            f"{', '.join(ENCODER_FAMILIES)}"
-        )
+    """Build the encoder of a checkpoint of an encoder family. Raises what `build_decoder` raises."""
     encoder = bert(checkpoint.config, checkpoint.weights, checkpoint.model_type)
     checkpoint.config.require_all_read()
     checkpoint.weights.require_all_read()
