@@ -47,9 +47,12 @@ def safe_scale(x: ArrayReference) -> tuple[Value, Value]:
     for i in k.range(rows):
         row_maximum = largest(0, size, x.dtype, lambda j, w, i=i: k.absolute(x.load(i, j, width=w)))
         greatest.value = k.select(row_maximum > greatest.value, row_maximum, greatest.value)
-    maximum, threshold = greatest.value, _smallest(x.dtype) ** 0.25
-    needs_scaling = ((maximum < threshold) | (maximum > 1 / threshold)) & (maximum > _smallest(x.dtype))
-    return k.select(needs_scaling, 1 / maximum, 1), k.select(needs_scaling, maximum, 1)
+    maximum, smallest = greatest.value, _smallest(x.dtype)
+    threshold = smallest**0.25
+    needs_scaling = ((maximum < threshold) | (maximum > 1 / threshold)) & (maximum > 0)
+    # The reciprocal of a subnormal number overflows, and that of a number above 1 / smallest is subnormal.
+    scale = k.minimum(k.maximum(maximum, smallest), 1 / smallest)
+    return k.select(needs_scaling, 1 / scale, 1), k.select(needs_scaling, scale, 1)
 
 
 def scale_matrix(x: ArrayReference, factor: Value) -> None:

@@ -50,8 +50,8 @@ def reflection(x: ArrayReference, first: Index, v: ArrayReference) -> tuple[Valu
     greatest = largest(
         first, size, x.dtype, lambda j, w: k.absolute(k.select(column_indices(j, w) >= first_column, x.load(j, width=w), 0))
     )
-    # Scale elements to at most 1, so that their squares do not overflow.
-    unit = k.select(greatest > float(np.finfo(x.dtype).tiny), 1 / greatest, 1)
+    # Scale elements to at most 1, so that their squares do not overflow. The reciprocal of a subnormal number may be infinite.
+    unit = 1 / k.maximum(greatest, float(np.finfo(x.dtype).tiny))
     alpha = x[first] * unit
 
     def squares(j: Index, w: int) -> list[tuple[Value, Value]]:

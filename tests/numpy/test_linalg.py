@@ -44,6 +44,23 @@ def test_decompositions_of_one_size() -> None:
         near(got, expected, 1e-10)
 
 
+@pytest.mark.parametrize("scale", [2.0**-1050, 2.0**1020])
+def test_matrices_whose_reciprocals_overflow_or_are_subnormal(scale: float) -> None:
+    """Scaling to elements near 1 is exact, and so are the results of subnormal numbers up to their spacing."""
+    x = np.round(matrices(5, 5) * 64) / 64
+    symmetric, tolerance = x + x.T, max(1e-13, 2.0**-1074 / scale * 8)
+    a, s = x * scale, symmetric * scale
+
+    @dlc.jit
+    def f(a: Any, s: Any) -> Any:
+        return dnp.linalg.qr(a)[1], dnp.linalg.eigvalsh(s), dnp.linalg.svdvals(a), dnp.linalg.eigvals(a)
+
+    r, *values = f(a, s)
+    near(np.abs(r) / scale, np.abs(np.linalg.qr(x)[1]), tolerance)
+    for got, expected in zip(values, (np.linalg.eigvalsh(symmetric), np.linalg.svdvals(x), np.linalg.eigvals(x)), strict=True):
+        near(np.sort_complex(np.asarray(got).real / scale), np.sort_complex(expected.real), tolerance)
+
+
 def test_eigenvectors() -> None:
     x = matrices(2, 5, 5)
     symmetric = np.tril(x) + np.tril(x, -1).mT
