@@ -191,7 +191,7 @@ def test_subnormal_exponentials_of_negative_arguments_are_zero(t: str, x: list[f
     infinite = evaluate_function("exp_normal_range", t, -np.array(x[1:], DTYPES[t]))
     np.testing.assert_array_equal(infinite, np.inf)
     np.testing.assert_array_equal(evaluate_function("exp_flushed", t, np.array(x, DTYPES[t])), 0)
-    np.testing.assert_array_equal(evaluate_function("exp2_flushed", t, np.log2(np.e) * np.array(x, DTYPES[t])), 0)
+    np.testing.assert_array_equal(evaluate_function("exp2_flushed", t, float(np.log2(np.e)) * np.array(x, DTYPES[t])), 0)
 
 
 @pytest.mark.parametrize("t", DTYPES)
