@@ -19,8 +19,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.machine.cpus import usable_cpus
-from dlc.machine.threads import ThreadPool
+from dlc.caching.digests import digest, file_digest
 from dlc.options import Options
 from dlc.plugins.registry import key_text as plugin_key
 from dlc.shapes.shape_specs import ShapeSpecs
@@ -45,8 +44,6 @@ KEY_FIELDS = {
     "plugins": "the plug-ins",
     "packages": "the packages that dlc compiles with",
 }
-# Files are hashed in chunks, in parallel; the digest of a file is the hash of the hashes of its chunks.
-_DIGEST_CHUNK_BYTES = 2 << 20
 _COMPILER_PACKAGES = ("xdsl", "llvmlite", "onnx", "numpy", "ml_dtypes")
 
 
@@ -59,7 +56,7 @@ class CacheKey:
     @property
     def digest(self) -> str:
         """The name of the entry in the cache."""
-        return _digest(json.dumps(self.fields, sort_keys=True).encode())
+        return digest(json.dumps(self.fields, sort_keys=True).encode())
 
     def differences(self, other: Mapping[str, str]) -> list[str]:
         """Return the names of the fields in which another key differs."""
@@ -79,7 +76,7 @@ def file_key(
     """
     shapes_text = json.dumps(dict(shapes), sort_keys=True)
     value_digests = {
-        name: f"{array.dtype}{list(array.shape)} {_digest(array.tobytes())}" for name, array in sorted(values.items())
+        name: f"{array.dtype}{list(array.shape)} {digest(array.tobytes())}" for name, array in sorted(values.items())
     }
     return CacheKey(
         {
@@ -100,34 +97,19 @@ def with_external(key: CacheKey, folder: Path, names: Iterable[str]) -> CacheKey
 def program_key(text: str, weights: WeightStore, remaining: str | None, target: Target, options: Options) -> CacheKey:
     """Return the key of a program from the text of its module, its weights and its remaining passes, if it names them."""
     contents = "".join(f"{name} {digest.hex()}\n" for name, digest in sorted(weights.digests().items()))
-    fields = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **compilation_fields(target, options)}
+    fields = {"module": digest(text.encode()), "weights": digest(contents.encode()), **compilation_fields(target, options)}
     return CacheKey(fields if options.pipeline is not None or remaining is None else {**fields, "pipeline": remaining})
 
 
 def target_text(target: Target) -> str:
     """Return a target's name, with a hash of its properties unless it is a built-in target."""
     is_builtin = CPU_LEVELS.get(target.name) == target
-    return target.name if is_builtin else f"{target.name} {_digest(repr(target).encode())[:12]}"
+    return target.name if is_builtin else f"{target.name} {digest(repr(target).encode())[:12]}"
 
 
 def sources_changed() -> bool:
     """Return whether dlc's sources changed since this module was imported: this process then runs a mix of both versions."""
     return _sources() != _SOURCES
-
-
-def file_digest(path: Path) -> str:
-    """Return a hash of a file's content; modification times are ignored, since copies and archives change them."""
-    with path.open("rb") as file, ThreadPool(usable_cpus()) as workers:
-
-        def chunk_digest(start: int) -> bytes:
-            # Not memory-mapped: if the file were truncated meanwhile, the process would receive SIGBUS.
-            return hashlib.blake2b(os.pread(file.fileno(), _DIGEST_CHUNK_BYTES, start)).digest()
-
-        return _digest(b"".join(workers.map(chunk_digest, range(0, os.fstat(file.fileno()).st_size, _DIGEST_CHUNK_BYTES))))
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
 def compilation_fields(target: Target, options: Options) -> dict[str, str]:

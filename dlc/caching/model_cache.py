@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
@@ -25,9 +25,11 @@ from dlc.options import Options
 from dlc.plugins.registry import plugin_without_sources
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.build import Builder
-from dlc.runtime.saving.container import save
+from dlc.runtime.saving.container import Saveable, save
 from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import Target
+
+T = TypeVar("T")
 
 # Kinds of entries: artifacts, and the names of a model file's external data files.
 MODEL_KIND, EXTERNAL_DATA_KIND = "model", "external"
@@ -70,17 +72,28 @@ def fetch(
         "file": str(origin.resolve()) if origin is not None else None,
         "fields": dict(key.fields),
     }
-    cache = Cache.standard()
-    artifact, is_hit = cache.read(MODEL_KIND, key.digest, read), True
-    if artifact is None and sources_changed():
-        return make()
-    if artifact is None:
-        artifact, is_hit = cache.fetch(MODEL_KIND, key.digest, read, make, _write, metadata)
+    artifact, is_hit = load_or_make(key, metadata, read, make, lambda artifact: artifact)
     return _report_hit(artifact, name, report) if is_hit else artifact
 
 
-def _write(artifact: CompiledProgram, path: Path) -> None:
-    save(path, artifact)
+def load_or_make(
+    key: CacheKey,
+    metadata: Mapping[str, Any],
+    read: Callable[[Path], T],
+    make: Callable[[], T],
+    saved: Callable[[T], Saveable],
+) -> tuple[T, bool]:
+    """Return the model of a key, as `read` returns it, and True; or the result of `make` and False.
+
+    What `saved` returns for a new model is stored, unless dlc's sources changed meanwhile.
+    """
+    cache = Cache.standard()
+    model = cache.read(MODEL_KIND, key.digest, read)
+    if model is not None:
+        return model, True
+    if sources_changed():
+        return make(), False
+    return cache.fetch(MODEL_KIND, key.digest, read, make, lambda made, path: save(path, saved(made)), metadata)
 
 
 def _report_hit(artifact: CompiledProgram, name: str, report: Report) -> CompiledProgram:

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlc.caching.cache import Cache
-from dlc.caching.keys import CacheKey, compilation_fields, file_digest
-from dlc.caching.model_cache import MODEL_KIND, reason_not_cached
+from dlc.caching.digests import file_digest
+from dlc.caching.keys import CacheKey, compilation_fields
+from dlc.caching.model_cache import load_or_make, reason_not_cached
+from dlc.errors import ModelError
 from dlc.language_models.checkpoints.checkpoint import Checkpoint
+from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.models.model import Model
-from dlc.runtime.saving.container import save
+from dlc.runtime.saving.container import Saveable
 from dlc.target import Target
 
 
@@ -23,30 +25,44 @@ def load_or_compile(
     sizes: str,
     target: Target,
     options: Options,
-    compile: Callable[[], Model],
+    compile: Callable[[Checkpoint], Model],
     progress: Callable[[str], None],
 ) -> Model:
     """Load the compiled model of a checkpoint from the cache, or compile and store it.
 
-    `sizes` describes what `compile` makes of the checkpoint: shapes and settings.
+    `sizes` describes what `compile` makes of the checkpoint: shapes and settings. Raises ModelError if the files change while
+    they are compiled.
     """
     if reason_not_cached(target, options) is not None:
-        return compile()
+        return compile(checkpoint)
     progress("looking in the cache")
-    digests = {"file": " ".join(map(file_digest, checkpoint.files)), "shapes": sizes}
-    key = CacheKey({**digests, **compilation_fields(target, options)})
-    about: dict[str, Any] = {"model": checkpoint.name, "inputs": [], "file": str(path.resolve()), "fields": dict(key.fields)}
-    model, _ = Cache.standard().fetch(
-        MODEL_KIND,
-        key.digest,
-        lambda entry: load(entry, num_threads=options.num_threads, cpus=options.cpus),
-        compile,
-        _write,
-        about,
-    )
-    return model
+    files = _digests(checkpoint)
+    key = CacheKey({"file": files, "shapes": sizes, **compilation_fields(target, options)})
+    metadata: dict[str, Any] = {
+        "model": checkpoint.name,
+        "inputs": [],
+        "file": str(path.resolve()),
+        "fields": dict(key.fields),
+    }
+
+    def make() -> Model:
+        # Read again, since the files may have been replaced before they were hashed.
+        current = read_checkpoint(path)
+        model = compile(current)
+        if _digests(current) != files:
+            raise ModelError(f"{path}: the file changed during compilation; compile it again")
+        return model
+
+    def read(entry: Path) -> Model:
+        return load(entry, num_threads=options.num_threads, cpus=options.cpus)
+
+    return load_or_make(key, metadata, read, make, _artifact)[0]
 
 
-def _write(model: Model, path: Path) -> None:
+def _digests(checkpoint: Checkpoint) -> str:
+    return " ".join(map(file_digest, checkpoint.files))
+
+
+def _artifact(model: Model) -> Saveable:
     assert model.artifact is not None
-    save(path, model.artifact)
+    return model.artifact

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dlc.errors import ArgumentError
 from dlc.files.atomic_writes import to_path
 from dlc.files.json_files import read_json
+from dlc.language_models.checkpoints.checkpoint import Checkpoint
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.compiled_checkpoint import load_or_compile
 from dlc.language_models.encoder import ENCODER_FAMILIES, EncoderSizes
@@ -78,7 +79,7 @@ class EmbeddingModel:
         sizes = EncoderSizes.of(checkpoint)
         settings = f"embeddings {chosen.kind} {chosen.normalize}"
 
-        def make() -> Model:
+        def compile(checkpoint: Checkpoint) -> Model:
             # Imported here because cached models run without the compiler.
             from dlc.language_models.encoder_program import compile_encoder
 
@@ -86,7 +87,7 @@ class EmbeddingModel:
             return compile_encoder(checkpoint, chosen, target, options)
 
         description = target_description(target, options.device)
-        model = load_or_compile(checkpoint, path, settings, description, options, make, progress)
+        model = load_or_compile(checkpoint, path, settings, description, options, compile, progress)
         limit = min(sizes.max_tokens, chosen.max_tokens or sizes.max_tokens)
         return EmbeddingModel(checkpoint.name, model, sizes.vocabulary, limit, sizes.hidden, lambda: tokenizer_of(checkpoint))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dlc.errors import ArgumentError, UnsupportedError
 from dlc.files.atomic_writes import to_path
+from dlc.language_models.checkpoints.checkpoint import Checkpoint
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.compiled_checkpoint import load_or_compile
 from dlc.language_models.drafts import Drafter, ModelDrafter
@@ -90,13 +91,13 @@ class LanguageModel:
         capacity = -(-positions // _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE
         sizes = StepSizes(capacity, prompt_tokens(description), cache_dtype, max_texts, draft_tokens)
 
-        def make() -> Model:
+        def compile(checkpoint: Checkpoint) -> Model:
             # Imported here because cached models run without the compiler.
             from dlc.language_models.step_program import compile_steps
 
             return compile_steps(checkpoint, sizes, target, options, progress)
 
-        model = load_or_compile(checkpoint, path, str(sizes), description, options, make, progress)
+        model = load_or_compile(checkpoint, path, str(sizes), description, options, compile, progress)
         return LanguageModel(checkpoint.name, model, positions, lambda: tokenizer_of(checkpoint))
 
     @property

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import dlc
 import dlc.numpy as dnp
 from dlc.cli import main
-from dlc.errors import ArgumentError, UnsupportedError
+from dlc.errors import ArgumentError, ModelError, UnsupportedError
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.language_model import LanguageModel
 from dlc.language_models.sampling import Sampling
@@ -22,6 +22,7 @@ from dlc.language_models.token_choice import choose_token
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.score_tokenizer import ScoreTokenizer
 from dlc.language_models.tokenizers.tokenizer import decode
+from dlc.runtime.models.model import Model
 from tests.language_models.models import LLAMA, TEXTS, run_without_compiler, use_cache, write_llama
 
 
@@ -97,6 +98,21 @@ def test_cached_models_generate_the_same(path: Path) -> None:
     command = ["generate", path, "--prompt", "ab", "--max-tokens", 5, "--json"]
     (printed,) = run_without_compiler("from dlc.cli import main; main(standalone_mode=False)", *command)
     assert json.loads(printed)["tokens"] == first.tokens
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_file_that_changes_during_compilation_is_not_cached(
+    tmp_path: Path, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_llama(tmp_path / "m.gguf", **{"llama.rope.freq_base": 5000.0})
+
+    def replace_file(*_: object) -> Model:
+        write_llama(tmp_path / "new.gguf").replace(file)
+        return model.model
+
+    monkeypatch.setattr("dlc.language_models.step_program.compile_steps", replace_file)
+    with pytest.raises(ModelError, match="changed during compilation"):
+        LanguageModel.load(file)
 
 
 def test_a_step_writes_its_caches_in_place(model: LanguageModel) -> None:
