@@ -231,6 +231,11 @@ class Options:
             raise UnsupportedError(f"weights {self.weights!r}: expected one of {', '.join(WEIGHTS)}")
         if self.inter_op not in INTER_OP_MODES:
             raise UnsupportedError(f"inter_op {self.inter_op!r}: expected one of {', '.join(INTER_OP_MODES)}")
+        if not isinstance(cast(object, self.pipeline), str | None):
+            raise UnsupportedError(f'pipeline {self.pipeline!r}: expected names of passes, such as "a,b{{k=1}}"')
+        for name in ("cache", "check_each_pass", "verify"):
+            if (value := getattr(self, name)) not in (False, True):
+                raise UnsupportedError(f"{name} {value!r}: expected True or False")
         if not _is_count(self.group) or self.group % 8:
             raise UnsupportedError(f"group {self.group!r}: expected a multiple of 8 weights, such as 32")
         thread_count(self.num_threads)

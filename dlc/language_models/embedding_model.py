@@ -100,8 +100,10 @@ class EmbeddingModel:
             if self._tokenizer is None:
                 self._tokenizer = self._read_tokenizer()
             ids = self._tokenizer.encode(text)
-        else:
+        elif isinstance(cast(object, text), Iterable) and not isinstance(text, bytes):
             ids = list(text)
+        else:
+            raise ArgumentError(f"{text!r:.60}: expected a text, a str, or the list of its token ids")
         # The type of elements is not checked by callers.
         if not ids or not all(isinstance(cast(object, i), int | np.integer) and 0 <= i < self.vocabulary_size for i in ids):
             raise ArgumentError(f"tokens {ids[:8]}…: expected one or more ids below {self.vocabulary_size}")
@@ -111,6 +113,8 @@ class EmbeddingModel:
 
     def embed(self, texts: Sequence[EmbeddingInput]) -> NDArray[np.float32]:
         """Return the vectors of texts, f32 [number of texts, size]. Raises what `token_ids` raises."""
+        if isinstance(cast(object, texts), str | bytes) or not isinstance(cast(object, texts), Iterable):
+            raise ArgumentError(f"texts = {texts!r:.60}; expected a list of texts")
         return self.embed_ids([self.token_ids(text) for text in texts])
 
     def embed_ids(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:

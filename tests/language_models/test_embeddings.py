@@ -83,6 +83,12 @@ def test_errors_name_the_problem(tmp_path: Path) -> None:
         model.embed([[5] * 25])
     with pytest.raises(ArgumentError, match="ids below 96"):
         model.embed([[96]])
+    for tokens in ("text", b"text", None):
+        with pytest.raises(ArgumentError, match="expected a list of texts"):
+            model.embed(tokens)  # pyright: ignore[reportArgumentType]
+    for token in (5, b"text"):
+        with pytest.raises(ArgumentError, match="expected a text, a str, or the list"):
+            model.embed([token])  # pyright: ignore[reportArgumentType]
     with pytest.raises(DTypeError, match="expected a list"):
         dlc.embed(model, "text")
     with pytest.raises(ArgumentError, match="pooling = 'median'"):

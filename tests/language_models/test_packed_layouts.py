@@ -108,12 +108,24 @@ def test_groups_of_different_sizes_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_a_smaller_last_group_is_an_error(method: str) -> None:
+    """64 inputs in groups of 40 have two scales, as groups of 32 do."""
+    tensors, _ = pack_matrix(method, 4)
+    tensors.pop("g_idx", None)
+    layout = PackedLayout.of({"quant_method": method, "group_size": 40}, "config.json")
+    with pytest.raises(UnsupportedError, match="layer: 2 groups of 64 inputs with group_size = 40"):
+        layout.matrices({f"layer.{name}": tensor for name, tensor in tensors.items()})
+    with pytest.raises(ModelError, match="group_size = '32'"):
+        PackedLayout.of({"quant_method": method, "group_size": "32"}, "config.json")
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
 def test_folders(method: str, tmp_path: Path) -> None:
     """All matrices of the layers of a model are read, and no tensor is left."""
     recorded = MODELS["llama"]
     config: dict[str, Any] = {
         **recorded["config"],
-        "quantization_config": {"quant_method": method, "bits": 4, "group_size": 32},
+        "quantization_config": {"quant_method": method, "bits": 4},
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     tensors: dict[str, np.ndarray] = {}

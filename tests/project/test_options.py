@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import dlc
+from dlc.errors import UnsupportedError
 from dlc.options import CompileOptions, Options
 
 # Options that are no arguments of an entry point, and their other form.
@@ -39,6 +40,12 @@ def test_an_unknown_option_raises_a_type_error(call: Callable[..., Any]) -> None
         TypeError, match=r"dlc\.\w+\(\) got an unexpected keyword argument 'num_thread'; did you mean 'num_threads'"
     ):
         call(num_thread=2)
+
+
+@pytest.mark.parametrize("options", [{"cache": "no"}, {"check_each_pass": "no"}, {"pipeline": 5}], ids=str)
+def test_values_of_another_type_are_errors(options: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match=f"{next(iter(options))} .*: expected"):
+        dlc.jit(abs, **options)
 
 
 def test_internal_options_are_not_arguments() -> None:

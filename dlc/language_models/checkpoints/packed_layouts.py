@@ -48,12 +48,14 @@ class PackedLayout:
         zero_offset: Added to stored zero points, modulo 2^bits.
         is_awq: The layout is AWQ's.
         source: The file of the options, for messages.
+        group: The number of consecutive inputs that share a scale; None if the file does not tell, or if all of them do.
     """
 
     bits: int
     zero_offset: int
     is_awq: bool
     source: str
+    group: int | None = None
 
     @staticmethod
     def of(options: object, source: str) -> PackedLayout:
@@ -71,8 +73,13 @@ class PackedLayout:
             if name in choices and value is not None and comparable not in choices[name]:
                 expected = ", ".join(map(repr, choices[name]))
                 raise UnsupportedError(f"{source}: quantization_config.{name} = {value!r:.60}; expected {expected}")
+        group: object = given.get("group_size")
+        if not isinstance(bits, int) or not (group is None or (isinstance(group, int) and (group > 0 or group == -1))):
+            raise ModelError(
+                f"{source}: quantization_config: bits = {bits!r:.60}, group_size = {group!r:.60}; expected integers"
+            )
         is_v2 = "gptq_v2" in (given.get("checkpoint_format"), given.get("format"))
-        return PackedLayout(cast(int, bits), 0 if is_v2 or method == "awq" else 1, method == "awq", source)
+        return PackedLayout(bits, 0 if is_v2 or method == "awq" else 1, method == "awq", source, None if group == -1 else group)
 
     def matrices(
         self, tensors: Mapping[str, NDArray[Any]]
@@ -102,6 +109,11 @@ class PackedLayout:
         if shapes != expected or not groups or k % groups or n % per_word or not are_words:
             given = ", ".join(f"{s[1:]} {part.dtype}{list(part.shape)}" for s, part in parts.items())
             raise ModelError(f"{self.source}: {stem}: {given} are no matrix of {self.bits}-bit integers")
+        if self.group is not None and groups > 1 and k != groups * self.group:
+            raise UnsupportedError(
+                f"{self.source}: {stem}: {groups} groups of {k} inputs with group_size = {self.group}; "
+                "groups of different sizes are not supported"
+            )
         return n, k
 
     def _read(self, stem: str, parts: Mapping[str, NDArray[Any]]) -> QuantizedMatrix:
