@@ -14,7 +14,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import element_type_of, flag
 from dlc.kernels.references import ArrayReference, Variable
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Index, is_one, points_per_task, position_dtype, split_extent
+from dlc.library_kernels.vectors import Index, column_grid, is_one, points_per_task, position_dtype
 
 # Lanes along b.
 _COLUMN_LANES = 16
@@ -49,17 +49,15 @@ def accumulate(op: dl.AccumulateOp, x: ArrayReference, y: ArrayReference) -> Non
             block_total.value = running_total
         return block_total.value
 
-    for first, width, count in split_extent(columns, _COLUMN_LANES):
-        for row, tile in k.grid(rows, count, parallel=points_per_task(n * width)):
-            column = tile * width + first
-            if not is_sum:
-                accumulate_block(row, column, width, 0, n, None)
-                continue
-            previous_total = k.variable(k.full(width, identity, x.dtype))
-            for block in k.range(0, n, _SUMMATION_BLOCK_ELEMENTS):
-                end = k.minimum(block + _SUMMATION_BLOCK_ELEMENTS, n)
-                block_total = accumulate_block(row, column, width, block, end, previous_total)
-                previous_total.value = combine(previous_total.value, block_total)
+    for row, column, width in column_grid(rows, columns=columns, width=_COLUMN_LANES, work=n):
+        if not is_sum:
+            accumulate_block(row, column, width, 0, n, None)
+            continue
+        previous_total = k.variable(k.full(width, identity, x.dtype))
+        for block in k.range(0, n, _SUMMATION_BLOCK_ELEMENTS):
+            end = k.minimum(block + _SUMMATION_BLOCK_ELEMENTS, n)
+            block_total = accumulate_block(row, column, width, block, end, previous_total)
+            previous_total.value = combine(previous_total.value, block_total)
 
 
 def arg_extremum(op: dl.ArgExtremumOp, x: ArrayReference, y: ArrayReference) -> None:
@@ -85,10 +83,10 @@ def arg_extremum(op: dl.ArgExtremumOp, x: ArrayReference, y: ArrayReference) -> 
             first = k.minimum(segment * length, n - length)
             store(row, segment, 0, extreme.of_row(row, first, length))
         return
-    for begin, width, count in split_extent(columns, _COLUMN_LANES):
-        for row, segment, tile in k.grid(rows, num_segments, count, parallel=points_per_task(length * width)):
-            first, column = k.minimum(segment * length, n - length), tile * width + begin
-            store(row, segment, column, extreme.of_columns(row, column, first, length, width))
+    grid = column_grid(rows, num_segments, columns=columns, width=_COLUMN_LANES, work=length)
+    for row, segment, column, width in grid:
+        first = k.minimum(segment * length, n - length)
+        store(row, segment, column, extreme.of_columns(row, column, first, length, width))
 
 
 class _ArgExtremum:

@@ -12,9 +12,9 @@ import numpy as np
 import dlc.kernels as k
 from dlc.kernels.references import ArrayReference, Variable
 from dlc.kernels.values import Value
-from dlc.library_kernels.elimination import copy, exchange
+from dlc.library_kernels.elimination import copy, exchange, fill
 from dlc.library_kernels.reflections import column_indices, reflect, reflection
-from dlc.library_kernels.vectors import Dtype, Index, columns, groups, largest, sums
+from dlc.library_kernels.vectors import Dtype, Index, Order, best_index, columns, dots, groups, largest, row_vectors, update
 
 # Rows that share each load of a vector.
 _ROWS_PER_TILE = 4
@@ -33,16 +33,14 @@ def _smallest(dtype: Dtype) -> float:
     return float(np.finfo(dtype).tiny)
 
 
-def rotate(x: ArrayReference, i: Index, p: Index, cosine: Value, sine: Value) -> None:
-    """Rotate rows i and p of x: c·x_i - s·x_p and s·x_i + c·x_p."""
-    for j, w in columns(0, x.shape[1], x.dtype):
-        first, second = x.load(i, j, width=w), x.load(p, j, width=w)
-        x.store(i, j, value=k.fma(cosine, first, -(second * sine)))
-        x.store(p, j, value=k.fma(cosine, second, first * sine))
+def rotate(x: ArrayReference, i: Index, p: Index, cosine: Value, sine: Value, first: Index = 0) -> None:
+    """Rotate rows i and p of x from column `first` on: c·x_i - s·x_p and s·x_i + c·x_p."""
+    update(lambda v: (k.fma(cosine, v[0], -(v[1] * sine)), k.fma(cosine, v[1], v[0] * sine)), x[i], x[p], first=first)
 
 
-def safe_scale(x: ArrayReference) -> tuple[Value, Value]:
-    """Return a factor that scales a matrix so that squares neither overflow nor underflow, and its reciprocal."""
+def copy_scaled(source: ArrayReference, x: ArrayReference) -> tuple[Value, Value]:
+    """Copy a matrix, scaled so that squares neither overflow nor underflow; return the factor and its reciprocal."""
+    copy(source, x)
     (rows, size), greatest = x.shape, k.variable(0, x.dtype)
     for i in k.range(rows):
         row_maximum = largest(0, size, x.dtype, lambda j, w, i=i: k.absolute(x.load(i, j, width=w)))
@@ -52,29 +50,32 @@ def safe_scale(x: ArrayReference) -> tuple[Value, Value]:
     needs_scaling = ((maximum < threshold) | (maximum > 1 / threshold)) & (maximum > 0)
     # The reciprocal of a subnormal number overflows, and that of a number above 1 / smallest is subnormal.
     scale = k.minimum(k.maximum(maximum, smallest), 1 / smallest)
-    return k.select(needs_scaling, 1 / scale, 1), k.select(needs_scaling, scale, 1)
+    factor = k.select(needs_scaling, 1 / scale, 1)
+    scale_matrix(x, factor)
+    return factor, k.select(needs_scaling, scale, 1)
 
 
 def scale_matrix(x: ArrayReference, factor: Value) -> None:
     """Multiply a matrix by a factor."""
+    for i, j, w in row_vectors(x):
+        x.store(i, j, value=x.load(i, j, width=w) * factor)
+
+
+def set_identity(x: ArrayReference) -> None:
+    """Set a square matrix to the identity."""
+    fill(x, 0)
     for i in k.range(x.shape[0]):
-        for j, w in columns(0, x.shape[1], x.dtype):
-            x.store(i, j, value=x.load(i, j, width=w) * factor)
+        x[i, i] = 1
 
 
-def _sort(values: ArrayReference, descending: bool, matrices: Sequence[ArrayReference]) -> None:
-    """Sort values, and reorder the rows of matrices in the same way; NaN stays at its index."""
-    (count,) = values.shape
+def sort_rows(keys: Sequence[ArrayReference], is_before: Order, matrices: Sequence[ArrayReference]) -> None:
+    """Sort arrays of keys together, and reorder the rows of matrices in the same way; NaN stays at its index."""
+    count = int(keys[0].shape[0])
     for i in k.range(count):
-        best, position = k.variable(values[i]), k.variable(i, size=count)
-        for p in k.range(i + 1, count):
-            value = values[p]
-            is_better = value > best.value if descending else value < best.value
-            best.value = k.select(is_better, value, best.value)
-            position.value = k.select(is_better, p, position.value)
-        best_position = position.value
+        best, best_position = best_index(i, count, lambda p: [key[p] for key in keys], is_before)
         with k.when(best_position != i):
-            values[i], values[best_position] = best.value, values[i]
+            for key, value in zip(keys, best, strict=True):
+                key[i], key[best_position] = value, key[i]
             for x in matrices:
                 exchange(x, i, best_position)
 
@@ -89,8 +90,7 @@ def _orient(x: ArrayReference, other_matrices: Sequence[ArrayReference]) -> None
             position.value += 1
         with k.when(total.value < 0):
             for matrix in (x, *other_matrices):
-                for j, w in columns(0, matrix.shape[1], x.dtype):
-                    matrix.store(i, j, value=-matrix.load(i, j, width=w))
+                update(lambda v: [-v[0]], matrix[i])
 
 
 def eigh(x: ArrayReference, values: ArrayReference, vectors: ArrayReference, *, with_vectors: bool) -> None:
@@ -100,9 +100,7 @@ def eigh(x: ArrayReference, values: ArrayReference, vectors: ArrayReference, *, 
     Reinsch, Handbook for Automatic Computation II, contributions 2 and 4 (tred2, imtql2).
     """
     size, dtype = int(x.shape[0]), x.dtype
-    copy(x, vectors)
-    factor, inverse_scale = safe_scale(vectors)
-    scale_matrix(vectors, factor)
+    _, inverse_scale = copy_scaled(x, vectors)
     off_diagonal, scales = (k.buffer(size, dtype, fill=None) for _ in range(2))
     off_diagonal[size - 1] = 0
     _tridiagonal(vectors, values, off_diagonal, scales)
@@ -119,7 +117,7 @@ def eigh(x: ArrayReference, values: ArrayReference, vectors: ArrayReference, *, 
                     _implicit_ql_step(values, off_diagonal, vectors if with_vectors else None, first, end)
     for i in k.range(size):
         values[i] = values[i] * inverse_scale
-    _sort(values, False, [vectors] if with_vectors else [])
+    sort_rows([values], lambda a, b: a[0] < b[0], [vectors] if with_vectors else [])
     if with_vectors:
         _orient(vectors, [])
 
@@ -134,25 +132,20 @@ def _tridiagonal(a: ArrayReference, diagonal: ArrayReference, off_diagonal: Arra
         off_diagonal[row], scales[row] = left, scale
         p[row] = 0
         for rows in groups(first, size, _ROWS_PER_TILE, size):
-            products = sums(
-                first,
-                size,
-                len(rows),
-                dtype,
-                lambda j, w, rows=rows: [(v.load(j, width=w), a.load(i, j, width=w)) for i in rows],
-            )
-            for i, product in zip(rows, products, strict=True):
+            for i, product in zip(rows, dots(v, [a[i] for i in rows], first), strict=True):
                 p[i] = product * scale
-        (factor,) = sums(first, size, 1, dtype, lambda j, w: [(p.load(j, width=w), v.load(j, width=w))])
-        factor = -(factor * scale * 0.5)
-        for j, w in columns(first, size, dtype):
-            p.store(j, value=k.fma(factor, v.load(j, width=w), p.load(j, width=w)))
+        (product,) = dots(p, [v], first)
+        factor = -(product * scale * 0.5)
+        update(lambda vectors, factor=factor: [k.fma(factor, vectors[1], vectors[0])], p, v, first=first)
         for rows in groups(first, size, _ROWS_PER_TILE, size):
             factors = [(-v[i], -p[i]) for i in rows]
-            for j, w in columns(first, size, dtype):
-                row_v, row_p = v.load(j, width=w), p.load(j, width=w)
-                for i, (p_factor, v_factor) in zip(rows, factors, strict=True):
-                    a.store(i, j, value=k.fma(p_factor, row_p, k.fma(v_factor, row_v, a.load(i, j, width=w))))
+
+            def subtract(vectors: Sequence[Value], factors: Sequence[tuple[Value, Value]] = factors) -> list[Value]:
+                *updated, row_v, row_p = vectors
+                pairs = zip(updated, factors, strict=True)
+                return [k.fma(p_factor, row_p, k.fma(v_factor, row_v, row)) for row, (p_factor, v_factor) in pairs]
+
+            update(subtract, *(a[i] for i in rows), v, p, first=first)
         for j in k.range(first, size):
             a[row, j] = v[j]
     for i in k.range(size):
@@ -244,13 +237,8 @@ def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotatio
     accurate than QR (1992), and Golub and Van Loan, Matrix Computations, 8.6.3.
     """
     count = int(x.shape[0])
-    copy(x, rows)
-    for i in k.range(count):
-        for j in k.range(count):
-            rotations[i, j] = 0
-        rotations[i, i] = 1
-    factor, inverse_scale = safe_scale(rows)
-    scale_matrix(rows, factor)
+    set_identity(rotations)
+    _, inverse_scale = copy_scaled(x, rows)
     is_active = k.variable(True, np.bool_)
     for _ in k.range(_MAX_JACOBI_SWEEPS):
         with k.when(is_active.value):
@@ -265,13 +253,13 @@ def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotatio
     for i in k.range(count):
         values[i] = k.sqrt(values[i]) * inverse_scale
     scale_matrix(rows, inverse_scale)
-    _sort(values, True, [rows, rotations])
+    sort_rows([values], lambda a, b: a[0] > b[0], [rows, rotations])
     _orient(rotations, [rows])
 
 
 def _square_norms(x: ArrayReference, squares: ArrayReference) -> None:
     for i in k.range(x.shape[0]):
-        (squares[i],) = sums(0, x.shape[1], 1, x.dtype, lambda j, w, i=i: [(x.load(i, j, width=w), x.load(i, j, width=w))])
+        (squares[i],) = dots(x[i], [x[i]])
 
 
 def _is_above_rounding(product: Value, a: Value, b: Value, size: int) -> Value:
@@ -284,9 +272,7 @@ def _needs_rotation(x: ArrayReference, squares: ArrayReference, p: Value, q: Val
     """Return whether row p is not orthogonal to one of the rows of a tile that starts at q, which is rare."""
     count, size = map(int, x.shape)
     rows = [q, *(k.minimum(q + r, count - 1) for r in range(1, _ROWS_PER_TILE))]
-    products = sums(
-        0, size, _ROWS_PER_TILE, x.dtype, lambda j, w: [(x.load(p, j, width=w), x.load(i, j, width=w)) for i in rows]
-    )
+    products = dots(x[p], [x[i] for i in rows])
     is_needed, *conditions = (
         _is_above_rounding(product, squares[p], squares[i], size) for i, product in zip(rows, products, strict=True)
     )
@@ -300,7 +286,7 @@ def _orthogonalize_rows(
 ) -> None:
     """Rotate two rows to be orthogonal, unless they already are, up to rounding."""
     size = int(x.shape[1])
-    (product,) = sums(0, size, 1, x.dtype, lambda j, w: [(x.load(p, j, width=w), x.load(q, j, width=w))])
+    (product,) = dots(x[p], [x[q]])
     a, b = squares[p], squares[q]
     with k.when(_is_above_rounding(product, a, b, size)):
         ratio = (b - a) / (product * 2)

@@ -15,52 +15,57 @@ import numpy as np
 import dlc.kernels as k
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Index, columns, tiles
+from dlc.library_kernels.vectors import Index, best_index, columns, row_vectors, tiles, update
 
 # Columns per block.
 _BLOCK_COLUMNS = 16
 # Rows per tile, with sums in registers.
 _ROWS_PER_TILE = 4
-# A function (x, i, p) that returns the factor by which row p is subtracted from row i.
-Factor: TypeAlias = "Callable[[ArrayReference, Index, Value], Value]"
+_Steps: TypeAlias = tuple[Index, Index]
+# Returns the factor by which row p is subtracted from row i.
+_Factor: TypeAlias = Callable[[Index, Value], Value]
 
 
 def copy(source: ArrayReference, destination: ArrayReference) -> None:
     """Copy a matrix."""
-    rows, width = source.shape
-    for i in k.range(rows):
-        for j, w in columns(0, width, source.dtype):
-            destination.store(i, j, value=source.load(i, j, width=w))
+    for i, j, w in row_vectors(source):
+        destination.store(i, j, value=source.load(i, j, width=w))
+
+
+def fill(x: ArrayReference, value: float) -> None:
+    """Set all elements of a matrix."""
+    for i, j, w in row_vectors(x):
+        x.store(i, j, value=k.full(w, value, x.dtype))
 
 
 def exchange(x: ArrayReference, i: Index, p: Index) -> None:
     """Swap two rows."""
-    for j, w in columns(0, x.shape[1], x.dtype):
-        first, second = x.load(i, j, width=w), x.load(p, j, width=w)
-        x.store(i, j, value=second)
-        x.store(p, j, value=first)
+    update(lambda v: (v[1], v[0]), x[i], x[p])
 
 
-def _element_at(x: ArrayReference, i: Index, p: Value) -> Value:
-    return x[i, p]
+def _row_tiles(low: Index, high: int) -> Iterator[list[Index]]:
+    """Yield the indices of the rows of each tile, like `tiles`."""
+    for first, count in tiles(low, high, _ROWS_PER_TILE):
+        yield [first + r for r in range(count)]
 
 
-def _transposed_element_at(x: ArrayReference, i: Index, p: Value) -> Value:
-    return x[p, i]
+def _difference(
+    b: ArrayReference, x: ArrayReference, rows: Sequence[Index], steps: _Steps, factor: _Factor, column: Index, width: int
+) -> list[Value]:
+    """Return b[i] - Σ factor(i, p)·x[p] over the steps p, for these rows i and some columns."""
+    totals = [k.variable(b.load(i, column, width=width)) for i in rows]
+    for p in k.range(*steps):
+        source_row = x.load(p, column, width=width)
+        for i, total in zip(rows, totals, strict=True):
+            total.value = k.fma(-factor(i, p), source_row, total.value)
+    return [total.value for total in totals]
 
 
-def _subtract_product(
-    factor: Factor, x: ArrayReference, rows: Sequence[Index], steps: tuple[Index, Index], first_column: Index
-) -> None:
-    """Compute x[i, j] -= Σ factor(x, i, p)·x[p, j] over the steps p, for these rows i and the columns j from the first one."""
+def _subtract_product(x: ArrayReference, rows: Sequence[Index], steps: _Steps, factor: _Factor, first_column: Index) -> None:
+    """Compute x[i, j] -= Σ factor(i, p)·x[p, j] over the steps p, for these rows i and the columns j from the first one."""
     for start, width in columns(first_column, x.shape[1], x.dtype):
-        sums = [k.variable(x.load(i, start, width=width)) for i in rows]
-        for p in k.range(*steps):
-            source_row = x.load(p, start, width=width)
-            for i, total in zip(rows, sums, strict=True):
-                total.value = k.fma(-factor(x, i, p), source_row, total.value)
-        for i, total in zip(rows, sums, strict=True):
-            x.store(i, start, value=total.value)
+        for i, value in zip(rows, _difference(x, x, rows, steps, factor, start, width), strict=True):
+            x.store(i, start, value=value)
 
 
 def lu(x: ArrayReference, factors: ArrayReference, order: ArrayReference, sign: ArrayReference, pivots: ArrayReference) -> None:
@@ -76,13 +81,7 @@ def lu(x: ArrayReference, factors: ArrayReference, order: ArrayReference, sign: 
 
     def step(p: Value, start: Index, width: int) -> None:
         """Eliminate column p in the block of columns that begins at `start`."""
-        largest, position = k.variable(k.absolute(factors[p, p])), k.variable(p, size=size)
-        for i in k.range(p + 1, size):
-            magnitude = k.absolute(factors[i, p])
-            is_larger = magnitude > largest.value
-            largest.value = k.select(is_larger, magnitude, largest.value)
-            position.value = k.select(is_larger, i, position.value)
-        pivot_row = position.value
+        _, pivot_row = best_index(p, size, lambda i: [k.absolute(factors[i, p])], lambda a, b: a[0] > b[0])
         pivots[p] = pivot_row.astype(np.int64)
         with k.when(pivot_row != p):
             exchange(factors, p, pivot_row)
@@ -99,6 +98,9 @@ def lu(x: ArrayReference, factors: ArrayReference, order: ArrayReference, sign: 
             updated_row = k.fma(-factor, pivot_tail, factors.load(i, start, width=width))
             factors.store(i, start, value=k.select(is_pivot_column, factor, updated_row))
 
+    def multiplier(i: Index, p: Value) -> Value:
+        return factors[i, p]
+
     for start, width in tiles(0, size, _BLOCK_COLUMNS):
         for p in k.range(start, start + width):
             step(p, start, width)
@@ -107,10 +109,10 @@ def lu(x: ArrayReference, factors: ArrayReference, order: ArrayReference, sign: 
         trailing = start + width
         # Update the block's rows of U; each row depends on those above it in the block.
         for i in k.range(start + 1, trailing):
-            _subtract_product(_element_at, factors, [i], (start, i), trailing)
+            _subtract_product(factors, [i], (start, i), multiplier, trailing)
         # Update the trailing matrix.
-        for first, count in tiles(trailing, size, _ROWS_PER_TILE):
-            _subtract_product(_element_at, factors, [first + r for r in range(count)], (start, trailing), trailing)
+        for rows in _row_tiles(trailing, size):
+            _subtract_product(factors, rows, (start, trailing), multiplier, trailing)
     sign[0] = parity.value
 
 
@@ -119,16 +121,11 @@ def triangular_solve(
 ) -> None:
     """Solve T·x = b for some columns, with a triangle T of `a`, in tiles of rows, starting at the row with one unknown."""
     size = int(a.shape[0])
-    for first, count in tiles(0, size, _ROWS_PER_TILE) if lower else _reverse_tiles(size):
-        rows = [first + r for r in range(count)]
-        sums = [k.variable(b.load(i, column, width=width)) for i in rows]
-        for p in k.range(0, first) if lower else k.range(first + count, size):
-            solved_row = x.load(p, column, width=width)
-            for i, total in zip(rows, sums, strict=True):
-                total.value = k.fma(-a[i, p], solved_row, total.value)
+    for rows in _row_tiles(0, size) if lower else _reverse_row_tiles(size):
+        steps = (0, rows[0]) if lower else (rows[-1] + 1, size)
+        values = _difference(b, x, rows, steps, lambda i, p: a[i, p], column, width)
         solved_rows: list[tuple[Index, Value]] = []
-        for i, total in list(zip(rows, sums, strict=True))[:: 1 if lower else -1]:
-            value = total.value
+        for i, value in list(zip(rows, values, strict=True))[:: 1 if lower else -1]:
             for p, solved_value in solved_rows:
                 value = k.fma(-a[i, p], solved_value, value)
             value = value if unit else value / a[i, i]
@@ -136,31 +133,33 @@ def triangular_solve(
             solved_rows.append((i, value))
 
 
-def _reverse_tiles(size: int) -> Iterator[tuple[Index, int]]:
-    """Yield (start, count) for tiles of rows, from the last one to the first, which is the remainder."""
+def _reverse_row_tiles(size: int) -> Iterator[list[Index]]:
+    """Yield the indices of the rows of each tile, from the last tile to the first, which is the remainder."""
     num_tiles, remainder = divmod(size, _ROWS_PER_TILE)
     for t in k.range(num_tiles):
-        yield size - _ROWS_PER_TILE - t * _ROWS_PER_TILE, _ROWS_PER_TILE
+        yield [size - _ROWS_PER_TILE - t * _ROWS_PER_TILE + r for r in range(_ROWS_PER_TILE)]
     if remainder:
-        yield 0, remainder
+        yield [*range(remainder)]
 
 
 def cholesky(x: ArrayReference, upper: ArrayReference) -> None:
     """Compute the upper triangular U with Uᵀ·U = x; the lower triangle of x is not read."""
     size = int(x.shape[0])
     copy(x, upper)
+
+    def multiplier(i: Index, p: Value) -> Value:
+        return upper[p, i]
+
     for start, height in tiles(0, size, _BLOCK_COLUMNS):
         trailing = start + height
         for p in k.range(start, trailing):
             # Update row p, and divide it by the square root of its diagonal element.
-            _subtract_product(_transposed_element_at, upper, [p], (start, p), p)
+            _subtract_product(upper, [p], (start, p), multiplier, p)
             root = k.sqrt(upper[p, p])
-            for j, w in columns(p, size, x.dtype):
-                upper.store(p, j, value=upper.load(p, j, width=w) / root)
+            update(lambda v, root=root: [v[0] / root], upper[p], first=p)
         if height == _BLOCK_COLUMNS:
-            for first, count in tiles(trailing, size, _ROWS_PER_TILE):
-                rows = [first + r for r in range(count)]
-                _subtract_product(_transposed_element_at, upper, rows, (start, trailing), first)
+            for rows in _row_tiles(trailing, size):
+                _subtract_product(upper, rows, (start, trailing), multiplier, rows[0])
     for i in k.range(1, size):
         for j in k.range(i):
             upper[i, j] = 0

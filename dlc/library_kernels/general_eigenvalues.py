@@ -16,10 +16,10 @@ import numpy as np
 import dlc.kernels as k
 from dlc.kernels.references import ArrayReference, Variable
 from dlc.kernels.values import Value
-from dlc.library_kernels.eigenvalues import epsilon, safe_scale, scale_matrix
-from dlc.library_kernels.elimination import copy, exchange
+from dlc.library_kernels.eigenvalues import copy_scaled, epsilon, rotate, set_identity, sort_rows
+from dlc.library_kernels.elimination import fill
 from dlc.library_kernels.reflections import REFLECTED_ROWS, reflect, reflection
-from dlc.library_kernels.vectors import Index, columns, groups, largest, sums
+from dlc.library_kernels.vectors import Index, best_index, columns, dots, groups, largest, update
 
 # Maximum QR steps per eigenvalue (about 1.5 are needed), and the number of steps without progress before an exceptional shift.
 _MAX_QR_STEPS = 30
@@ -32,9 +32,6 @@ class _Complex:
 
     real: Value
     imag: Value
-
-    def __add__(self, other: _Complex) -> _Complex:
-        return _Complex(self.real + other.real, self.imag + other.imag)
 
     def __sub__(self, other: _Complex) -> _Complex:
         return _Complex(self.real - other.real, self.imag - other.imag)
@@ -72,12 +69,8 @@ def eig(
     """Compute the eigenvalues of a matrix, and eigenvectors of length 1 as rows, with a positive largest element."""
     size, dtype = int(x.shape[0]), x.dtype
     h, basis = work[0], work[1]
-    copy(x, h)
-    factor, inverse_scale = safe_scale(h)
-    scale_matrix(h, factor)
-    _fill(basis, 0)
-    for i in k.range(size):
-        basis[i, i] = 1
+    factor, inverse_scale = copy_scaled(x, h)
+    set_identity(basis)
     finite_sum, norm = k.variable(0, dtype), k.variable(0, dtype)
     for i in k.range(size):
         norm.value = k.maximum(norm.value, largest(0, size, dtype, lambda j, w, i=i: k.absolute(h.load(i, j, width=w))))
@@ -97,37 +90,15 @@ def eig(
             _eigenvectors(schur, factor, vectors_real, vectors_imag)
         with k.when(~is_converged):
             for part in (vectors_real, vectors_imag):
-                _fill(part, float("nan"))
-    _sort_pairs(real, imag, (vectors_real, vectors_imag) if with_vectors else ())
+                fill(part, float("nan"))
+    sort_rows([real, imag], _is_before, (vectors_real, vectors_imag) if with_vectors else ())
     for matrix in (h, basis):
-        _fill(matrix, 0)
+        fill(matrix, 0)
 
 
-def _sort_pairs(real: ArrayReference, imag: ArrayReference, matrices: Sequence[ArrayReference]) -> None:
-    """Sort complex numbers by their real, then by their imaginary parts, and the rows of matrices in the same way."""
-    (size,) = real.shape
-    for i in k.range(size):
-        best_real, best_imag, position = k.variable(real[i]), k.variable(imag[i]), k.variable(i, size=size)
-        for p in k.range(i + 1, size):
-            has_equal_real = real[p] == best_real.value
-            is_before = (real[p] < best_real.value) | (has_equal_real & (imag[p] < best_imag.value))
-            best_real.value = k.select(is_before, real[p], best_real.value)
-            best_imag.value = k.select(is_before, imag[p], best_imag.value)
-            position.value = k.select(is_before, p, position.value)
-        best_position = position.value
-        with k.when(best_position != i):
-            real[i], real[best_position] = best_real.value, real[i]
-            imag[i], imag[best_position] = best_imag.value, imag[i]
-            for x in matrices:
-                exchange(x, i, best_position)
-
-
-def _fill(x: ArrayReference, value: float) -> None:
-    """Set all elements of a matrix."""
-    rows, width = x.shape
-    for i in k.range(rows):
-        for j, w in columns(0, width, x.dtype):
-            x.store(i, j, value=k.full(w, value, x.dtype))
+def _is_before(x: Sequence[Value], y: Sequence[Value]) -> Value:
+    """Compare complex numbers by their real, then by their imaginary parts."""
+    return (x[0] < y[0]) | ((x[0] == y[0]) & (x[1] < y[1]))
 
 
 @dataclass(frozen=True)
@@ -224,10 +195,7 @@ class _SchurForm:
             sine, cosine = below * unit, shift * unit
             length = k.sqrt(sine * sine + cosine * cosine)
             sine, cosine = sine / length, cosine / length
-            for p, w in columns(i, size, h.dtype):
-                first, second = h.load(i, p, width=w), h.load(j, p, width=w)
-                h.store(i, p, value=cosine * first + sine * second)
-                h.store(j, p, value=cosine * second - sine * first)
+            rotate(h, j, i, cosine, sine, i)
             for p in k.range(j + 1):
                 row = k.assume_index(p, size)
                 first, second = h[row, i], h[row, j]
@@ -235,10 +203,7 @@ class _SchurForm:
                 h[row, j] = cosine * second - sine * first
             h[j, i] = 0
             if self.basis is not None:
-                for p, w in columns(0, size, h.dtype):
-                    first, second = self.basis.load(i, p, width=w), self.basis.load(j, p, width=w)
-                    self.basis.store(i, p, value=cosine * first + sine * second)
-                    self.basis.store(j, p, value=cosine * second - sine * first)
+                rotate(self.basis, j, i, cosine, sine)
 
     def _double_shift_step(self, first: Value, row: Value, is_exceptional: Value) -> None:
         """Apply an implicit QR step to the block from `first` to `row` + 2, shifted by the eigenvalues of its last 2 × 2."""
@@ -282,23 +247,25 @@ class _SchurForm:
     ) -> None:
         """Apply the reflection 1 - u·(1, v)ᵀ to three rows of h, and its transpose to the columns and the basis."""
         h, size = self.h, self.size
-        for j, w in columns(rows[0], size, h.dtype):
-            a, b, c = (h.load(i, j, width=w) for i in rows)
+
+        def reflect_rows(vectors: Sequence[Value]) -> list[Value]:
+            c, b, a = vectors
             product = a + v[0] * b + v[1] * c
-            for i, value in zip(reversed(rows), (c - product * u[2], b - product * u[1], a - product * u[0]), strict=True):
-                h.store(i, j, value=value)
+            return [c - product * u[2], b - product * u[1], a - product * u[0]]
+
+        def reflect_columns(vectors: Sequence[Value]) -> list[Value]:
+            c, b, a = vectors
+            product = u[0] * a + u[1] * b + u[2] * c
+            return [c - product * v[1], b - product * v[0], a - product]
+
+        # The third row may be the second one, so that it is stored first.
+        update(reflect_rows, *(h[i] for i in reversed(rows)), first=rows[0])
         for p in k.range(k.minimum(rows[0] + 3, last) + 1):
             i = k.assume_index(p, size)
-            a, b, c = (h[i, j] for j in rows)
-            product = u[0] * a + u[1] * b + u[2] * c
-            for j, value in zip(reversed(rows), (c - product * v[1], b - product * v[0], a - product), strict=True):
+            for j, value in zip(reversed(rows), reflect_columns([h[i, j] for j in reversed(rows)]), strict=True):
                 h[i, j] = value
         if self.basis is not None:
-            for j, w in columns(0, size, h.dtype):
-                a, b, c = (self.basis.load(i, j, width=w) for i in rows)
-                product = u[0] * a + u[1] * b + u[2] * c
-                for i, value in zip(reversed(rows), (c - product * v[1], b - product * v[0], a - product), strict=True):
-                    self.basis.store(i, j, value=value)
+            update(reflect_columns, *(self.basis[i] for i in reversed(rows)))
 
 
 def _reflect_columns(x: ArrayReference, v: ArrayReference, scale: Value, first: Index, product: ArrayReference) -> None:
@@ -310,9 +277,7 @@ def _reflect_columns(x: ArrayReference, v: ArrayReference, scale: Value, first: 
             total.value = k.fma(v[i], x.load(i, j, width=w), total.value)
         product.store(j, value=total.value * scale)
     for i in k.range(first, size):
-        factor = -v[i]
-        for j, w in columns(0, size, x.dtype):
-            x.store(i, j, value=k.fma(factor, product.load(j, width=w), x.load(i, j, width=w)))
+        update(lambda vectors, factor=-v[i]: [k.fma(factor, vectors[1], vectors[0])], x[i], product)
 
 
 def _eigenvectors(schur: _SchurForm, factor: Value, vectors_real: ArrayReference, vectors_imag: ArrayReference) -> None:
@@ -376,8 +341,8 @@ def _substitute_back(
 
     def residual(row: Value) -> _Complex:
         """Return -Σ h_rj·y_j over the elements after the row, which alone are not 0."""
-        products = sums(0, size, 2, dtype, lambda j, w: [(h.load(row, j, width=w), part.load(j, width=w)) for part in solution])
-        return _Complex(-products[0], -products[1])
+        real, imag = dots(h[row], solution)
+        return _Complex(-real, -imag)
 
     def store(row: Value, value: _Complex) -> None:
         solution[0][row], solution[1][row] = value.real, value.imag
@@ -403,8 +368,7 @@ def _substitute_back(
         # Products of large elements would overflow.
         with k.when(greatest > 1 / epsilon(dtype)):
             for part in solution:
-                for j, w in columns(0, size, dtype):
-                    part.store(j, value=part.load(j, width=w) / greatest)
+                update(lambda vectors, greatest=greatest: [vectors[0] / greatest], part)
 
 
 def _normalize(real: ArrayReference, imag: ArrayReference) -> None:
@@ -414,20 +378,15 @@ def _normalize(real: ArrayReference, imag: ArrayReference) -> None:
         0, size, dtype, lambda j, w: k.maximum(k.absolute(real.load(j, width=w)), k.absolute(imag.load(j, width=w)))
     )
     for part in (real, imag):
-        for j, w in columns(0, size, dtype):
-            part.store(j, value=part.load(j, width=w) / greatest)
-    best, position = k.variable(-1, dtype), k.variable(0, size=size)
-    total = k.variable(0, dtype)
-    for j in k.range(size):
-        square = real[j] * real[j] + imag[j] * imag[j]
-        total.value += square
-        is_better = square > best.value
-        best.value, position.value = k.select(is_better, square, best.value), k.select(is_better, j, position.value)
-    element = _Complex(real[position.value], imag[position.value])
-    length = 1 / (k.sqrt(total.value) * k.sqrt(best.value))
-    rotation = _Complex(element.real * length, -element.imag * length)
-    for j, w in columns(0, size, dtype):
-        rotated = _Complex(real.load(j, width=w), imag.load(j, width=w)) * rotation
-        real.store(j, value=rotated.real)
-        imag.store(j, value=rotated.imag)
-    imag[position.value] = 0
+        update(lambda vectors: [vectors[0] / greatest], part)
+    (best,), position = best_index(0, size, lambda j: [real[j] * real[j] + imag[j] * imag[j]], lambda a, b: a[0] > b[0])
+    square_sum = dots(real, [real])[0] + dots(imag, [imag])[0]
+    length = 1 / (k.sqrt(square_sum) * k.sqrt(best))
+    rotation = _Complex(real[position] * length, -imag[position] * length)
+
+    def rotated(parts: Sequence[Value]) -> tuple[Value, Value]:
+        product = _Complex(parts[0], parts[1]) * rotation
+        return product.real, product.imag
+
+    update(rotated, real, imag)
+    imag[position] = 0

@@ -14,7 +14,7 @@ from dlc.library_kernels.eigenvalues import eigh, svd
 from dlc.library_kernels.elimination import cholesky, lu, triangular_solve
 from dlc.library_kernels.general_eigenvalues import eig
 from dlc.library_kernels.reflections import REFLECTED_ROWS, householder, orthogonal
-from dlc.library_kernels.vectors import lanes_of, points_per_task, split_extent
+from dlc.library_kernels.vectors import column_grid, lanes_of, points_per_task
 from dlc.shapes.dims import UndecidableError
 
 
@@ -25,21 +25,14 @@ def _static_sizes(op: DlOp, sizes: Sequence[Any]) -> list[int]:
     return list(sizes)
 
 
-def _no_settings(op: LibraryKernel) -> dict[str, bool]:
-    return {}
-
-
-def _per_matrix(
-    factorize: Callable[..., None],
-    multiply_adds: Callable[[int, int], int],
-    settings: Callable[[Any], dict[str, bool]] = _no_settings,
-) -> Callable[..., None]:
+def _per_matrix(factorize: Callable[..., None], multiply_adds: Callable[[int, int], int]) -> Callable[..., None]:
     """Return the loops of an op that factors one matrix per point, in `multiply_adds(rows, columns)`."""
 
-    def factorize_batch(op: LibraryKernel, *arrays: ArrayReference) -> None:
+    def factorize_batch(op: Any, *arrays: ArrayReference) -> None:
         n, m = _static_sizes(op, arrays[0].shape[1:])
+        settings = {"with_vectors": flag(op.vectors)} if isinstance(op, dl.EighOp | dl.EigOp) else {}
         for problem in k.grid(arrays[0].shape[0], parallel=points_per_task(multiply_adds(n, m))):
-            factorize(*(x[problem] for x in arrays), **settings(op))
+            factorize(*(x[problem] for x in arrays), **settings)
 
     return factorize_batch
 
@@ -47,18 +40,16 @@ def _per_matrix(
 def _triangular_solve(op: dl.TriangularSolveOp, a: ArrayReference, b: ArrayReference, x: ArrayReference) -> None:
     """Solve for some columns per task, since columns are independent."""
     n, columns = _static_sizes(op, b.shape[1:])
-    for first, width, count in split_extent(columns, lanes_of(x.dtype)):
-        for problem, tile in k.grid(x.shape[0], count, parallel=points_per_task(n * n // 2 * width)):
-            column = tile * width + first
-            triangular_solve(a[problem], b[problem], x[problem], column, width, lower=flag(op.lower), unit=flag(op.unit))
+    for problem, column, width in column_grid(x.shape[0], columns=columns, width=lanes_of(x.dtype), work=n * n // 2):
+        triangular_solve(a[problem], b[problem], x[problem], column, width, lower=flag(op.lower), unit=flag(op.unit))
 
 
 def _orthogonal(op: dl.OrthogonalOp, vectors: ArrayReference, scales: ArrayReference, result: ArrayReference) -> None:
     """Compute some columns of Q per task, since columns are independent."""
     n, m = _static_sizes(op, vectors.shape[1:])
-    for first, height, count in split_extent(int(number(op.count)), REFLECTED_ROWS):
-        for problem, tile in k.grid(vectors.shape[0], count, parallel=points_per_task(2 * n * m * height)):
-            orthogonal(vectors[problem], scales[problem], result[problem], tile * height + first, height)
+    count = int(number(op.count))
+    for problem, first, height in column_grid(vectors.shape[0], columns=count, width=REFLECTED_ROWS, work=2 * n * m):
+        orthogonal(vectors[problem], scales[problem], result[problem], first, height)
 
 
 RULES: dict[type[LibraryKernel], Callable[..., None]] = {
@@ -67,7 +58,7 @@ RULES: dict[type[LibraryKernel], Callable[..., None]] = {
     dl.CholeskyOp: _per_matrix(cholesky, lambda n, m: n**3 // 6),
     dl.HouseholderOp: _per_matrix(householder, lambda n, m: 2 * n * m * min(n, m)),
     dl.OrthogonalOp: _orthogonal,
-    dl.EighOp: _per_matrix(eigh, lambda n, m: 4 * n**3, lambda op: {"with_vectors": flag(op.vectors)}),
-    dl.EigOp: _per_matrix(eig, lambda n, m: 20 * n**3, lambda op: {"with_vectors": flag(op.vectors)}),
+    dl.EighOp: _per_matrix(eigh, lambda n, m: 4 * n**3),
+    dl.EigOp: _per_matrix(eig, lambda n, m: 20 * n**3),
     dl.SvdOp: _per_matrix(svd, lambda n, m: 20 * n * n * m),
 }

@@ -14,7 +14,7 @@ import dlc.kernels as k
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
 from dlc.library_kernels.elimination import copy
-from dlc.library_kernels.vectors import Index, columns, groups, largest, sums
+from dlc.library_kernels.vectors import Index, columns, dots, groups, largest, sums, update
 
 # Rows that share each load of a reflection.
 REFLECTED_ROWS = 4
@@ -27,13 +27,13 @@ def column_indices(start: Index, width: int) -> Value:
 
 def reflect(x: ArrayReference, rows: Sequence[Index], v: ArrayReference, scale: Value, first: Index) -> None:
     """Apply a reflection to some rows: x_i -= t·(v·x_i)·v; `scale` is t, and v is 0 before column `first`."""
-    size = int(v.shape[0])
-    products = sums(first, size, len(rows), x.dtype, lambda j, w: [(v.load(j, width=w), x.load(i, j, width=w)) for i in rows])
-    factors = [-(scale * product) for product in products]
-    for j, w in columns(first, size, x.dtype):
-        vector = v.load(j, width=w)
-        for i, factor in zip(rows, factors, strict=True):
-            x.store(i, j, value=k.fma(factor, vector, x.load(i, j, width=w)))
+    reflected = [x[i] for i in rows]
+    factors = [-(scale * product) for product in dots(v, reflected, first)]
+
+    def subtract(vectors: Sequence[Value]) -> list[Value]:
+        return [k.fma(factor, vectors[-1], row) for factor, row in zip(factors, vectors, strict=False)]
+
+    update(subtract, *reflected, v, first=first)
 
 
 def reflection(x: ArrayReference, first: Index, v: ArrayReference) -> tuple[Value, Value]:

@@ -15,7 +15,7 @@ from dlc.dialects.dl.base import element_type_of, flag
 from dlc.dialects.dl.library_kernels.row_sorting import RadixDigit, rows_per_network
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Dtype, Index, is_one, lanes_of, points_per_task, position_dtype, split_extent
+from dlc.library_kernels.vectors import Dtype, Index, column_grid, is_one, lanes_of, points_per_task, position_dtype
 
 # Elements per iteration of loops that count or scatter keys, to amortize the loop overhead.
 _UNROLLED_ELEMENTS = 4
@@ -29,26 +29,25 @@ def sort_columns(op: dl.NetworkSortOp, x: ArrayReference, y: ArrayReference) -> 
     keys = _SortKeys(x.dtype, flag(op.descending))
     has_rows_as_columns = is_one(columns)
     outer, lanes = (1, rows) if has_rows_as_columns else (rows, columns)
-    for first, width, count in split_extent(lanes, rows_per_network(n, element_type_of(op.x))):
-        for row, tile in k.grid(outer, count, parallel=points_per_task(n * width * n.bit_length() ** 2)):
-            # The vector is rounded up to a power of two lanes; the extra lanes hold arbitrary values.
-            local = k.buffer((n, 1 << (width - 1).bit_length()), keys.dtype, fill=None)
-            start = tile * width + first
-            if has_rows_as_columns:
-                for i, rows_of_tile in _overlapping_strips(n, _TRANSPOSE_TILE_ELEMENTS):
-                    block = x.load(start, i, 0, width=(rows_of_tile, width), axis=(1, 0))
-                    local.store(i, 0, value=keys.from_element(block))
-            else:
-                for i in k.range(n):
-                    local.store(i, 0, value=keys.from_element(x.load(row, i, start, width=width)))
-            _sorting_network(local)
-            if has_rows_as_columns:
-                for i, rows_of_tile in _overlapping_strips(n, _TRANSPOSE_TILE_ELEMENTS):
-                    block = local.load(i, 0, width=(width, rows_of_tile), axis=(1, 0))
-                    y.store(start, i, 0, value=keys.to_element(block), axis=(0, 1))
-            else:
-                for i in k.range(n):
-                    y.store(row, i, start, value=keys.to_element(local.load(i, 0, width=width)))
+    max_width, work = rows_per_network(n, element_type_of(op.x)), n * n.bit_length() ** 2
+    for row, start, width in column_grid(outer, columns=lanes, width=max_width, work=work):
+        # The vector is rounded up to a power of two lanes; the extra lanes hold arbitrary values.
+        local = k.buffer((n, 1 << (width - 1).bit_length()), keys.dtype, fill=None)
+        if has_rows_as_columns:
+            for i, rows_of_tile in _overlapping_strips(n, _TRANSPOSE_TILE_ELEMENTS):
+                block = x.load(start, i, 0, width=(rows_of_tile, width), axis=(1, 0))
+                local.store(i, 0, value=keys.from_element(block))
+        else:
+            for i in k.range(n):
+                local.store(i, 0, value=keys.from_element(x.load(row, i, start, width=width)))
+        _sorting_network(local)
+        if has_rows_as_columns:
+            for i, rows_of_tile in _overlapping_strips(n, _TRANSPOSE_TILE_ELEMENTS):
+                block = local.load(i, 0, width=(width, rows_of_tile), axis=(1, 0))
+                y.store(start, i, 0, value=keys.to_element(block), axis=(0, 1))
+        else:
+            for i in k.range(n):
+                y.store(row, i, start, value=keys.to_element(local.load(i, 0, width=width)))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import dlc.kernels as k
+from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
 from dlc.shapes.traced_dims import TracedSize
 
@@ -17,6 +18,8 @@ _TASK_MULTIPLY_ADDS = 1 << 16
 _CACHE_LINE_BYTES = 64
 Index: TypeAlias = "Value | int"
 Dtype: TypeAlias = "np.dtype[Any]"
+# A function of two lists of values that returns whether the first one comes first.
+Order: TypeAlias = "Callable[[Sequence[Value], Sequence[Value]], Value]"
 
 
 def points_per_task(work: Any) -> int:
@@ -45,6 +48,13 @@ def split_extent(extent: Any, width: int) -> list[tuple[int, int, Any]]:
     return [tiles for tiles in ((0, width, num_tiles), (extent - remainder, remainder, 1)) if tiles[1] and tiles[2]]
 
 
+def column_grid(*sizes: Any, columns: Any, width: int, work: Any) -> Iterator[Any]:
+    """Yield (*point, column, width) for grids over `sizes` and tiles of columns, with `work` multiply-adds per column."""
+    for first, tile_width, count in split_extent(columns, width):
+        for *point, tile in k.grid(*sizes, count, parallel=points_per_task(work * tile_width)):
+            yield (*point, tile * tile_width + first, tile_width)
+
+
 def lanes_of(dtype: Dtype) -> int:
     """Return the lanes along a row: the elements of a cache line, in one or a few registers."""
     return _CACHE_LINE_BYTES // dtype.itemsize
@@ -68,6 +78,34 @@ def columns(low: Index, high: TracedSize, dtype: Dtype) -> Iterator[tuple[Index,
     return tiles(low, int(high), lanes_of(dtype))
 
 
+def row_vectors(x: ArrayReference) -> Iterator[tuple[Index, Index, int]]:
+    """Yield (row, start, width) for vectors of columns of all rows of a matrix."""
+    for i in k.range(x.shape[0]):
+        for j, w in columns(0, x.shape[1], x.dtype):
+            yield i, j, w
+
+
+def update(function: Callable[[Sequence[Value]], Sequence[Value]], *rows: ArrayReference, first: Index = 0) -> None:
+    """Update rows from column `first` on: `function` maps vectors of all rows to new vectors of the first ones."""
+    for j, w in columns(first, rows[0].shape[0], rows[0].dtype):
+        for row, value in zip(rows, function([row.load(j, width=w) for row in rows]), strict=False):
+            row.store(j, value=value)
+
+
+def best_index(
+    start: Index, size: int, elements: Callable[[Index], Sequence[Value]], is_better: Order
+) -> tuple[Sequence[Value], Value]:
+    """Return the best elements from `start` on, and their index, the first one of equal ones."""
+    best, position = [k.variable(x) for x in elements(start)], k.variable(start, size=size)
+    for i in k.range(start + 1, size):
+        values = elements(i)
+        replaces = is_better(values, [variable.value for variable in best])
+        for variable, value in zip(best, values, strict=True):
+            variable.value = k.select(replaces, value, variable.value)
+        position.value = k.select(replaces, i, position.value)
+    return [variable.value for variable in best], position.value
+
+
 def groups(low: Index, high: Index, size: int, end: int) -> Iterator[list[Index]]:
     """Yield [i, i + 1, …] for groups of `size` indices of [low, high), then single indices; high is at most `end`."""
     first, last = k.index(low), k.index(high)
@@ -87,6 +125,16 @@ def sums(
         return [k.fma(x, y, total) for (x, y), total in zip(products(start, width), totals, strict=True)]
 
     return _fold(low, high, count, dtype, add, lambda v: v.sum(), operator.add)
+
+
+def dots(x: ArrayReference, rows: Sequence[ArrayReference], first: Index = 0) -> list[Value]:
+    """Return the dot products of a row with others, over the columns from the first one."""
+
+    def products(j: Index, w: int) -> list[tuple[Value, Value]]:
+        vector = x.load(j, width=w)
+        return [(vector, row.load(j, width=w)) for row in rows]
+
+    return sums(first, x.shape[0], len(rows), x.dtype, products)
 
 
 def largest(low: Index, high: TracedSize, dtype: Dtype, elements: Callable[[Index, int], Value]) -> Value:
