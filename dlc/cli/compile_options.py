@@ -1,4 +1,4 @@
-"""Command-line options of compilation, which a command receives as the keywords of `Options.of`."""
+"""Command-line options of compilation: a command receives them as keywords of `Options.of`."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ NUMERIC_OPTIONS = ("numerics", "precision", "weights", "group")
 # The options that select, show and check passes.
 IR_OPTIONS = ("pipeline", "dump_ir", "check_each_pass")
 PLAN_OPTIONS = ("replaced_kernels", "plan", "write_plan")
-# The options that a compiled model takes; the others, and the target, need a compilation.
+# Options that apply to compiled models too. The others, and the target, need a compilation.
 _RUN_TIME_OPTIONS = ("num_threads", "cpus", "cache")
 COMPILATION_PARAMETERS = ("target", *(name for name in _OPTIONS if name not in _RUN_TIME_OPTIONS))
 
@@ -154,10 +154,10 @@ def compile_options(*names: str) -> Callable[[Command], Command]:
 
 
 def command_line(compile_settings: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that select those `compile_settings` that have one value, not the default."""
-    words: list[str] = []
+    """Return the command-line arguments for the scalar `compile_settings` that differ from their defaults."""
+    arguments: list[str] = []
     for parameter in click.get_current_context().command.params:
         value = compile_settings.get(str(parameter.name))
         if isinstance(value, str | int | float) and value != parameter.default:
-            words += [max(parameter.opts, key=len), str(value)]
-    return words
+            arguments += [max(parameter.opts, key=len), str(value)]
+    return arguments

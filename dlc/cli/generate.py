@@ -45,8 +45,8 @@ from dlc.progress import progress_on
 @click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Divides logits of earlier tokens.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draws.")
 @click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text (default: up to 8192).")
-@click.option("--draft-tokens", type=click.IntRange(0), default=0, show_default=True, help="Tokens guessed per step.")
-@click.option("--draft-model", type=click.Path(exists=True, path_type=Path), help="A smaller model, which guesses.")
+@click.option("--draft-tokens", type=click.IntRange(0), default=0, show_default=True, help="Draft tokens that a step verifies.")
+@click.option("--draft-model", type=click.Path(exists=True, path_type=Path), help="A smaller model that proposes draft tokens.")
 @click.option("--ignore-end", is_flag=True, help="Continue after a token that ends the text, to measure speed.")
 @target_option
 @click.option("--threads", "--num-threads", "num_threads", type=click.IntRange(1), help="Number of threads (default: all).")
@@ -84,9 +84,9 @@ def generate_command(
         settings: dict[str, Any] = {"target": target, "context": context, "num_threads": num_threads, **compile_settings}
         settings["progress"] = partial(_report, progress)
         loaded = LanguageModel.load(model, draft_tokens=draft_tokens, **settings)
-        drafting = None if draft_model is None else LanguageModel.load(draft_model, **settings)
+        drafter_model = None if draft_model is None else LanguageModel.load(draft_model, **settings)
         ids = prompt_ids(loaded, [{"role": "user", "content": text}] if chat else text)
-    pieces = stream(loaded, ids, max_tokens, sampling, ignore_end=ignore_end, draft_model=drafting)
+    pieces = stream(loaded, ids, max_tokens, sampling, ignore_end=ignore_end, draft_model=drafter_model)
     if as_json:
         click.echo(json.dumps(asdict(finish(pieces, lambda piece: None))))
         return

@@ -18,9 +18,9 @@ from dlc.runtime.models.specializations import Specialization
 from dlc.shapes.domain import SizeDomain
 from dlc.weights import WeightStore
 
-# Imports or traces the program again. The sizes of these symbols are static; for the sizes of a call, comparisons of the others
-# have outcomes that are guards of the program.
-Read: TypeAlias = "Callable[[Mapping[str, int]], Program]"
+# Imports or traces the program with static sizes of these symbols. Comparisons of other sizes are decided for the sizes of a
+# call, and become guards of the program.
+ReadProgram: TypeAlias = "Callable[[Mapping[str, int]], Program]"
 
 
 class Specializer:
@@ -32,17 +32,17 @@ class Specializer:
     def __init__(self, name: str, target: str | Backend, options: Options) -> None:
         self._name, self._target, self._options = name, target, options
         self._weights = WeightStore()
-        # Keys of programs that cannot be read with symbolic sizes; a warning was given for each.
+        # Keys of programs that cannot be read with symbolic sizes, each reported by a warning.
         self._static_keys: set[Hashable] = set()
 
     def specialize(
         self,
         sizes: Mapping[str, int],
-        read: Read,
+        read: ReadProgram,
         compile_static: Callable[[], Model] | None = None,
         key: Hashable = (),
     ) -> Specialization[Model]:
-        """Compile a specialization for the sizes of a call and all others that its guards admit.
+        """Compile a specialization for the sizes of a call and all other sizes that satisfy its guards.
 
         Each attempt makes more assumptions than the previous one: the outcomes of comparisons for these sizes; sizes 0 and 1,
         which broadcast and are empty; all sizes. `compile_static` compiles for all sizes, by default the program that is read.

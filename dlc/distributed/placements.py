@@ -11,7 +11,7 @@ from dlc.runtime.collectives.mesh import Mesh
 
 
 def spec_of_placements(placements: P | Sequence[Any], mesh: Mesh, rank: int, name: str) -> P:
-    """Return the spec of a tensor of this rank from DTensor's placements, one for each axis of the mesh; a `P` stays.
+    """Return the spec of a tensor with `rank` axes for DTensor's placements, one per mesh axis; a `P` is returned unchanged.
 
         [Shard(0), Replicate()] on the mesh data=2,model=4    →    P("data", None)
 
@@ -21,7 +21,9 @@ def spec_of_placements(placements: P | Sequence[Any], mesh: Mesh, rank: int, nam
     if isinstance(placements, P):
         return placements
     if len(placements) != len(mesh.axes):
-        raise DTypeError(f"{name}: {len(placements)} placements on the mesh {mesh}; expected one for each of its axes")
+        raise DTypeError(
+            f"{name}: {len(placements)} placements on the mesh {mesh}; expected one for each of its {len(mesh.axes)} axes"
+        )
     axes: list[tuple[str, ...]] = [()] * rank
     for (mesh_axis, _), placement in zip(mesh.axes, placements, strict=True):
         # By the name of the class, since PyTorch is optional.
@@ -31,6 +33,8 @@ def spec_of_placements(placements: P | Sequence[Any], mesh: Mesh, rank: int, nam
         if kind != "Shard":
             raise UnsupportedError(f"{name}: the placement {placement} is not supported; expected Shard or Replicate")
         if not -rank <= placement.dim < rank:
-            raise ShapeError(f"{name}: {placement} of a tensor with {rank} axes")
+            raise ShapeError(
+                f"{name}: Shard(dim={placement.dim}) of a tensor with {rank} axes; expected a dim from {-rank} to {rank - 1}"
+            )
         axes[placement.dim] = (*axes[placement.dim], mesh_axis)
     return P(*axes)

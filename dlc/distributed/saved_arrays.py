@@ -206,12 +206,12 @@ def _parse_entry(entry: Any, path: Path, name: str) -> _SavedArray:
         raise ModelError(f"{path}: invalid entry of {name}") from error
     if not are_valid:
         raise ModelError(f"{path}: invalid shards of {name}")
-    if _have_overlap(shards):
+    if _has_overlap(shards):
         raise ModelError(f"{path}: shards of {name} overlap")
     return _SavedArray(dtype, shape, tuple(shards))
 
 
-def _have_overlap(shards: Sequence[_Shard]) -> bool:
+def _has_overlap(shards: Sequence[_Shard]) -> bool:
     """Return whether two shards have a common element."""
     if len(shards) < 2:
         return False

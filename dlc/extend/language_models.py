@@ -1,4 +1,4 @@
-"""Block formats of weights: functions from the bytes of blocks to matrices of small integers with scales and zero points."""
+"""Block formats of weights: decode blocks to quantized matrices, which have integers, scales and zero points."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Value:
         return self.derived(result) if limits is None else self.index_of(result, limits)
 
     def __pow__(self, exponent: int) -> Value:
-        """Return the power with a small exponent that is known while tracing, by multiplications."""
+        """Return the power with a small static exponent, by multiplications."""
         if not isinstance(cast(object, exponent), int) or not 1 <= exponent <= _MAX_POWER:
             problem = f"** {exponent!r:.60}; expected a Python integer of 1 to {_MAX_POWER}; use k.power for floats"
             raise self.error(problem, DTypeError)
@@ -273,7 +273,7 @@ class Value:
     # Python
 
     def __array_ufunc__(self, ufunc: np.ufunc, _method: str, *operands: Any, **_: Any) -> Value:
-        """Apply an operator whose first operand is of NumPy. Raises DTypeError for other functions of NumPy."""
+        """Apply an operator whose first operand is a NumPy scalar or array. Raises DTypeError for other NumPy functions."""
         if ufunc.__name__ in _REFLECTED and operands[1] is self:
             # Comparisons convert scalars to arrays of rank 0.
             return getattr(self, _REFLECTED[ufunc.__name__])(np.asarray(operands[0])[()])

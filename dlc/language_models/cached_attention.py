@@ -1,7 +1,7 @@
 """Attention over a KV cache that is written in place.
 
-The keys of a layer are an array [slots · capacity, kv heads, head size], and so are its values; int8 ones have a scale per row
-and head, f32 [slots · capacity, kv heads]. A slot has the rows of one
+The keys of a layer are an array [slots · capacity, kv heads, head size], and so are its values. int8 caches have a scale per
+row and head, f32 [slots · capacity, kv heads]. A slot has the rows of one
 text. A step scatters its rows to the positions of its tokens, then reads the rows up to the position of each token: the cost
 depends on the number of tokens so far, not on the capacity. Pages of memory that no token has reached are not allocated.
 """
@@ -33,7 +33,7 @@ _MAX_INT8 = 127
 
 @dataclass
 class KvCache:
-    """The caches of all layers during a step: `arrays` has for each layer its keys and values, and the scales of int8 ones.
+    """The caches of all layers during a step: `arrays` has the keys and values of each layer, and the scales of int8 caches.
 
     A step has T tokens of each of R texts.
 
@@ -78,17 +78,17 @@ class KvCache:
         A token attends to the tokens of its text, up to itself: to the last `window` ones. `softcap` limits scores to
         softcap · tanh(score / softcap). Returns [R·T, heads · D].
         """
-        count = num_cache_arrays(self.arrays[0].dtype)
+        num_arrays = num_cache_arrays(self.arrays[0].dtype)
         updates = [key, value]
-        if count > 2:
+        if num_arrays > 2:
             scales = [dnp.max(dnp.abs(update), -1) * np.float32(1 / _MAX_INT8) for update in updates]
             steps = [dnp.where(scale == 0, np.float32(1), scale)[:, :, None] for scale in scales]
             updates = [*(dnp.round(update / step) for update, step in zip(updates, steps, strict=True)), *scales]
-        for index, update in enumerate(updates, count * layer):
+        for index, update in enumerate(updates, num_arrays * layer):
             cache = operand(self.arrays[index])
             converted = operand(update.astype(cache.dtype))
             self.arrays[index] = apply(dl.ScatterRowsOp, cache, operand(self._rows), converted, mode="none")
-        keys, values, *scales = self.arrays[count * layer : count * (layer + 1)]
+        keys, values, *scales = self.arrays[num_arrays * layer : num_arrays * (layer + 1)]
         tokens, heads, size = query.shape
         scaled = query * (1 / math.sqrt(size) if scale is None else scale)
         groups = dnp.reshape(scaled, (-1, self.num_tokens, keys.shape[1], heads // keys.shape[1], size))
@@ -99,7 +99,7 @@ class KvCache:
 
 
 def num_cache_arrays(dtype: Any) -> int:
-    """Return the number of arrays of a layer for caches of a dtype: keys and values, with scales of integers."""
+    """Return the number of arrays per layer of a cache dtype: keys and values, and the scales of int8."""
     return 4 if np.dtype(dtype) == np.int8 else 2
 
 
@@ -126,7 +126,7 @@ def _attend(
     window: int | None,
     softcap: float | None,
 ) -> None:
-    """Attention to keys and values of floats."""
+    """Attention to float keys and values."""
     _online_softmax(query, keys, values, first_row, position, valid, output, capacity, window, softcap)
 
 

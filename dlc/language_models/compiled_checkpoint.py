@@ -1,4 +1,4 @@
-"""The cache of compiled checkpoints."""
+"""Load compiled checkpoints from the cache, or compile and store them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def load_or_compile(
 ) -> Model:
     """Load the compiled model of a checkpoint from the cache, or compile and store it.
 
-    `sizes` describes what `compile` makes of the checkpoint: shapes and settings. Raises ModelError if the files change while
-    they are compiled.
+    `sizes` identifies the variant that `compile` returns, by its shapes and settings. Raises ModelError if the files
+    change while they are compiled.
     """
     if reason_not_cached(target, options) is not None:
         return compile(checkpoint)

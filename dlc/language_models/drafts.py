@@ -1,8 +1,7 @@
-"""Drafts of speculative decoding: guesses of the next tokens of a text, which one step of the model verifies.
+"""Draft tokens for speculative decoding (Leviathan et al., 2023).
 
-A step processes the last token and the drafted ones together, and so costs little more than a step of one token. Drafted tokens
-are accepted as long as they equal the tokens that the model chooses, so that the text is the same without drafts (Leviathan et
-al., 2023).
+One step of the model processes the last token and the draft tokens together, which costs little more than a step of one token.
+It accepts draft tokens up to the first that differs from its own choice, so that the text is the same as without drafts.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from typing import Protocol
 
 from dlc.language_models.sampling import Sampling
 
-# The numbers of tokens whose earlier occurrence is searched, in order.
+# Lengths of the n-grams whose earlier occurrence is searched, in order of preference.
 _NGRAM_TOKENS = (4, 3, 2)
 # Only this number of recent tokens is searched.
 _MAX_SEARCHED_TOKENS = 4096
 
 
 class Drafter(Protocol):
-    """Proposes tokens."""
+    """Proposes draft tokens."""
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """Return up to `count` tokens that may follow a text; none if there is no guess."""
+        """Return up to `count` draft tokens that may follow a text; an empty list if there are none."""
         ...
 
 
 class NgramDrafter:
-    """Proposes what followed the last tokens where they occurred before (prompt lookup)."""
+    """Proposes the tokens that followed an earlier occurrence of the last tokens (prompt lookup)."""
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         recent = list(tokens[-_MAX_SEARCHED_TOKENS:])
@@ -48,7 +47,7 @@ class DraftSession(Protocol):
 
 
 class ModelDrafter:
-    """Proposes the most probable tokens of a smaller model, whose caches keep the tokens that texts have in common."""
+    """Proposes the most probable tokens of a smaller model, and reuses its KV cache for the common prefix of calls."""
 
     def __init__(self, session: DraftSession, context: int) -> None:
         self._session, self._context = session, context
@@ -58,14 +57,14 @@ class ModelDrafter:
         count = min(count, self._context - len(tokens))
         if count < 1:
             return []
-        same = 0
+        common_prefix = 0
         # The last token is always processed, since the next one is the result of its step.
         limit = min(len(self._processed), len(tokens) - 1)
-        while same < limit and self._processed[same] == tokens[same]:
-            same += 1
-        self._session.position = same
+        while common_prefix < limit and self._processed[common_prefix] == tokens[common_prefix]:
+            common_prefix += 1
+        self._session.position = common_prefix
         self._processed = list(tokens)
-        draft = [self._session.advance(tokens[same:], Sampling())]
+        draft = [self._session.advance(tokens[common_prefix:], Sampling())]
         while len(draft) < count:
             self._processed.append(draft[-1])
             draft.append(self._session.advance(draft[-1:], Sampling()))

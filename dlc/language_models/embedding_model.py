@@ -27,7 +27,7 @@ from dlc.runtime.models.model import Model
 
 # A text, or its token ids.
 EmbeddingInput = str | Sequence[int]
-# Texts are encoded in batches of about this number of tokens, which limits the memory of activations.
+# Maximum tokens of a batch of several texts, which limits the memory of activations.
 _MAX_BATCH_TOKENS = 4096
 
 
@@ -108,7 +108,7 @@ class EmbeddingModel:
         if not ids or not all(isinstance(cast(object, i), int | np.integer) and 0 <= i < self.vocabulary_size for i in ids):
             raise ArgumentError(f"tokens {ids[:8]}…: expected one or more ids below {self.vocabulary_size}")
         if len(ids) > self.max_tokens:
-            raise ArgumentError(f"a text of {len(ids)} tokens; {self.name} supports up to {self.max_tokens}: split the text")
+            raise ArgumentError(f"a text has {len(ids)} tokens; {self.name} supports up to {self.max_tokens}: split the text")
         return ids
 
     def embed(self, texts: Sequence[EmbeddingInput]) -> NDArray[np.float32]:
@@ -141,7 +141,7 @@ def embed(
     """Return the embeddings of texts, f32 [number of texts, features] (docs/embeddings.md).
 
     Args:
-        model: The path of a Hugging Face folder with an encoder, or an `EmbeddingModel.load` of it, which several calls share.
+        model: The path of a Hugging Face folder with an encoder, or a model of `EmbeddingModel.load`, shared by calls.
         texts: Texts, or their token ids with special tokens.
         pooling, normalize: See `EmbeddingModel.load`; for a path only.
 
@@ -163,7 +163,7 @@ def is_encoder(path: Path) -> bool:
 
 
 def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield the indices of consecutive texts."""
+    """Yield batches as the indices of consecutive texts."""
     batch, tokens = list[int](), 0
     for index, text in enumerate(texts):
         if batch and tokens + len(text) > _MAX_BATCH_TOKENS:

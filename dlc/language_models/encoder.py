@@ -40,7 +40,7 @@ class EncoderSizes:
         """Read the sizes. Raises UnsupportedError for another family, ModelError for missing or contradictory sizes."""
         if checkpoint.model_type not in ENCODER_FAMILIES:
             raise UnsupportedError(
-                f"{checkpoint.config.source}: model_type {checkpoint.model_type!r} has no embeddings; supported: "
+                f"{checkpoint.config.source}: model_type {checkpoint.model_type!r} is not an encoder; expected one of "
                 f"{', '.join(ENCODER_FAMILIES)}"
             )
         sizes = DecoderSizes.of(checkpoint.config)

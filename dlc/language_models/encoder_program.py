@@ -26,7 +26,7 @@ _REDUCTIONS: Mapping[str, Callable[[Ragged], Any]] = {
     "last": ragged.last,
     "max": ragged.max,
 }
-# The program is compiled for symbolic sizes, of which these are an example.
+# Example sizes for tracing; the program has symbolic sizes.
 _EXAMPLE_TOKENS, _EXAMPLE_TEXTS = 64, 4
 _DYNAMIC_SIZES = {"texts.values": {0: "L:1..1048576"}, "texts.lengths": {0: "B:1..1048576"}}
 
@@ -47,5 +47,5 @@ def compile_encoder(checkpoint: Checkpoint, pooling: Pooling, target: str, optio
 def _pool(pooling: Pooling, x: Ragged) -> Any:
     """Return the vectors of texts, [B, D]."""
     y = _REDUCTIONS[pooling.kind](x)
-    # 1e-12 as in torch.nn.functional.normalize: a vector of zeros stays one.
+    # 1e-12 as in torch.nn.functional.normalize: zero vectors stay zero.
     return y / dnp.maximum(dnp.sqrt(dnp.sum(y * y, -1, keepdims=True)), 1e-12) if pooling.normalize else y

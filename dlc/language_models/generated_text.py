@@ -58,8 +58,8 @@ class Text:
         return self.prompt[self.position :] or self.tokens[-1:]
 
     @property
-    def max_more_tokens(self) -> int:
-        """The maximum number of tokens that are still generated."""
+    def remaining_tokens(self) -> int:
+        """The maximum number of tokens still to generate."""
         return self._max_tokens - len(self.tokens)
 
     @property

@@ -44,9 +44,9 @@ def generate(
         repetition_penalty: Divides positive logits of tokens that occurred before, and multiplies negative ones.
         seed: The seed of the random draws.
         context: The maximum number of tokens of a text; by default that of the model, up to 8192.
-        draft_tokens: The number of tokens that are guessed and verified in one step (speculative decoding); 0 for none. The
-            text is the same. For a loaded model it is an argument of `LanguageModel.load`.
-        draft_model: A smaller model with the same tokens, which guesses; by default tokens are looked up in the text.
+        draft_tokens: The maximum number of draft tokens that a step verifies (speculative decoding); 0 for none. The text is
+            the same. For a loaded model pass it to `LanguageModel.load`.
+        draft_model: A smaller model with the same vocabulary, which proposes draft tokens; the default is prompt lookup.
         num_threads: Number of threads; by default one per processor that this process may use.
         cache: Store the compiled model in the cache, and load it from there.
         on_text: Called with each piece of text when it is generated.

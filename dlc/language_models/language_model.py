@@ -205,6 +205,8 @@ def stream(
 
 def _drafter(model: LanguageModel, draft_model: LanguageModel) -> Drafter:
     if model.vocabulary_size != draft_model.vocabulary_size:
-        sizes = f"{draft_model.vocabulary_size} tokens, {model.name} has {model.vocabulary_size}"
-        raise ArgumentError(f"the draft model {draft_model.name} has a vocabulary of {sizes}")
+        raise ArgumentError(
+            f"draft_model {draft_model.name} has a vocabulary of {draft_model.vocabulary_size} tokens; expected the "
+            f"{model.vocabulary_size} tokens of {model.name}: pass a model with the same tokenizer"
+        )
     return draft_model.drafter()

@@ -1,4 +1,4 @@
-"""Settings of poolings, as sentence-transformers stores them."""
+"""Pooling settings, as sentence-transformers stores them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dlc.errors import ArgumentError, ModelError, UnsupportedError
 from dlc.files.json_files import read_json, read_json_value
 
 POOLINGS = ("mean", "cls", "last", "max")
-# The options of a pooling module by pooling.
-_OPTION_NAMES = {
+# The pooling that each option of a sentence-transformers module enables.
+_POOLING_BY_OPTION = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last",
@@ -21,12 +21,12 @@ _OPTION_NAMES = {
 
 @dataclass(frozen=True)
 class Pooling:
-    """The reduction of the vectors of the tokens of a text.
+    """A reduction of the token vectors of a text to one vector.
 
     Attributes:
         kind: The name of the reduction.
         normalize: Divide the result by its Euclidean norm.
-        max_tokens: A limit of the number of tokens of a text, if the folder has one.
+        max_tokens: The maximum number of tokens of a text, if the folder sets one.
     """
 
     kind: str = "mean"
@@ -56,7 +56,7 @@ class Pooling:
                 case "Normalize":
                     settings["normalize"] = True
                 case _:
-                    raise UnsupportedError(f"{path}: the module {kind!r} is not supported")
+                    raise UnsupportedError(f"{path}: module {kind!r}; expected Transformer, Pooling or Normalize")
         limits = read_json(p) if (p := folder / "sentence_bert_config.json").exists() else {}
         limit = limits.get("max_seq_length")
         return Pooling(**cast("dict[str, Any]", settings), max_tokens=limit if isinstance(limit, int) and limit > 0 else None)
@@ -79,7 +79,7 @@ def _modules(path: Path) -> list[tuple[str, str]]:
 def _kind(path: Path) -> str:
     options = read_json(path)
     enabled = sorted(name for name, value in options.items() if name.startswith("pooling_mode_") and value is True)
-    if len(enabled) != 1 or enabled[0] not in _OPTION_NAMES:
+    if len(enabled) != 1 or enabled[0] not in _POOLING_BY_OPTION:
         listed = ", ".join(enabled) or "none"
-        raise UnsupportedError(f"{path}: poolings {listed}; expected one of {', '.join(_OPTION_NAMES)}")
-    return _OPTION_NAMES[enabled[0]]
+        raise UnsupportedError(f"{path}: enabled poolings: {listed}; expected exactly one of {', '.join(_POOLING_BY_OPTION)}")
+    return _POOLING_BY_OPTION[enabled[0]]

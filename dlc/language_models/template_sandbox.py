@@ -1,4 +1,4 @@
-"""A Jinja sandbox for templates of unknown origin: operations whose results may be huge are limited before they run."""
+"""A Jinja sandbox for untrusted templates, which rejects operations with huge results before they run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_OUTPUT_CHARACTERS = 1 << 24
-# A width of four digits, one among the values, or a field within a field.
+# A width of four digits, a width among the values (`*`), or a nested field.
 _LONG_NUMBER = re.compile(r"\d{4}|\*|\{[^{}]*\{")
-# Methods of texts and filters whose results may be larger than their operands together.
+# String methods and filters whose results may be larger than all operands together.
 _METHODS = {"center", "expandtabs", "join", "ljust", "replace", "rjust", "translate", "zfill"}
 _FILTERS = ("batch", "center", "indent", "join", "replace", "slice", "truncate", "wordwrap")
 _FORMATS = {"format", "format_map"}
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """A sandbox that limits the size of texts and lists that one operation creates."""
+    """A sandbox that limits the size of the strings and lists that one operation creates."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
@@ -53,7 +53,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a filter that limits the size of its result."""
 
-    # `wraps` also copies the mark of filters that take the environment.
+    # `wraps` also copies the attribute that marks filters with the environment as an argument.
     @wraps(function)
     def limited(*arguments: Any, **named: Any) -> Any:
         _require_small(name, (*arguments, *named.values()))
@@ -68,7 +68,7 @@ def _format_values(text: Any, *values: Any) -> str:
 
 
 def _require_small(name: str, operands: Iterable[Any]) -> None:
-    """Raise TemplateError if the product of the sizes of the operands, a limit of the result's size, is too large."""
+    """Raise TemplateError if the product of the operand sizes, an upper bound of the result size, is too large."""
     if prod(max(_size(operand), 1) for operand in operands) > MAX_OUTPUT_CHARACTERS:
         raise TemplateError(f"{name} of large operands is not allowed")
 
@@ -90,6 +90,6 @@ def _size(value: Any) -> int:
 
 
 def _require_short_numbers(text: str) -> None:
-    """Raise TemplateError for a format with a large width, or one that the values determine."""
+    """Raise TemplateError for a format with a large or variable width."""
     if _LONG_NUMBER.search(text):
         raise TemplateError("a format with a large or variable width is not allowed")

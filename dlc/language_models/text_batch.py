@@ -79,11 +79,11 @@ class TextBatch:
             yield from self._step(texts, 1, self._draft(texts[0]) if self._runner.draft_tokens else [])
 
     def _draft(self, text: Text) -> list[int]:
-        """Return a guess of the next tokens of a text."""
-        # Tokens that are not accepted would count as repetitions.
+        """Return draft tokens for a text."""
+        # Rejected draft tokens would count as repetitions.
         if text.sampling.repetition_penalty != 1:
             return []
-        count = min(self._runner.draft_tokens, text.max_more_tokens - 1, self._context - text.position - 1)
+        count = min(self._runner.draft_tokens, text.remaining_tokens - 1, self._context - text.position - 1)
         return self._drafter.propose([*text.prompt, *text.tokens], count) if count > 0 else []
 
     def _step(self, texts: Sequence[Text], num_tokens: int, draft: Sequence[int] = ()) -> list[tuple[Text, Event]]:
@@ -96,10 +96,10 @@ class TextBatch:
             for text in texts:
                 self._remove(text)
             return [(text, error) for text in texts]
-        is_right = [drafted == token for drafted, token in zip(draft, tokens, strict=False)]
-        accepted = [*is_right, False].index(False)
+        is_match = [drafted == token for drafted, token in zip(draft, tokens, strict=False)]
+        num_accepted = [*is_match, False].index(False)
         events: list[tuple[Text, Event]] = []
-        for text, token in zip([*texts, *[texts[0]] * accepted], tokens, strict=False):
+        for text, token in zip([*texts, *[texts[0]] * num_accepted], tokens, strict=False):
             if text.finish_reason is not None:
                 break
             if piece := text.advance(num_tokens, token, self._tokenizer):

@@ -103,7 +103,7 @@ def _is_before(x: Sequence[Value], y: Sequence[Value]) -> Value:
 
 @dataclass(frozen=True)
 class _SchurForm:
-    """A matrix h on its way to the Schur form, and the transpose of the orthogonal basis, if it is needed.
+    """A matrix h that is reduced to Schur form in place, and the transpose of the orthogonal basis, if it is needed.
 
     `real` and `imag` receive the eigenvalues.
     """
@@ -136,7 +136,7 @@ class _SchurForm:
                 h[i, step] = 0
 
     def iterate(self, num_active: Variable) -> None:
-        """Apply QR steps until the leading `num_active` rows and columns that have not converged are none."""
+        """Apply QR steps until all eigenvalues have converged; `num_active` leading rows and columns have not yet."""
         size = self.size
         num_steps = k.variable(0, np.int64)
         for _ in k.range(_MAX_QR_STEPS * size):

@@ -132,7 +132,7 @@ def measure(
 
 
 def _with_reached_limits(measurement: Measurement) -> Measurement:
-    """Raise the limit of operations per second to the fastest kernel's: it is measured, and too low beside other work."""
+    """Raise the limit of operations per second to the rate of the fastest kernel: the measured limit is too low under load."""
     times = [kernel for kernel in measurement.kernels if kernel.seconds >= _MIN_RATE_SECONDS * kernel.runs]
     reached = max((kernel.flops / kernel.seconds for kernel in times), default=0.0)
     limits = measurement.limits

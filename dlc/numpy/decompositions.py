@@ -250,7 +250,7 @@ def symmetric_eigenvalues(x: Operand) -> Any:
 def _general_tangent(results: tuple[Any, Any, Any, Any], _: Operands, tangents: Operands) -> Any:
     """Return (dw, dV), with s = V⁻¹·dx·V: dw = diag(s), and dV = V·(s_ij / (w_j - w_i)) + V·diag(c).
 
-    c keeps the length of each vector, and its largest element real. All are pairs of real and imaginary parts.
+    c keeps the length of each vector constant, and its largest element real. All are pairs of real and imaginary parts.
     """
     (w_real, w_imag, v_real, v_imag), (dx,) = results, tangents
     v = (v_real, v_imag)
@@ -269,15 +269,15 @@ def _general_tangent(results: tuple[Any, Any, Any, Any], _: Operands, tangents: 
     ]
     change_real = subtract(matmul(v_real, rotation[0]), matmul(v_imag, rotation[1]))
     change_imag = add(matmul(v_real, rotation[1]), matmul(v_imag, rotation[0]))
-    stretch = negative(sum(add(multiply(v_real, change_real), multiply(v_imag, change_imag)), -2, keepdims=True))
+    length_correction = negative(sum(add(multiply(v_real, change_real), multiply(v_imag, change_imag)), -2, keepdims=True))
     squares = add(multiply(v_real, v_real), multiply(v_imag, v_imag))
     largest = argmax(squares, -2, keepdims=True)
-    turn = negative(divide(take_along_axis(change_imag, largest, -2), take_along_axis(v_real, largest, -2)))
+    phase_correction = negative(divide(take_along_axis(change_imag, largest, -2), take_along_axis(v_real, largest, -2)))
     return (
         diagonal(s_real, 0, -2, -1),
         diagonal(s_imag, 0, -2, -1),
-        add(change_real, subtract(multiply(v_real, stretch), multiply(v_imag, turn))),
-        add(change_imag, add(multiply(v_real, turn), multiply(v_imag, stretch))),
+        add(change_real, subtract(multiply(v_real, length_correction), multiply(v_imag, phase_correction))),
+        add(change_imag, add(multiply(v_real, phase_correction), multiply(v_imag, length_correction))),
     )
 
 

@@ -79,7 +79,10 @@ def _annotations(
     for key, given in placements.items():
         argument = key if key in shapes else constants.get(key.replace(".", "_"))
         if argument is None:
-            raise DlcError(f"{name}: placements of {key!r}: it has no such input or parameter; inputs are {', '.join(shapes)}")
+            raise DlcError(
+                f"{name}: placements: no input or parameter is named {key!r}; the inputs are {', '.join(shapes)}, and "
+                "parameters have their names in the module, such as 0.weight"
+            )
         rank = len(shapes[key]) if key in shapes else graph.constants[argument].ndim
         specs[argument] = spec_of_placements(given, mesh, rank, f"{name}: {key}")
     inputs = [specs[info.name].padded(len(info.shape), ()) if info.name in specs else None for info in graph.inputs]

@@ -52,8 +52,8 @@ class FxGraph:
     """Nodes in topological order.
 
     `inputs` are arrays; their sizes may be symbolic, within `ranges`. `scalar_inputs` are inputs that are sizes or numbers.
-    `constants` are arrays that the nodes use, `constant_names` their names in the module, and `shardings` the annotations of
-    some of them for a mesh. `values` are references to the
+    `constants` are arrays that the nodes use, `constant_names` their names in the module, and `shardings` their annotations for
+    a mesh, if any. `values` are references to the
     `outputs`, which are arrays.
     """
 

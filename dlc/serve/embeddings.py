@@ -1,4 +1,4 @@
-"""The endpoint of OpenAI's API for embeddings: /v1/embeddings.
+"""The embeddings endpoint of OpenAI's API, /v1/embeddings.
 
 https://platform.openai.com/docs/api-reference/embeddings
 """
@@ -23,12 +23,12 @@ from dlc.machine.cpus import running_on
 from dlc.serve.http_requests import HttpError, read_json_body, until_disconnected
 from dlc.serve.metrics import Metrics
 
-_MAX_TEXTS_OF_REQUEST = 2048
+_MAX_TEXTS_PER_REQUEST = 2048
 _FIELDS = ("model", "input", "encoding_format", "user")
 
 
 class EmbeddingQueue:
-    """The requests of one encoder: those that arrive while it runs are encoded together in the next batch."""
+    """The pending requests of an encoder: those that arrive while it runs form the next batch."""
 
     def __init__(self, model: EmbeddingModel, max_pending: int) -> None:
         self.model = model
@@ -56,7 +56,7 @@ class EmbeddingQueue:
             if not self._waiting:
                 self._is_needed.clear()
                 await self._is_needed.wait()
-            # The clients of cancelled requests have gone.
+            # Skip requests whose client disconnected.
             batch = [(texts, result) for texts, result in self._waiting if not result.done()]
             self._waiting, self.num_running = [], len(batch)
             try:
@@ -80,7 +80,7 @@ def _embed(model: EmbeddingModel, texts: Sequence[Sequence[int]]) -> NDArray[np.
 
 
 class Embeddings:
-    """The endpoint; `queues` has the queue of each encoder, by name."""
+    """The endpoint; `queues` maps the names of encoders to their queues."""
 
     def __init__(self, queues: Mapping[str, EmbeddingQueue], metrics: Metrics, max_request_bytes: int) -> None:
         self._queues, self._metrics, self._max_request_bytes = queues, metrics, max_request_bytes
@@ -126,8 +126,8 @@ def _parse(model: EmbeddingModel, fields: Mapping[str, Any]) -> list[list[int]]:
     if isinstance(given, str) or (isinstance(given, list) and given and _is_token(cast("list[object]", given)[0])):
         given = [given]
     texts = cast("list[object]", given) if isinstance(given, list) else []
-    if not 1 <= len(texts) <= _MAX_TEXTS_OF_REQUEST or not all(isinstance(t, str) or _are_tokens(t) for t in texts):
-        raise ArgumentError(f"input = {given!r:.60}; expected 1 to {_MAX_TEXTS_OF_REQUEST} texts, or lists of token ids")
+    if not 1 <= len(texts) <= _MAX_TEXTS_PER_REQUEST or not all(isinstance(t, str) or _are_tokens(t) for t in texts):
+        raise ArgumentError(f"input = {given!r:.60}; expected 1 to {_MAX_TEXTS_PER_REQUEST} texts, or lists of token ids")
     return [model.token_ids(cast("str | list[int]", text)) for text in texts]
 
 

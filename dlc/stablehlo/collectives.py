@@ -1,7 +1,7 @@
-"""Functions of shards, which `jax.shard_map` prints: `sdy.manual_computation` and the collectives in its body.
+"""Manual computations: `sdy.manual_computation`, the form of `jax.shard_map`, and the collectives in its body.
 
-Collectives name groups of device ids, `replica_groups = dense<[[0, 2], [1, 3]]>`. They become those of the mesh axes with the
-same groups: ids are numbered row-major over the axes of the mesh.
+Collectives name groups of device ids, `replica_groups = dense<[[0, 2], [1, 3]]>`. These are converted to the mesh axes with the
+same groups; ids are numbered row-major over the axes of the mesh.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _groups(node: StableHloNode, mesh: Mesh) -> dict[str, Any]:
         for axes in combinations(names, count):
             if {mesh.group(rank, axes).ranks for rank in range(mesh.size)} == set(groups):
                 return {"axes": " ".join(axes), "group_size": mesh.shard_count(axes)}
-    raise node.unsupported(f"groups {groups} are those of no axes of the mesh {mesh}")
+    raise node.unsupported(f"replica_groups {groups} match no axes of the mesh {mesh}")
 
 
 def _rows(node: StableHloNode, name: str) -> list[tuple[int, ...]]:
@@ -97,7 +97,7 @@ def _permute(node: StableHloNode, mesh: Mesh) -> SSAValue:
         if {(group[a], group[b]) for group in groups for a, b in positions} == set(routes):
             pairs = tuple(position for pair in positions for position in pair)
             return node.build(dl.PermuteOp, node[0], axes=axis, group_size=size, pairs=pairs)
-    raise node.unsupported(f"pairs {routes} are those of no axis of the mesh {mesh}")
+    raise node.unsupported(f"source_target_pairs {routes} match no axis of the mesh {mesh}")
 
 
 def _partition_id(node: StableHloNode, mesh: Mesh) -> SSAValue:

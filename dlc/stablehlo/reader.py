@@ -261,7 +261,9 @@ class _StableHloReader:
             return self._manual_computation(node)
         if op.name in COLLECTIVES:
             if self.mesh is None or node.has_complex:
-                raise UnsupportedError(f"{where}: expected real numbers in a {MANUAL_COMPUTATION}")
+                raise UnsupportedError(
+                    f"{where}: {op.name} is supported for real numbers inside of a {MANUAL_COMPUTATION} only"
+                )
             return [COLLECTIVES[op.name](node, self.mesh)]
         table = COMPLEX_OPERATORS if node.has_complex else OPERATORS
         if op.called not in table:
@@ -270,10 +272,12 @@ class _StableHloReader:
         return [result] if isinstance(result, SSAValue | Complex) else result
 
     def _manual_computation(self, node: StableHloNode) -> Sequence[StableHloValue]:
-        """Inline a function of shards."""
+        """Inline the body of a manual computation."""
         attributes, where, build = node.op.attributes, node.where, self.trace.build
         if self.mesh is not None or node.has_complex:
-            raise UnsupportedError(f"{where}: nested, or with complex numbers")
+            raise UnsupportedError(
+                f"{where}: {MANUAL_COMPUTATION} is supported for real numbers, and not inside of another one"
+            )
         self.mesh = mesh = mesh_of(attributes, where)
         pairs = zip(node.operands, attributes["in_shardings"], strict=True)
         shards = [to_shards(build, mesh, x, sharding, where) for x, sharding in pairs]

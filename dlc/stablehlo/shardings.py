@@ -23,8 +23,8 @@ _AXIS = re.compile(r"\{([^{}]*)\}")
 def parse_sharding(text: str, rank: int, where: str) -> PartialSpec:
     """Return the spec of a sharding of a tensor of this rank.
 
-    An axis that is open, `{"data", ?}`, gets its mesh axes and no more. Priorities are ignored. Raises UnsupportedError for
-    parts of mesh axes and for partial sums, and ModelError for malformed text.
+    `{"data", ?}` splits an axis only over the mesh axes that it names. Priorities are ignored. Raises
+    UnsupportedError for parts of mesh axes and for partial sums, and ModelError for malformed text.
     """
     if unsupported := re.search(r'"\s*:\s*\(|unreduced|maximal|device_ids', text):
         raise UnsupportedError(
@@ -43,7 +43,7 @@ def _axis_spec(axis: str) -> tuple[str, ...] | None:
 
 
 def sharding_constraint(node: StableHloNode) -> SSAValue:
-    """`sdy.sharding_constraint`: a `dl.shard`."""
+    """Convert `sdy.sharding_constraint` to `dl.shard`."""
     spec = parse_sharding(str(node.get("sharding")), len(shape_of(node[0])), node.where)
     return node.build(dl.ShardOp, node[0], spec=spec_attribute(spec))
 
@@ -51,7 +51,7 @@ def sharding_constraint(node: StableHloNode) -> SSAValue:
 def store(
     names: ArrayAttr[DictionaryAttr], attributes: Sequence[Mapping[str, Any]], ranks: Sequence[int], where: str
 ) -> ArrayAttr[DictionaryAttr]:
-    """Return the attributes of an entry's arguments or results with their shardings."""
+    """Return the attributes of the entry's arguments or results, with their shardings added."""
     return ArrayAttr(
         [
             DictionaryAttr({**named.data, **_stored(given.get("sdy.sharding"), rank, where)})

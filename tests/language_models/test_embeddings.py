@@ -97,5 +97,5 @@ def test_errors_name_the_problem(tmp_path: Path) -> None:
         dlc.LanguageModel.load(tmp_path)
     with pytest.raises(UnsupportedError, match="position_embedding_type = 'relative_key'"):
         load(write_encoder(tmp_path, position_embedding_type="relative_key"))
-    with pytest.raises(UnsupportedError, match="'t5' has no embeddings"):
+    with pytest.raises(UnsupportedError, match="'t5' is not an encoder"):
         load(write_encoder(tmp_path, model_type="t5"))

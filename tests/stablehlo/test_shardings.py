@@ -92,7 +92,7 @@ def test_ranks_compute_the_unsharded_result() -> None:
         np.testing.assert_allclose(result, (X @ W).sum(0), rtol=1e-5)
 
 
-def test_functions_of_shards() -> None:
+def test_manual_computation() -> None:
     manual, product = program(SHARD_MAP), X @ W
     gathered = np.tile(np.concatenate([product[:2], product[2:]], 1), (2, 1))
     expected = gathered, 2 * gathered, np.roll(product, 2, 0), np.arange(4)
@@ -106,12 +106,12 @@ def test_functions_of_shards() -> None:
     ("old", "new", "message"),
     [
         ('manual_axes={"data", "model"}', 'manual_axes={"data"}', "expected all axes of the mesh data=2,model=2"),
-        ("dense<[[0, 1], [2, 3]]>", "dense<[[0, 3], [1, 2]]>", "those of no axes of the mesh data=2,model=2"),
-        ("[[0, 2], [2, 0], [1, 3], [3, 1]]", "[[0, 2], [2, 0], [1, 0], [3, 1]]", "those of no axis of the mesh"),
+        ("dense<[[0, 1], [2, 3]]>", "dense<[[0, 3], [1, 2]]>", "match no axes of the mesh data=2,model=2"),
+        ("[[0, 2], [2, 0], [1, 3], [3, 1]]", "[[0, 2], [2, 0], [1, 0], [3, 1]]", "match no axis of the mesh"),
         ("stablehlo.add %arg4", "stablehlo.multiply %arg4", "a reduction by multiply; expected one of add, maximum"),
     ],
 )
-def test_unsupported_functions_of_shards(old: str, new: str, message: str) -> None:
+def test_unsupported_manual_computations(old: str, new: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         program(SHARD_MAP.replace(old, new))
 

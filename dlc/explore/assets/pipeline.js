@@ -81,7 +81,7 @@ function pipelineView(params) {
         return `<div class="row${mark}" data-n="${lineIndex}"><span class="no">${numberOf(step, lineIndex)}</span><span>${highlighted(text, kind, changed)}</span></div>`;
       }).join("");
       // Rows that are out of view have no width.
-      p.lines.style.minWidth = `max(100%, ${texts[side].reduce((most, text) => Math.max(most, text.replaceAll("\t", "    ").length), 0)}ch + 70px)`;
+      p.lines.style.minWidth = `max(100%, ${texts[side].reduce((width, text) => Math.max(width, text.replaceAll("\t", "    ").length), 0)}ch + 70px)`;
       p.rows = [];
       p.lines.querySelectorAll("[data-n]").forEach((row) => { p.rows[Number(row.dataset.n)] = row; });
     });

@@ -79,8 +79,8 @@ class ModelConfig:
         self._read.add(name)
         return self.values.get(name)
 
-    def items(self, name: str) -> list[Any]:
-        """Return a list; null is an empty one. Raises ModelError for another type."""
+    def sequence(self, name: str) -> list[Any]:
+        """Return a list; null is an empty list. Raises ModelError for another type."""
         return self._value(name, [], lambda v: isinstance(v, list), "a list")
 
     def error(self, problem: str) -> ModelError:
@@ -141,7 +141,7 @@ class ModelWeights:
         return weight.dequantize() if isinstance(weight, QuantizedMatrix) else weight.astype(np.float32)
 
     def ignore(self, *prefixes: str) -> None:
-        """Accept tensors whose names begin so, which the family does not use."""
+        """Mark the tensors whose names start with a prefix as read: the family does not use them."""
         self._read.update(name for name in self.shapes if name.startswith(prefixes))
 
     def require_all_read(self) -> None:
@@ -155,7 +155,7 @@ class ModelWeights:
 def split_weights(weights: ModelWeights, parts: Mapping[str, Mapping[str, int]], inputs: int) -> ModelWeights:
     """Return the weights with some matrices [rows, inputs] split into blocks of consecutive rows.
 
-    `parts` has for each matrix the names of its blocks and their numbers of rows. Raises ModelError for another shape.
+    `parts` maps the name of a matrix to the names of its blocks and their numbers of rows. Raises ModelError for another shape.
     """
     shapes, sources = dict(weights.shapes), dict[str, Callable[[], Weight]]()
     for name, blocks in parts.items():

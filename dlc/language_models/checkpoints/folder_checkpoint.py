@@ -43,7 +43,7 @@ def read_folder(folder: Path) -> Checkpoint:
     named, packed = (named, {}) if layout is None else layout.matrices(named)
     if packed and any(is_transposed(model_type, name) for name in packed):
         raise UnsupportedError(
-            f"{config_path}: quantization_config for model_type {model_type!r}; use a GGUF file of the model"
+            f"{config_path}: quantization_config of model_type {model_type!r} is not supported; use a GGUF file of the model"
         )
     named = {name: array.T if is_transposed(model_type, name) else array for name, array in named.items()}
     shapes = {name: array.shape for name, array in named.items()} | {name: shape for name, (shape, _) in packed.items()}

@@ -176,7 +176,7 @@ def _single_value(file: GgufFile, name: str, value: Any) -> Any:
     """Return the value of an option, which may be stored once per layer. Raises UnsupportedError for different values."""
     values = cast("list[Any]", value if isinstance(value, list) else np.asarray(value).reshape(-1).tolist())
     if not values or any(other != values[0] for other in values):
-        raise UnsupportedError(f"{file.path}: option {name} differs between layers: {value!s:.60}")
+        raise UnsupportedError(f"{file.path}: {name} = {value!s:.60}; expected the same value for all layers")
     return values[0]
 
 

@@ -26,7 +26,7 @@ from dlc.language_models.quantized_matrix import QuantizedMatrix
 
 _WORD_BITS = 32
 _INT4, _UINT4 = np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)
-# The bit field of a word that holds each of eight consecutive columns.
+# The position in a word of each of eight consecutive columns.
 _AWQ_COLUMNS = [0, 4, 1, 5, 2, 6, 3, 7]
 _SUFFIXES = (".qweight", ".qzeros", ".scales", ".g_idx")
 # Options of quantization that do not affect the format.
@@ -41,7 +41,7 @@ _IGNORED_OPTIONS = {
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """A layout.
+    """The layout of the quantized matrices of a folder.
 
     Attributes:
         bits: The size of an integer.
@@ -59,11 +59,13 @@ class PackedLayout:
 
     @staticmethod
     def of(options: object, source: str) -> PackedLayout:
-        """Read the option quantization_config. Raises UnsupportedError for another method, and options that are not known."""
+        """Read the option quantization_config. Raises UnsupportedError for other methods and unknown options."""
         given = cast("dict[str, Any]", options) if isinstance(options, dict) else {"quant_method": options}
         method, bits = given.get("quant_method", "unknown"), given.get("bits", given.get("w_bit", 4))
         if method not in ("gptq", "awq"):
-            raise UnsupportedError(f"{source}: quantization_config of method {method!r}; use a GGUF file of the model")
+            raise UnsupportedError(
+                f"{source}: quantization_config.quant_method = {method!r:.60}; expected 'gptq' or 'awq'; or use a GGUF file"
+            )
         choices: dict[str, tuple[object, ...]] = {"bits": (4,) if method == "awq" else (4, 8), "w_bit": (4,)}
         choices |= {"checkpoint_format": ("gptq", "gptq_v2"), "version": ("gemm",), "format": ("gemm", "gptq", "gptq_v2")}
         for name, value in given.items():
@@ -108,7 +110,11 @@ class PackedLayout:
         are_words = all(parts[s].dtype == np.int32 for s in (".qweight", ".qzeros", ".g_idx") if s in parts)
         if shapes != expected or not groups or k % groups or n % per_word or not are_words:
             given = ", ".join(f"{s[1:]} {part.dtype}{list(part.shape)}" for s, part in parts.items())
-            raise ModelError(f"{self.source}: {stem}: {given} are no matrix of {self.bits}-bit integers")
+            wanted = ", ".join(f"{s[1:]} {list(shape)}" for s, shape in expected.items())
+            raise ModelError(
+                f"{self.source}: {stem}: {given}; expected {self.bits}-bit integers in int32 words: {wanted}, with a "
+                "number of inputs that the number of groups divides"
+            )
         if self.group is not None and groups > 1 and k != groups * self.group:
             raise UnsupportedError(
                 f"{self.source}: {stem}: {groups} groups of {k} inputs with group_size = {self.group}; "
@@ -140,7 +146,7 @@ class PackedLayout:
         return fields.astype(np.uint8).reshape(*words.shape[:-1], -1)
 
     def _input_order(self, stem: str, groups: NDArray[Any] | None, k: int, num_groups: int) -> NDArray[np.int64] | None:
-        """Return the order of inputs that makes groups consecutive; None if they are."""
+        """Return the order of inputs in which each group is consecutive; None if the stored order is one."""
         consecutive = np.arange(k) // (k // num_groups)
         if groups is None or np.array_equal(groups, consecutive):
             return None

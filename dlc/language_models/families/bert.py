@@ -1,6 +1,7 @@
 """BERT, RoBERTa, XLM-R, DistilBERT and Nomic BERT: encoders with layer norms after attention and after the MLP.
 
-norm(x + attention(x)), then norm(x + mlp(x)). Nomic BERT has rotary positions and gated MLPs, the others learned positions.
+A layer is x = norm(x + attention(x)), then norm(x + mlp(x)). Nomic BERT has rotary positions and gated MLPs; the others have
+learned positions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _HEADS = ("model.pooler.", "model.cls.", "lm_head.", "model.vocab_")
 
 
 class _SegmentAttention:
-    """Attention between all tokens of each text."""
+    """Bidirectional attention among the tokens of each text."""
 
     def __init__(self, tokens: Ragged) -> None:
         self.positions = tokens.positions
@@ -44,7 +45,7 @@ class _SegmentAttention:
         softcap: float | None = None,
     ) -> Any:
         if window is not None or softcap is not None:
-            raise UnsupportedError("encoders have no attention windows and no limits of scores")
+            raise UnsupportedError("attention windows and softcaps are not supported in encoders")
         batches = (Ragged(x, self._lengths) for x in (query, key, value))
         mixed = ragged.attention(*batches, scale=scale).values
         return dnp.reshape(mixed, (mixed.shape[0], query.shape[1] * query.shape[2]))
@@ -79,10 +80,8 @@ def bert(config: ModelConfig, weights: ModelWeights, model_type: str) -> Encoder
         prefix = f"model.layers.{index}"
         attention = Attention.read(weights, f"{prefix}.self_attn", sizes, **options)
         after_attention = LayerNorm.read(weights, f"{prefix}.post_attention_layernorm", sizes.hidden, epsilon)
-        mlp, after_mlp = (
-            read_mlp(f"{prefix}.mlp"),
-            LayerNorm.read(weights, f"{prefix}.post_feedforward_layernorm", sizes.hidden, epsilon),
-        )
+        mlp = read_mlp(f"{prefix}.mlp")
+        after_mlp = LayerNorm.read(weights, f"{prefix}.post_feedforward_layernorm", sizes.hidden, epsilon)
 
         def layer(x: Any, context: _SegmentAttention) -> Any:
             x = after_attention(x + attention(x, context, index))

@@ -42,7 +42,7 @@ class Projection:
 
 
 class AttentionContext(Protocol):
-    """The tokens to which those of a step attend: a KV cache, or the other tokens of each text."""
+    """The keys and values that queries attend to: a KV cache, or the tokens of the same text."""
 
     positions: Any
     """The position of each token in its text, [T]."""

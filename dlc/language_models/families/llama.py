@@ -82,7 +82,7 @@ def _head_norm(weights: ModelWeights, name: str, sizes: DecoderSizes, epsilon: f
 
 def _read_mlp(config: ModelConfig, weights: ModelWeights, prefix: str, index: int, sizes: DecoderSizes) -> Callable[[Any], Any]:
     activation = ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, "silu")]
-    sparse_step, dense_layers = config.size("decoder_sparse_step", 1), config.items("mlp_only_layers")
+    sparse_step, dense_layers = config.size("decoder_sparse_step", 1), config.sequence("mlp_only_layers")
     inner = config.size("intermediate_size")
     if config.get("num_experts") is None or index in dense_layers or (index + 1) % sparse_step:
         return GatedMlp.read(weights, prefix, sizes.hidden, inner, activation)

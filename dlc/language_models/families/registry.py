@@ -29,7 +29,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def build_encoder(checkpoint: Checkpoint) -> Encoder:
-    """Build the encoder of a checkpoint of an encoder family. Raises what `build_decoder` raises."""
+    """Build the encoder of a checkpoint, whose model type is an encoder family. Raises what `build_decoder` raises."""
     encoder = bert(checkpoint.config, checkpoint.weights, checkpoint.model_type)
     checkpoint.config.require_all_read()
     checkpoint.weights.require_all_read()

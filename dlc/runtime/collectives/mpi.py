@@ -207,10 +207,10 @@ class MpiTransport(Transport):
         return result
 
     def permute(self, x: Array, axis: str, pairs: Sequence[tuple[int, int]], label: str) -> Array:
-        group, result, nobody = self._group([axis], label), np.zeros_like(x), self._processes.mpi.PROC_NULL
+        group, result, null_rank = self._group([axis], label), np.zeros_like(x), self._processes.mpi.PROC_NULL
         position = self.group([axis]).position
-        target = dict(pairs).get(position, nobody)
-        source = {target: source for source, target in pairs}.get(position, nobody)
+        target = dict(pairs).get(position, null_rank)
+        source = {target: source for source, target in pairs}.get(position, null_rank)
         send_receive = group.communicator.Sendrecv
         self._processes.call(group, label, send_receive, _buffer(x), target, 0, _buffer(result), source, 0)
         return result

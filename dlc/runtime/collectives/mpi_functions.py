@@ -70,8 +70,8 @@ class MpiFunctions:
         byte, tag, status = self.value(self._mpi.BYTE), 0, address_of(self._status)
         return 0, byte_count, byte, target, tag, 0, byte_count, byte, source, tag, self.value(communicator), status
 
-    def nobody(self) -> int:
-        """Return the rank that stands for no rank."""
+    def null_rank(self) -> int:
+        """Return MPI_PROC_NULL, the rank that sends and receives nothing."""
         return self._mpi.PROC_NULL
 
 
@@ -103,7 +103,7 @@ def mpi_call(
         case "permute" if call.result_bytes == call.bytes:
             routes = permute_routes(settings["pairs"])
             source = {target: source for source, target in routes}.get(group.position)
-            target = dict(routes).get(group.position, functions.nobody())
+            target = dict(routes).get(group.position, functions.null_rank())
             # A rank that is no target gets zeros.
             return None if source is None else _send_receive(functions, communicator, call.bytes, target, source)
         case _:

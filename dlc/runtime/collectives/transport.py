@@ -88,7 +88,7 @@ class Transport(ABC):
         return self.mesh.group(self.rank, axes)
 
     def record_call(self, label: str) -> None:
-        """Record the call of a program, by a label that is the same on all ranks, to find ranks that call different ones.
+        """Record the call of a program, to find ranks that call different programs. Its label is the same on all ranks.
 
         Threads run the same compiled programs: they record nothing.
         """

@@ -19,7 +19,7 @@ from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.interpolation import interpolate_axis
 from dlc.frontend.onnx.node import OnnxNode
-from dlc.frontend.onnx.operators.images.resize_positions import POSITIONS, ROUNDINGS, AxisNumbers, cubic_far, cubic_near
+from dlc.frontend.onnx.operators.images.resize_positions import POSITIONS, ROUNDINGS, AxisGeometry, cubic_far, cubic_near
 from dlc.frontend.onnx.operators.images.symbolic_resize import resize_symbolic
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.size_limits import require_axis_length
@@ -39,11 +39,11 @@ class ResizeAxis:
     region: tuple[float, float]
 
     @property
-    def numbers(self) -> AxisNumbers:
-        """The numbers of which positions are computed."""
+    def geometry(self) -> AxisGeometry:
+        """The sizes from which positions are computed."""
         size, result_size = self.size, self.result_size
         values = (size, size - 1, result_size, max(result_size - 1, 1), self.scale)
-        return AxisNumbers(np.arange(result_size, dtype=np.float32), *map(np.float32, values))
+        return AxisGeometry(np.arange(result_size, dtype=np.float32), *map(np.float32, values))
 
 
 @table("Upsample", until=9)
@@ -158,18 +158,18 @@ def _axes(node: OnnxNode) -> list[ResizeAxis]:
 def _half_pixel_symmetric(axis: ResizeAxis) -> Array:
     # The fraction of a pixel lost by rounding the size is trimmed evenly at both ends.
     adjustment = np.float32(axis.result_size) / np.float32(axis.scale * axis.size or 1)
-    return np.float32(axis.size / 2) * (1 - adjustment) + POSITIONS["half_pixel"](axis.numbers)
+    return np.float32(axis.size / 2) * (1 - adjustment) + POSITIONS["half_pixel"](axis.geometry)
 
 
 def _crop_and_resize(axis: ResizeAxis) -> Array:
     start, end, last = map(np.float32, (*axis.region, axis.size - 1))
     if axis.result_size == 1:
         return np.array([np.float32(0.5) * (start + end) * last])
-    return start * last + axis.numbers.indices * (end - start) * last / np.float32(axis.result_size - 1)
+    return start * last + axis.geometry.indices * (end - start) * last / np.float32(axis.result_size - 1)
 
 
-def _positions_of(transform: Callable[[AxisNumbers], Any]) -> Callable[[ResizeAxis], Array]:
-    return lambda axis: transform(axis.numbers)
+def _positions_of(transform: Callable[[AxisGeometry], Any]) -> Callable[[ResizeAxis], Array]:
+    return lambda axis: transform(axis.geometry)
 
 
 _TRANSFORMS: dict[str, Callable[[ResizeAxis], Array]] = {

@@ -1,6 +1,6 @@
 """Formulas of Resize: positions on the axis of the operand, rounding, and the cubic kernel.
 
-They use operators and NumPy's ufuncs only, so that they apply to arrays, and to values that are computed at run time.
+They use only operators and NumPy ufuncs, so that they apply to arrays and to runtime values.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class AxisNumbers:
-    """Numbers of an axis as f32: the indices of the result, both sizes with their last indices, and the scale.
+class AxisGeometry:
+    """The sizes of an axis in f32: the indices of the result, both sizes with their last indices, and the scale.
 
     `result_last` is at least 1.
     """
@@ -27,16 +27,16 @@ class AxisNumbers:
     scale: Any
 
 
-def _half_pixel(axis: AxisNumbers) -> Any:
+def _half_pixel(axis: AxisGeometry) -> Any:
     return (axis.indices + np.float32(0.5)) / axis.scale - np.float32(0.5)
 
 
-def _pytorch_half_pixel(axis: AxisNumbers) -> Any:
+def _pytorch_half_pixel(axis: AxisGeometry) -> Any:
     """Return half-pixel positions; 0 if the result has one element."""
     return _half_pixel(axis) * np.minimum(axis.result_size - np.float32(1), np.float32(1))
 
 
-POSITIONS: dict[str, Callable[[AxisNumbers], Any]] = {
+POSITIONS: dict[str, Callable[[AxisGeometry], Any]] = {
     "half_pixel": _half_pixel,
     "pytorch_half_pixel": _pytorch_half_pixel,
     "align_corners": lambda axis: axis.indices * axis.last / axis.result_last,

@@ -14,7 +14,7 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.interpolation import sum_of_gathers
 from dlc.frontend.onnx.node import OnnxNode
-from dlc.frontend.onnx.operators.images.resize_positions import POSITIONS, ROUNDINGS, AxisNumbers, cubic_far, cubic_near
+from dlc.frontend.onnx.operators.images.resize_positions import POSITIONS, ROUNDINGS, AxisGeometry, cubic_far, cubic_near
 from dlc.ir import f32, i64
 from dlc.shapes.dims import Size, is_static, quotient
 
@@ -27,15 +27,15 @@ _OPS: Mapping[Any, type[DlOp]] = {
 
 
 @dataclass(frozen=True)
-class _Real(np.lib.mixins.NDArrayOperatorsMixin):
+class _RuntimeFloat(np.lib.mixins.NDArrayOperatorsMixin):
     """An f32 value that is computed at run time; ufuncs of it emit ops."""
 
     emit: Emitter
     value: ImportedValue
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **settings: Any) -> _Real:
-        values = [x.value if isinstance(x, _Real) else self.emit.scalar(float(x), f32) for x in operands]
-        return _Real(self.emit, self.emit(_OPS[ufunc], *values))
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **settings: Any) -> _RuntimeFloat:
+        values = [x.value if isinstance(x, _RuntimeFloat) else self.emit.scalar(float(x), f32) for x in operands]
+        return _RuntimeFloat(self.emit, self.emit(_OPS[ufunc], *values))
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class _SymbolicAxis:
     result_size: Size
     scale: float | None
 
-    def numbers(self, emit: Emitter) -> AxisNumbers:
+    def geometry(self, emit: Emitter) -> AxisGeometry:
         def number(size: Size) -> Any:
-            return _Real(emit, emit.cast(emit.size_scalar(size), f32))
+            return _RuntimeFloat(emit, emit.cast(emit.size_scalar(size), f32))
 
         one = np.float32(1)
         size, result_size = number(self.size), number(self.result_size)
         scale = result_size / np.maximum(size, one) if self.scale is None else np.float32(self.scale)
-        indices = _Real(emit, emit.cast(emit.iota(self.result_size), f32))
-        return AxisNumbers(indices, size, size - one, result_size, np.maximum(result_size - one, one), scale)
+        indices = _RuntimeFloat(emit, emit.cast(emit.iota(self.result_size), f32))
+        return AxisGeometry(indices, size, size - one, result_size, np.maximum(result_size - one, one), scale)
 
 
 def resize_symbolic(node: OnnxNode) -> ImportedValue | None:
@@ -81,12 +81,12 @@ def resize_symbolic(node: OnnxNode) -> ImportedValue | None:
         node.ignore_input(k)
     y = x if is_float(x.element_type) or mode == "nearest" else emit.cast(x, f32)
     for axis in axes:
-        numbers = axis.numbers(emit)
-        positions = POSITIONS[transform](numbers)
+        geometry = axis.geometry(emit)
+        positions = POSITIONS[transform](geometry)
         taps = [(rounding(positions), None)] if mode == "nearest" else _interpolating_taps(mode, positions, a)
 
-        def indices(tap: Any, numbers: AxisNumbers = numbers) -> ImportedValue:
-            return emit.cast(np.maximum(np.minimum(tap, numbers.last), np.float32(0)).value, i64)
+        def indices(tap: Any, geometry: AxisGeometry = geometry) -> ImportedValue:
+            return emit.cast(np.maximum(np.minimum(tap, geometry.last), np.float32(0)).value, i64)
 
         values = [(indices(tap), None if w is None else emit.cast(w.value, y.element_type)) for tap, w in taps]
         y = sum_of_gathers(emit, y, axis.index, values)
