@@ -6,6 +6,7 @@ Quantized values are copied unchanged, so operand and result must have equal qua
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
 from dlc.ir import i64
-from dlc.shapes.dims import Size
+from dlc.shapes.dims import Size, UndecidableError
+from dlc.shapes.slices import clamp_where_decidable, forward_slice
 
 table = TfliteConverterTable()
 
@@ -87,19 +89,17 @@ def strided_slice(node: TfliteNode) -> ImportedValue:
             continue
         size, step = x.shape[axis], steps[k]
         if has_mask_bit("shrink_axis", k):
-            starts[axis] = 0 if has_mask_bit("begin", k) else _normalized_bound(begins[k], size, 0, size)
+            starts[axis] = 0 if has_mask_bit("begin", k) else clamp_where_decidable(begins[k], size, 0, size)
             limits[axis] = starts[axis] + 1
         else:
-            first, last = (0, size) if step > 0 else (size - 1, -1)
-            bounds = (0, size) if step > 0 else (-1, size - 1)
-            begin = first if has_mask_bit("begin", k) else _normalized_bound(begins[k], size, *bounds)
-            end = last if has_mask_bit("end", k) else _normalized_bound(ends[k], size, *bounds)
+            begin = None if has_mask_bit("begin", k) else begins[k]
+            end = None if has_mask_bit("end", k) else ends[k]
+            begin, end = forward_slice(size, begin, end, step, clamp_where_decidable)
             if step < 0:
-                # A backward slice is a forward slice of the reversed axis.
                 reversed_axes.append(axis)
-                begin, end = size - 1 - begin, size - 1 - end
-            are_static = isinstance(begin, int) and isinstance(end, int)
-            starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if are_static else end, abs(step)
+            with suppress(UndecidableError):
+                end = max(begin, end)
+            starts[axis], limits[axis], strides[axis] = begin, end, abs(step)
             result_axes.append(axis)
         axis += 1
     result_axes += range(axis, x.rank)
@@ -108,15 +108,6 @@ def strided_slice(node: TfliteNode) -> ImportedValue:
     if (starts, limits, strides) != ([0] * x.rank, list(x.shape), [1] * x.rank):
         x = emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
     return emit.reshape(x, [1 if axis is None else x.shape[axis] for axis in result_axes])
-
-
-def _normalized_bound(bound: Size, size: Size, low: Size, high: Size) -> Size:
-    """Return a slice bound, nonnegative and clamped. Symbolic bounds are not clamped; they are checked at run time."""
-    if isinstance(bound, int) and bound < 0:
-        bound = bound + size
-    if isinstance(bound, int) and isinstance(low, int) and isinstance(high, int):
-        return min(max(bound, low), high)
-    return bound
 
 
 def _pairs_per_axis(node: TfliteNode, k: int, value_name: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

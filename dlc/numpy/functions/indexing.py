@@ -44,6 +44,7 @@ from dlc.numpy.functions.shape_manipulation import (
     slice_axis,
 )
 from dlc.shapes.dims import UndecidableError
+from dlc.shapes.slices import forward_slice, max_count, slice_range, unclamped_span
 from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
@@ -218,22 +219,18 @@ def slice_step(k: slice[Any, Any, Any]) -> int:
 def dynamic_slice_range(size: int, k: slice[Any, Any, Any]) -> tuple[Operand, Operand]:
     """Return the start of a slice, and the vector 0, 1, … with an entry for each selected element."""
     step = slice_step(k)
-    low, high = (0, size) if step > 0 else (-1, size - 1)
 
-    def clamped(limit: Any, default: Any) -> Any:
-        if limit is None:
-            return default
-        limit = convert(operand(limit), np.int64)
-        return minimum(maximum(where(less(limit, 0), add(limit, size), limit), low), high)
+    def clamp(bound: Any, size: int, low: int, high: int) -> Any:
+        bound = convert(operand(bound), np.int64)
+        return minimum(maximum(where(less(bound, 0), add(bound, size), bound), low), high)
 
-    first, last = (clamped(k.start, low), clamped(k.stop, high)) if step > 0 else (clamped(k.start, high), clamped(k.stop, low))
-    span = subtract(last, first) if step > 0 else subtract(first, last)
-    if step > 0 and _counts_from(k.start, 0) and _counts_from(k.stop, 1):
-        # A span that is independent of clamping, so that x[1:] and x[:-1] have the same symbolic size.
-        span = size + (k.stop or 0) - (k.start or 0)
+    first, last = slice_range(size, k.start, k.stop, step, clamp)
+    span = unclamped_span(size, k.start, k.stop, step)
+    if span is None:
+        span = subtract(last, first) if step > 0 else subtract(first, last)
     # ⌈span / step⌉ without integer overflow.
     count = add(floor_divide(subtract(span, 1), abs(step)), 1)
-    return operand(first), dynamic_arange(operand(count), -(-size // abs(step)))
+    return operand(first), dynamic_arange(operand(count), max_count(size, step))
 
 
 def symbolic_slice_bounds(size: int, k: slice[Any, Any, Any]) -> tuple[int, int] | None:
@@ -243,26 +240,12 @@ def symbolic_slice_bounds(size: int, k: slice[Any, Any, Any]) -> tuple[int, int]
     """
     if not all(bound is None or isinstance(bound, int | TracedDim) for bound in (k.start, k.stop)):
         return None
-    is_reversed = slice_step(k) < 0
-    low, high = (-1, size - 1) if is_reversed else (0, size)
-
-    def clamped(bound: int) -> int:
-        return min(max(bound + size if bound < 0 else bound, low), high)
-
     try:
-        first = (high if is_reversed else low) if k.start is None else clamped(k.start)
-        last = (low if is_reversed else high) if k.stop is None else clamped(k.stop)
-        if is_reversed:
-            first, last = high - first, high - last
+        first, last = forward_slice(size, k.start, k.stop, slice_step(k))
         is_empty = untraced(first) == untraced(size) or untraced(last) == 0
         return first, first if is_empty else max(last, first)
     except UndecidableError:
         return None
-
-
-def _counts_from(bound: Any, end: int) -> bool:
-    """Return whether a bound counts from the front (`end` 0) or from the back (`end` 1)."""
-    return bound is None or (isinstance(bound, int) and (bound < 0 if end else bound >= 0))
 
 
 def _num_indexed_axes(k: Any) -> int:

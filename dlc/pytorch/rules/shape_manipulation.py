@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,8 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
 from dlc.pytorch.rules.rule_table import Dtype, RuleTable, at_least_1d, is_tensor, joined_dtype
-from dlc.shapes.dims import is_static, row_major
+from dlc.shapes.dims import UndecidableError, row_major
+from dlc.shapes.slices import clamp_where_decidable, slice_range
 from dlc.shapes.traced_dims import TracedSize, untraced
 
 table = RuleTable()
@@ -111,25 +113,15 @@ def slice_axis(x: Any, axis: int, start: TracedSize, end: TracedSize, step: int 
 
 def slice_bounds(size: TracedSize, start: TracedSize | None, end: TracedSize | None) -> tuple[TracedSize, TracedSize]:
     """Return the non-negative bounds of a slice, clamped to the axis."""
-    low = _clamped_bound(size, 0 if start is None else start)
-    high = size if end is None or untraced(end) == _UNBOUNDED_END else _clamped_bound(size, end)
-    return low, high if not is_static((low, high)) or high >= low else low
+    end = None if end is not None and untraced(end) == _UNBOUNDED_END else end
+    low, high = slice_range(size, start, end, 1, clamp_where_decidable)
+    with suppress(UndecidableError):
+        high = max(low, high)
+    return low, high
 
 
 # The end of a slice without an end, in PyTorch.
 _UNBOUNDED_END = 2**63 - 1
-
-
-def _clamped_bound(size: TracedSize, bound: TracedSize) -> TracedSize:
-    """Return a slice bound counted from the front and clamped to the axis."""
-    if untraced(bound) == untraced(size):
-        return size
-    if isinstance(bound, int) and bound <= 0 and (bound == 0 or not isinstance(size, int)):
-        return size + bound if bound else 0
-    if isinstance(size, int) and isinstance(bound, int):
-        return max(0, size + bound) if bound < 0 else min(bound, size)
-    # Not clamped: a guard of the program excludes sizes for which the bound is out of range.
-    return bound
 
 
 @table("slice.Tensor slice_copy.Tensor")

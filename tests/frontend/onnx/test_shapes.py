@@ -228,3 +228,15 @@ def test_a_slice_from_minus_a_symbolic_size(target: str) -> None:
     for n, k in ((1, 5), (3, 5), (5, 5), (0, 5), (7, 5)):
         inputs = {"q": np.zeros(n, np.float32), "x": np.arange(k, dtype=np.float32)[None]}
         np.testing.assert_array_equal(compiled(**inputs)["y"], ReferenceEvaluator(source).run(None, inputs)[0])
+
+
+@pytest.mark.parametrize("stop", [-3, -4, -9])
+def test_a_backward_slice_clamps_its_start_to_the_first_element(stop: int) -> None:
+    """The start of a backward slice is at least 0, where NumPy's is at least -1."""
+    weights = {"start": np.int64([-3]), "stop": np.int64([stop]), "axis": np.int64([0]), "step": np.int64([-1])}
+    source = model([node("Slice", ["x", *weights], "y")], {"x": ["n"]}, ["y"], weights=weights)
+    compiled = dlc.compile_model(source, target="reference")
+    for n in (5, 3, 2, 1, 0):
+        x = np.arange(n, dtype=np.float32)
+        first, last = max(n - 3, 0), max(n + stop, -1)
+        np.testing.assert_array_equal(compiled(x)["y"], x[np.arange(first, last, -1)] if n else x, f"n = {n}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from math import trunc
 
 from dlc.dialects import dl
@@ -15,6 +15,14 @@ from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.shape_tensors import ComputedElement
 from dlc.shapes.dims import Size, UndecidableError, decided_negative, is_nonnegative, is_static
+from dlc.shapes.slices import (
+    ONNX_MIN_START_INDEX,
+    clamp_where_decidable,
+    forward_slice,
+    max_count,
+    slice_range,
+    unclamped_span,
+)
 
 table = ConverterTable()
 
@@ -100,13 +108,15 @@ def _slice(
             x = _runtime_slice(node, x, axis, begin, end, step)
             limits[axis] = x.shape[axis]
             continue
-        first, last = _normalized_bounds(node, begin, end, step, size)
-        if not is_static((first, last, size)) and not _is_always_in_bounds(first, last, size):
+        first, last = forward_slice(size, begin, end, step, partial(_clamp, node), min_backward_start=ONNX_MIN_START_INDEX)
+        # A backward slice starts at an element, even if its start is before the axis.
+        max_first = size - 1 if step < 0 and first != 0 else size
+        if not is_static((first, last, size)) and not _is_always_in_bounds(first, max_first, last, size):
             if any(map(emit.is_data_dependent, (first, last, size))):
                 x = _runtime_slice(node, x, axis, begin, end, step)
                 limits[axis] = x.shape[axis]
                 continue
-            for smaller, larger in ((0, first), (last, size)):
+            for smaller, larger in ((0, first), (first, max_first), (last, size)):
                 emit.is_less(larger, smaller, node.description)
         if step < 0:
             reversed_axes.append(axis)
@@ -119,18 +129,10 @@ def _slice(
     return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
-def _normalized_bounds(node: OnnxNode, begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
-    """Return the bounds of a slice as distances from the end of the axis at which iteration starts."""
-    if step > 0:
-        return _from_front(node, begin, size, 0, size), _from_front(node, end, size, 0, size)
-    # A backward slice is a forward slice of the reversed axis; an end before the first element includes it.
-    return size - 1 - _from_front(node, begin, size, 0, size - 1), size - 1 - _from_front(node, end, size, -1, size - 1)
-
-
-def _is_always_in_bounds(first: Size, last: Size, size: Size) -> bool:
+def _is_always_in_bounds(first: Size, max_first: Size, last: Size, size: Size) -> bool:
     """Return whether a slice is inside an axis for every value of the symbols."""
     try:
-        return 0 <= first <= last <= size
+        return 0 <= first <= max_first and first <= last <= size
     except UndecidableError:
         return False
 
@@ -141,46 +143,39 @@ def _runtime_slice(
     """Slice from `begin` to `end`, one of which is computed at run time: clamp both to the axis, then count the elements."""
     emit, size = node.emit, x.shape[axis]
 
-    def clamped_position(bound: Size | ComputedElement, low: Size, high: Size) -> ImportedValue:
+    def clamp(bound: Size | ComputedElement, size: Size, low: Size, high: Size) -> ImportedValue:
         position = emit.size_scalar(bound)
         negative = emit(dl.LessOp, position, emit.scalar(0, position))
         position = emit(dl.SelectOp, negative, emit(dl.AddOp, position, emit.sizes(size)), position)
         return emit(dl.MinimumOp, emit(dl.MaximumOp, position, emit.sizes(low)), emit.sizes(high))
 
-    if step > 0:
-        first, last = clamped_position(begin, 0, size), clamped_position(end, 0, size)
-        span = emit(dl.SubOp, last, first)
-        if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _UNBOUNDED_END):
-            # Equal sizes for x[1:] and x[:-1].
-            span = emit.sizes(_normalized_bounds(node, begin, end, step, size)[1] - begin)
+    first, last = slice_range(size, begin, end, step, clamp, min_backward_start=ONNX_MIN_START_INDEX)
+    is_unbounded = isinstance(end, int) and end >= _UNBOUNDED_END
+    constant_span = unclamped_span(size, begin, None if is_unbounded else end, step)
+    if constant_span is not None:
+        span = emit.sizes(constant_span)
     else:
-        first, last = clamped_position(begin, 0, size - 1), clamped_position(end, -1, size - 1)
-        span = emit(dl.SubOp, first, last)
+        span = emit(dl.SubOp, last, first) if step > 0 else emit(dl.SubOp, first, last)
     if step == 1:
         start = emit.scalar_as_size(first, size)
         return emit.slice(x, axis, start, start + emit.scalar_as_size(span, size - start))
     # ⌈span / step⌉ = ⌊(span - 1) / step⌋ + 1, which cannot overflow.
     one = emit.scalar(1, span)
     steps = emit(dl.FloordivOp, emit(dl.SubOp, span, one), emit.scalar(abs(step), span))
-    count = emit.scalar_as_size(emit(dl.AddOp, steps, one), -(-size // abs(step)))
+    count = emit.scalar_as_size(emit(dl.AddOp, steps, one), max_count(size, step))
     indices = emit(dl.AddOp, first, emit.iota(count, step=step))
     return emit(dl.GatherOp, x, indices, axis=axis)
 
 
-def _from_front(node: OnnxNode, bound: Size, size: Size, low: Size, high: Size) -> Size:
-    """Return a slice bound counted from the front and clamped to [low, high], if symbolic sizes do not leave that open."""
-    if isinstance(bound, int) and bound >= _UNBOUNDED_END:
-        return high
-    if isinstance(bound, int) and bound <= -_UNBOUNDED_END:
-        return low
+def _clamp(node: OnnxNode, bound: Size, size: Size, low: Size, high: Size) -> Size:
+    """Return a slice bound counted from the front and clamped to [low, high], if symbolic sizes decide that."""
+    if not is_static((bound, size)) and isinstance(bound, int) and abs(bound) >= _UNBOUNDED_END:
+        return high if bound > 0 else low
     # Minus a symbolic size counts from the end, but minus 0 from the front.
     is_negative = decided_negative(bound)
     if is_negative is None:
         is_negative = is_nonnegative(-bound) and not _is_zero(node, -bound)
-    bound = bound + size if is_negative else bound
-    with suppress(UndecidableError):
-        return min(max(bound, low), high)
-    return bound
+    return clamp_where_decidable(bound, size, low, high, is_negative=is_negative)
 
 
 def _is_zero(node: OnnxNode, size: Size) -> bool:
