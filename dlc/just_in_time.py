@@ -15,7 +15,7 @@ from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
-from dlc.compiler import Program, Specializer, compile, emit
+from dlc.compiler import Program, compile, emit, specializer_for
 from dlc.compiler.sharding import AutoSharding, ShardedProgram, shard_program
 from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
@@ -114,7 +114,7 @@ class JitFunction(Submittable):
         self._placement = placement
         advice = "declare dimensions that change as symbolic (jit's `dynamic`), and pass settings that change as arrays"
         self._specializations = Specializations[_CompiledFunction](parameters.name, advice)
-        self._specializer = Specializer(parameters.name, target, options)
+        self._specializer = specializer_for(parameters.name, target, options)
         # The direct call that was used last with arrays only, and the tree of its results.
         self._last: tuple[DirectCall, Tree] | None = None
         self._eager = not Environment.read().jit

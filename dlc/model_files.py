@@ -226,11 +226,11 @@ class _FileCompilation:
         A specialization serves all sizes with the same outcomes of comparisons, where possible.
         """
         from dlc.backends.registry import backend_of
-        from dlc.compiler import Specializer, import_for
+        from dlc.compiler import import_for, specializer_for
 
         self.report.specialization_reason = "importing it depends on the shapes of its inputs"
         name = "model" if isinstance(source, bytes) else source.stem
-        specializer = Specializer(name, self.target, self.options)
+        specializer = specializer_for(name, self.target, self.options)
         symbolic_inputs = [i for i in error.inputs if not is_static(i.shape) and i.name not in self.input_shapes]
 
         def build(call: ModelCall) -> Specialization[Model]:

@@ -9,19 +9,18 @@ driver.py             all steps from a program to a model
 lowering.py           run the stages of the pipeline
 kernels.py            compile kernels, in parallel
 program_builder.py    compile all kernels of a program and build the executable program
-specializer.py        compile the specializations of a function or model for the sizes of its calls
+specializer.py        choose the specializations of a function or model that are compiled for the sizes of its calls
 size_domains.py       the sizes for which one dynamic-shape program is valid
 segments.py           split programs at data-dependent sizes; segment_linker.py joins the lowered segments
 numerical_checks.py   verify every step numerically on given inputs; segment_checks.py with data-dependent sizes
 tuning.py             choose tile plans by measurement
 """
 
-from dlc.compiler.driver import compile, compile_recorded, compile_specialization, emit
+from dlc.compiler.driver import compile, compile_recorded, compile_specialization, emit, specializer_for
 from dlc.compiler.numerical_checks import check
 from dlc.compiler.program import Program, import_for, load_program
-from dlc.compiler.specializer import Specializer
 
 __all__ = [
-    "Program", "Specializer", "check", "compile", "compile_recorded", "compile_specialization", "emit", "import_for",
-    "load_program",
+    "Program", "check", "compile", "compile_recorded", "compile_specialization", "emit", "import_for", "load_program",
+    "specializer_for",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from dlc.compiler.numerical_checks import check, check_first_call
 from dlc.compiler.program import Program
 from dlc.compiler.program_builder import build_program
 from dlc.compiler.size_domains import collect_guards, data_dependent_sizes, infer_domain, restrict_to_domain
+from dlc.compiler.specializer import Specializer
 from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
 from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.interfaces import DataDependent
@@ -39,6 +40,7 @@ from dlc.passes.transformations.expand_transformations import expand_for_evaluat
 from dlc.pipelines import custom_stages, parse
 from dlc.plugins.registry import has_failures
 from dlc.runtime.load import CompiledProgram
+from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model, Run
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
@@ -114,6 +116,19 @@ def compile_specialization(
     return specialization
 
 
+def specializer_for(name: str, target: str | Backend, options: Options) -> Specializer:
+    """Return the specializer of the function or model `name`, whose specializations share packed weights."""
+    shared_weights = WeightStore()
+
+    def compile_for_sizes(program: Program, options: Options, sizes: Mapping[str, int]) -> Specialization[Model] | None:
+        compiled = compile_specialization(program, target, options, sizes, shared_weights)
+        if compiled is None or program.io_signature is None:
+            return compiled
+        return replace(compiled, program=ConvertedModel(compiled.program, program.io_signature))
+
+    return Specializer(name, options, compile_for_sizes)
+
+
 def compile_recorded(compilation: Compilation) -> Specialization[Model] | None:
     """Compile while `compilation.recorder` stores the IR after each pass; return the dynamic-shape specialization, if any.
 
@@ -155,12 +170,20 @@ def _compile(
 def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] | None) -> SpecializedModel:
     """Return the model that is specialized at run time for sizes that no earlier specialization serves.
 
-    These are the sizes of the input symbols, or the data-dependent sizes if all input shapes are static.
+    These are the sizes of the input symbols, or the data-dependent sizes if all input shapes are static. A model is imported
+    again if its symbolic types do not hold for the sizes of a call, such as for those that clamp a slice.
     """
     program = compilation.program
     data_dependent = tuple(data_dependent_sizes(program)) if not program.sizes else ()
-    # Dump the IR of the first specialization only: later ones differ in their sizes.
-    first_options = iter([compilation.options] if dynamic is None else [])
+    # The dynamic specialization has dumped its IR.
+    options = compilation.options if dynamic is None else replace(compilation.options, dump_ir=None)
+
+    def compile_for_sizes(program: Program, options: Options, sizes: Mapping[str, int]) -> Specialization[Model] | None:
+        with suppress(DlcError):
+            compiled, _ = _compile_domain(compilation.for_program(program, options), sizes=sizes)
+            return compiled if compiled is not None and compiled.is_guaranteed else None
+
+    specializer = Specializer(program.name, options, compile_for_sizes)
 
     def build(call: ModelCall) -> Specialization[Model]:
         missing = sorted(program.sizes.difference(call.sizes))
@@ -168,8 +191,18 @@ def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] 
             raise ShapeError(
                 f"{program.name}: the size {missing[0]} is not determined by input shapes; inputs: {specialized.inputs_text}"
             )
-        options = next(first_options, replace(compilation.options, dump_ir=None))
-        return _specialize(replace(compilation, options=options), call.sizes)
+
+        def read(static: Mapping[str, int]) -> Program | None:
+            with suppress(DlcError):
+                if not static:
+                    return program.reimport_for(call.sizes)
+                return program.specialize(static) if static.keys() <= program.sizes else None
+
+        def compile_static() -> Model:
+            return _compile(compilation.for_program(program.specialize(call.sizes), specializer.next_options()))
+
+        compiled = specializer.specialize(call.sizes, read, compile_static)
+        return compiled if compiled.domain.symbols <= program.sizes else replace(compiled, is_guaranteed=False)
 
     def compute_sizes(arrays: Sequence[Any]) -> dict[str, int]:
         sizes = evaluate_data_dependent_sizes(program.module, list(map(np.asarray, arrays)), program.weights)
@@ -187,30 +220,6 @@ def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] 
         advice="`dlc compile` reports for which sizes one program is compiled ahead of time, and why not for all",
     )
     return specialized
-
-
-def _specialize(compilation: Compilation, sizes: Mapping[str, int]) -> Specialization[Model]:
-    """Compile a specialization that serves these sizes.
-
-    Where possible, it also serves other sizes that its guards admit. Sizes 0 and 1 broadcast and are empty, so that the guards
-    of other sizes exclude them: a specialization for these values serves other sizes of the other symbols. A model that is
-    imported again for these sizes, such as for those that clamp a slice, serves all sizes with the same comparisons.
-    """
-    program = compilation.program
-    special = {symbol: size for symbol, size in sizes.items() if size <= 1 and symbol in program.sizes}
-    if special and special.keys() < sizes.keys():
-        with suppress(DlcError):
-            partial_program = compilation.for_program(program.specialize(special), compilation.options)
-            partial, _ = _compile_domain(partial_program, sizes=sizes)
-            if partial is not None and partial.is_guaranteed:
-                return replace(partial, domain=partial.domain.restricted_to(special))
-    with suppress(DlcError):
-        if (imported := program.reimport_for(sizes)) is not None:
-            general, _ = _compile_domain(compilation.for_program(imported, compilation.options), sizes=sizes)
-            if general is not None and general.is_guaranteed:
-                return general
-    model = _compile(compilation.for_program(program.specialize(sizes), compilation.options))
-    return Specialization(model, SizeDomain.of_sizes(sizes), is_guaranteed=sizes.keys() <= program.sizes)
 
 
 def _compile_domain(

@@ -1,4 +1,4 @@
-"""Compile the specializations of a function or model for the sizes of its calls."""
+"""Choose the specializations of a function or model that are compiled for the sizes of its calls."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from dlc.backends.base import Backend
-from dlc.compiler.driver import compile_specialization
 from dlc.compiler.program import Program
 from dlc.errors import DlcError, UnsupportedError
 from dlc.options import Options
-from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.shapes.domain import SizeDomain
-from dlc.weights import WeightStore
 
 # Imports or traces the program with static sizes of these symbols. Comparisons of other sizes are decided for the sizes of a
-# call, and become guards of the program.
-ReadProgram: TypeAlias = "Callable[[Mapping[str, int]], Program]"
+# call, and become guards of the program. None if the program is the same as before.
+ReadProgram: TypeAlias = "Callable[[Mapping[str, int]], Program | None]"
+# Compiles a program for these sizes of its symbols and all others that satisfy its guards; None if they violate a guard.
+CompileForSizes: TypeAlias = "Callable[[Program, Options, Mapping[str, int]], Specialization[Model] | None]"
 
 
 class Specializer:
-    """Compiles the function or model `name` for the sizes of calls.
+    """Specializes the function or model `name` for the sizes of calls, with `compile_for_sizes`.
 
-    Its specializations share packed weights. Only the first one dumps its IR, since later ones differ in shapes only.
+    Only the first specialization dumps its IR, since later ones differ in shapes only.
     """
 
-    def __init__(self, name: str, target: str | Backend, options: Options) -> None:
-        self._name, self._target, self._options = name, target, options
-        self._weights = WeightStore()
+    def __init__(self, name: str, options: Options, compile_for_sizes: CompileForSizes) -> None:
+        self._name, self._options, self._compile_for_sizes = name, options, compile_for_sizes
         # Keys of programs that cannot be read with symbolic sizes, each reported by a warning.
         self._static_keys: set[Hashable] = set()
 
@@ -59,20 +56,21 @@ class Specializer:
             except (DlcError, ArithmeticError, TypeError) as raised:
                 error = raised
                 continue
-            compiled = self._compile(program, sizes)
+            compiled = None if program is None else self._compile(program, sizes)
             if compiled is not None:
                 return replace(compiled, domain=compiled.domain.restricted_to(static))
             error = None
         # An error that is independent of symbolic sizes is raised here again.
-        model = self._compile_static(read(sizes)) if compile_static is None else compile_static()
+        model = self._compile_static(read, sizes) if compile_static is None else compile_static()
         if error is not None and len(special) < len(sizes):
             reason = error.problems[0] if isinstance(error, UnsupportedError) and error.problems else error
             warnings.warn(f"{self._name} is specialized per shape: {reason}", stacklevel=7)
             self._static_keys.add(key)
         return Specialization(model, SizeDomain.of_sizes(sizes))
 
-    def _compile_static(self, program: Program) -> Model:
-        compiled = self._compile(program, {})
+    def _compile_static(self, read: ReadProgram, sizes: Mapping[str, int]) -> Model:
+        program = read(sizes)
+        compiled = None if program is None else self._compile(program, {})
         assert compiled is not None, "no guards exclude static sizes"
         return compiled.program
 
@@ -82,7 +80,7 @@ class Specializer:
         return options
 
     def _compile(self, program: Program, sizes: Mapping[str, int]) -> Specialization[Model] | None:
-        compiled = compile_specialization(program, self._target, self.next_options(), sizes, self._weights)
-        if compiled is None or program.io_signature is None:
-            return compiled
-        return replace(compiled, program=ConvertedModel(compiled.program, program.io_signature))
+        compiled = self._compile_for_sizes(program, self._options, sizes)
+        if compiled is not None:
+            self.next_options()
+        return compiled

@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
-from dlc.compiler import Program, Specializer, compile
+from dlc.compiler import Program, compile, specializer_for
 from dlc.errors import ShapeError
 from dlc.frontend.function_tracing import SymbolicSize, trace
 from dlc.frontend.pytree import flatten
@@ -79,7 +79,7 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
         if all(is_static(info.shape) for info in graph.inputs):
             raise
 
-    specializer = Specializer(name, target, options)
+    specializer = specializer_for(name, target, options)
 
     def specialize(call: ModelCall) -> Specialization[Model]:
         return specializer.specialize(

@@ -216,6 +216,13 @@ def test_the_ir_of_the_first_compilation_is_dumped(tmp_path: Path) -> None:
     assert {p: p.read_bytes() for p in (tmp_path / "ir").rglob("*.*")} == written
 
 
+def test_the_ir_is_dumped_if_guards_exclude_the_first_program(tmp_path: Path) -> None:
+    # A program of the symbols N and M does not serve a size 1 that broadcasts.
+    dynamic = {"x": {0: "N"}, "y": {0: "M"}}
+    dlc.jit(dump_ir=tmp_path / "ir", target="reference", dynamic=dynamic)(lambda x, y: x + y)(normal(1), normal(5))
+    assert (tmp_path / "ir" / "index.md").exists()
+
+
 def test_a_custom_pipeline() -> None:
     doubled = dlc.jit(target="reference", pipeline="cse,dce")(lambda x: x + x)
     x = normal(3)

@@ -117,7 +117,8 @@ class GraphSubject:
 
     def evaluate(self, inputs: Sequence[Array]) -> Results | str:
         try:
-            return ReferenceEvaluator(self._model).run(None, dict(zip(self.inputs, inputs, strict=True)))
+            results = ReferenceEvaluator(self._model).run(None, dict(zip(self.inputs, inputs, strict=True)))
+            return list(map(np.asarray, results))
         except Exception as error:  # onnx.reference raises errors of many types.
             return f"{type(error).__name__}: {error}"
 
