@@ -28,8 +28,22 @@ from dlc.shapes.traced_dims import TracedSize
 _MAX_BUFFER_BYTES = 1 << 16
 
 
+class _WithoutOperators:
+    """Operators are errors: comparisons too, which Python would compute by identity."""
+
+    trace: KernelTrace
+
+    def misused(self, *_: object) -> NoReturn:
+        raise self.trace.error(f"an operator with {self!r}", DTypeError)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = misused
+    __rfloordiv__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __neg__ = __abs__ = __and__ = __or__ = __invert__ = misused
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = misused  # pyright: ignore[reportAssignmentType]
+    __hash__ = object.__hash__
+
+
 @dataclass(eq=False)
-class ArrayReference:
+class ArrayReference(_WithoutOperators):
     """An operand, a result or a local buffer: `x[i, j]` is an element, `x.load` and `x.store` move vectors.
 
     Indices are Python integers and indices of loops. Every index must be provably in bounds. With fewer indices than axes,
@@ -289,11 +303,11 @@ class ArrayReference:
         return self.trace.scopes[depth + 1 :]
 
 
-class Variable:
+class Variable(_WithoutOperators):
     """A mutable scalar or vector: `best.value` reads it, and assignments change it."""
 
     def __init__(self, trace: KernelTrace, initial: Value, size: TracedSize | None = None) -> None:
-        self._trace = trace
+        self.trace = trace
         self._size = size
         self._scope = trace.scope
         self._element = initial.element
@@ -305,13 +319,7 @@ class Variable:
     def __repr__(self) -> str:
         return "a k.variable; read and assign its .value"
 
-    def _misused(self, *_: object) -> NoReturn:
-        raise self._trace.error(f"an operator with {self!r}", DTypeError)
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = (
-        _misused
-    )
-    __neg__ = __and__ = __or__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __getitem__ = __setitem__ = _misused
+    __getitem__ = __setitem__ = _WithoutOperators.misused
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -321,28 +329,28 @@ class Variable:
     @property
     def value(self) -> Value:
         """Its value at this point."""
-        self._trace.require_open(self._scope, "a variable")
-        value = Value(self._trace, self._cell.value, self._element, self._trace.scope)
+        self.trace.require_open(self._scope, "a variable")
+        value = Value(self.trace, self._cell.value, self._element, self.trace.scope)
         return value if self._size is None else value.index_of(value.kernel_value, Interval(0, self._size - 1))
 
     @value.setter
     def value(self, value: ValueLike) -> None:
-        self._trace.require_open(self._scope, "a variable")
+        self.trace.require_open(self._scope, "a variable")
         if self._size is not None:
-            self._cell.value = require_below(self._trace, value, self._size).kernel_value
+            self._cell.value = require_below(self.trace, value, self._size).kernel_value
             return
         if not isinstance(value, Value):
             assert self._element is not None
-            value = constant(self._trace, value, self._element, self._shape)
+            value = constant(self.trace, value, self._element, self._shape)
         value.require_usable()
-        if self._trace.lanes is not None and not value.shape and self._shape:
+        if self.trace.lanes is not None and not value.shape and self._shape:
             value = value.derived(value.kernel_value.splat(self._shape))
         if value.element != self._element:
             problem = f"a value of dtype {value.dtype_name} is assigned to a variable of dtype {self.dtype}"
-            raise self._trace.error(f"{problem}; convert it with .astype", DTypeError)
+            raise self.trace.error(f"{problem}; convert it with .astype", DTypeError)
         if value.shape != self._shape:
             problem = f"a value of shape {value.shape} is assigned to a variable of shape {self._shape}"
-            raise self._trace.error(f"{problem}; use k.full, or reduce the vector", ShapeError)
+            raise self.trace.error(f"{problem}; use k.full, or reduce the vector", ShapeError)
         self._cell.value = value.kernel_value
 
 

@@ -272,9 +272,12 @@ class Value:
 
     # Python
 
-    def __array_ufunc__(self, ufunc: np.ufunc, _method: str, *operands: Any, **_: Any) -> Value:
+    def __rpow__(self, base: ValueLike) -> NoReturn:
+        raise self.error(f"{base!r:.60} ** a {self.dtype_name} value; use k.power(x, y) or k.exp2", DTypeError)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **_: Any) -> Value:
         """Apply an operator whose first operand is a NumPy scalar or array. Raises DTypeError for other NumPy functions."""
-        if ufunc.__name__ in _REFLECTED and operands[1] is self:
+        if ufunc.__name__ in _REFLECTED and method == "__call__" and operands[1] is self:
             # Comparisons convert scalars to arrays of rank 0.
             return getattr(self, _REFLECTED[ufunc.__name__])(np.asarray(operands[0])[()])
         hint = "use an operator, or a function of dlc.kernels"

@@ -407,6 +407,27 @@ def test_functions_and_operators_of_other_libraries() -> None:
     expect(dlc.DTypeError, r"np.sin of a float32 value; use an operator, or a function of dlc.kernels", numpy_function)
     expect(dlc.DTypeError, r"\*\* 0.5; expected a Python integer of 1 to 64; use k.power", power)
     expect(dlc.DTypeError, r"an operator with a k.variable; read and assign its .value", variable)
+
+    def equality(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = 1.0 if k.variable(0, x.dtype) == 0 else 2.0
+
+    def arrays(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = 1.0 if x == ids else 2.0
+
+    def reduction(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = np.add.reduce(x[i, 0])
+
+    def base(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = 2.0 ** x[i, 0]
+
+    expect(dlc.DTypeError, r"an operator with a k.variable", equality)
+    expect(dlc.DTypeError, r"an operator with the operand x of shape", arrays)
+    expect(dlc.DTypeError, r"np.add of a float32 value", reduction)
+    expect(dlc.DTypeError, r"2.0 \*\* a float32 value; use k.power", base)
     expect(dlc.DTypeError, r"the operand x of shape \(4,\); expected a number or a value", row)
 
 
