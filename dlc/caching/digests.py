@@ -24,7 +24,7 @@ _CHUNK_BYTES = 2 << 20
 _DIGEST_BYTES = 20
 # Smaller files are hashed in less time than it takes to read an entry of the cache and samples.
 _MIN_STORED_BYTES = 16 << 20
-_NUM_SAMPLES, _SAMPLE_BYTES = 256, 4096
+_NUM_SAMPLES, _SAMPLE_BYTES = 64, 4096
 # A file that changed more recently may change again without a change of its times, whose resolution is up to 2 s.
 _MIN_AGE_SECONDS = 3.0
 

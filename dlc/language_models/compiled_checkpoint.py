@@ -12,6 +12,7 @@ from dlc.caching.model_cache import load_or_make, reason_not_cached
 from dlc.errors import ModelError
 from dlc.language_models.checkpoints.checkpoint import Checkpoint
 from dlc.language_models.checkpoints.reading import read_checkpoint
+from dlc.machine.garbage_collection import infrequent_collection
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.models.model import Model
@@ -19,6 +20,7 @@ from dlc.runtime.saving.container import Saveable
 from dlc.target import Target
 
 
+@infrequent_collection()
 def load_or_compile(
     checkpoint: Checkpoint,
     path: Path,
